@@ -33,3 +33,10 @@ def shipped_datasets() -> Path:
     package = Path(__file__).resolve().parent
     checkout = package.parent / "datasets"
     return checkout if (checkout / "schemas").is_dir() else package / "_datasets"
+
+
+def shipped_sweeps() -> Path:
+    """The folder of the studies that ship: `sweeps/` of the checkout, else the copy inside the installed package."""
+    package = Path(__file__).resolve().parent
+    checkout = package.parent / "sweeps"
+    return checkout if checkout.is_dir() else package / "_sweeps"

@@ -12,8 +12,8 @@ from labkit import __version__
 from labkit.errors import UserError, refusal
 
 COMMANDS = (
-    "tour", "run", "train", "profile", "collocate", "pack", "runs", "monitor", "energy", "energy_trial", "doctor",
-    "budgets", "tiers", "data", "report", "course", "claims",
+    "tour", "run", "train", "profile", "collocate", "pack", "sweep", "runs", "monitor", "energy", "energy_trial",
+    "doctor", "budgets", "tiers", "data", "report", "course", "claims",
 )  # fmt: skip
 
 
@@ -32,8 +32,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, 2 for the user's mistakes, 1 for ours, 130 on Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
-    if argv[:2] == ["energy", "trial"]:  # argparse has no command beside the RUN… of `labkit energy`
-        argv = ["energy trial", *argv[2:]]
+    if argv[:2] in (["energy", "trial"], ["sweep", "show"]):  # argparse has no command beside an argument of its own
+        argv = [" ".join(argv[:2]), *argv[2:]]
     parser = build_parser()
     args, passed_on = parser.parse_known_args(argv)
     if getattr(args, "passes_on", False):

@@ -123,7 +123,8 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     path = _script(restored(script), module is not None)
     arguments = [*given_again(record.config.get("arguments", []), given, folder), *given]
     args = argparse.Namespace(**vars(args) | {"runs_dir": folder.parent, "budget": record.budget.get("name")})
-    return replace(harness_command(args, path, arguments), module=module, resume=str(folder))
+    again = {"module": module, "resume": str(folder), "sweep": record.config.get("sweep")}
+    return replace(harness_command(args, path, arguments), **again)
 
 
 def run_here(command: ScriptCommand, as_json: bool) -> int:

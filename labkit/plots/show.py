@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
 from labkit.plots.describe import describe
+from labkit.plots.theme import BACKGROUNDS, FONT, INK
 from labkit.quick_nbformat import import_nbformat
 
 if TYPE_CHECKING:
@@ -53,6 +55,28 @@ def show(what: go.Figure | pd.DataFrame) -> None:
     description = describe(what)
     label = LABEL % json.dumps(description.text).replace("</", "<\\/")
     display({"text/plain": str(description), "text/html": IN_THE_DARK + description.html() + label}, raw=True)
+
+
+def page_of(figure: go.Figure, title: str) -> str:
+    """A figure as a page that works offline, with what it shows in words and as a table; dark where its reader is."""
+    plot = provenance_once(figure).to_html(full_html=False, include_plotlyjs=True, config=dict(OFFLINE))
+    return f"""<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{escape(title)}</title>
+<style>
+body {{ font-family: {FONT}; background: {BACKGROUNDS["labkit_light"]}; color: {INK["labkit_light"]}; }}
+@media (prefers-color-scheme: dark) {{
+  body {{ background: {BACKGROUNDS["labkit_dark"]}; color: {INK["labkit_dark"]}; }}
+  .js-plotly-plot .plotly {{ filter: invert(0.93) hue-rotate(180deg); }}
+}}
+</style></head>
+<body>
+<main><h1>{escape(title)}</h1>
+<div role="figure" aria-label="{escape(describe(figure).text)}">{plot}</div>
+{describe(figure).html()}</main>
+</body>
+</html>
+"""
 
 
 def three_figures(value: float) -> str:

@@ -29,6 +29,26 @@ def metric_label(metric: str) -> str:
     return METRIC_LABELS.get(metric, metric.replace("_", " "))
 
 
+UNITS = {
+    "_per_s": " (1/s)", "_ms": " (ms)", "_us": " (µs)", "_s": " (s)", "_bytes": " (bytes)", "_gib": " (GiB)",
+    "_gb": " (GB)",    "_usd": " (US$)", "_j": " (J)", "_w": " (W)",
+}  # fmt: skip
+"""By the end of a column's name, which says its unit"""
+
+
+def column_title(column: str) -> str:
+    """A column as the title of an axis, its unit in brackets.
+
+    >>> [column_title(name) for name in ("samples_per_s", "peak_memory_bytes", "batch_size", "auc", "test_auc")]
+    ['samples (1/s)', 'peak memory (bytes)', 'batch size', 'AUC', 'test AUC']
+    """
+    for end, unit in UNITS.items():
+        if column.endswith(end):
+            return column.removesuffix(end).replace("_", " ") + unit
+    is_test = column.startswith("test_")
+    return "test " * is_test + metric_label(column.removeprefix("test_"))
+
+
 def number_text(value: float) -> str:
     """Four figures, without an exponent where a reader would not expect one.
 

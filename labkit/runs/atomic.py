@@ -18,14 +18,22 @@ def disk_full_as_user_error(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        # torch.save wraps the system's error in a RuntimeError of its own
-        if not {getattr(each, "errno", None) for each in (error, error.__context__)} & {errno.ENOSPC, errno.EDQUOT}:
+        if not is_disk_full(error):
             raise
         raise UserError(
             f"{folder}: the disk is full ({shutil.disk_usage(folder).free / 2**20:.0f} MiB free), so the run stops "
             "here; everything written before is intact. Free some space or choose another disk (runs_dir, "
             "--runs-dir), then go on with --resume."
         ) from error
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised for, says that there is no space left."""
+    # torch.save wraps the system's error in a RuntimeError of its own
+    return error is not None and (
+        getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        or is_disk_full(error.__cause__ or error.__context__)
+    )
 
 
 def temporary_of(path: Path) -> Path:

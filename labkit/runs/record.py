@@ -78,11 +78,18 @@ class Shared(TypedDict):
     jobs: str
 
 
+class Swept(TypedDict):
+    name: str
+    cell: str
+    settings: dict[str, Any]
+
+
 class Config(TypedDict, total=False):
     job: str
     data: dict[str, Any]
     train: Train
     collocation: Shared
+    sweep: Swept
 
 
 class UsedBudget(TypedDict, total=False):

@@ -47,6 +47,8 @@ class ScriptCommand:
     """That the GPU was set to for it, which its record has among the settings of the training"""
     trial: dict[str, Any] | None = None
     """What its record says of the energy trial that it is: number, device, idle power, cool-down"""
+    sweep: dict[str, Any] | None = None
+    """What its record says of the sweep whose cell it is: name, cell (its key), settings (those that vary), repeat"""
 
     def seeded(self, seed: int) -> ScriptCommand:
         """The same, run with a seed."""

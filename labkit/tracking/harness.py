@@ -139,6 +139,8 @@ class Harness:
             described["collocation"] = self.command.collocation
         if self.command.trial is not None:
             described["trial"] = self.command.trial
+        if self.command.sweep is not None:
+            described["sweep"] = self.command.sweep
         return described if self.observer is None else described | {"profile": self.observer.describe()}
 
     def settle_seed(self, asked: int | None) -> int | None:

@@ -26,6 +26,9 @@ class LaunchedRun(Child):
         self.command = command
         self.answer: dict[str, Any] | None = None
         """`{"run", "folder", "status", "result"}`, once `events` is through."""
+        self.failure: dict[str, Any] = {}
+        """What its process told of why it failed: status ("failed" or "out_of_memory"), reason, refused (its user can
+        mend it), disk_full, exit_code (of a script that had no run); empty where it told nothing"""
         self._was_killed = False
 
     def kill(self) -> None:
@@ -39,6 +42,7 @@ class LaunchedRun(Child):
         for event in self.messages():
             folder = event["folder"] if event["kind"] == "Started" else folder
             if event["kind"] == "Failed":
+                self.failure = event
                 if event["answer"] is not None:
                     raise RunFailed(event["reason"], event["answer"])
                 if event["refused"]:

@@ -32,7 +32,7 @@ from labkit.tracking.harness import Harness, whole_device
 LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
 """What may change when a run is resumed, as may max_epochs, which is told later."""
 TOLD = {"threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "budget"}
-TOLD |= {"keeps", "max_epochs", "trial"}
+TOLD |= {"keeps", "max_epochs", "trial", "sweep"}
 """What is recorded and decides nothing, or is told later; a resumed run keeps the name of its budget."""
 
 

@@ -40,6 +40,7 @@ def main() -> int:
 def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent: Parent) -> int:
     from labkit.errors import UserError, refusal
     from labkit.hardware.budgets.budget import is_out_of_memory
+    from labkit.runs.atomic import is_disk_full
     from labkit.tracking.events import Ready
 
     def hear(event: Any) -> None:
@@ -68,7 +69,13 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
         # a run that was cut short, by a full disk say, is "stopped", and its folder is known
         answer = error.answer if isinstance(error, RunFailed) else None
         refused = isinstance(reason, UserError)
-        parent.tell("Failed", status=status, reason=str(reason), answer=answer, refused=refused)
+        code = error.code if isinstance(error, SystemExit) else None  # of a script that had no run
+        more = {
+            "refused": refused,
+            "disk_full": is_disk_full(error),
+            "exit_code": code if isinstance(code, int) else None,
+        }
+        parent.tell("Failed", status=status, reason=str(reason), answer=answer, **more)
         return 2
     parent.tell("Ended", **answer)
     return exit_status(answer)

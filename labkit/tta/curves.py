@@ -25,7 +25,7 @@ ENDINGS = {
     "confirm_evaluations", "step_note", "keeps",
 }  # fmt: skip
 """Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
-NO_SETTINGS = {"data", "budget", "profile", "collocation"}
+NO_SETTINGS = {"data", "budget", "profile", "collocation", "sweep"}
 """Sections of a configuration that tell runs apart otherwise, or not at all"""
 
 
@@ -87,7 +87,8 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
     sections = [
         section for name, section in config.items() if isinstance(section, dict) and name not in {*NO_SETTINGS, "train"}
     ]
-    settings = {name: value for section in [*sections, train] for name, value in section.items()}
+    swept = config.get("sweep", {}).get("settings", {})  # which a script need not record itself
+    settings = {name: value for section in [swept, *sections, train] for name, value in section.items()}
     settings |= {"mix": (record.shared or {}).get("mix"), "preset": train.get("preset")}
     settings |= {"host": record.host, "device": _gpu_name(record)}
     told = {name: value for name, value in settings.items() if name not in ENDINGS and not isinstance(value, dict)}

@@ -10,6 +10,7 @@ from labkit.plots.gantt import KINDS, figure_icicle, figure_job_timelines, figur
 from labkit.plots.heat_maps import COUNTERS, figure_kernel_shapes
 from labkit.plots.over_time import figure_memory_held
 from labkit.plots.slowdowns import figure_gain_against_slowdown, figure_observer_effect
+from labkit.plots.sweep import figure_sweep
 
 NAN = np.nan
 
@@ -88,6 +89,13 @@ EVENTS = frame(
     ("GPU 0 stream 7", "kernel", "sgemm<b>", 200.0, 700.0),
 )
 HELD = frame("time_us device held_bytes", (0.0, -1, 0), (1000.0, -1, 2**20), (2000.0, -1, 0))
+SWEPT = frame(
+    "lr samples_per_s budget provenance",
+    (0.1, 100.0, "one<b>", "emulated"),
+    (0.1, 120.0, "one<b>", "emulated"),
+    (1.0, 150.0, "one<b>", "emulated"),
+    (1.0, 300.0, "all", "measured"),
+)
 
 FIGURES = {
     "shares": (figure_budget_shares(SHARES), "Budget", "one-core: 60 % of the arithmetic and 90 % of the bandwidth"),
@@ -100,6 +108,11 @@ FIGURES = {
     "phases": (figure_phases(PHASES), "(ms)", "slow takes 4 ms, most of it input (75%)"),
     "icicle": (figure_icicle(TREE), "(ms)", "aten::mm in forward"),
     "timeline": (figure_timeline(EVENTS), "(ms)", "3 events on 3 lines"),
+    "swept": (
+        figure_sweep(SWEPT, "lr", "samples_per_s", "budget"),
+        "lr",
+        "is greatest at budget all, lr 1: 300; least",
+    ),
     "memory": (figure_memory_held(HELD), "(ms)", "host holds most, 1 MiB, after 1 ms"),
 }
 

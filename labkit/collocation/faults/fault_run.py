@@ -26,10 +26,10 @@ from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.rows import did_you_mean
 from labkit.errors import UserError
 from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
+from labkit.plan_files.rows import did_you_mean
 from labkit.process.containment import marked
 from labkit.process.supervisor import JobProcess, SupervisedJobs, how_ended
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from labkit.collocation.plan.job_rows import read_jobs
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.rows import Mistakes, Row, read_jobs, read_settings
-from labkit.collocation.plan.yaml_plan import read_yaml
 from labkit.errors import UserError
+from labkit.plan_files.rows import Mistakes, Row, read_settings
+from labkit.plan_files.yaml_rows import read_yaml
 
 QUEUE_EXAMPLE = """\
 jobs:

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from labkit.collocation.plan.job_rows import read_jobs
 from labkit.collocation.plan.jobs_text import item_row
 from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.planned_job import MIG_PROFILE
-from labkit.collocation.plan.rows import Mistakes, Row, numbered, read_jobs, read_text, safe_name
 from labkit.errors import UserError
+from labkit.plan_files.rows import Mistakes, Row, numbered, read_text, safe_name
 from labkit.runs.atomic import replace_text
 
 FINISHED = "FINISHED"

@@ -6,9 +6,10 @@ import re
 import shlex
 from pathlib import Path
 
+from labkit.collocation.plan.job_rows import read_jobs
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.rows import Mistakes, Row, read_jobs, split_words
 from labkit.errors import UserError
+from labkit.plan_files.rows import Mistakes, Row, split_words
 
 JOBS_EXAMPLE = "dlrm:tour x3, speech:tour[max_epochs=1], train.py --lr 0.1"
 QUOTED = r"""\\.|"(?:\\.|[^"\\])*"|'[^']*'"""

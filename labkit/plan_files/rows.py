@@ -1,34 +1,21 @@
-"""Rows of a plan, whatever its format: from their fields come jobs, and from all that is wrong with them one error."""
+"""Rows of a file in which a user plans runs, whatever its format; from all that is wrong with them comes one error."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import shlex
-from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
-from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
-from labkit.jobs.command import as_flags
-from labkit.jobs.flags import job_flags, read_arguments
-from labkit.jobs.presets import JOBS
-from labkit.tracking.command import SEED
 
-JOB_FIELDS = {"job": str, "script": str, "arguments": "words", "args": "words", "copies": "copies", "name": str}
-PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
-"""What any job may ask of the device"""
-NO_SETTINGS = ("help", "device", "runs_dir")
-"""Flags of labkit's jobs that the harness answers"""
-BY_THE_MODE = "the mode decides what a job may use: leave budget away, or give cores and memory for mode cpu-pinned."
 MOST_COPIES = 1000
 """More of one job are a slip of the finger: no device holds them."""
 NUMBERS = {
@@ -45,9 +32,9 @@ NUMBERS = {
 LONGEST = 52
 """Characters of a name before its number, of the 60 that a name may have"""
 
-Kind = type | str | tuple[str, ...] | list[tuple[str, ...]]
-"""One of NUMBERS, str, "words" of a command line, what can be chosen (in a list: one or more of it), or Row for a list
-of rows"""
+Kind = type | str | tuple[str, ...] | list["Kind"]
+"""One of NUMBERS, str, "words" of a command line, what can be chosen, "fields" for a row, Row for a list of rows; in a
+list: one or more of it"""
 
 
 class Row(dict[str, Any]):
@@ -153,7 +140,13 @@ def read_setting(value: Any, kind: Kind) -> Any:
         if not isinstance(value, list) or not all(isinstance(each, Row) for each in value):
             raise UserError("a list belongs here whose items have fields: begin each as in `- job: dlrm:tour`.")
         return value
+    if kind == "fields":
+        if not isinstance(value, Row) or not value.places:
+            raise UserError("fields belong here: write each in a line of its own, as `name: value`.")
+        return value
     if isinstance(kind, list):
+        if value == []:
+            raise UserError("the list is empty: give at least one value.")
         return [read_setting(each, kind[0]) for each in (value if isinstance(value, list) else [value])]
     if kind == "words" and isinstance(value, list):
         return [read_setting(each, str) for each in value]
@@ -181,13 +174,18 @@ def read_setting(value: Any, kind: Kind) -> Any:
     return number
 
 
-def read_settings(row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes) -> dict[str, Any]:
-    """The values of a row's fields, given the kinds of all that there are; what is wrong is noted and left out."""
+def read_settings(
+    row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes, elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The values of a row's fields, given the kinds of all that there are; what is wrong is noted and left out.
+
+    `elsewhere` says of fields that a user may look for here what to do instead.
+    """
     values = {}
     for name, value in row.items():
         try:
             if name not in kinds:
-                raise UserError(BY_THE_MODE if name == "budget" else f"it is unknown: {did_you_mean(name, kinds)}")
+                raise UserError(elsewhere.get(name, f"it is unknown: {did_you_mean(name, kinds)}"))
             values[name] = read_setting(value, kinds[name])
         except UserError as error:
             mistakes.add_field(row, name, str(error))
@@ -216,103 +214,3 @@ def numbered(names: Sequence[str]) -> list[str]:
         used.add(free)
         found.append(free)
     return found
-
-
-def read_jobs(
-    rows: Iterable[Row],
-    folders: Sequence[Path],
-    mistakes: Mistakes,
-    *,
-    others: Mapping[str, Kind] | None = None,
-) -> list[tuple[PlannedJob, dict[str, Any]]]:
-    """The jobs of rows, each with a name of its own; those of wrong rows, which are noted, are missing.
-
-    A row has JOB_FIELDS, PLACED, and any flag of labkit's job by its name. A script is looked for in the folders; data
-    in the first. `others` are kinds of fields of a row that are no job's; their values are given with each job.
-    """
-    found = []
-    for row in rows:
-        with mistakes.noting(row, "script" if "script" in row else "job"):
-            found += _jobs_of(row, folders, mistakes, others or {})
-    names = numbered([job.name for job, _ in found])
-    return [(replace(job, name=name), more) for (job, more), name in zip(found, names, strict=True)]
-
-
-def _jobs_of(
-    row: Row, folders: Sequence[Path], mistakes: Mistakes, others: Mapping[str, Kind]
-) -> list[tuple[PlannedJob, dict[str, Any]]]:
-    if ("job" in row) == ("script" in row):
-        mistakes.add(row.place, "give it one of job (such as dlrm:tour) and script (such as train.py).")
-        return []
-    if {"args", "arguments"} <= row.keys():
-        mistakes.add_field(row, "args", "it is another spelling of arguments: leave one of the two away.")
-        return []
-    what = read_setting(row.get("job") or row.get("script"), str)
-    script, parser, flags = what, None, {}
-    if not what.endswith(".py"):
-        script, preset, parser = _labkits_script(what)
-        if preset and "preset" in row:
-            mistakes.add_field(row, "preset", f"the job names preset {preset!r}, too: leave one of the two away.")
-            return []
-        flags = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
-        flags = {name: kind for name, kind in flags.items() if name not in NO_SETTINGS}
-    values = read_settings(row, flags | PLACED | JOB_FIELDS | others, mistakes)
-    if len(values) < len(row):
-        return []
-    copies, arguments = values.get("copies", 1), tuple(values.get("arguments", values.get("args", ())))
-    if parser is None:
-        script, seed = str(find_script(what, folders)), 0
-        name = safe_name(Path(script).stem)
-    elif arguments:
-        raise UserError(
-            f"{' '.join(arguments)!r} is not understood after {what}: only a script has arguments. Settings stand in "
-            f"brackets, as in {what}[batch_size=256] (in YAML as fields), and copies as in {what} x3.",
-            field="args" if "args" in row else "arguments",
-        )
-    else:
-        settings = {name: values[name] for name in flags if name in values}
-        preset, seed, arguments = _labkits_arguments(script, preset, parser, settings, folders[0])
-        name = safe_name(f"{script}-{preset}")
-    asked = {("memory_bytes" if each == "memory" else each): values[each] for each in PLACED if each in values}
-    job = PlannedJob(values.get("name", name), script, arguments, seed, where=row.place, **asked)
-    more = {name: values[name] for name in others if name in values}
-    return [(replace(job, seed=seed + number * job.takes_seed), more) for number in range(copies)]
-
-
-def _labkits_script(what: str) -> tuple[str, str, ArgumentParser]:
-    """Name, preset and parser of one of labkit's own scripts."""
-    job, _, preset = (part.strip() for part in what.partition(":"))
-    if job not in JOBS:
-        raise UserError(f"job {job!r} is unknown: {did_you_mean(job, JOBS)} A script's name ends in .py.")
-    parser = job_flags(job)
-    parser.error = _refuse
-    return job, preset, parser
-
-
-def _labkits_arguments(
-    job: str, preset: str, parser: ArgumentParser, settings: dict[str, Any], folder: Path
-) -> tuple[str, int, tuple[str, ...]]:
-    """Preset, seed and arguments of a labkit's script, checked by its parser; {seed} stands for the seed in them."""
-    # the preset is written out, so that jobs with and without it are alike
-    preset, seed = settings.pop("preset", preset or "tour"), settings.pop("seed", 0)
-    for name in {"data", "schema"} & settings.keys():  # a path beside the plan; names stay
-        path = Path(settings[name])
-        if (path.suffix or len(path.parts) > 1) and (folder / path).exists():
-            settings[name] = str(folder / path)
-    arguments = as_flags({"preset": preset} | dict(sorted(settings.items())))
-    read_arguments(parser, (*arguments, *as_flags({"seed": seed})))
-    return preset, seed, (*arguments, *as_flags({"seed": SEED}))
-
-
-def find_script(text: str, folders: Sequence[Path]) -> Path:
-    """The first file of that name in the folders; a UserError where there is none."""
-    looked = [folder / Path(text).expanduser() for folder in folders]
-    if found := next(filter(Path.is_file, looked), None):
-        return found
-    places = " nor ".join(dict.fromkeys(map(str, looked)))
-    counted = "the plan's folder" if folders[0] != Path() else "the working folder"
-    raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise UserError(message)

@@ -1,0 +1,197 @@
+"""`labkit sweep`: a grid of runs from a file, and what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.cli.console import Console
+from labkit.cli.display import Display
+from labkit.cli.flags import add_flags
+from labkit.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from labkit.sweep.execute import Progress
+    from labkit.sweep.states import CellState
+    from labkit.sweep.sweep import Cell
+
+EPILOG = """examples:
+  labkit sweep dlrm_batch --dry-run        (a study that ships)
+  labkit sweep sweep.yaml
+  labkit sweep show sweep.yaml --x batch_size --y samples_per_s --html sweep.html
+The same command goes on with a sweep that was stopped or killed, or whose file has more values now. docs/sweeps.md has
+the fields of a file.
+"""
+BY = {"cells": "as its cells have taken", "runs": "as earlier runs of the script took", "limit": "by max_seconds"}
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    words = {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    said = "Run each cell of a grid of settings, seeds and budgets, one after another."
+    parser = subparsers.add_parser("sweep", help="run a grid of settings, seeds and budgets", description=said, **words)
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="a sweep in YAML, or the name of a study that ships")
+    add("--dry-run", action="store_true", help="say how many cells there are and how long they take; start nothing")
+    add("--retry-failed", action="store_true", help="try cells that have failed again")
+    add("--executor", default="local", metavar="E", help="where cells run: local (default)")
+    add_flags(parser, "runs_dir", "json")
+    parser.set_defaults(run=run_sweep)
+
+    said = "Print a row for each cell of a sweep, finished or not, and draw what came of a setting."
+    show = subparsers.add_parser("sweep show", help="what came of a sweep: table, figure, CSV", description=said)
+    add = show.add_argument
+    add("sweep", metavar="FILE|NAME", help="a sweep's file, or the name of one that has run")
+    add("--x", metavar="COLUMN", help="across (default: the setting with the most values)")
+    add("--y", metavar="COLUMN", help="upwards (default: samples_per_s)")
+    add("--color", metavar="COLUMN", help="a line for each of its values (default: budget, where several ran)")
+    add("--html", type=Path, metavar="FILE", help="write the figure as a page that works offline")
+    add("--csv", type=Path, metavar="FILE", help="write all columns as CSV")
+    add_flags(show, "runs_dir", "json")
+    show.set_defaults(run=run_show)
+
+
+def run_sweep(args: argparse.Namespace) -> int:
+    from labkit.cli.console import print_last
+    from labkit.sweep.execute import EXECUTORS, look, opened
+    from labkit.sweep.execute import run_sweep as run_cells
+    from labkit.sweep.sweep_file import read_sweep_file
+
+    if args.executor not in EXECUTORS:
+        raise UserError(f"--executor {args.executor} is unknown: choose one of {', '.join(EXECUTORS)}.")
+    sweep, console = read_sweep_file(args.file), Console(stderr=args.json, highlight=False)
+    if args.dry_run:
+        progress = look(sweep, args.runs_dir)
+        print_preview(console, progress)
+    else:
+        with opened(sweep, args.runs_dir, retry_failed=args.retry_failed) as progress:
+            print_preview(console, progress)
+            try:
+                with SweepDisplay(console, progress, args.runs_dir) as display:
+                    run_cells(progress, args.runs_dir, display.show)
+            except KeyboardInterrupt:
+                display.print(f"{_counts(progress)}. The same command goes on: labkit sweep {args.file}")
+                raise
+        console.print(f"{_counts(progress)}. `labkit sweep show {args.file}` has the table.", soft_wrap=True)
+    if args.json:
+        counts = {state: progress.count(state) for state in ("done", "failed", "waiting")}
+        seconds, by = progress.time_left()
+        told = {"name": sweep.name, "cells": len(sweep.cells), **counts, "predicted_s": seconds, "predicted_by": by}
+        print_last(json.dumps(told))
+    return int(not args.dry_run and progress.count("failed") > 0)
+
+
+def print_preview(console: Console, progress: Progress) -> None:
+    """Print how many cells there are, what varies, and how long they will take."""
+    sweep = progress.sweep
+    varies = " × ".join(f"{name} ({count})" for name, count in sweep.varies.items()) or "nothing"
+    count = len(sweep.cells)
+    cells = f"{count} cell{'s' * (count > 1)} of {sweep.job}"
+    lines = [f"{sweep.name}: {cells}; what varies: {varies}; {_counts(progress)}."]
+    if progress.count("waiting", "running"):
+        lines.append(f"To go: {_time_left(progress, why=True) or 'not known until the first cell has ended'}.")
+    if progress.count("failed"):
+        lines.append("Failed cells stay so; --retry-failed tries them again.")
+    if progress.not_in_file:
+        lines.append(f"{progress.not_in_file} finished cells of this name are not in this file any more; they stay.")
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _counts(progress: Progress) -> str:
+    failed = progress.count("failed")
+    return f"{progress.count('done')} of {len(progress.sweep.cells)} done" + f", {failed} failed" * bool(failed)
+
+
+def _time_left(progress: Progress, *, why: bool = False) -> str:
+    """In words, and on what grounds; empty where it is not known."""
+    seconds, by = progress.time_left()
+    if seconds is None:
+        return ""
+    told = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    told = told if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{'at most' if by == 'limit' else 'about'} {told}" + f", {BY[by]}" * why
+
+
+class SweepDisplay(Display):
+    """The run under way, and a line for each cell that has ended."""
+
+    def __init__(self, console: Console, progress: Progress, runs_dir: Path):
+        super().__init__(console, evaluations=False)
+        self._progress, self._runs_dir = progress, runs_dir
+
+    def show(self, cell: Cell, state: CellState, event: dict[str, Any]) -> None:
+        """Take an event of `labkit.sweep.execute.run_sweep`."""
+        from labkit.tracking.events import read_event
+
+        name = self._progress.sweep.words(cell) or self._progress.sweep.job
+        if event["kind"] != "State":
+            if event["kind"] not in ("Ended", "Failed"):
+                super().show(read_event(event), name)
+            return
+        if state.state == "running":
+            return
+        self.says(name, None)
+        if state.state == "waiting" and state.error is None:
+            return  # it was interrupted
+        ended = self._progress.count("done", "failed")
+        left = f"; {_time_left(self._progress)} to go" if self._progress.count("waiting") else ""
+        number = f"{ended:>{len(str(len(self._progress.sweep.cells)))}}/{len(self._progress.sweep.cells)}"
+        self.print(f"{number}  {name}: {self._end_of(state)}{left}", "red" if state.state == "failed" else "")
+
+    def _end_of(self, state: CellState) -> str:
+        from labkit.runs.record import read_run
+
+        if state.state != "done":
+            return f"{'failed' if state.state == 'failed' else 'is tried once more'}: {state.error}"
+        result = read_run(self._runs_dir / state.run).result
+        reached, rate = result.get("time_to_target_s"), result.get("samples_per_s")
+        told = [f"target after {reached:.1f} s" if reached is not None else str(result["reason"])]
+        told += [f"test {name} {value:.4f}" for name, value in list(result.get("metrics", {}).items())[:1]]
+        return ", ".join(told + ([f"{rate:,.0f} samples/s"] if rate else []))
+
+
+def run_show(args: argparse.Namespace) -> int:
+    from labkit.cli.console import print_frame, print_last
+    from labkit.sweep.frame import OF_A_CELL, read_sweep
+
+    frame = read_sweep(args.sweep, args.runs_dir)
+    settings = list(frame.columns[: frame.columns.get_loc(OF_A_CELL[0])])
+    console = Console(stderr=args.json, highlight=False)
+    print_frame(console, _shown(frame, settings))
+    if args.csv is not None:
+        frame.to_csv(args.csv, index=False)
+        console.print(f"The table: {args.csv}", soft_wrap=True)
+    if args.html is not None or args.x or args.y or args.color:
+        _draw(args, frame, settings, console)
+    if args.json:
+        print_last(json.dumps(json.loads(frame.to_json(orient="records"))))
+    return 0
+
+
+def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
+    """The columns that a reader looks for first: what varies, and what is known of the results."""
+    from labkit.sweep.frame import OF_A_CELL, OF_ITS_RUN, OF_ITS_TARGET
+
+    varies = [name for name in ("budget", "seed", "repeat") if frame[name].nunique() > 1]
+    numbers = [name for name in frame.columns[len(settings) + len(OF_A_CELL + OF_ITS_RUN + OF_ITS_TARGET) :]]
+    results = ["samples_per_s", "time_to_target_s", "cost_usd", *numbers, "disturbed", "error"]
+    known = [name for name in results if (frame[name].notna() & (frame[name] != "")).any()]
+    return frame[[*settings, *varies, "state", *known]]
+
+
+def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], console: Console) -> None:
+    from labkit.plots import describe, figure_sweep
+    from labkit.plots.show import page_of
+
+    counts = {name: frame[name].nunique() for name in [*settings, "seed", "budget"]}
+    color = args.color or ("budget" if counts["budget"] > 1 and args.x != "budget" else None)
+    x = args.x or max((name for name in counts if name != color), key=lambda name: counts[name])
+    figure = figure_sweep(frame, x, args.y or "samples_per_s", color)
+    console.print(describe(figure).text, soft_wrap=True)
+    if args.html is not None:
+        args.html.write_text(page_of(figure, f"Sweep {args.sweep}"), encoding="utf-8")
+        console.print(f"The figure: {args.html}", soft_wrap=True)

@@ -1,0 +1,100 @@
+"""A run's process without torch: it speaks the worker's protocol, writes a record, and does what its arguments say.
+
+`--ends done|diverged|error|oom|refused|usage|full|killed|crashes-once FILE`, `--takes SECONDS`, `--deaf true`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from labkit.process.child import Child, Parent
+from labkit.runs import Provenance, RunRecord
+from labkit.runs.record import own_process, timestamp
+from labkit.tracking.launch import LaunchedRun
+
+HERE = str(Path(__file__).parent)
+PATH = {"PYTHONPATH": os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])])}
+LOG = "order.txt"
+"""In --runs-dir: the arguments of each run that ended by itself, a line a run"""
+
+
+class LightRun(LaunchedRun):
+    """A `LaunchedRun` of this module."""
+
+    def __init__(self, command, shows_output=False):
+        super().__init__(command)
+        Child.__init__(self, "light_run", command.to_dict(), environment=PATH)
+
+
+def main() -> int:
+    parent, stop = Parent(), threading.Event()
+    command, started = parent.content, own_process()
+    words = command["arguments"]
+    given = {name[2:]: value for name, value in itertools.pairwise(words) if name.startswith("--")}
+    ends, runs_dir = given.get("ends", "done"), Path(command["runs_dir"])
+    parent.listen(at_end=stop.set)
+
+    def fail(reason: str, status: str = "failed", **more) -> int:
+        parent.tell("Failed", **{"status": status, "reason": reason, "answer": None, "refused": False} | more)
+        return 2
+
+    if ends == "usage":
+        print("usage: t.py [--lr LR]\nt.py: error: unrecognized arguments", file=sys.stderr)
+        return fail("the script ended with status 2 before its first step", exit_code=2)
+    if ends == "full":
+        return fail("no space", refused=True, disk_full=True)
+    if ends == "refused":
+        return fail("there is no such data", refused=True)
+    record = RunRecord(
+        f"{time.time_ns()}-{os.getpid()}", "t", {"job": "t", "train": {}, "sweep": command["sweep"]},
+        {"name": command["budget"]["name"], "torch_name": "cpu"}, None, [], os.uname().nodename, {}, None,
+        command["seed"], [], Provenance.now("measured"), "running", *started, timestamp(),
+    )  # fmt: skip
+    folder = runs_dir / record.id
+    folder.mkdir(parents=True)
+    record.save(folder)
+    parent.tell("Started", run=record.id, folder=str(folder), config=record.config)
+
+    def finish(status: str, ended_by: str, reason: str) -> dict:
+        record.status, record.ended_at = status, timestamp()
+        record.result = {
+            "ended_by": ended_by,
+            "reason": reason,
+            "samples_per_s": float(given.get("x", 1)),
+            "wall_s": 0.1,
+        }
+        record.save(folder)
+        return {"run": record.id, "folder": str(folder), "status": status, "result": record.result}
+
+    while stop.wait(float(given.get("takes", 0))) and given.get("deaf"):
+        time.sleep(60)
+    once = runs_dir / f"{command['sweep']['cell']}.crashed"
+    if stop.is_set():
+        parent.tell("Ended", **finish("stopped", "stopped", "stopped by its launcher"))
+    elif ends == "killed" or (ends == "crashes-once" and not once.exists()):
+        once.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif ends == "error":
+        finish("failed", "error", "ValueError: oops")
+        return fail("ValueError: oops")
+    elif ends == "oom":
+        return fail(
+            "too much memory", "out_of_memory", answer=finish("failed", "error", "too much memory"), refused=True
+        )
+    elif ends == "diverged":
+        return fail("diverged", answer=finish("failed", "diverged", "the loss is nan"), refused=True)
+    else:
+        with (runs_dir / LOG).open("a") as log:
+            log.write(f"{' '.join(command['arguments'])} repeat {command['sweep']['repeat']}\n")
+        parent.tell("Ended", **finish("done", "script", "the script ended"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""`labkit sweep` on a real script: preview, a line a cell, memory that runs out, table, figure, page; and the frame."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from light_run import LightRun
+from made_up import write_run
+
+from labkit.cli import main
+from labkit.errors import UserError
+from labkit.plots import describe, figure_sweep
+from labkit.runs import list_runs, read_run
+from labkit.sweep import execute, states
+from labkit.sweep.frame import read_sweep
+from labkit.sweep.sweep_file import read_sweep_file
+from labkit.tta import run_table
+
+SCRIPT = """
+import argparse, time, labkit
+flags = argparse.ArgumentParser()
+flags.add_argument("--mib", type=int)
+flags.add_argument("--seed", type=int)
+args = flags.parse_args()
+with labkit.Run("greedy", target="score >= 0.5", config={"mib": args.mib}, seed=args.seed) as run:
+    run.step(0.5, samples=10)
+    held = bytearray(args.mib << 20)
+    time.sleep(2 if args.mib > 100 else 0)
+    run.log(state=7.0, held=len(held) >> 20)
+    for score in (0.6, 0.7):
+        run.evaluate(score=score)
+    run.test(score=0.65)
+"""
+
+
+def command(*arguments):
+    return main(["sweep", *map(str, arguments)])
+
+
+def test_a_script_is_swept_and_one_cell_runs_out_of_its_memory(write, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(execute, "MOST_ATTEMPTS", 1)  # the second attempt is tried with light runs
+    file = write("grid: {mib: [2, 3000]}\nseeds: [4]\nbudget: ['cores=1,memory=700MiB']\n")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    assert command(file, "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "s: 2 cells of train.py; what varies: mib (2); 0 of 2 done." in out and "not known until" in out
+    assert command(file) == 1, "one has failed"
+    out = capsys.readouterr().out
+    assert "1/2  mib 2: target after" in out and "1 of 2 done, 1 failed" in out
+    assert "2/2  mib 3000: failed: The run needs more memory than its budget" in out
+
+    assert command("show", file, "--json", "--csv", "s.csv", "--html", "s.html", "--y", "held") == 0
+    captured = capsys.readouterr()
+    done, failed = json.loads(captured.out.splitlines()[-1])
+    told = {"mib": 2, "seed": 4, "repeat": 1, "state": "done", "held": 2, "state_logged": 7, "score": 0.7}
+    assert told.items() <= done.items() and (done["test_score"], done["target_reached"]) == (0.65, True)
+    assert done["time_to_target_s"] > 0 and done["cost_usd"] > 0 and done["provenance"] == "emulated"
+    assert failed["state"] == "failed" and failed["held"] is None and "more memory" in failed["error"]
+    assert list(pd.read_csv("s.csv")["held"].dropna()) == [2] and "mib" in captured.err
+    page = (tmp_path / "s.html").read_text()
+    assert "Line chart. Horizontal axis: mib" in page and 'src="http' not in page
+
+    runs = list_runs("runs")
+    assert len(runs) == 2 and read_run(runs["folder"][0]).config["sweep"]["settings"] == {"mib": "2"}
+    assert command("show", "s") == 0, "by its name, too"
+    assert command(file, "--executor", "slurm") == 2 and command("show", "t") == 2
+    said = capsys.readouterr().err
+    assert "--executor slurm is unknown: choose one of local." in said and "there is no sweep 't' in runs" in said
+
+
+def test_the_command_goes_on_where_it_was_and_says_what_its_file_has_no_more(write, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(execute, "LaunchedRun", LightRun)
+    runs = ("--runs-dir", tmp_path / "runs")
+    assert command(write("grid: {x: [1, 2]}\n"), *runs) == 0
+    file = write("grid: {x: [2, 3, 4]}\nsettings: {ends: done}\nmax_seconds: 9\n")
+    assert command(file, *runs, "--dry-run", "--json") == 0
+    out = capsys.readouterr().out
+    told = json.loads(out.splitlines()[-1])
+    assert told == {"name": "s", "cells": 3, "done": 0, "failed": 0, "waiting": 3} | {
+        "predicted_s": pytest.approx(told["predicted_s"]), "predicted_by": "cells",
+    }  # fmt: skip
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LightRun, "events", interrupt)
+    assert command(file, *runs) == 130
+    out = capsys.readouterr().out
+    assert "2 finished cells of this name are not in this file any more; they stay." in out
+    assert f"0 of 3 done. The same command goes on: labkit sweep {file}" in out
+
+
+def test_cells_without_a_result_are_rows_and_runs_of_other_cells_are_none(write, tmp_path, monkeypatch):
+    sweep = read_sweep_file(write("grid: {x: [8, b], y: [1]}\nrepeats: 2\n"))
+    runs, told = tmp_path / "runs", [sweep.command(cell, "").sweep for cell in sweep.cells]
+    first = write_run(runs, [0.7, 0.8], config={"sweep": told[0]})
+    write_run(runs, [0.5], config={"sweep": told[1]}, status=None)
+    write_run(runs, [0.6], config={"sweep": told[2] | {"name": "another"}})
+    frame = read_sweep(tmp_path / "s.yaml", runs)
+    assert list(frame.columns[:6]) == ["x", "y", "budget", "seed", "repeat", "state"]
+    assert list(frame["x"]) == ["8", "b", "8", "b"] and list(frame["y"]) == [1] * 4
+    assert list(frame["state"]) == ["done", "waiting", "waiting", "waiting"]
+    assert frame["run"][0] == first.name and frame["auc"][0] == 0.8 and frame["auc"][1:].isna().all()
+    assert frame["samples_per_s"][0] == 660
+    assert not list(runs.glob("sweeps/*/*.json")), "looking writes nothing"
+    with pytest.raises(UserError, match=r"there is no sweep 'nope' in .*none has run there"):
+        read_sweep("nope", runs)
+    # a script need not record what it was given for its runs to be told apart, and repeats are pooled
+    other = write_run(runs, [0.7], config={"sweep": told[1]})
+    again = write_run(runs, [0.7], config={"sweep": told[2]})
+    assert list(run_table([first, other, again])["budget"]) == [
+        "all-cores · x 8", "all-cores · x b", "all-cores · x 8",
+    ]  # fmt: skip
+
+
+def test_a_damaged_state_is_told_by_its_name(write, tmp_path):
+    file = write("grid: {x: [1]}\n")
+    (key,) = (cell.key for cell in read_sweep_file(file).cells)
+    folder = states.sweep_folder(tmp_path / "runs", "s")
+    folder.mkdir(parents=True)
+    for text in (
+        "{",
+        '{"key": 1}',
+        f'{{"key": "{key}", "settings": {{}}, "seed": 1, "repeat": 1, "budget": "b", "z": 1}}',
+    ):
+        (folder / f"{key}.json").write_text(text)
+        with pytest.raises(UserError, match=rf"{key}\.json: this \w+ is damaged .*Delete it"):
+            read_sweep(file, tmp_path / "runs")
+
+
+FRAME = pd.DataFrame(
+    [(64, "half", 0, 10.0), (64, "half", 1, 20.0), (64, "half", 2, 90.0), (4096, "half", 0, 900.0),
+     (64, "<b>", 0, 30.0), (4096, "<b>", 0, np.nan)],
+    columns=["batch_size", "budget", "seed", "samples_per_s"],
+).assign(provenance="measured", word=list("bbabab"))  # fmt: skip
+
+
+def test_the_figure_has_medians_over_points_and_axes_as_their_values_ask_for():
+    figure = figure_sweep(FRAME, "batch_size", "samples_per_s", "budget")
+    points, half, other = figure.data
+    assert [trace.name for trace in (half, other)] == ["budget half · measured", "budget &lt;b&gt; · measured"]
+    assert (list(half.x), list(half.y), list(half.text)) == ([64, 4096], [20, 900], ["median of 3", "one cell"])
+    assert points.hoverinfo == "skip" and sorted(points.y) == [10, 20, 90, 900] and list(other.y) == [30]
+    assert figure.layout.xaxis.type == "log" == figure.layout.yaxis.type
+    words = describe(figure).text
+    assert "greatest at budget half, batch_size 4096: 900; least at budget half, batch_size 64: 20." in words
+    narrow = figure_sweep(FRAME[:3], "seed", "samples_per_s")
+    assert narrow.layout.xaxis.type is None and len(narrow.data) == 1, "no repeats, no points"
+    words = figure_sweep(FRAME, "word", "samples_per_s")
+    assert words.layout.xaxis.type == "category" and list(words.layout.xaxis.categoryarray) == ["b", "a"]
+    for x, y, said in (("nope", "seed", "'nope' is no column"), ("word", "word", "no cell of this sweep has a word")):
+        with pytest.raises(UserError, match=said):
+            figure_sweep(FRAME, x, y)

@@ -1,0 +1,249 @@
+"""Cells run in turns, each ends once whatever happens to it or to the sweep, and nothing is left running."""
+
+import errno
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from light_run import LOG, LightRun
+from processes import wait_for
+
+from labkit.errors import UserError
+from labkit.runs.atomic import replace_text
+from labkit.runs.query import readable_runs, run_folders
+from labkit.sweep import execute, states
+from labkit.sweep.execute import look, opened, run_sweep
+from labkit.sweep.states import read_states, sweep_folder
+from labkit.sweep.sweep_file import read_sweep_file
+
+SWEEPER = Path(__file__).with_name("sweeper.py")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
+
+
+@pytest.fixture(autouse=True)
+def light(monkeypatch):
+    monkeypatch.setattr(execute, "LaunchedRun", LightRun)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return tmp_path / "runs"
+
+
+def run(file, runs, on_event=lambda *event: None, **how):
+    """Run a sweep to its end; the states of its cells in order."""
+    sweep = read_sweep_file(file)
+    with opened(sweep, runs, **how) as progress:
+        run_sweep(progress, runs, on_event)
+    return [progress.states[cell.key] for cell in sweep.cells]
+
+
+def ended(runs):
+    """The results of each cell by the records: how many runs of it are done."""
+    found = [record for _, record in readable_runs(run_folders(runs))]
+    return Counter(record.config["sweep"]["cell"] for record in found if record.status == "done")
+
+
+def start(file, runs):
+    return subprocess.Popen([sys.executable, SWEEPER, file, runs], stderr=subprocess.PIPE)
+
+
+def orphans(runs):
+    """Processes of cells that are still there; their folder for runs is nobody else's."""
+    pids = [state.pid for state in read_states(sweep_folder(runs, "s")).values() if state.pid is not None]
+    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+def test_all_of_a_repeat_runs_before_the_next_and_every_state_is_on_disk(write, runs):
+    file, seen = write("grid: {x: [1, 2]}\nseeds: [3, 4]\nrepeats: 2\n"), []
+    found = run(file, runs, lambda cell, state, event: seen.append((event["kind"], state.state)))
+    order = [line.split() for line in (runs / LOG).read_text().splitlines()]
+    asked = [(words[words.index("repeat") + 1], words[words.index("--seed") + 1], words[1]) for words in order]
+    assert asked == [(repeat, seed, x) for repeat in "12" for seed in "34" for x in "12"]
+    assert seen[:3] == [("State", "running"), ("Started", "running"), ("Ended", "running")]
+    assert {state.state for state in found} == {"done"} and all(state.seconds > 0 for state in found)
+    assert read_states(sweep_folder(runs, "s")) == {state.key: state for state in found}
+    record = json.loads((runs / found[0].run / "run.json").read_text())
+    told = {"name": "s", "cell": found[0].key, "settings": {"x": "1"}, "repeat": 1}
+    assert record["config"]["sweep"] == told and record["seed"] == 3
+
+
+def test_finished_cells_stay_when_values_are_added_and_when_their_states_are_lost(write, runs):
+    (old,) = run(write("grid: {x: [1]}\n"), runs)
+    (sweep_folder(runs, "s") / f"{old.key}.json").unlink()
+    file = write("grid:\n  x: [2, 1]   # one more\n")
+    sweep = read_sweep_file(file)
+    assert look(sweep, runs).count("done") == 1
+    new, same = run(file, runs)
+    assert (same.key, same.run) == (old.key, old.run) and len(run_folders(runs)) == 2
+    other = read_sweep_file(write("grid: {x: [2]}\n"))
+    assert look(other, runs).not_in_file == 1
+    for path in run_folders(runs):  # the run's own record is the truth
+        if path.name == new.run:
+            (path / "run.json").unlink()
+    assert look(sweep, runs).count("waiting") == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "state", "runs_made", "why"),
+    [
+        ("done", "done", 1, None),
+        ("diverged", "done", 1, None),
+        ("crashes-once", "done", 2, None),
+        ("killed", "failed", 2, "its process was ended by SIGKILL"),
+        ("error", "failed", 2, "ValueError: oops"),
+        ("oom", "failed", 2, "too much memory"),
+        ("refused", "failed", 0, "there is no such data"),
+    ],
+)
+def test_what_crashed_is_tried_once_more_and_the_sweep_goes_on(write, runs, ends, state, runs_made, why):
+    first, second = run(write(f"cells:\n  - ends: {ends}\n  - ends: done\n    x: 3\n"), runs)
+    assert (first.state, first.error) == (state, why) and len(run_folders(runs)) == runs_made + 1
+    assert first.attempts == max(1, runs_made) and second.state == "done"
+    again = [state.state for state in run(write("cells:\n  - ends: " + ends + "\n"), runs)]
+    assert again == [state] and len(run_folders(runs)) == runs_made + 1, "what has failed stays so"
+
+
+def test_failed_cells_are_tried_again_where_that_is_asked_for(write, runs):
+    file = write("settings: {ends: killed}\n")
+    assert [state.attempts for state in run(file, runs)] == [2]
+    assert [(s.state, s.attempts) for s in run(file, runs, retry_failed=True)] == [("failed", 2)]
+    assert len(run_folders(runs)) == 4
+
+
+def test_arguments_that_a_script_does_not_know_end_the_sweep_at_its_first_cell_only(write, runs):
+    usage = write("cells:\n  - ends: usage\n  - ends: done\n")
+    with pytest.raises(UserError, match=r"s\.yaml, line 1, field 'script'.*status 2.*unrecognized arguments"):
+        run(usage, runs)
+    assert look(read_sweep_file(usage), runs).count("waiting") == 2
+    later = run(write("cells:\n  - ends: done\n  - ends: usage\n"), runs)
+    assert [(state.state, state.attempts) for state in later] == [("done", 1), ("failed", 1)]
+
+
+def test_a_full_disk_ends_the_sweep_with_its_states_intact(write, runs, monkeypatch):
+    file = write("cells:\n  - ends: done\n  - ends: full\n")
+    with pytest.raises(UserError, match=r"the disk is full .*give the same command again"):
+        run(file, runs)
+    assert [look(read_sweep_file(file), runs).count(state) for state in ("done", "waiting")] == [1, 1]
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "no space")
+
+    file = write("grid: {x: [1, 2]}\n")
+    with opened(read_sweep_file(file), runs) as progress:
+        monkeypatch.setattr(states, "replace_text", full)
+        with pytest.raises(OSError, match="no space"):
+            run_sweep(progress, runs, lambda *event: None)
+    monkeypatch.setattr(states, "replace_text", replace_text)
+    assert {state.state for state in run(file, runs)} == {"done"}
+    assert set(ended(runs).values()) == {1}
+
+
+def test_a_script_is_asked_to_end_when_its_time_is_over_and_that_is_its_result(write, runs, monkeypatch):
+    file = write("settings: {takes: 60}\nmax_seconds: 0.4\n")
+    (state,) = run(file, runs)
+    assert (state.state, state.out_of_time) == ("done", True)
+    assert [state.run for state in run(file, runs)] == [state.run], "it is not repeated"
+    monkeypatch.setattr(execute, "GRACE_S", 0.5)
+    (deaf,) = run(write("settings: {takes: 60, deaf: 1}\nmax_seconds: 0.4\n", "deaf.yaml"), runs)
+    assert deaf.state == "failed" and deaf.attempts == 1
+    assert deaf.error.startswith("it had not ended 0.5 s after its 0.4 s were over, and was killed")
+
+
+def test_ctrl_c_ends_the_run_under_way_and_its_cell_waits(write, runs):
+    file = write("settings: {takes: 60}\ngrid: {x: [1, 2]}\n")
+
+    def interrupt(cell, state, event):
+        if event["kind"] == "Started":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(file, runs, interrupt)
+    progress = look(read_sweep_file(file), runs)
+    assert progress.count("waiting") == 2 and [state.attempts for state in progress.states.values()] == [0, 0]
+    ((_, record),) = readable_runs(run_folders(runs))
+    assert record.status == "stopped"
+
+
+def test_a_second_process_is_refused_while_one_runs_the_sweep(write, runs):
+    file = write("settings: {takes: 60}\n")
+    process = start(file, runs)
+    wait_for(lambda: orphans(runs))
+    with pytest.raises(UserError, match=rf"process {process.pid} runs this sweep"):
+        run(file, runs)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not orphans(runs))
+
+
+def test_killed_between_and_inside_of_cells_each_cell_ends_exactly_once(write, runs):
+    file, chance, kills = write("settings: {takes: 0.15}\ngrid: {x: [1, 2, 3, 4, 5, 6, 7, 8]}\n"), random.Random(1), 4
+    for number in range(kills):
+        process = start(file, runs)
+        wait_for(lambda least=number: (runs / LOG).exists() and len((runs / LOG).read_text().splitlines()) > least)
+        time.sleep(chance.uniform(0, 0.3))  # the moment is what is drawn
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    process = start(file, runs)
+    assert process.wait(60) == 0, process.stderr.read().decode()
+    keys = {cell.key for cell in read_sweep_file(file).cells}
+    assert ended(runs) == dict.fromkeys(keys, 1), "each once"
+    statuses = Counter(record.status for _, record in readable_runs(run_folders(runs)))
+    assert statuses["running"] == 0 and statuses["done"] == 8
+    assert all(state.attempts == 1 for state in read_states(sweep_folder(runs, "s")).values())
+    assert not orphans(runs)
+
+
+def test_a_run_that_ended_as_the_sweep_was_killed_counts_and_one_that_goes_on_is_waited_for(write, runs, monkeypatch):
+    file = write("settings: {takes: 0.5}\n")
+    sweep = read_sweep_file(file)
+    (cell,) = sweep.cells
+    launched = LightRun(
+        sweep.command(cell, runs)
+    ).start()  # whose launcher, here, is not killed: it is not asked to end
+    folder = next(event["folder"] for event in launched.events() if event["kind"] == "Started")
+    (state,) = run(file, runs)
+    assert (state.state, state.run, len(run_folders(runs))) == ("done", Path(folder).name, 1)
+    launched.end()
+    monkeypatch.setattr(states, "GRACE_S", 0.3)
+    deaf = read_sweep_file(write("settings: {takes: 60, deaf: 1}\nname: deaf\n", "deaf.yaml"))
+    launched = LightRun(deaf.command(deaf.cells[0], runs)).start()
+    next(event for event in launched.events() if event["kind"] == "Started")
+    launched.stop()
+    with opened(deaf, runs) as progress:
+        assert progress.count("waiting") == 1
+    assert launched.status() == -signal.SIGKILL
+    statuses = sorted(record.status for _, record in readable_runs(run_folders(runs)))
+    assert statuses == ["done", "interrupted"]
+    launched.end()
+
+
+def test_two_sweeps_take_turns_on_the_cores(write, runs, monkeypatch):
+    """Both want all cores, so no two of their runs overlap."""
+    files = [write(f"settings: {{takes: 0.1}}\ngrid: {{x: [1, 2]}}\nname: {name}\n", f"{name}.yaml") for name in "ab"]
+    processes = [start(file, runs) for file in files]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    spans = sorted((record.started_at, record.ended_at) for _, record in readable_runs(run_folders(runs)))
+    assert len(spans) == 4
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+
+
+def test_the_time_left_is_that_of_finished_cells_of_earlier_runs_or_at_most_the_limit(write, runs):
+    sweep = read_sweep_file(write("grid: {x: [1, 2]}\nmax_seconds: 30\n"))
+    assert look(sweep, runs).time_left() == (60, "limit")
+    progress = execute.Progress(sweep, look(sweep, runs).states, [5.0, 7.0, 90.0])
+    assert progress.time_left() == (14, "runs")
+    done = progress.states[sweep.cells[0].key]
+    done.state, done.seconds = "done", 3.0
+    assert progress.time_left() == (3, "cells")
+    unlimited = read_sweep_file(write("grid: {x: [1, 2]}\n"))
+    assert look(unlimited, runs).time_left() == (None, "")

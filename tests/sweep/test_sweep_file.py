@@ -1,0 +1,140 @@
+"""A sweep's file becomes cells whose keys say what decides them, or one error with every mistake at its line."""
+
+import pytest
+
+from labkit.errors import UserError
+from labkit.hardware.budgets.names import offered_budgets
+from labkit.sweep.sweep_file import read_sweep_file
+
+JOB = "job: dlrm:tour\nsettings: {data: synthetic-small}\n"
+
+
+def cells(path):
+    return {cell.key: cell for cell in read_sweep_file(path).cells}
+
+
+def test_grid_cells_random_seeds_budgets_and_repeats_multiply(write):
+    sweep = read_sweep_file(
+        write(
+            "grid: {batch_size: [128, 512], lr: [1e-3, 0.002, 3e-3]}\n"
+            "cells: [{max_epochs: 1}, {max_epochs: 2}]\n"
+            "random: {samples: 2, settings: {target: {choice: [none, 0.7, 0.6]}}}\n"
+            "seeds: [0, 7]\nrepeats: 2\nbudget: [one-core, half]\nmax_seconds: 20\n",
+            first=JOB,
+        )
+    )
+    assert len(sweep.cells) == 2 * 3 * 2 * 2 * 2 * 2 * 2 == len({cell.key for cell in sweep.cells})
+    own = {"max_epochs": 2, "batch_size": 2, "lr": 3, "target": 2, "seed": 2, "budget": 2, "repeat": 2}
+    assert sweep.varies == own and (sweep.name, sweep.job) == ("s", "dlrm:tour")
+    first, second = sweep.cells[:2]
+    assert [first.budget.name, second.budget.name] == ["one-core", "half"], "budgets take turns"
+    target = first.settings["target"]
+    assert first.settings == {"max_epochs": 1, "batch_size": 128, "lr": 0.001, "target": target}
+    assert first.arguments == tuple(
+        f"--preset tour --batch-size 128 --data synthetic-small --lr 0.001 --max-epochs 1 --max-seconds 20.0 "
+        f"--target {target} --seed 0".split()
+    )
+    assert (sweep.max_seconds, sweep.limits_process) == (20, False)
+    assert [(cell.repeat, cell.seed) for cell in sweep.cells[::48]] == [(1, 0), (1, 7), (2, 0), (2, 7)]
+
+
+def test_a_script_takes_any_flag_with_true_for_a_bare_one_and_its_time_is_limited_from_outside(write):
+    sweep = read_sweep_file(
+        write("arguments: in.csv --v\nsettings: {fused: true}\ngrid: {lr: [1e-3], no_bias: [true, false]}\nseeds: [3]\n"
+              "max_seconds: 5\n")
+    )  # fmt: skip
+    assert [" ".join(cell.arguments) for cell in sweep.cells] == [
+        "in.csv --v --fused --lr 1e-3 --no_bias --seed {seed}",
+        "in.csv --v --fused --lr 1e-3 --seed {seed}",
+    ]
+    command = sweep.command(sweep.cells[1], "runs")
+    assert command.arguments[-2:] == ("--seed", "3") and command.seed == 3 and command.budget is not None
+    assert sweep.limits_process and sweep.script.name == "train.py"
+    assert "--seed" not in read_sweep_file(write("grid: {lr: [1]}\n")).cells[0].arguments
+
+
+def test_a_key_outlives_comments_other_values_order_and_the_place_of_a_setting_but_no_change_of_one(write):
+    (key,) = cells(write("grid: {batch_size: [128], lr: [1e-3]}\n", first=JOB))
+    same = write(
+        "# a note\ngrid:\n  lr: [0.001, 2e-3]\n  batch_size: [64, 128]\nseeds: [1, 0]\nrepeats: 2\n", first=JOB
+    )
+    assert key in cells(same) and len(cells(same)) == 16
+    fixed = "settings: {lr: 1e-3, data: synthetic-small, batch_size: 128}\njob: dlrm\n"
+    assert key in cells(write(fixed, first="")), "tour is the preset"
+    for change in ("seeds: [1]\n", "budget: one-core\n", "max_seconds: 3\n"):
+        assert key not in cells(write(f"grid: {{batch_size: [128], lr: [1e-3]}}\n{change}", first=JOB))
+    whole = write(f"grid: {{batch_size: [128], lr: [1e-3]}}\nbudget: {offered_budgets()[-1].name}\n", first=JOB)
+    assert key in cells(whole)
+
+
+def test_random_samples_stay_the_same_when_more_samples_or_settings_are_asked_for(write):
+    ranges = "num_tables: {from: 4, to: 128, scale: log, whole: true}, p: {choice: [1, 8, 64]}, x: {from: 0, to: 1}"
+    few = read_sweep_file(write(f"random: {{samples: 5, seed: 1, settings: {{{ranges}}}}}\n"))
+    more = read_sweep_file(write(f"random: {{samples: 40, seed: 1, settings: {{{ranges}, y: {{from: 1, to: 2}}}}}}\n"))
+    drawn = [dict(cell.settings) for cell in more.cells]
+    assert [{**cell.settings, "y": other["y"]} for cell, other in zip(few.cells, drawn, strict=False)] == drawn[:5]
+    tables = sorted(int(settings["num_tables"]) for settings in drawn)
+    assert tables[0] >= 4 and tables[-1] <= 128 and 10 < tables[20] < 50, "as many below 22 as above, by its logarithm"
+    assert {settings["p"] for settings in drawn} == {"1", "8", "64"}
+    assert len({settings["x"] for settings in drawn}) == 40
+
+
+FILE = "s.yaml, line"
+
+
+@pytest.mark.parametrize(
+    ("fields", "first", "said"),
+    [
+        ("tpyo: 3\n", JOB, [f"{FILE} 3, field 'tpyo': it is unknown"]),
+        ("grid: {batch_sise: [1]}\n", JOB, [f"{FILE} 3, field 'batch_sise': it is unknown: did you mean"]),
+        ("grid:\n  batch_size: [1, x]\n", JOB, [f"{FILE} 4, field 'batch_size': 'x' is not a whole number"]),
+        ("grid:\n  optimiser: [adam, sgdd]\n", JOB, [f"{FILE} 4, field 'optimiser': 'sgdd' is unknown: did you mean"]),
+        ("grid: {lr: [1e-3, 0.001]}\n", JOB, ["field 'lr': 0.001 stands there twice"]),
+        ("grid: {}\n", JOB, [f"{FILE} 3, field 'grid': fields belong here"]),
+        ("grid:\n", JOB, [f"{FILE} 3, field 'grid': it is empty"]),
+        ("grid: {lr: []}\n", JOB, ["field 'lr': the list is empty: give at least one value"]),
+        ("grid:\n  lr:\n", JOB, [f"{FILE} 4, field 'lr': it is empty"]),
+        ("grid: {data: [a, b]}\n", JOB, [f"field 'data': it stands there twice, also in {{}}{FILE} 2"]),
+        ("cells: [{lr: 1}]\nrandom: {samples: 1, settings: {lr: {from: 1, to: 2}}}\n", JOB, [f"{FILE} 4, field 'lr'"]),
+        ("cells:\n  - lr: 1e-3\n  - lr: 0.001\n", JOB, [f"{FILE} 5: this cell stands there twice"]),
+        ("grid: {preset: [tour]}\n", JOB, ["field 'preset': the job names preset 'tour', too"]),
+        ("grid: {max_seconds: [3]}\nmax_seconds: 3\n", JOB, ["field 'max_seconds': it stands in"]),
+        ("grid: {seed: [1], budget: [a]}\n", JOB, ["'seed': list seeds beside grid", "'budget': write it beside grid"]),
+        ("grid: {optimiser: [sgd]}\n", JOB, [f"{FILE} 3, field 'optimiser': the learning rate of preset 'tour'"]),
+        ("settings: {optimiser: sgd}\ngrid: {batch_size: [1, 2, 3]}\n", "job: dlrm\n",
+         [f"{FILE} 2: the learning rate of preset 'tour' is for adam", "(in the cell with batch_size 1)"]),
+        ("seeds: [0, 0, -1, x]\n", JOB, [f"{FILE} 3, field 'seeds': 'x' is not a whole number"]),
+        ("seeds: [0, 0, -1]\n", JOB, ["0 stands there twice", "-1 is no seed"]),
+        ("budget: [nope, one-core, one-core]\n", JOB, ["no budget called 'nope'", "one-core stands there twice"]),
+        ("repeats: 0\nmax_seconds: 0\n", JOB, ["field 'repeats': '0' is not", "field 'max_seconds': '0' is not"]),
+        ("random: {samples: 9, settings: {lr: {choice: [1, 2]}}}\n", JOB, ["'samples': there are only 2"]),
+        ("random: {settings: {lr: {from: 2, to: 1}}}\n", JOB, ["samples is missing", "'lr': a range is from a number"]),
+        ("random: {samples: 1, settings: {batch_size: {from: 1, to: 9}}}\n", JOB, ["it takes whole numbers"]),
+        ("random: {samples: 1, settings: {lr: {fron: 1}}}\n", JOB, ["'fron': it is unknown: did you mean 'from'?"]),
+        ("name: ../x\n", JOB, [f"{FILE} 3, field 'name': '../x' names a folder, too"]),
+        ("arguments: --x\n", JOB, ["'arguments': only a script has arguments"]),
+        ("script: train.py\n", JOB, [f"{FILE} 1: give it one of job"]),
+        ("grid: {lr: [1]}\n", "", [f"{FILE} 1: give it one of job"]),
+        ("", "job: dlmr\n", [f"{FILE} 1, field 'job': job 'dlmr' is unknown: did you mean 'dlrm'?"]),
+        ("", "script: gone.py\n", [f"{FILE} 1, field 'script': there is no script"]),
+        (f"grid: {{batch_size: {[*range(1, 400)]}, max_epochs: {[*range(1, 400)]}}}\n", JOB, ["159,201 cells"]),
+        ("lr: 1: 2\n", JOB, [f"{FILE} 3: this is no YAML"]),
+    ],
+)  # fmt: skip
+def test_every_mistake_is_told_with_its_line(write, tmp_path, fields, first, said):
+    with pytest.raises(UserError) as told:
+        read_sweep_file(write(fields, first=first))
+    for words in said:
+        assert words.replace("{}", f"{tmp_path}/") in str(told.value)
+    assert len(str(told.value).splitlines()) < 7
+
+
+def test_all_mistakes_are_told_at_once(write):
+    with pytest.raises(UserError, match="4 mistakes to mend before anything can start") as told:
+        read_sweep_file(write("grid: {x: [1, 1]}\ntpyo: 1\nrepeats: no\nbudget: nope\n"))
+    assert len(str(told.value).splitlines()) == 5
+
+
+def test_the_studies_that_ship_can_be_read_by_their_names():
+    sweep = read_sweep_file("dlrm_batch")
+    assert sweep.name == "dlrm_batch" and len(sweep.cells) == 12
