@@ -13,6 +13,8 @@ from labkit.jobs.flags import job_flags, read_arguments
 from labkit.jobs.presets import JOBS
 from labkit.plan_files.rows import Kind, did_you_mean
 
+KITS_SCRIPTS = Path(__file__).parent
+"""The folder of labkit's own, where a script is looked for last"""
 NO_SETTINGS = ("help", "device", "runs_dir")
 """Flags of labkit's jobs that the harness answers"""
 

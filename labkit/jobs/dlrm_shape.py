@@ -46,7 +46,7 @@ WHOLE_NUMBERS = {
     "mlp_depth": (3, "layers of either MLP"),
     "batch_size": (512, "samples a step"),
 }
-"""Flags, each with its default and what it says"""
+"""Flags, each with its default and what it says; `--num_rows` is understood as `--num-rows` is"""
 
 
 def shape_flags() -> argparse.ArgumentParser:
@@ -55,7 +55,7 @@ def shape_flags() -> argparse.ArgumentParser:
     add = flags.add_argument
     for name, (default, words) in WHOLE_NUMBERS.items():
         words = f"{words} (default: {default:,})"
-        add(f"--{name.replace('_', '-')}", type=int, default=default, metavar="N", help=words)
+        add(f"--{name.replace('_', '-')}", f"--{name}", type=int, default=default, metavar="N", help=words)
     add("--zipf", type=float, default=0.0, metavar="X", help="exponent of how often rows are named; 0: all alike")
     add("--optimiser", choices=tuple(OPTIMISERS), default="sgd", help="(default: sgd)")
     add("--kernels", choices=("plain", "fast"), default="fast", help="as of `labkit train dlrm` (default: fast)")

@@ -98,3 +98,31 @@ def predict_step(config: DlrmConfig, pooling_factor: int, batch_size: int, limit
     seconds = frame.groupby("part")["seconds"].sum().sort_values(ascending=False)
     told = {"time_ms": 1e3 * seconds, "share": seconds / seconds.sum(), "bound": bound.reindex(seconds.index)}
     return pd.DataFrame(told).reset_index()
+
+
+def limiters(cells: pd.DataFrame, limits: Limits) -> pd.DataFrame:
+    """The limiter of each shape, foreseen and measured.
+
+    Args:
+        cells: of a sweep of `dlrm_shape.py`, with a column for each number of a shape, and its shares.
+        limits: of the machine that it ran on.
+
+    Returns:
+        The cells that have ended, with predicted and measured (each a part), is_right, and predicted_ms: what the
+        limiter that was measured takes at least.
+    """
+    import pandas as pd
+
+    done = cells[cells["share_mlps"].notna()]
+    found = []
+    for cell in done.itertuples():
+        hidden = (int(cell.mlp_width),) * int(cell.mlp_depth)
+        dim, rows = int(cell.embedding_dim), (int(cell.num_rows),) * int(cell.num_tables)
+        config = DlrmConfig(int(cell.dense_dim), rows, dim, (*hidden, dim), (*hidden, 1))
+        times = predict_step(config, int(cell.pooling_factor), int(cell.batch_size), limits).set_index("part")[
+            "time_ms"
+        ]
+        measured = max(times.index, key=lambda part: getattr(cell, f"share_{part}"))
+        found.append((times.idxmax(), measured, times[measured]))
+    told = pd.DataFrame(found, columns=["predicted", "measured", "predicted_ms"], index=done.index)
+    return done.join(told).assign(is_right=told["predicted"] == told["measured"])

@@ -19,7 +19,7 @@ from labkit.hardware.calibration import launch_us
 from labkit.hardware.cpu import read_cpu
 
 PRODUCT_SIZES = (8, 16, 32, 64, 128, 256, 1024)
-COPY_BYTES = tuple(2**power for power in range(14, 29, 2))
+COPY_BYTES = tuple(2**power for power in range(14, 27, 2))
 TABLE_BYTES = tuple(2**power for power in range(16, 31, 2))
 """64 KiB to 1 GiB: from the second-level cache to memory, and there beyond what its pages' addresses are cached for"""
 ROW_BYTES = (32, 256, 1024)

@@ -14,7 +14,7 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
-from labkit.jobs.asked import find_script, job_arguments, named_job, setting_kinds
+from labkit.jobs.asked import KITS_SCRIPTS, find_script, job_arguments, named_job, setting_kinds
 from labkit.jobs.command import script_of
 from labkit.plan_files.rows import Kind, Mistakes, Row, read_setting, read_settings, safe_name
 from labkit.plan_files.yaml_rows import read_yaml
@@ -164,7 +164,7 @@ def _target(given: Mapping[str, Any], folder: Path) -> _Target:
     if "job" in given:
         job, preset, parser = named_job(given["job"])
         return _Target(f"{job}:{preset}" if preset else job, script_of(job), job, folder, preset, parser)
-    script = find_script(given["script"], (folder,))
+    script = find_script(given["script"], (folder, KITS_SCRIPTS))
     return _Target(script.name, script, given["script"], folder, first=tuple(given.get("arguments", ())))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 
 from labkit.models.dlrm import Dlrm, DlrmConfig
-from labkit.perfmodel.dlrm_cost import predict_step, step_work
+from labkit.perfmodel.dlrm_cost import limiters, predict_step, step_work
 from labkit.perfmodel.limits import Curve, Limits, measure_limits
 
 CONFIG = DlrmConfig(20, (1000, 1000, 1000), 8, (32, 8), (16, 1))
@@ -70,3 +71,20 @@ def test_this_machine_is_measured():
     assert min(speeds) > 0 and limits.launch_us > 0
     assert limits.product_gflops(1024) > limits.product_gflops(8)
     assert max(limits.copy_gb_per_s.sizes) <= 2 * 2**20
+
+
+def test_cells_of_a_sweep_are_judged_and_those_that_failed_are_left_out():
+    shape = {"dense_dim": 20, "num_tables": 3, "num_rows": 10**7, "embedding_dim": 8, "mlp_depth": 1, "batch_size": 512}
+    shares = {"share_mlps": 0.2, "share_embeddings": 0.6, "share_interaction": 0.1, "share_optimiser": 0.1}
+    long_bags = shape | {"mlp_width": 16, "pooling_factor": 500}
+    cells = pd.DataFrame(
+        [
+            long_bags | shares,
+            shape | {"mlp_width": 2048, "pooling_factor": 1} | shares,  # where these shares would be a surprise
+            long_bags | dict.fromkeys(shares, float("nan")),
+        ]
+    )
+    judged = limiters(cells, LIMITS)
+    assert judged["measured"].tolist() == ["embeddings"] * 2
+    assert judged["predicted"].tolist() == ["embeddings", "mlps"]
+    assert judged["is_right"].tolist() == [True, False]
