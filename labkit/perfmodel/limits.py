@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ import torch.nn.functional as F
 
 from labkit.hardware.calibration import launch_us
 from labkit.hardware.cpu import read_cpu
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PRODUCT_SIZES = (8, 16, 32, 64, 128, 256, 1024)
 COPY_BYTES = tuple(2**power for power in range(14, 27, 2))
@@ -58,6 +62,20 @@ class Limits:
         """GB/s of random rows; between the sizes of row that were measured as between the sizes of tables."""
         rows = tuple(size for size, _ in self.gather_gb_per_s)
         return Curve(rows, tuple(curve(table_bytes) for _, curve in self.gather_gb_per_s))(row_bytes)
+
+    def speeds(self) -> pd.DataFrame:
+        """What bytes reach, for a figure.
+
+        Columns of ("copies", or "rows of N bytes"), size_mib, gb_per_s, provenance.
+        """
+        import pandas as pd
+
+        curves = {"copies": self.copy_gb_per_s} | {f"rows of {row} bytes": curve for row, curve in self.gather_gb_per_s}
+        tables = [
+            pd.DataFrame({"of": name, "size_mib": [size / 2**20 for size in curve.sizes], "gb_per_s": curve.speeds})
+            for name, curve in curves.items()
+        ]
+        return pd.concat(tables, ignore_index=True).assign(provenance="measured")
 
 
 def measure_limits(*, largest_bytes: int = TABLE_BYTES[-1], rounds: int = 5) -> Limits:
