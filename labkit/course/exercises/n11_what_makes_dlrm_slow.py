@@ -85,7 +85,7 @@ AT_LEAST = WrittenExercise(
 )
 
 
-def predict(config: DlrmConfig, pooling_factor: int, batch_size: int, limits: Limits) -> dict[str, float]:
+def predict(config, pooling_factor: int, batch_size: int, limits) -> dict[str, float]:
     features, dim = config.num_tables + 1, config.embedding_dim
     pairs = features * (features - 1) // 2
     mlps = 0.0
@@ -147,7 +147,7 @@ PREDICT = WrittenExercise(
 # --- the measurement
 
 
-def step_in_parts(model: Dlrm, optimizers: list, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def step_in_parts(model, optimizers, batch):
     dense, categorical, label = batch
     with record_function("mlps"):
         bottom = model.bottom(dense)  # (B, D)
@@ -279,9 +279,7 @@ CROSSING = WrittenExercise(
         Case("two to choose from", _crosses(8, 7, 8)),
     ),
     mistakes={
-        ("high = middle\n", "high = middle - 1\n"): (
-            "The middle itself may be the first over: keep it, high = middle."
-        ),
+        ("(low + high) // 2", "low"): "One by one asks up to a thousand times: halve what is left.",
     },
     hint="While low < high: look at the middle; if it is over, the first one is there or before (high = middle), else "
     "after it (low = middle + 1).",
