@@ -156,7 +156,8 @@ class SweepDisplay(Display):
 
 def run_show(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_frame, print_last
-    from labkit.sweep.frame import OF_A_CELL, read_sweep
+    from labkit.sweep import read_sweep
+    from labkit.sweep.frame import OF_A_CELL
 
     frame = read_sweep(args.sweep, args.runs_dir)
     settings = list(frame.columns[: frame.columns.get_loc(OF_A_CELL[0])])
