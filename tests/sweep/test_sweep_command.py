@@ -26,7 +26,7 @@ args = flags.parse_args()
 with labkit.Run("greedy", target="score >= 0.5", config={"mib": args.mib}, seed=args.seed) as run:
     run.step(0.5, samples=10)
     held = bytearray(args.mib << 20)
-    time.sleep(2 if args.mib > 100 else 0)
+    time.sleep(1 if args.mib > 100 else 0)
     run.log(state=7.0, held=len(held) >> 20)
     for score in (0.6, 0.7):
         run.evaluate(score=score)
