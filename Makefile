@@ -32,7 +32,7 @@ help:
 	@echo 'make setup   create .venv and install labkit into it'
 	@echo 'make tour    train both jobs under every budget of this machine, then write report/index.html'
 	@echo 'make test    run every test, the style checks among them'
-	@echo 'make soak    read the rest of 1,920 damaged inputs and kill 300 launchers, of which make test has the first'
+	@echo 'make soak    read the rest of 1,920 damaged inputs, kill 300 launchers and a sweep 20 times; make test has the first'
 	@echo 'make bench   measure what the fast paths gain here (half an hour); BENCH="dlrm_step" runs that part only'
 	@echo 'make claims  run the notebooks and write what they say of the papers (an hour)'
 	@echo 'make lab     open JupyterLab on the notebooks'

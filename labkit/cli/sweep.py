@@ -156,7 +156,8 @@ class SweepDisplay(Display):
 
 def run_show(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_frame, print_last
-    from labkit.sweep.frame import OF_A_CELL, read_sweep
+    from labkit.sweep import read_sweep
+    from labkit.sweep.frame import OF_A_CELL
 
     frame = read_sweep(args.sweep, args.runs_dir)
     settings = list(frame.columns[: frame.columns.get_loc(OF_A_CELL[0])])
@@ -174,13 +175,18 @@ def run_show(args: argparse.Namespace) -> int:
 
 def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
     """The columns that a reader looks for first: what varies, and what is known of the results."""
+    varies = [name for name in ("budget", "seed", "repeat") if frame[name].nunique() > 1]
+    results = ["samples_per_s", "time_to_target_s", "cost_usd", *_told(frame, settings), "disturbed", "error"]
+    known = [name for name in results if (frame[name].notna() & (frame[name] != "")).any()]
+    in_short = frame.assign(disturbed=["yes" if isinstance(by, str) and by else "" for by in frame["disturbed"]])
+    return in_short[[*settings, *varies, "state", *known]]
+
+
+def _told(frame: pd.DataFrame, settings: list[str]) -> list[str]:
+    """The columns of what scripts evaluated, logged and tested."""
     from labkit.sweep.frame import OF_A_CELL, OF_ITS_RUN, OF_ITS_TARGET
 
-    varies = [name for name in ("budget", "seed", "repeat") if frame[name].nunique() > 1]
-    numbers = [name for name in frame.columns[len(settings) + len(OF_A_CELL + OF_ITS_RUN + OF_ITS_TARGET) :]]
-    results = ["samples_per_s", "time_to_target_s", "cost_usd", *numbers, "disturbed", "error"]
-    known = [name for name in results if (frame[name].notna() & (frame[name] != "")).any()]
-    return frame[[*settings, *varies, "state", *known]]
+    return list(frame.columns[len(settings) + len(OF_A_CELL + OF_ITS_RUN + OF_ITS_TARGET) :])
 
 
 def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], console: Console) -> None:
@@ -190,7 +196,8 @@ def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], co
     counts = {name: frame[name].nunique() for name in [*settings, "seed", "budget"]}
     color = args.color or ("budget" if counts["budget"] > 1 and args.x != "budget" else None)
     x = args.x or max((name for name in counts if name != color), key=lambda name: counts[name])
-    figure = figure_sweep(frame, x, args.y or "samples_per_s", color)
+    numbers = [name for name in ("samples_per_s", *_told(frame, settings)) if frame[name].notna().any()]
+    figure = figure_sweep(frame, x, args.y or next(iter(numbers), "samples_per_s"), color)
     console.print(describe(figure).text, soft_wrap=True)
     if args.html is not None:
         args.html.write_text(page_of(figure, f"Sweep {args.sweep}"), encoding="utf-8")

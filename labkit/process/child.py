@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from labkit.process.containment import PARENT, die_with, end_killed, kill_until_gone, of_session
+from labkit.process.containment import PARENT, die_with, end_killed, kill_session
 
 OUT_OF_CTRL_C = (
     {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if sys.platform == "win32" else {"start_new_session": True}
@@ -140,8 +140,7 @@ class Child:
         finally:
             if not ended:
                 self.kill()
-                if sys.platform != "win32":
-                    kill_until_gone(lambda: of_session(self.pid))
+                kill_session(self.pid)
                 end_killed(self._process)
             self._errors.close()
 

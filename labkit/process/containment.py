@@ -61,6 +61,15 @@ def descendants() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
+def kill_session(pid: int) -> None:
+    """Kill a process that began a session, and all of that session."""
+    if sys.platform == "win32":
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(pid).kill()
+    else:
+        kill_until_gone(lambda: of_session(pid))
+
+
 def of_session(pid: int) -> set[psutil.Process]:
     """The processes of the session that a process began, which may have ended."""
     return _all_where(lambda process: os.getsid(process.pid) == pid)

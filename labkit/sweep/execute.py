@@ -14,7 +14,7 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware.leases import leased_cores
 from labkit.process.child import GRACE_S
-from labkit.process.containment import kill_until_gone, of_session
+from labkit.process.containment import kill_session
 from labkit.runs.atomic import is_disk_full
 from labkit.runs.private import restored
 from labkit.runs.record import RunRecord, process_started, read_run
@@ -193,7 +193,7 @@ class _Attempt:
     def _kill(self, launched: LaunchedRun) -> None:
         self._was_killed = True
         launched.kill()
-        kill_until_gone(lambda: of_session(launched.pid))
+        kill_session(launched.pid)
 
     def _follow(self, launched: LaunchedRun) -> BaseException | None:
         try:

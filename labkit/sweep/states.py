@@ -18,7 +18,7 @@ from labkit.errors import DataError, UserError
 from labkit.json_data import build, read_json
 from labkit.plan_files.rows import did_you_mean
 from labkit.process.child import GRACE_S
-from labkit.process.containment import kill_until_gone, of_session
+from labkit.process.containment import kill_session
 from labkit.runs.atomic import replace_text
 from labkit.runs.private import shielded
 from labkit.runs.query import readable_runs, run_folders
@@ -173,7 +173,7 @@ def end_orphan(pid: int, pid_started: float) -> None:
     while is_alive(pid, pid_started) and time.monotonic() < until:
         time.sleep(LOOK_S)
     if is_alive(pid, pid_started):
-        kill_until_gone(lambda: of_session(pid))
+        kill_session(pid)
 
 
 def settled_states(

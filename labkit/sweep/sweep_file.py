@@ -41,7 +41,7 @@ ELSEWHERE = {
 """Settings that have a field of their own"""
 WHOLE = "whole"
 """The budget that is all of the device: the first GPU, or all cores"""
-MOST_CELLS = 100_000
+MOST_CELLS = 10_000
 """More are a slip of the finger"""
 DIGITS = 4
 """Of a number that is drawn"""
@@ -275,12 +275,14 @@ class _Expansion:
                 # a stream of its own: one more setting leaves those of the others
                 stream = random.Random(f"{given.get('seed', 0)} {name}")
                 draws[name] = _draw(value, kinds[name], stream, self._mistakes)
-        seen: list[Settings] = []
+        seen: set[tuple] = set()
         wanted = given.get("samples", 0) if draws and None not in draws.values() else 0
+        if wanted > MOST_CELLS:
+            return self._mistakes.add_field(row, "samples", f"it is {wanted:,}: ask for {MOST_CELLS:,} at most.")
         for _ in range(100 * wanted):
             sample = {name: draw() for name, draw in draws.items()}
-            if sample not in seen:
-                seen.append(sample)
+            if (values := tuple(sample.values())) not in seen:
+                seen.add(values)
                 yield sample
             if len(seen) == wanted:
                 return

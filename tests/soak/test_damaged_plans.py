@@ -19,6 +19,7 @@ from labkit.collocation.packing.queue import read_queue as read_queue_file
 from labkit.collocation.packing.queue_run import QueueRecord
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
+from labkit.sweep.sweep_file import read_sweep_file
 
 CSV = """Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params
 1,1,first,,,cpu,-,smi+top,train.py,"--lr 0.1 --note 'a, b'"
@@ -40,6 +41,18 @@ workloads:
         arguments: --lr 0.1 --seed {seed}
         memory: 1.5GiB
 """
+SWEEP = """name: study
+script: train.py
+arguments: --quiet
+grid: {lr: [1e-3, 2e-3]}
+cells:
+  - {width: 64, fused: true}
+random: {samples: 3, seed: 0, settings: {rows: {from: 4, to: 128, scale: log, whole: true}, pooling: {choice: [1, 8]}}}
+seeds: [0, 1]
+repeats: 2
+budget: [one-core, whole]
+max_seconds: 20
+"""
 QUEUE = """jobs:
   - job: dlrm:tour
     copies: 3
@@ -54,9 +67,9 @@ QUEUE = """jobs:
 
 
 def write_plans(folder: Path) -> None:
-    """Plans in both formats and a queue; their script, which no case damages, lies in the folder above."""
+    """Plans in both formats, a queue and a sweep; their script, which no case damages, lies in the folder above."""
     folder.with_name("train.py").write_text("")
-    for name, text in (("plan.csv", CSV), ("plan.yaml", YAML), ("queue.yaml", QUEUE)):
+    for name, text in (("plan.csv", CSV), ("plan.yaml", YAML), ("queue.yaml", QUEUE), ("sweep.yaml", SWEEP)):
         (folder / name).write_text(text.replace("train.py", "../train.py"))
 
 
@@ -85,6 +98,7 @@ def read_plans(folder: Path) -> list:
         lambda: read_csv_plan(folder / "plan.csv").plan,
         lambda: read_yaml_plan(folder / "plan.yaml"),
         lambda: read_queue_file(folder / "queue.yaml"),
+        lambda: read_sweep_file(folder / "sweep.yaml"),
     )
 
 

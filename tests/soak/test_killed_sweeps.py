@@ -13,7 +13,7 @@ import pytest
 from processes import wait_for
 
 from labkit.runs.query import readable_runs, run_folders
-from labkit.sweep.frame import read_sweep
+from labkit.sweep import read_sweep
 from labkit.sweep.states import read_states, sweep_folder
 
 CELLS, KILLS = 200, 20

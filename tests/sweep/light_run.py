@@ -1,6 +1,6 @@
 """A run's process without torch: it speaks the worker's protocol, writes a record, and does what its arguments say.
 
-`--ends done|diverged|error|oom|refused|usage|full|killed|crashes-once FILE`, `--takes SECONDS`, `--deaf true`.
+`--ends done|diverged|error|oom|refused|usage|full|killed|crashes-once`, `--late S`, `--takes S`, `--deaf 1`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def main() -> int:
         return fail("no space", refused=True, disk_full=True)
     if ends == "refused":
         return fail("there is no such data", refused=True)
+    time.sleep(float(given.get("late", 0)))
     record = RunRecord(
         f"{time.time_ns()}-{os.getpid()}", "t", {"job": "t", "train": {}, "sweep": command["sweep"]},
         {"name": command["budget"]["name"], "torch_name": "cpu"}, None, [], os.uname().nodename, {}, None,

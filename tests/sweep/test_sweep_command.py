@@ -8,12 +8,12 @@ import pytest
 from light_run import LightRun
 from made_up import write_run
 
-from labkit.cli import main
+from labkit.cli import build_parser, main
+from labkit.cli.run import resumed_command
 from labkit.errors import UserError
 from labkit.plots import describe, figure_sweep
 from labkit.runs import list_runs, read_run
-from labkit.sweep import execute, states
-from labkit.sweep.frame import read_sweep
+from labkit.sweep import execute, read_sweep, states
 from labkit.sweep.sweep_file import read_sweep_file
 from labkit.tta import run_table
 
@@ -26,7 +26,7 @@ args = flags.parse_args()
 with labkit.Run("greedy", target="score >= 0.5", config={"mib": args.mib}, seed=args.seed) as run:
     run.step(0.5, samples=10)
     held = bytearray(args.mib << 20)
-    time.sleep(2 if args.mib > 100 else 0)
+    time.sleep(1 if args.mib > 100 else 0)
     run.log(state=7.0, held=len(held) >> 20)
     for score in (0.6, 0.7):
         run.evaluate(score=score)
@@ -113,6 +113,14 @@ def test_cells_without_a_result_are_rows_and_runs_of_other_cells_are_none(write,
     assert list(run_table([first, other, again])["budget"]) == [
         "all-cores · x 8", "all-cores · x b", "all-cores · x 8",
     ]  # fmt: skip
+
+
+def test_a_run_that_is_resumed_by_hand_is_still_one_of_its_sweep(write, tmp_path):
+    sweep = read_sweep_file(write("grid: {x: [8]}\n"))
+    told = sweep.command(sweep.cells[0], "").sweep
+    config = {"sweep": told, "script": str(sweep.script)}
+    folder = write_run(tmp_path / "runs", [0.7], config=config, status="stopped", keeps=["model"])
+    assert resumed_command(build_parser().parse_args(["run", "--resume", str(folder)]), []).sweep == told
 
 
 def test_a_damaged_state_is_told_by_its_name(write, tmp_path):

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pytest
 from light_run import LOG, LightRun
 from processes import wait_for
@@ -20,6 +19,7 @@ from processes import wait_for
 from labkit.errors import UserError
 from labkit.runs.atomic import replace_text
 from labkit.runs.query import readable_runs, run_folders
+from labkit.runs.record import process_started
 from labkit.sweep import execute, states
 from labkit.sweep.execute import look, opened, run_sweep
 from labkit.sweep.states import read_states, sweep_folder
@@ -60,7 +60,7 @@ def start(file, runs):
 def orphans(runs):
     """Processes of cells that are still there; their folder for runs is nobody else's."""
     pids = [state.pid for state in read_states(sweep_folder(runs, "s")).values() if state.pid is not None]
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    return [pid for pid in pids if process_started(pid) is not None]
 
 
 def test_all_of_a_repeat_runs_before_the_next_and_every_state_is_on_disk(write, runs):
@@ -118,6 +118,9 @@ def test_failed_cells_are_tried_again_where_that_is_asked_for(write, runs):
     assert [state.attempts for state in run(file, runs)] == [2]
     assert [(s.state, s.attempts) for s in run(file, runs, retry_failed=True)] == [("failed", 2)]
     assert len(run_folders(runs)) == 4
+    with opened(read_sweep_file(file), runs, retry_failed=True):
+        pass  # the sweep is killed here, say
+    assert look(read_sweep_file(file), runs).count("waiting") == 1, "the same command need not ask again"
 
 
 def test_arguments_that_a_script_does_not_know_end_the_sweep_at_its_first_cell_only(write, runs):
@@ -186,7 +189,7 @@ def test_a_second_process_is_refused_while_one_runs_the_sweep(write, runs):
 
 
 def test_killed_between_and_inside_of_cells_each_cell_ends_exactly_once(write, runs):
-    file, chance, kills = write("settings: {takes: 0.15}\ngrid: {x: [1, 2, 3, 4, 5, 6, 7, 8]}\n"), random.Random(1), 4
+    file, chance, kills = write("settings: {takes: 0.1}\ngrid: {x: [1, 2, 3, 4, 5, 6]}\n"), random.Random(1), 3
     for number in range(kills):
         process = start(file, runs)
         wait_for(lambda least=number: (runs / LOG).exists() and len((runs / LOG).read_text().splitlines()) > least)
@@ -198,7 +201,7 @@ def test_killed_between_and_inside_of_cells_each_cell_ends_exactly_once(write, r
     keys = {cell.key for cell in read_sweep_file(file).cells}
     assert ended(runs) == dict.fromkeys(keys, 1), "each once"
     statuses = Counter(record.status for _, record in readable_runs(run_folders(runs)))
-    assert statuses["running"] == 0 and statuses["done"] == 8
+    assert statuses["running"] == 0 and statuses["done"] == 6
     assert all(state.attempts == 1 for state in read_states(sweep_folder(runs, "s")).values())
     assert not orphans(runs)
 
@@ -225,6 +228,17 @@ def test_a_run_that_ended_as_the_sweep_was_killed_counts_and_one_that_goes_on_is
     statuses = sorted(record.status for _, record in readable_runs(run_folders(runs)))
     assert statuses == ["done", "interrupted"]
     launched.end()
+
+
+def test_a_run_without_a_folder_yet_has_ended_before_its_cell_starts_anew(write, runs):
+    file = write("settings: {late: 1}\n")
+    process = start(file, runs)
+    (pid,) = wait_for(lambda: orphans(runs))
+    process.kill()
+    process.wait()
+    assert process_started(pid) is not None, "its process has not begun its run, and does not listen"
+    with opened(read_sweep_file(file), runs) as progress:
+        assert process_started(pid) is None and progress.count("waiting") == 1
 
 
 def test_two_sweeps_take_turns_on_the_cores(write, runs, monkeypatch):

@@ -111,6 +111,7 @@ FILE = "s.yaml, line"
         ("random: {settings: {lr: {from: 2, to: 1}}}\n", JOB, ["samples is missing", "'lr': a range is from a number"]),
         ("random: {samples: 1, settings: {batch_size: {from: 1, to: 9}}}\n", JOB, ["it takes whole numbers"]),
         ("random: {samples: 1, settings: {lr: {fron: 1}}}\n", JOB, ["'fron': it is unknown: did you mean 'from'?"]),
+        ("random: {samples: 90000, settings: {lr: {from: 1, to: 2}}}\n", JOB, ["'samples': it is 90,000"]),
         ("name: ../x\n", JOB, [f"{FILE} 3, field 'name': '../x' names a folder, too"]),
         ("arguments: --x\n", JOB, ["'arguments': only a script has arguments"]),
         ("script: train.py\n", JOB, [f"{FILE} 1: give it one of job"]),
