@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "--cache-over": {"choices": ("host", "disk"), "help": "of placement cached: where all rows are (default: host)"},
     "--memory-cap": {"metavar": "SIZE", "help": f"of the table file, resident at most (default: {MEMORY_CAP})"},
     "--table-dir": {"metavar": "DIR", "help": "where placement disk has its table file (default: --runs-dir)"},
-    "--server": {"metavar": "HOST:PORT", "help": "of placement remote: a `labkit serve-tables` (default: one is started)"},
+    "--server": {"metavar": "HOST:PORT", "help": "of placement remote: a `labkit serve-tables` (default: its own)"},
     "--staleness": {"type": int, "metavar": "S", "help": "of placement remote: pushes a pull may miss (default: 0)"},
 }  # fmt: skip
 """As `add_argument` takes them"""
@@ -58,9 +58,8 @@ def row_width(optimiser: str, embedding_dim: int) -> int:
     >>> [row_width(name, 16) for name in ("sgd", "rowwise-adagrad", "adagrad", "adam")]
     [16, 17, 32, 48]
     """
-    return (
-        embedding_dim + {"sgd": 0, "rowwise-adagrad": 1, "adagrad": embedding_dim, "adam": 2 * embedding_dim}[optimiser]
-    )
+    states = {"sgd": 0, "rowwise-adagrad": 1, "adagrad": embedding_dim, "adam": 2 * embedding_dim}
+    return embedding_dim + states[optimiser]
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Placement:
     cache_over: str = "host"
     memory_cap: str = MEMORY_CAP
     """Of the table file, resident at most"""
-    table_dir: Path = field(default=Path("runs"))
+    table_dir: Path = Path("runs")
     server: str | None = None
     """HOST:PORT; None: the script starts one"""
     staleness: int = 0
@@ -113,8 +112,8 @@ class Placement:
         for name in given:
             if exact not in OF_PLACEMENT[name]:
                 raise UserError(
-                    f"{with_flag(name)} is for tables that are {' or '.join(OF_PLACEMENT[name])}, and these are {exact}: "
-                    "leave it out, or choose another --placement.",
+                    f"{with_flag(name)} is for tables that are {' or '.join(OF_PLACEMENT[name])}, and these are "
+                    f"{exact}: leave it out, or choose another --placement.",
                     field=name,
                 )
         return cls(kind, **given | {"table_dir": Path(folder)})
@@ -175,8 +174,9 @@ class Placement:
             if size > free:
                 copies = ", with the two copies that checkpoints keep," if checkpoints else ""
                 raise UserError(
-                    f"{place}: the tables' file of {size_text(needed)}{copies} needs {size_text(size)} here, and the disk "
-                    f"has {size_text(free)} free: make room, or name a folder on another disk (--table-dir, --runs-dir).",
+                    f"{place}: the tables' file of {size_text(needed)}{copies} needs {size_text(size)} here, and the "
+                    f"disk has {size_text(free)} free: make room, or name a folder on another disk (--table-dir, "
+                    "--runs-dir).",
                     field="table_dir",
                 )
 

@@ -220,16 +220,16 @@ class RemoteStore(RowStore):
         self._socket.close()
         if self._child is not None:
             raise UserError(
-                f"the parameter server that this script started has ended:\n{self._child.stderr_tail()}\nGo on from the "
-                "last checkpoint with --resume."
+                f"the parameter server that this script started has ended:\n{self._child.stderr_tail()}\nGo on from "
+                "the last checkpoint with --resume."
             ) from why
         self._socket = self._connected(until=time.monotonic() + RECONNECT_S)
         state, _ = self._say({"op": "hello", "tables": self._tables})
         first = self._unsaved[0][0] if self._unsaved else self._pushed + 1
         if not state["ready"] or state["step"] < first - 1:
             raise UserError(
-                f"{self._where}: the server came back after {state['step']:,} pushes, and this training needs one after "
-                f"{first - 1:,}: start it with the --folder that it had before, or go on with --resume."
+                f"{self._where}: the server came back after {state['step']:,} pushes, and this training needs one "
+                f"after {first - 1:,}: start it with the --folder that it had before, or go on with --resume."
             ) from why
         for number, header, arrays in list(self._unsaved):
             if number > state["step"]:

@@ -1,6 +1,6 @@
 """A store of rows, each with the optimiser's state of it: what every placement is to the tables, and main memory.
 
-Shapes: R rows, D embedding dim, W numbers of a row (weights, then state), U distinct rows of a batch, in ascending order.
+Shapes: R rows, D embedding dim, W numbers of a row (weights, then state), U distinct rows of a batch, ascending.
 """
 
 from __future__ import annotations

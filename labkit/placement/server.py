@@ -31,7 +31,7 @@ CHECKPOINT_EVERY = 1000
 DESCRIBED = ("rows", "dim", "optimiser", "seed", "training")
 """What a client and the server's tables have to agree in"""
 OF_RUNS, OWN = "run", "auto"
-"""Beginnings of checkpoints' names: asked for by a run, of which the last two are kept, and the server's own, the last"""
+"""Beginnings of checkpoints' names: asked for by a run, of which two are kept, and the server's own, of which one is"""
 
 
 class TableServer:
@@ -58,8 +58,8 @@ class TableServer:
             self._listener = socket.create_server((host, port))
         except (OSError, OverflowError) as error:
             raise UserError(
-                f"{host}:{port}: no server can listen there ({error}): name another --port, or --port 0 for one that is "
-                "free, and a --host of this machine."
+                f"{host}:{port}: no server can listen there ({error}): name another --port, or --port 0 for one that "
+                "is free, and a --host of this machine."
             ) from error
         self.address = "{}:{}".format(*self._listener.getsockname()[:2])
 

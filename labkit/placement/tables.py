@@ -94,7 +94,7 @@ class PlacedTables(nn.Module):
         return _Lookup.apply(self._grows, values, batch, self)
 
     def prefetch(self, categorical: Tensor) -> None:
-        """Start to fetch the rows of a later batch, int32 (B, F, L); batches are trained on in the order of the calls."""
+        """Start to fetch the rows of a later batch, int32 (B, F, L); batches are trained on in this order."""
         if len(self._ahead) > max(1, self.store.staleness):  # batches that a resumed run had drawn, and skips
             self._forget(self._ahead.popleft())
         batch = Lookups(categorical, self._row_start, self.store.device)
@@ -150,7 +150,7 @@ class PlacedTables(nn.Module):
             destination[prefix + "weight"] = self.store.weight()
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        *_, missing, unexpected, errors = rest
+        *_, missing, _unexpected, errors = rest
         if not self.store.is_in_memory:
             return
         weight = state_dict.get(prefix + "weight")
@@ -175,7 +175,7 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
         if ctx.tables._stepped is not None:
             raise UserError(
-                "a second backward pass came before the tables' optimiser stepped: placed tables have one for each step."
+                "a second backward pass came before the tables' optimiser stepped: placed tables have one a step."
             )
         ctx.tables._stepped = ctx.batch, ctx.values, gradient.float().contiguous()
         return None, None, None, None

@@ -6,8 +6,6 @@ import pytest
 import torch
 from placed import Training, batches
 
-from labkit.errors import UserError
-
 PLACES = {
     "cached, lru": {"placement": "cached", "cache_rows": "10%"},
     "cached, lfu": {"placement": "cached", "cache_rows": "10%", "cache_policy": "lfu"},
