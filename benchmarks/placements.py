@@ -11,12 +11,13 @@ import argparse
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 import torch
-from measuring import in_turn, report, speed_ups
+from measuring import in_turn, speed_ups, write_result
 
 from labkit.hardware.allocator import keep_memory
 from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
@@ -102,6 +103,7 @@ def measure(dim: int, most_rows: int, optimiser: str, *, batch_size: int, expone
                 note = f"{tables.store.disk_read_bytes / done / 1e6:.1f} MB a step from the disk"
                 note += f", of {counted.read_bytes / done / 1e6:.1f} MB of rows"
             ratios += speed_ups(what, {way: taken[way] for way in ("device", name)}, base="device", note=note)
+            print(ratios[-1], flush=True)
             tables.store.close()
     return ratios
 
@@ -118,7 +120,8 @@ def main() -> None:
     for number, case in enumerate(CASES):
         if args.only in (None, number):
             ratios += measure(*case, batch_size=args.batch_size, exponent=args.zipf, turns=args.turns)
-    report("placements", ratios, write=args.only is None)
+    if args.only is None:
+        write_result("placements", ratios=[asdict(ratio) for ratio in ratios])
 
 
 if __name__ == "__main__":

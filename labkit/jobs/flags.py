@@ -76,6 +76,8 @@ def read_arguments(
         raise UserError(said, field="schema")
     args.data = chosen_data(args.job, preset, args.data)
     args.target = chosen_target(args.job, args.data, args.target)  # refused before the data is prepared
+    if "placement" in args:
+        Placement.from_args(args)  # refused then, too
     for name in ("batch_size", "max_epochs", "lr", "max_seconds"):
         value = getattr(args, name)
         if value is not None and not 0 < value < float("inf"):

@@ -111,7 +111,9 @@ class CacheIndex:
         return pool[(self._score[pool] <= self._limit) & (self._looked[pool] < protected)]
 
 
-def simulate_hit_rate(batches: Iterable[np.ndarray], num_rows: int, cache_rows: int, policy: str = "lru") -> float:
+def simulate_hit_rate(
+    batches: Iterable[np.ndarray], num_rows: int, cache_rows: int, policy: str = "lru", *, warm_up: int = 0
+) -> float:
     """The share of lookups that a cache answers: all but one for each distinct row of a batch that is not there.
 
     Args:
@@ -119,9 +121,12 @@ def simulate_hit_rate(batches: Iterable[np.ndarray], num_rows: int, cache_rows: 
         num_rows: that there are.
         cache_rows: that it holds.
         policy: "lru" or "lfu".
+        warm_up: batches at first that do not count.
     """
     index, lookups, missed = CacheIndex(num_rows, cache_rows, policy), 0, 0
-    for batch in batches:
-        lookups += np.size(batch)
-        missed += index.look(np.unique(batch)).missed
+    for number, batch in enumerate(batches):
+        look = index.look(np.unique(batch))
+        if number >= warm_up:
+            lookups += np.size(batch)
+            missed += look.missed
     return 1 - missed / max(1, lookups)

@@ -92,6 +92,9 @@ class CachedStore(RowStore):
             self.counters.written_bytes += 4 * self.width * int((~has_slot).sum())
         self._is_dirty[slots[has_slot]] = True
 
+    def metrics(self) -> dict[str, float]:
+        return self.behind.metrics() | super().metrics()
+
     def flush(self) -> None:
         self._settle()
         slots = np.flatnonzero(self._is_dirty)

@@ -73,7 +73,7 @@ class RemoteStore(RowStore):
         self._fills: list[tuple[tuple, Tensor]] = []  # arguments, and torch's random state before
         self._is_ready = False
         self._unsaved: deque[tuple[int, dict[str, Any], tuple]] = deque()  # pushes by their number
-        self._unsaved_bytes, self._pushed = 0, 0
+        self._unsaved_bytes, self._pushed = 0, 0  # the number of the last push that was answered
         self._socket = self._connected(until=0.0)
         self._failure: UserError | None = None
         self._orders: queue.SimpleQueue[tuple | None] = queue.SimpleQueue()
@@ -107,7 +107,6 @@ class RemoteStore(RowStore):
         return self._pulled(rows)
 
     def update(self, rows: np.ndarray, values: Tensor, gradient: Tensor, update: Update) -> None:
-        self._pushed = update.step
         array = gradient.cpu().numpy()
         self._ask({"op": "push", "step": update.step, "lr": update.lr}, rows, array)
         self.counters.written_bytes += array.nbytes + rows.nbytes
@@ -190,11 +189,23 @@ class RemoteStore(RowStore):
         if is_push:
             self._unsaved.append((header["step"], header, arrays))
             self._unsaved_bytes += sum(array.nbytes for array in arrays)
-        try:
-            answer = self._say(header, *arrays)
-        except (OSError, EOFError) as error:
-            self._reconnect(error)
-            answer = self._say(header, *arrays)
+        until = 0.0
+        while True:
+            try:
+                if until:
+                    self._reconnect(until)
+                answer = self._say(header, *arrays)
+                break
+            except (OSError, EOFError) as error:  # while it starts anew this may happen more than once
+                self._socket.close()
+                until = until or time.monotonic() + RECONNECT_S
+                if self._child is not None:
+                    raise UserError(
+                        "the parameter server that this script started has ended:\n"
+                        f"{self._child.stderr_tail()}\nGo on from the last checkpoint with --resume."
+                    ) from error
+        if is_push:
+            self._pushed = header["step"]
         saved = answer[0].get("saved")
         # a server of our own, or one without a folder, is not started again
         while self._unsaved and (self._child is not None or saved is None or self._unsaved[0][0] <= saved):
@@ -211,26 +222,20 @@ class RemoteStore(RowStore):
             raise UserError(f"{self._where}: {answer['error']}")
         return answer, more
 
-    def _reconnect(self, why: Exception) -> None:
+    def _reconnect(self, until: float) -> None:
         """Find the server again, and send it what it forgot.
 
         Raises:
             UserError: it stays gone, or comes back without the tables of this training.
         """
-        self._socket.close()
-        if self._child is not None:
-            raise UserError(
-                f"the parameter server that this script started has ended:\n{self._child.stderr_tail()}\nGo on from "
-                "the last checkpoint with --resume."
-            ) from why
-        self._socket = self._connected(until=time.monotonic() + RECONNECT_S)
+        self._socket = self._connected(until)
         state, _ = self._say({"op": "hello", "tables": self._tables})
         first = self._unsaved[0][0] if self._unsaved else self._pushed + 1
         if not state["ready"] or state["step"] < first - 1:
             raise UserError(
                 f"{self._where}: the server came back after {state['step']:,} pushes, and this training needs one "
                 f"after {first - 1:,}: start it with the --folder that it had before, or go on with --resume."
-            ) from why
+            )
         for number, header, arrays in list(self._unsaved):
             if number > state["step"]:
                 self._say(header, *arrays)
@@ -239,6 +244,9 @@ class RemoteStore(RowStore):
         while True:
             try:
                 connection = socket.create_connection((self._host, self._port), timeout=ANSWER_S)
+                if connection.getsockname() == connection.getpeername():  # a port of this process' own, by chance
+                    connection.close()
+                    raise ConnectionRefusedError("nobody listens")
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return connection
             except OSError as error:
