@@ -24,7 +24,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         "default": "device",
         "help": "where embedding tables live (default: device)",
     },
-    "--cache-rows": {"metavar": "N|P%", "help": f"of placement cached: rows, or their share (default: {CACHE_SHARE})"},
+    "--cache-rows": {"metavar": "N|P%", "help": f"of placement cached: rows, or their share (default: {CACHE_SHARE}%)"},
     "--cache-policy": {"choices": ("lru", "lfu"), "help": "of placement cached: what is evicted (default: lru)"},
     "--cache-over": {"choices": ("host", "disk"), "help": "of placement cached: where all rows are (default: host)"},
     "--memory-cap": {"metavar": "SIZE", "help": f"of the table file, resident at most (default: {MEMORY_CAP})"},

@@ -108,6 +108,7 @@ class RowStore:
             self.drop(fetch)
             for others, written in fetch.written:
                 patch(values, rows, others, written)
+        self.counters.missed_rows += len(rows)
         self._count_pull(len(rows), 4 * values.numel(), began)
         return values
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from placed import Training, batches
@@ -185,3 +187,27 @@ def test_nothing_is_left_when_the_trainer_is_killed(tmp_path):
     while server.is_running() and server.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
         time.sleep(0.02)
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_server_started_by_hand_says_where_it_is_and_saves_at_its_end(tmp_path):
+    command = [sys.executable, "-m", "labkit", "serve-tables", "--folder", str(tmp_path / "tables")]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, restore_signals=True)
+    said = server.stdout.readline()
+    training = Training(tmp_path, "remote", server=re.search(r"127\.0\.0\.1:\d+", said)[0])
+    training.train(STEPS[:5])
+    training.model.tables.store.peek(np.arange(3))  # after all pushes
+    server.send_signal(signal.SIGINT)
+    assert server.wait(30) == 130
+    server.stdout.close()
+    training.close()
+    assert [path.name for path in (tmp_path / "tables").iterdir()] == ["auto-000000000005.tables"]
+
+    restarted = TableServer("127.0.0.1", 0, tmp_path / "tables")
+    assert "2,003 rows of 6 numbers, adagrad, after 5 pushes" in restarted.described
+    with pytest.raises(UserError, match="no server can listen there"):
+        TableServer("127.0.0.1", int(restarted.address.partition(":")[2]))
+    restarted.stop()
+
+    os.truncate(tmp_path / "tables" / "auto-000000000005.tables", 500)
+    with pytest.raises(UserError, match=r"auto-000000000005.tables: this checkpoint of tables cannot be read"):
+        TableServer("127.0.0.1", 0, tmp_path / "tables")
