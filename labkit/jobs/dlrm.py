@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 
 import torch
@@ -14,11 +15,14 @@ from labkit.data.clicks import load_clicks
 from labkit.data.clicks.batches import ClickBatches, in_order
 from labkit.data.clicks.metrics import click_metrics
 from labkit.fast.interaction import PairwiseProducts
-from labkit.fast.optimisers import fast_optimisers
+from labkit.fast.optimisers import fast_optimisers, quick_optimiser
 from labkit.fast.precision import autocast, chosen_precision
 from labkit.fast.tables import EmbeddingTables
 from labkit.jobs.flags import job_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
 from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad
+from labkit.placement.choice import ahead, placed_tables
+from labkit.placement.flags import Placement, described
+from labkit.placement.tables import PlacedOptimiser, PlacedTables
 from labkit.tracking.harness import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 10
@@ -37,18 +41,22 @@ OPTIMISERS = {
 """For the weights of the MLPs, and for tables, whose gradients are sparse"""
 
 
-def build_model(config: DlrmConfig, kernels: str) -> Dlrm:
-    """Either kernels give it the same weights from the same seed."""
-    return Dlrm(config, tables=EmbeddingTables, interaction=PairwiseProducts) if kernels == "fast" else Dlrm(config)
+def build_model(config: DlrmConfig, kernels: str, tables: Callable[..., nn.Module] = EmbeddingTables) -> Dlrm:
+    """Either kernels, and tables in any place, give it the same weights from the same seed."""
+    if kernels == "fast":
+        return Dlrm(config, tables=tables, interaction=PairwiseProducts)
+    return Dlrm(config, tables=tables) if tables is not EmbeddingTables else Dlrm(config)
 
 
 def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[torch.optim.Optimizer]:
-    tables = list(model.tables.parameters())
     dense = [*model.bottom.parameters(), *model.top.parameters()]
+    dense_kind, table_kind = OPTIMISERS[name]
+    if isinstance(model.tables, PlacedTables):
+        of_dense = quick_optimiser(dense_kind, dense, lr) if kernels == "fast" else dense_kind(dense, lr=lr)
+        return [of_dense, PlacedOptimiser(model.tables, lr)]
     if kernels == "fast":
         return fast_optimisers(OPTIMISERS[name], dense, model.tables, lr)
-    dense_kind, table_kind = OPTIMISERS[name]
-    return [dense_kind(dense, lr=lr), table_kind(tables, lr=lr)]
+    return [dense_kind(dense, lr=lr), table_kind(list(model.tables.parameters()), lr=lr)]
 
 
 def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -86,7 +94,7 @@ def main() -> None:
     config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
     refuse_large_tables(config, args)
     torch.manual_seed(args.seed)
-    model = build_model(config, args.kernels).to(device)
+    model = build_model(config, args.kernels, placed_tables(args, device=device)).to(device)
     optimizers = build_optimizers(model, args.optimiser, args.lr, args.kernels)
     settings = run_settings(
         args,
@@ -96,12 +104,13 @@ def main() -> None:
         model=asdict(config),
         precision=precision,
         compiled_tables=args.kernels == "fast" and device == "cpu" and why_not_compiled() is None,
+        tables=described(Placement.from_args(args), config.num_rows, args.optimiser, config.embedding_dim),
         step_note=why,
     )
     with labkit.Run("dlrm", **settings) as run:
         run.keep(model=model, dense=optimizers[0], tables=optimizers[1])
         for _ in run.epochs(args.max_epochs):
-            for batch in run.batches(batches):
+            for batch in run.batches(ahead(model.tables, batches)):
                 with run.phase("host-to-device"):
                     batch = [tensor.to(device, non_blocking=True) for tensor in batch]
                 with run.phase("forward"), autocast(precision, device):
@@ -115,6 +124,9 @@ def main() -> None:
                 run.step(loss, samples=len(batch[0]))
                 if run.due:
                     run.evaluate(**evaluate(model, validation, precision, device))
+
+        if isinstance(model.tables, PlacedTables):
+            run.log(**model.tables.metrics())
 
         # the test split is touched once, with the weights that were best on the validation split
         if run.load_best():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError, with_flag
@@ -14,6 +15,7 @@ from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import get_devices
 from labkit.hardware.sizes import size_text
 from labkit.jobs.presets import JOBS, Preset, chosen_data, chosen_target, get_preset
+from labkit.placement.flags import Placement, row_width
 
 if TYPE_CHECKING:
     from labkit.models.dlrm import DlrmConfig  # torch comes with it
@@ -74,6 +76,8 @@ def read_arguments(
         raise UserError(said, field="schema")
     args.data = chosen_data(args.job, preset, args.data)
     args.target = chosen_target(args.job, args.data, args.target)  # refused before the data is prepared
+    if "placement" in args:
+        Placement.from_args(args)  # refused then, too
     for name in ("batch_size", "max_epochs", "lr", "max_seconds"):
         value = getattr(args, name)
         if value is not None and not 0 < value < float("inf"):
@@ -95,21 +99,28 @@ def settle_batch_size(args: argparse.Namespace, train_samples: int) -> None:
 
 
 def refuse_large_tables(config: DlrmConfig, args: argparse.Namespace) -> None:
-    """Stop before tables are made that, with their optimiser's state, need more than the budget has, or is free."""
+    """Stop before tables are made that, with their optimiser's state, need more than the budget or their tier has.
+
+    Raises:
+        UserError: memory has no room for them, or the disk; a cache has more rows than they; a flag makes no sense.
+    """
     from labkit.tracking.harness import current_harness  # NumPy comes with it
 
     harness, devices = current_harness(), get_devices()
-    torch_name = harness.torch_name if harness is not None else "cpu"
+    placement, size = Placement.from_args(args), (sum(config.num_rows), row_width(args.optimiser, config.embedding_dim))
+    placement.refuse_full_disk(*size, checkpoints=Path(args.runs_dir))
+    computes_on = harness.torch_name if harness is not None else "cpu"
+    torch_name = computes_on if placement.kind == "device" else "cpu"
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
-    budget = harness.command.budget if harness is not None else None
-    needed = config.parameter_bytes * (1 + OPTIMISER_STATES[args.optimiser])
+    budget = harness.command.budget if harness is not None and computes_on == torch_name else None
+    needed = placement.memory_bytes(*size)
     there = read_cpu().memory_available_bytes if device.kind == "cpu" else device.memory_bytes
     limit = (budget and budget.memory_bytes) or there
     if limit is not None and needed > limit:
         raise UserError(
             f"preset {args.preset!r} on this data needs {size_text(needed)} for its embedding tables and their "
             f"optimiser state, and {device.name} has {size_text(limit)} free: choose a smaller preset "
-            "(kaggle, tour), or data with smaller vocabularies."
+            "(kaggle, tour), data with smaller vocabularies, or --placement disk."
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from labkit.errors import UserError, with_flag
+from labkit.placement.flags import FLAGS as PLACEMENT_FLAGS
 from labkit.tracking.goal import METRICS, Target
 
 
@@ -82,7 +83,7 @@ JOBS = {
         {each.name: each for each in DLRM_PRESETS},
         ("auc", "log_loss", "normalised_entropy", "accuracy"),
         ("sgd", "adagrad", "rowwise-adagrad", "adam"),
-        {"--schema": {"metavar": "FILE", "help": "TOML file that describes --data's columns"}},
+        {"--schema": {"metavar": "FILE", "help": "TOML file that describes --data's columns"}, **PLACEMENT_FLAGS},
     ),
     "speech": Job(
         "Speech recogniser",

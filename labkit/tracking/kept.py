@@ -67,6 +67,9 @@ class Kept:
                 )
             part.load_state_dict(self.restored[name])
         self.parts[name] = part
+        if not getattr(part, "keeps_best", True) and self._meter.position.keeps_best:
+            self._meter.position.keeps_best = False
+            self._recording.notice(f"{name} are too large for a copy of the best weights: the last are tested")
 
     def resume(self) -> None:
         """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them."""
@@ -79,6 +82,8 @@ class Kept:
 
     def note_best(self) -> None:
         """The weights as they are now are the best."""
+        if not self._meter.position.keeps_best:
+            return
         for name, module in self.modules.items():
             self._best.pop(name, None)  # before there is another copy
             self._best[name] = on_host(module.state_dict(), copied=True)

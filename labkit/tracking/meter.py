@@ -42,6 +42,8 @@ class Position:
     """By which the best is the best"""
     best_value: float | None = None
     best_step: int | None = None
+    keeps_best: bool = True
+    """Whether the best weights are kept, to be tested; else those of the last step are"""
     best_age: int = 0
     """Evaluations since the best one"""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Position:
     @property
     def tested_step(self) -> int:
         """The step whose weights are to be tested: the best, or the last where nothing says which are better."""
-        return self.step if self.best_step is None else self.best_step
+        return self.step if self.best_step is None or not self.keeps_best else self.best_step
 
     @property
     def samples_per_s(self) -> float:

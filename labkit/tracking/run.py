@@ -329,7 +329,7 @@ class Run:
             return False
         self._kept.save()
         self._kept.is_frozen = True  # or the run would go on from its best weights, not from its last
-        if self.position.best_step is not None:
+        if self.position.best_step is not None and self.position.keeps_best:
             self._kept.load_best()
         return True
 

@@ -95,5 +95,6 @@ def test_tables_that_are_more_than_is_free_are_refused(monkeypatch):
     monkeypatch.setattr(flags, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
     with pytest.raises(UserError, match=r"needs .* for its embedding tables .* free"):
         flags.refuse_large_tables(
-            DlrmConfig(13, (500, 100), 15, (15,), (1,)), SimpleNamespace(optimiser="adagrad", preset="tour")
+            DlrmConfig(13, (500, 100), 15, (15,), (1,)),
+            SimpleNamespace(optimiser="adagrad", preset="tour", placement="device", runs_dir="runs"),
         )

@@ -1,0 +1,257 @@
+"""The embedding tables of a DLRM over a store of rows, and the optimiser that steps them.
+
+Shapes: B batch, F tables, L pooling factor, D embedding dim, W numbers of a row, R rows of all tables, U distinct rows
+of a batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.errors import UserError
+from labkit.fast.tables import look_up
+from labkit.placement.row_store import Fetch, RowStore
+from labkit.placement.updates import Update
+from labkit.tracking.run import open_run
+
+
+class Lookups:
+    """The lookups of one batch, by its distinct rows."""
+
+    def __init__(self, categorical: Tensor, row_start: Tensor, device: torch.device):
+        """`categorical` is int32 (B, F, L), numbers of rows within each table; `row_start` (F,)."""
+        self.categorical = categorical
+        rows = categorical.cpu() + row_start.view(1, -1, 1)  # (B, F, L)
+        ordered, order = rows.flatten().sort(stable=True)
+        distinct, places, counts = ordered.unique_consecutive(return_inverse=True, return_counts=True)
+        self.rows: np.ndarray = distinct.long().numpy()  # (U,), ascending
+        inverse = torch.empty_like(places)
+        inverse[order] = places
+        self.inverse = inverse.view(rows.shape).to(device)  # (B, F, L), places in `rows`
+        self._bags = (order // rows.shape[2]).to(device)  # (B F L,), of each lookup, those of one row together
+        self._starts = (counts.cumsum(0) - counts).to(device)  # (U,), where a row's begin
+        self.fetch: Fetch | None = None
+
+    def row_gradients(self, gradient: Tensor) -> Tensor:
+        """The gradient (U, D) of the rows, from that of the bags (B, F, D)."""
+        return F.embedding_bag(self._bags, gradient.flatten(0, 1), self._starts, mode="sum")
+
+    def is_of(self, categorical: Tensor) -> bool:
+        own = self.categorical
+        return own is categorical or (own.shape == categorical.shape and torch.equal(own, categorical.to(own.device)))
+
+
+@dataclass
+class _PlacedWeight:
+    """The weight (rows, D) of one table, as far as a model's initialisation needs it."""
+
+    store: RowStore
+    first: int
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def uniform_(self, low: float, high: float) -> None:
+        self.store.fill(self.first, self.rows, low, high)
+
+
+class PlacedTables(nn.Module):
+    """Sums of the rows that each bag names, from a store; equals `labkit.fast.tables.EmbeddingTables`.
+
+    A training step pulls a batch's distinct rows, looks them up in what came, and lets a `PlacedOptimiser` push them.
+    Evaluation reads the rows and leaves everything as it is.
+    """
+
+    def __init__(self, num_rows: Sequence[int], embedding_dim: int, store: RowStore, optimiser: str):
+        """`store` has room for all rows with the state of `optimiser` (sgd, adagrad, rowwise-adagrad, adam)."""
+        super().__init__()
+        self.store, self.optimiser = store, optimiser
+        self._num_rows, self._dim = list(num_rows), embedding_dim
+        starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
+        self._row_start = starts.to(torch.int32 if sum(num_rows) < 2**31 else torch.int64)  # (F,)
+        self._grows = torch.zeros((), device=store.device, requires_grad=True)  # for autograd to come by
+        self._ahead: deque[Lookups] = deque()
+        self._stepped: tuple[Lookups, Tensor, Tensor] | None = None
+
+    def forward(self, categorical: Tensor) -> Tensor:
+        """Return the sums (B, F, D) for int32 (B, F, L), numbers of rows within each table."""
+        if not (self.training and torch.is_grad_enabled()):
+            batch = Lookups(categorical, self._row_start, self.store.device)
+            return look_up(self.store.peek(batch.rows)[:, : self._dim].contiguous(), batch.inverse)
+        batch = self._prefetched(categorical) or Lookups(categorical, self._row_start, self.store.device)
+        values = self.store.pull(batch.rows, batch.fetch)  # (U, W)
+        self.store.counters.lookups += categorical.numel()
+        return _Lookup.apply(self._grows, values, batch, self)
+
+    def prefetch(self, categorical: Tensor) -> None:
+        """Start to fetch the rows of a later batch, int32 (B, F, L); batches are trained on in this order."""
+        if len(self._ahead) > max(1, self.store.staleness):  # batches that a resumed run had drawn, and skips
+            self._forget(self._ahead.popleft())
+        batch = Lookups(categorical, self._row_start, self.store.device)
+        batch.fetch = self.store.prefetch(batch.rows)
+        self._ahead.append(batch)
+
+    def ahead(self, loader: Iterable[Any], categorical: int = 1) -> Ahead:
+        """The same batches of a loader, their rows fetched while the batch before is trained on.
+
+        Args:
+            loader: of batches that are tuples or lists.
+            categorical: the place of int32 (B, F, L) in a batch.
+        """
+        return Ahead(loader, self, categorical)
+
+    def forget_ahead(self) -> None:
+        """Batches that were prefetched will not be trained on."""
+        while self._ahead:
+            self._forget(self._ahead.popleft())
+
+    def table_weights(self) -> list[Any]:
+        """What initialises the weight of each table: its length, and `uniform_`."""
+        starts = [sum(self._num_rows[:table]) for table in range(len(self._num_rows))]
+        return [_PlacedWeight(self.store, first, rows) for first, rows in zip(starts, self._num_rows, strict=True)]
+
+    def take_step(self) -> tuple[Lookups, Tensor, Tensor]:
+        """The latest backward pass's batch, its rows' values (U, W) and their gradient (U, D)."""
+        if self._stepped is None:
+            raise UserError(
+                "the tables' optimiser stepped and no backward pass came before: call loss.backward() first."
+            )
+        (batch, values, gradient), self._stepped = self._stepped, None
+        return batch, values, batch.row_gradients(gradient)
+
+    def metrics(self) -> dict[str, float]:
+        """What the store has counted, as `run.log` takes it."""
+        return self.store.metrics()
+
+    def _prefetched(self, categorical: Tensor) -> Lookups | None:
+        if not any(batch.is_of(categorical) for batch in self._ahead):
+            return None
+        while not (batch := self._ahead.popleft()).is_of(categorical):
+            self._forget(batch)
+        return batch
+
+    def _forget(self, batch: Lookups) -> None:
+        self.store.drop(batch.fetch)
+
+    # what checkpoints hold of tables in memory: as EmbeddingTables, `weight` (R, D)
+
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        if self.store.is_in_memory:
+            destination[prefix + "weight"] = self.store.weight()
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        *_, missing, _unexpected, errors = rest
+        if not self.store.is_in_memory:
+            return
+        weight = state_dict.get(prefix + "weight")
+        if weight is None:
+            missing.append(prefix + "weight")
+        elif weight.shape != (self.store.num_rows, self._dim):
+            errors.append(f"{prefix}weight is {tuple(weight.shape)} and not {(self.store.num_rows, self._dim)}")
+        else:
+            self.store.weight().copy_(weight)
+            self.store.loaded()
+
+
+class _Lookup(torch.autograd.Function):
+    """`look_up` in a batch's rows; the gradient of its bags is left for the optimiser."""
+
+    @staticmethod
+    def forward(ctx: Any, grows: Tensor, values: Tensor, batch: Lookups, tables: PlacedTables) -> Tensor:
+        ctx.values, ctx.batch, ctx.tables = values, batch, tables
+        return look_up(values[:, : tables._dim].contiguous(), batch.inverse)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
+        if ctx.tables._stepped is not None:
+            raise UserError(
+                "a second backward pass came before the tables' optimiser stepped: placed tables have one a step."
+            )
+        ctx.tables._stepped = ctx.batch, ctx.values, gradient.float().contiguous()
+        return None, None, None, None
+
+
+class PlacedOptimiser:
+    """Steps placed tables: rows go back to their store with their state."""
+
+    def __init__(self, tables: PlacedTables, lr: float):
+        self._tables, self._step = tables, 0
+        self.param_groups = [{"params": [], "lr": lr}]
+        self.keeps_best = tables.store.is_in_memory
+        """Whether a run can keep the best weights: of tables beyond memory it keeps the last"""
+
+    def step(self) -> None:
+        """Update the rows that the latest batch looked up."""
+        batch, values, gradient = self._tables.take_step()
+        self._step += 1
+        update = Update(self._tables.optimiser, self.param_groups[0]["lr"], self._step)
+        self._tables.store.update(batch.rows, values, gradient, update)
+
+    def zero_grad(self) -> None:
+        """There is no gradient to forget."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step, and the rows' state, or where a copy of all rows is that was put beside the run's checkpoint."""
+        store, state = self._tables.store, {"step": self._step, "lr": self.param_groups[0]["lr"]}
+        if store.is_in_memory:
+            return state | {"state": store.state()}
+        return state | {"saved": store.save(_checkpoints(), self._step)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a `state_dict`.
+
+        Raises:
+            UserError: the copy of the rows is gone, or of other tables.
+        """
+        store = self._tables.store
+        self._step, self.param_groups[0]["lr"] = state["step"], state["lr"]
+        if store.is_in_memory:
+            store.state().copy_(state["state"])
+            store.loaded()
+        else:
+            store.load(_checkpoints(), state["saved"])
+
+
+class Ahead:
+    """A loader's batches, each given out when the fetch of the next one's rows has begun; see `PlacedTables.ahead`."""
+
+    def __init__(self, loader: Iterable[Any], tables: PlacedTables, categorical: int):
+        self._loader, self._tables, self._place = loader, tables, categorical
+        if hasattr(loader, "at"):
+            self.at: Callable[[int, int], Iterator[Any]] = lambda epoch, start: self._ahead(loader.at(epoch, start))
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._ahead(iter(self._loader))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # its generators, which a resumed run sets
+
+    def _ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
+        self._tables.forget_ahead()
+        drawn: deque[Any] = deque()
+        for batch in batches:
+            self._tables.prefetch(batch[self._place])
+            drawn.append(batch)
+            if len(drawn) > max(1, self._tables.store.staleness):
+                yield drawn.popleft()
+        yield from drawn
+
+
+def _checkpoints() -> Path:
+    run = open_run()
+    if run is None:
+        raise UserError("tables beyond memory are kept by a run: call this within `with labkit.Run(...) as run:`.")
+    return run.folder / "checkpoint"
