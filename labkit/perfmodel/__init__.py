@@ -1,0 +1,1 @@
+"""Predicts what training takes, from what a machine was measured to do."""
