@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +20,8 @@ from labkit.fast.optimisers import fast_optimisers
 from labkit.fast.precision import autocast, chosen_precision
 from labkit.fast.tables import EmbeddingTables
 from labkit.jobs.flags import job_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
-from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad
+from labkit.models.compressed_tables import CompressedTables
+from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad, TableAFeature
 from labkit.tracking.harness import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 10
@@ -37,16 +40,24 @@ OPTIMISERS = {
 """For the weights of the MLPs, and for tables, whose gradients are sparse"""
 
 
-def build_model(config: DlrmConfig, kernels: str) -> Dlrm:
+def build_model(config: DlrmConfig, kernels: str, tables: Callable[..., nn.Module] = EmbeddingTables) -> Dlrm:
     """Either kernels give it the same weights from the same seed."""
-    return Dlrm(config, tables=EmbeddingTables, interaction=PairwiseProducts) if kernels == "fast" else Dlrm(config)
+    if kernels == "fast":
+        return Dlrm(config, tables=tables, interaction=PairwiseProducts)
+    return Dlrm(config, tables=tables) if tables is not EmbeddingTables else Dlrm(config)
+
+
+def chosen_tables(kernels: str, compress: str, share: float) -> Callable[..., nn.Module]:
+    """Tables with a row for each category, or compressed ones, which are stored in such tables."""
+    tables = EmbeddingTables if kernels == "fast" else TableAFeature
+    return tables if compress == "none" else partial(CompressedTables, method=compress, share=share, tables=tables)
 
 
 def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[torch.optim.Optimizer]:
     tables = list(model.tables.parameters())
     dense = [*model.bottom.parameters(), *model.top.parameters()]
     if kernels == "fast":
-        return fast_optimisers(OPTIMISERS[name], dense, model.tables, lr)
+        return fast_optimisers(OPTIMISERS[name], dense, getattr(model.tables, "stored", model.tables), lr)
     dense_kind, table_kind = OPTIMISERS[name]
     return [dense_kind(dense, lr=lr), table_kind(tables, lr=lr)]
 
@@ -86,7 +97,7 @@ def main() -> None:
     config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
     refuse_large_tables(config, args)
     torch.manual_seed(args.seed)
-    model = build_model(config, args.kernels).to(device)
+    model = build_model(config, args.kernels, chosen_tables(args.kernels, args.compress, args.compress_to)).to(device)
     optimizers = build_optimizers(model, args.optimiser, args.lr, args.kernels)
     settings = run_settings(
         args,
@@ -94,6 +105,7 @@ def main() -> None:
         len(train),
         EVALUATIONS_AN_EPOCH,
         model=asdict(config),
+        table_bytes=sum(4 * weight.numel() for weight in model.tables.table_weights()),
         precision=precision,
         compiled_tables=args.kernels == "fast" and device == "cpu" and why_not_compiled() is None,
         step_note=why,

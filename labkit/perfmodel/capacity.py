@@ -11,9 +11,9 @@ from labkit.hardware.tiers import Tier, load_tiers
 from labkit.jobs.flags import OPTIMISER_STATES
 from labkit.jobs.presets import JOBS, get_preset
 
-# Rows of the tables by the data that a preset is made for, capped as the preset caps them. Those of the Criteo logs were
-# read in mlcommons/inference (its DLRM reference), of `benchmark` in facebookresearch/dlrm, bench/dlrm_s_benchmark.sh;
-# both on 2026-11-23.
+# Rows of the tables by the data that a preset is made for, capped as the preset caps them. Those of the Criteo logs
+# were read in mlcommons/inference (its DLRM reference), of `benchmark` in facebookresearch/dlrm's
+# bench/dlrm_s_benchmark.sh; both on 2026-11-23.
 PUBLISHED_ROWS = {
     "kaggle": (
         1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652,
