@@ -11,51 +11,27 @@ import argparse
 import sys
 from collections.abc import Callable
 from itertools import cycle
-from pathlib import Path
 from types import SimpleNamespace
 
-PEERS = Path(sys.prefix) / "peers"
-sys.path.append(str(PEERS))  # behind labkit's own packages
+import numpy as np
+import torch
+import torch.nn.functional as F
+from dlrm_shapes import LR, SHAPES, Batch, Shape, made_up_batch, precisions, stepper
+from measuring import Ratio, in_turn, report, speed_ups
+from same_model import PEERS, torchrec_way
+from torch import nn
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from dlrm_shapes import LR, SHAPES, Batch, Shape, made_up_batch, precisions, stepper  # noqa: E402
-from measuring import Ratio, in_turn, report, speed_ups  # noqa: E402
-from torch import nn  # noqa: E402
-
-from labkit.hardware.allocator import keep_memory  # noqa: E402
-from labkit.jobs.dlrm import build_model  # noqa: E402
+from labkit.hardware.allocator import keep_memory
+from labkit.jobs.dlrm import build_model
 
 BATCH, TURNS = 2048, 15
 Step = Callable[[Batch], object]
 
 
 def torchrec_dlrm(shape: Shape) -> Step:
-    """TorchRec's DLRM, unsharded: its tables are then plain `nn.EmbeddingBag`s with dense gradients."""
-    from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
-    from torchrec.models.dlrm import DLRM
-
-    config = shape.model
-    names = [f"c{table}" for table in range(config.num_tables)]
-    tables = [
-        EmbeddingBagConfig(
-            name=f"t{name}", embedding_dim=config.embedding_dim, num_embeddings=rows, feature_names=[name]
-        )
-        for name, rows in zip(names, config.num_rows, strict=True)
-    ]
-    model = DLRM(EmbeddingBagCollection(tables=tables), config.dense_dim, [*config.bottom_mlp], [*config.top_mlp])
-    optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-
-    def step(batch: Batch) -> None:
-        dense, categorical, label = batch
-        lengths = torch.full((config.num_tables * len(label),), shape.pooling_factor, dtype=torch.int32)
-        bags = KeyedJaggedTensor(keys=names, values=categorical.transpose(0, 1).flatten().long(), lengths=lengths)
-        optimiser.zero_grad()
-        F.binary_cross_entropy_with_logits(model(dense, bags).squeeze(1), label).backward()
-        optimiser.step()
-
-    return step
+    """TorchRec's DLRM, unsharded, and its own layout of the batch."""
+    way = torchrec_way(shape)
+    return lambda batch: way.step(way.prepare(batch))
 
 
 def fbgemm_tables(shape: Shape) -> Step:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 TABLE_WIDTH = 116
 """Characters the catalogue needs: wider than a classic terminal, where long lines are better than numbers cut in two"""
 LEGEND = """FP32, TF32, BF16: dense peaks in TFLOP/s. $: list price, $/h: rent.
-- no source found, or there is none.  * not read in the source named.
+- no source found, or there is none.  * not read in the source named.  A server's figures are those of one device.
 `labkit tiers NAME` shows the source and date of every figure."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("tiers", help="the catalogue of hardware tiers, from laptops to the H200")
+    parser = subparsers.add_parser("tiers", help="the catalogue of hardware tiers, from laptops to servers")
     parser.add_argument("name", nargs="?", metavar="NAME", help="show one tier with the source of every figure")
     parser.add_argument("--json", action="store_true", help="print JSON, every figure with its source and date")
     parser.set_defaults(run=run_tiers)
@@ -46,14 +46,14 @@ def run_tiers(args: argparse.Namespace) -> int:
 
 def _print_tier(tier: Tier) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware.tiers import FIGURES
+    from labkit.hardware.tiers import FIGURES, SERVER_FIGURES
 
     console = Console(highlight=False)
     about = ", ".join(str(part) for part in (tier.kind, tier.year, tier.cores and f"{tier.cores} cores") if part)
     console.print("\n".join(filter(None, [f"{tier.label}   {tier.name}: {about}", tier.note])))
     rows = []
-    for name, (_, meaning) in FIGURES.items():
-        figure = tier.figure(name)
+    for name, figure in tier.figures.items():
+        _, meaning = (FIGURES | SERVER_FIGURES)[name]
         remarks = [figure.source, figure.note, None if figure.checked else "not read in the source named"]
         told = {"figure": meaning, "value": _cell(figure), "source": "\n".join(filter(None, remarks))}
         rows.append(told | {"date": figure.date})

@@ -26,7 +26,12 @@ FIGURES = {
     "list_price_usd": ("$", "list price, $"),
     "rental_price_usd_per_h": ("$/h", "rental price, $/h"),
 }
-"""Every figure of a tier, with its heading in a table, and its meaning and unit."""
+"""Every figure of a tier, with its heading in a table, and its meaning and unit; of a server, those of one device."""
+SERVER_FIGURES = {
+    "devices": ("devices", "devices in the server"),
+    "host_memory_gb": ("host GB", "memory of its CPUs, GB"),
+}
+"""What a server has beside them"""
 
 Entry = TypeVar("Entry")
 
@@ -63,12 +68,12 @@ class Sourced:
 
 @dataclass(frozen=True)
 class Tier(Sourced):
-    """One kind of hardware. Each of `FIGURES` is an attribute, None where no source was found."""
+    """One kind of hardware. Its figures are attributes: `FIGURES`, of a server `SERVER_FIGURES`, too; or None."""
 
     name: str
     label: str
     kind: str
-    """cpu, gpu or edge"""
+    """cpu, gpu, edge or server: of several devices, larger than what runs here, so predicted only"""
     year: int | None
     cores: int | None
     """CPU cores (vCPUs on a cloud machine)"""
@@ -86,9 +91,10 @@ class Tier(Sourced):
 def load_tiers() -> Mapping[str, Tier]:
     """Return the catalogue by name, weakest first within each kind as the file has them."""
     tiers = {}
-    for name, entry, figures in read_entries("tiers", FIGURES):
+    for name, entry, figures in read_entries("tiers", FIGURES | SERVER_FIGURES):
+        figures = {key: each for key, each in figures.items() if key in FIGURES or entry["kind"] == "server"}
         plain = {key: entry.get(key) for key in ("label", "kind", "year", "cores", "note")}
-        tiers[name] = Tier(name, figures=figures, match=tuple(entry.get("match", [])), **plain)
+        tiers[name] = Tier(name, figures=MappingProxyType(figures), match=tuple(entry.get("match", [])), **plain)
     return MappingProxyType(tiers)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +21,8 @@ from labkit.fast.optimisers import fast_optimisers, quick_optimiser
 from labkit.fast.precision import autocast, chosen_precision
 from labkit.fast.tables import EmbeddingTables
 from labkit.jobs.flags import job_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
-from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad
+from labkit.models.compressed_tables import CompressedTables
+from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad, TableAFeature
 from labkit.placement.choice import ahead, placed_tables
 from labkit.placement.flags import Placement, described
 from labkit.placement.tables import PlacedOptimiser, PlacedTables
@@ -48,6 +51,14 @@ def build_model(config: DlrmConfig, kernels: str, tables: Callable[..., nn.Modul
     return Dlrm(config, tables=tables) if tables is not EmbeddingTables else Dlrm(config)
 
 
+def chosen_tables(args: Namespace, device: str) -> Callable[..., nn.Module]:
+    """Tables where the flags want them, with a row for each category, or compressed ones on the device."""
+    if args.compress == "none":
+        return placed_tables(args, device=device)
+    tables = EmbeddingTables if args.kernels == "fast" else TableAFeature
+    return partial(CompressedTables, method=args.compress, share=args.compress_to, tables=tables)
+
+
 def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[torch.optim.Optimizer]:
     dense = [*model.bottom.parameters(), *model.top.parameters()]
     dense_kind, table_kind = OPTIMISERS[name]
@@ -55,7 +66,7 @@ def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[to
         of_dense = quick_optimiser(dense_kind, dense, lr) if kernels == "fast" else dense_kind(dense, lr=lr)
         return [of_dense, PlacedOptimiser(model.tables, lr)]
     if kernels == "fast":
-        return fast_optimisers(OPTIMISERS[name], dense, model.tables, lr)
+        return fast_optimisers(OPTIMISERS[name], dense, getattr(model.tables, "stored", model.tables), lr)
     return [dense_kind(dense, lr=lr), table_kind(list(model.tables.parameters()), lr=lr)]
 
 
@@ -94,7 +105,7 @@ def main() -> None:
     config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
     refuse_large_tables(config, args)
     torch.manual_seed(args.seed)
-    model = build_model(config, args.kernels, placed_tables(args, device=device)).to(device)
+    model = build_model(config, args.kernels, chosen_tables(args, device)).to(device)
     optimizers = build_optimizers(model, args.optimiser, args.lr, args.kernels)
     settings = run_settings(
         args,
@@ -102,6 +113,7 @@ def main() -> None:
         len(train),
         EVALUATIONS_AN_EPOCH,
         model=asdict(config),
+        table_bytes=sum(4 * len(weight) * config.embedding_dim for weight in model.tables.table_weights()),
         precision=precision,
         compiled_tables=args.kernels == "fast" and device == "cpu" and why_not_compiled() is None,
         tables=described(Placement.from_args(args), config.num_rows, args.optimiser, config.embedding_dim),

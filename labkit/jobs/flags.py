@@ -83,6 +83,15 @@ def read_arguments(
         if value is not None and not 0 < value < float("inf"):
             whole = "" if name in ("lr", "max_seconds") else "whole "
             raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0.", field=name)
+    method, share = asked.get("compress", "none"), asked.get("compress_to", 1.0)
+    if not 0 < share <= 1 or (method == "none") != (share == 1):
+        fix = "give a share above 0 and below 1 with --compress hash or quotient-remainder, and neither without"
+        raise UserError(f"--compress is {method} and --compress-to {share:g}: {fix}.", field="compress_to")
+    if method != "none" and args.placement != "device":
+        said = (
+            f"--compress {method} is for tables on the device, and these are {args.placement}: leave one of both out."
+        )
+        raise UserError(said, field="compress")
     if not 0 <= args.seed < 2**63:
         raise UserError(f"{with_flag('seed')} is {args.seed}: give a whole number from 0 to 2^63 - 1.", field="seed")
     return args, preset
@@ -113,14 +122,14 @@ def refuse_large_tables(config: DlrmConfig, args: argparse.Namespace) -> None:
     torch_name = computes_on if placement.kind == "device" else "cpu"
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
     budget = harness.command.budget if harness is not None and computes_on == torch_name else None
-    needed = placement.memory_bytes(*size)
+    needed = args.compress_to * placement.memory_bytes(*size)
     there = read_cpu().memory_available_bytes if device.kind == "cpu" else device.memory_bytes
     limit = (budget and budget.memory_bytes) or there
     if limit is not None and needed > limit:
         raise UserError(
             f"preset {args.preset!r} on this data needs {size_text(needed)} for its embedding tables and their "
             f"optimiser state, and {device.name} has {size_text(limit)} free: choose a smaller preset "
-            "(kaggle, tour), data with smaller vocabularies, or --placement disk."
+            "(kaggle, tour), data with smaller vocabularies, --placement disk, or --compress."
         )
 
 

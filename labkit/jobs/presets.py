@@ -76,6 +76,19 @@ class Job(NamedTuple):
     """Of its script alone, as `add_argument` takes them"""
 
 
+COMPRESSION = {
+    "--compress": {
+        "choices": ("none", "hash", "quotient-remainder"),
+        "default": "none",
+        "help": "embedding tables of fewer rows than there are categories (default: none)",
+    },
+    "--compress-to": {
+        "type": float,
+        "default": 1.0,
+        "metavar": "SHARE",
+        "help": "of the tables' bytes that --compress may use, such as 0.1",
+    },
+}
 JOBS = {
     "dlrm": Job(
         "DLRM",
@@ -83,7 +96,9 @@ JOBS = {
         {each.name: each for each in DLRM_PRESETS},
         ("auc", "log_loss", "normalised_entropy", "accuracy"),
         ("sgd", "adagrad", "rowwise-adagrad", "adam"),
-        {"--schema": {"metavar": "FILE", "help": "TOML file that describes --data's columns"}, **PLACEMENT_FLAGS},
+        {"--schema": {"metavar": "FILE", "help": "TOML file that describes --data's columns"}}
+        | PLACEMENT_FLAGS
+        | COMPRESSION,
     ),
     "speech": Job(
         "Speech recogniser",

@@ -6,10 +6,13 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
 
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.generate import GeneratorConfig
 from labkit.data.clicks.synthetic import write_clicks
+from labkit.models.dlrm import DlrmConfig, PairwiseDots
 
 
 def test_the_textbooks_rows_are_ours(tmp_path):
@@ -44,3 +47,26 @@ def test_what_benchmarks_and_makers_import_of_labkit_is_there():
                     if not hasattr(module, name) and not importlib.util.find_spec(f"{node.module}.{name}"):
                         missing.append(f"{path.name}: {node.module}.{name}")
     assert missing == []
+
+
+def test_the_same_model_has_its_pairs_in_the_order_of_each_library():
+    from same_model import _upper_pairs
+
+    config = DlrmConfig(dense_dim=2, num_rows=(5, 7, 9), embedding_dim=3, bottom_mlp=(3,), top_mlp=(1,))
+    features = torch.randn(2, 4, 3)  # (B, N, D)
+    first, second = torch.triu_indices(4, 4, offset=1)
+    by_the_smaller = (features @ features.transpose(1, 2))[:, first, second]
+    ours = torch.cat([features[:, 0], PairwiseDots(4)(features)], 1)
+    torch.testing.assert_close(ours[:, _upper_pairs(config)], torch.cat([features[:, 0], by_the_smaller], 1))
+
+
+def test_a_way_with_other_losses_is_no_peer(capsys):
+    from same_model import Way, refuse_other_losses
+
+    def way(loss):
+        return Way(lambda batch: batch, lambda batch: torch.tensor(loss))
+
+    refuse_other_losses("tiny", {"one": way(0.5), "two": way(0.5), "three, bf16": way(0.505)}, None)
+    assert "losses of 3 steps agree: 0.50000" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="not the same model"):
+        refuse_other_losses("tiny", {"one": way(0.5), "two": way(0.501)}, None)

@@ -7,8 +7,9 @@ import pytest
 
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.hardware.budgets.names import parse_budget, possible_budgets
 from labkit.hardware.device import Device
-from labkit.hardware.tiers import FIGURES, cpu_tier, get_tier, load_tiers, match_tier
+from labkit.hardware.tiers import cpu_tier, get_tier, load_tiers, match_tier
 
 
 def cpu(name="some CPU", cores=2):
@@ -21,8 +22,7 @@ def gpu(name):
 
 @pytest.mark.parametrize("tier", load_tiers().values(), ids=lambda tier: tier.name)
 def test_every_figure_is_dense_and_has_a_source_and_a_date_or_a_reason_to_be_null(tier):
-    for key in FIGURES:
-        figure = tier.figure(key)
+    for key, figure in tier.figures.items():
         assert getattr(tier, key) == figure.value
         if figure.value is None:
             assert figure.note and figure.source is None
@@ -66,7 +66,7 @@ def test_a_device_finds_its_own_tier_and_no_relative(device, tier):
 def test_the_catalogue_has_every_tier_of_the_course_and_finds_the_nearest():
     asked = "laptop-2 cloud-cpu-16 raspberry-pi-5 jetson-nano jetson-xavier-nx jetson-orin-nano jetson-agx-orin v100 "
     asked += "gtx-1080-ti rtx-2070 rtx-3060 rtx-4060 t4 l4 a10g a100-40 a100-80 h100 h200 "
-    asked += "p100-pcie v100-pcie quadro-rtx-6000 a40"
+    asked += "p100-pcie v100-pcie quadro-rtx-6000 a40 big-basin big-basin-v2 zion zionex"
     assert {*asked.split()} <= set(load_tiers())
     assert cpu_tier(5).name == "cloud-cpu-8"
     assert cpu_tier(None) is None
@@ -83,4 +83,15 @@ def test_the_command_prints_the_catalogue_and_one_tier_with_its_sources(capsys):
     printed = capsys.readouterr().out
     assert "4,800" in printed and "https://hmc-tech.com" in printed and "2026-11-21" in printed
     assert main(["tiers", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[-1]["bandwidth_gb_s"]["value"] == 4800
+    told = {tier["name"]: tier for tier in json.loads(capsys.readouterr().out)}
+    assert told["h200"]["bandwidth_gb_s"]["value"] == 4800 and "devices" not in told["h200"]
+    assert told["zion"]["devices"]["value"] == 8 and told["zion"]["devices"]["date"] == "2019-03-14"
+
+
+def test_a_server_is_for_predictions_and_no_budget(capsys):
+    assert main(["tiers", "big-basin"]) == 0
+    printed = capsys.readouterr().out
+    assert "devices in the server" in printed and "memory of its CPUs" in printed
+    with pytest.raises(UserError, match="labkit tiers zion"):
+        parse_budget("zion-like", [cpu()])
+    assert not any("zion" in name or "basin" in name for name in possible_budgets()[1])

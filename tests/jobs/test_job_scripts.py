@@ -115,6 +115,18 @@ def test_a_job_that_fails_after_its_target_keeps_its_time_to_target(train, monke
     assert result["reason"] == "this split holds one class only"
 
 
+@pytest.mark.parametrize("compress", ["hash", "quotient-remainder"])
+def test_compressed_tables_train_alike_with_either_kernels_and_the_run_says_their_bytes(train, compress):
+    # rowwise Adagrad steps alike whatever a table is stored in; float sums differ in their last digits
+    how = {"compress": compress, "compress_to": 0.2, "optimiser": "rowwise-adagrad", "lr": 0.01, "max_epochs": 1}
+    plain, fast = (train("dlrm", kernels=kernels, **how) for kernels in ("plain", "fast"))
+    assert losses(fast) == pytest.approx(losses(plain), rel=1e-3)
+    config = read_run(fast["folder"]).config
+    everything = 4 * sum(config["model"]["num_rows"]) * config["model"]["embedding_dim"]
+    assert config["train"]["compress"] == compress
+    assert 0.19 * everything < config["train"]["table_bytes"] <= 0.2 * everything
+
+
 def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train):
     from labkit.hardware.budgets.names import offered_budgets, parse_budget
 
@@ -149,6 +161,10 @@ def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypa
         ({"lr": -1.0}, r"lr .--lr. is -1"),
         ({"max_seconds": 0.0}, r"max_seconds .--max-seconds. is 0"),
         ({"seed": -1}, r"seed .--seed. is -1"),
+        ({"compress": "hash"}, "--compress is hash and --compress-to 1: give a share above 0 and below 1"),
+        ({"compress_to": 0.5}, "--compress is none and --compress-to 0.5"),
+        ({"compress": "hash", "compress_to": 0.0}, "--compress-to 0:"),
+        ({"compress": "quotient-remainder", "compress_to": 0.001}, r"--compress-to 0\.\d+ or more, or take"),
         ({"preset": "mlperf-v1", "data": "synthetic", "budget": "cores=1,memory=1MiB"}, "embedding tables"),
     ):
         with pytest.raises(UserError, match=words):

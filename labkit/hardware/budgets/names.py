@@ -33,7 +33,8 @@ def possible_budgets(devices: list[Device] | None = None) -> tuple[list[Budget],
     """Every named budget: those that can be enforced here, and why the others cannot."""
     devices = get_devices() if devices is None else devices
     possible, refused = offered_budgets(devices), {}
-    for name in ("half", "half-gpu", *(f"{tier}{LIKE}" for tier in load_tiers())):
+    stand_ins = [f"{tier.name}{LIKE}" for tier in load_tiers().values() if tier.kind != "server"]
+    for name in ("half", "half-gpu", *stand_ins):
         try:
             budget = parse_budget(name, devices)
         except UserError as error:
@@ -131,6 +132,11 @@ def _cores(name: str, cores: int, cpu: Device, memory_bytes: int | None = None) 
 
 def _stand_in(name: str, tier: Tier, devices: list[Device]) -> Budget:
     """The budget that comes as near to a tier as this machine can; docs/budgets.md says what that is."""
+    if tier.kind == "server":
+        raise UserError(
+            f"The budget {name!r} is a server of several devices, which no budget stands for: its figures are for "
+            f"predictions (`labkit tiers {tier.name}`)."
+        )
     own = [device for device in devices if tier_name(device) == tier.name]
     if tier.kind == "gpu":
         return _gpu_stand_in(name, tier, own, devices)

@@ -1,0 +1,88 @@
+"""Embedding tables of fewer rows than there are categories: hashed, or of quotients and remainders.
+
+Shapes: B batch, F categorical features, P of them with a table of quotients, L pooling factor, D embedding dim.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from math import ceil, isqrt
+
+import torch
+from torch import Tensor, nn
+
+from labkit.errors import UserError
+from labkit.models.dlrm import TableAFeature
+
+
+class CompressedTables(nn.Module):
+    """Sums of embeddings, from tables of at most a share of the rows; tables of few rows stay as they are.
+
+    A larger table keeps M rows, the same M for all. With `hash`, a category has row i mod M, and shares it with all
+    that have this remainder. With `quotient-remainder`, it has the elementwise product of row i mod M and of row
+    i div M of a second table, a pair that no other category has (Shi et al., KDD 2020, arXiv 1909.02107).
+    """
+
+    def __init__(
+        self,
+        num_rows: Sequence[int],
+        embedding_dim: int,
+        *,
+        method: str,
+        share: float,
+        tables: Callable[..., nn.Module] = TableAFeature,
+    ):
+        """`num_rows` are categories a feature; `tables` is the part that stores the rows and looks them up."""
+        super().__init__()
+        kept = _most_rows(num_rows, method, share)
+        remainders, quotients = zip(*(_stored(rows, method, kept) for rows in num_rows), strict=True)
+        self.register_buffer("divisor", torch.tensor(remainders, dtype=torch.int32).view(-1, 1), persistent=False)
+        paired = [feature for feature, rows in enumerate(quotients) if rows]
+        self.register_buffer("paired", torch.tensor(paired, dtype=torch.int64), persistent=False)  # (P,)
+        self.stored = tables([*remainders, *filter(None, quotients)], embedding_dim)
+
+    def forward(self, categorical: Tensor) -> Tensor:
+        """Return the sums (B, F, D) for int32 (B, F, L), numbers of categories within each feature."""
+        remainders = categorical % self.divisor
+        if not len(self.paired):
+            return self.stored(remainders)
+        batch, features, pooling = categorical.shape
+        quotients = categorical[:, self.paired] // self.divisor[self.paired]  # (B, P, L)
+        # a bag for each category, for products are taken before bags are summed
+        rows = torch.cat([remainders, quotients], 1).transpose(1, 2).reshape(batch * pooling, -1, 1)
+        looked_up = self.stored(rows)  # (B·L, F + P, D)
+        products = looked_up[:, self.paired] * looked_up[:, features:]  # (B·L, P, D)
+        embedded = looked_up[:, :features].index_copy(1, self.paired, products)
+        return embedded.view(batch, pooling, features, -1).sum(1)
+
+    def table_weights(self) -> list[Tensor]:
+        """The weight (rows, D) of each table: of rows or remainders, then of quotients."""
+        return self.stored.table_weights()
+
+
+def _stored(rows: int, method: str, most: int) -> tuple[int, int]:
+    """Rows of a feature's table and of its quotients, where a table keeps so many at most."""
+    if rows > most and method == "hash":
+        return most, 0
+    quotients = -(-rows // most)
+    return (most, quotients) if most + quotients < rows else (rows, 0)
+
+
+def _most_rows(num_rows: Sequence[int], method: str, share: float) -> int:
+    """The most rows a table may keep so that all tables together keep that share."""
+    # products need the fewest rows where quotients are as many as remainders; from there on more kept are more in all
+    fewest = 1 if method == "hash" else isqrt(max(num_rows) - 1) + 1
+    allowed = share * sum(num_rows)
+
+    def all_rows(most: int) -> int:
+        return sum(sum(_stored(rows, method, most)) for rows in num_rows)
+
+    if all_rows(fewest) > allowed:
+        raise UserError(
+            f"{method} cannot make the embedding tables, of {sum(num_rows):,} rows, as small as {share:g} of that: "
+            f"give --compress-to {ceil(1e4 * all_rows(fewest) / sum(num_rows)) / 1e4:g} or more"
+            + (", or take --compress hash." if method != "hash" else "."),
+            field="compress_to",
+        )
+    return bisect_right(range(max(num_rows)), allowed, lo=fewest, key=all_rows) - 1
