@@ -24,9 +24,11 @@ from labkit.fast.precision import autocast
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.sizes import size_text
 from labkit.jobs.dlrm import OPTIMISERS, build_model, build_optimizers, loss_of
-from labkit.jobs.flags import OPTIMISER_STATES
 from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
 from labkit.models.dlrm import DlrmConfig
+from labkit.placement.choice import ahead, placed_tables
+from labkit.placement.flags import Placement, placement_flags, row_width
+from labkit.placement.tables import PlacedTables
 from labkit.process.silence import silenced
 
 BATCHES = 4
@@ -64,6 +66,7 @@ def shape_flags() -> argparse.ArgumentParser:
     add("--seconds", type=float, default=2.0, metavar="S", help="that are timed, five steps at least (default: 2)")
     add("--seed", type=int, default=0, metavar="N", help="of weights and batches (default: 0)")
     add("--runs-dir", default="runs", metavar="DIR", help="where the run folder goes (default: runs)")
+    placement_flags(flags)
     return flags
 
 
@@ -74,7 +77,10 @@ def check(args: argparse.Namespace) -> None:
             raise UserError(f"{with_flag(name)} is {getattr(args, name)}: give a number above 0.", field=name)
     if args.zipf < 0:
         raise UserError(f"--zipf is {args.zipf}: give 0 (all rows alike) or more (some more often).", field="zipf")
-    tables = 4 * args.num_tables * args.num_rows * args.embedding_dim * (1 + OPTIMISER_STATES[args.optimiser])
+    size = args.num_tables * args.num_rows, row_width(args.optimiser, args.embedding_dim)
+    placement = Placement.from_args(args)
+    placement.refuse_full_disk(*size)
+    tables = placement.memory_bytes(*size)
     batches = 4 * BATCHES * args.batch_size * (args.num_tables * args.pooling_factor + args.dense_dim)
     available = read_cpu().memory_available_bytes
     if tables + 2 * batches > available:  # random numbers are drawn wider than they are kept
@@ -119,7 +125,7 @@ def main() -> None:
 
     # model and optimisers
     torch.manual_seed(args.seed)
-    model = build_model(config, args.kernels).to(device)
+    model = build_model(config, args.kernels, placed_tables(args, device=device)).to(device)
     optimizers = build_optimizers(model, args.optimiser, LR, args.kernels)
     mark_parts(model, PARTS)
 
@@ -136,7 +142,7 @@ def main() -> None:
 
     settings = {name: value for name, value in vars(args).items() if name != "runs_dir"} | {"model": asdict(config)}
     with labkit.Run("dlrm-shape", config=settings, seed=args.seed, runs_dir=args.runs_dir) as run:
-        taking = itertools.cycle(batches)
+        taking = iter(ahead(model.tables, itertools.cycle(batches)))
         step(next(taking))  # the first sets up kernels, and touches memory
         times_ms: list[float] = []
         while len(times_ms) < FEWEST_STEPS or sum(times_ms) < 1000 * args.seconds:
@@ -147,6 +153,8 @@ def main() -> None:
             times_ms.append(1000 * (time.perf_counter() - began))
             run.step(loss, samples=args.batch_size)
         numbers = {"step_time_ms": statistics.median(times_ms)}
+        if isinstance(model.tables, PlacedTables):
+            numbers |= model.tables.metrics()
         if device == "cpu":  # on a GPU these would be shares of what the host takes to ask for the steps
             with silenced(), profile(activities=[ProfilerActivity.CPU]) as seen:
                 for _ in range(PROFILED_STEPS):

@@ -8,8 +8,8 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.hardware.tiers import Tier, load_tiers
-from labkit.jobs.flags import OPTIMISER_STATES
 from labkit.jobs.presets import JOBS, get_preset
+from labkit.placement.flags import row_width
 
 # Rows of the tables by the data that a preset is made for, capped as the preset caps them. Those of the Criteo logs
 # were read in mlcommons/inference (its DLRM reference), of `benchmark` in facebookresearch/dlrm's
@@ -41,8 +41,7 @@ def table_bytes(num_rows: Sequence[int], embedding_dim: int, optimiser: str = "s
     known = JOBS["dlrm"].optimisers
     if optimiser not in known:
         raise UserError(f"optimiser {optimiser!r} is unknown: choose one of {', '.join(known)}.", field="optimiser")
-    numbers_a_row = embedding_dim * (1 + OPTIMISER_STATES[optimiser]) + (optimiser == "rowwise-adagrad")
-    return 4 * sum(num_rows) * numbers_a_row
+    return 4 * sum(num_rows) * row_width(optimiser, embedding_dim)
 
 
 def tiers_that_hold(bytes_needed: float) -> pd.DataFrame:

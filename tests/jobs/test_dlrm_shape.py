@@ -72,6 +72,15 @@ def test_a_run_tells_its_step_time_and_shares(tmp_path, monkeypatch, no_sampler)
     assert config["train"]["num_tables"] == 3 and config["model"]["num_rows"] == [50] * 3
 
 
+@pytest.mark.parametrize("placement", ["cached", "disk"])
+def test_tables_may_live_elsewhere(placement, tmp_path, monkeypatch, no_sampler):
+    monkeypatch.setenv("LABKIT_QUIET", "1")
+    command = job_command(str(dlrm_shape.__file__), runs_dir=tmp_path, seconds=0.05, placement=placement, **SMALL)
+    told = read_metrics([run_command(command, StopRequest(), lambda event: None)["folder"]]).set_index("name")["value"]
+    assert told["share_embeddings"] > 0
+    assert told["placement_lookups"] > 0
+
+
 @pytest.mark.parametrize("zipf", [0.0, 1.1])
 def test_batches_have_the_shape_asked_for(zipf):
     (dense, categorical, label), *others = dlrm_shape.random_batches(flags(**SMALL, zipf=zipf, pooling_factor=5))
