@@ -15,7 +15,7 @@ import mmap
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ READERS = 32
 ROWS_A_READER = 256
 COPY_BYTES = 2**26
 _LIBC, _SYNC = ctypes.CDLL(None), 1 | 2 | 4
-"""sync_file_range(2): wait for what is being written, write the rest, wait for that"""
+"""sync_file_range(2): wait for what is being written, write the rest, wait for that; a length of 0 is to the end"""
 
 
 class DiskStore(RowStore):
@@ -60,6 +60,7 @@ class DiskStore(RowStore):
         self._map = mmap.mmap(self._file.fileno(), self.bytes)
         self._map.madvise(mmap.MADV_RANDOM)  # no reading ahead
         self._rows = np.frombuffer(self._map, np.float32, num_rows * width).reshape(num_rows, width)  # (R, W)
+        self._start = self._rows.__array_interface__["data"][0]
         in_file, most = -(-self.bytes // PAGE), memory_cap // PAGE
         self._most_going = most // 8
         self._most_pages = min(in_file, most - self._most_going)
@@ -166,25 +167,21 @@ class DiskStore(RowStore):
             some = evicted[start : start + self._most_going]
             if sum(map(len, self._going)) + len(some) > self._most_going:
                 gone = np.unique(np.concatenate(self._going))
-                self._drop(gone[self._pages.slots(gone) < 0], waits=True)
+                self._unmap(gone[self._pages.slots(gone) < 0])
+                file = self._file.fileno()
+                _LIBC.sync_file_range(file, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC)
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)  # leaves what is mapped
                 self._going.clear()
-            self._drop(some, waits=False)
+            self._unmap(some)
             self._going.append(some)
 
-    def _drop(self, pages: np.ndarray, *, waits: bool) -> None:
-        """Unmap ascending pages, and take them out of the page cache; if they were written, send them to the disk."""
-        file = self._file.fileno()
-        for begin, length in _stretches(pages):
-            self._map.madvise(mmap.MADV_DONTNEED, begin, length)
-            if waits:
-                _LIBC.sync_file_range(file, ctypes.c_int64(begin), ctypes.c_int64(length), _SYNC)
-            os.posix_fadvise(file, begin, length, os.POSIX_FADV_DONTNEED)
-
-
-def _stretches(pages: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Where neighbouring pages begin, and their length, in bytes."""
-    for some in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
-        yield int(some[0]) * PAGE, len(some) * PAGE
+    def _unmap(self, pages: np.ndarray) -> None:
+        """Drop ascending pages from the mapping."""
+        first = np.flatnonzero(np.diff(pages, prepend=-2) > 1)  # of each stretch of neighbours
+        lengths = np.diff(first, append=len(pages)) * PAGE
+        # not by mmap.madvise, which keeps the thread that computes from running
+        for begin, length in zip((pages[first] * PAGE + self._start).tolist(), lengths.tolist(), strict=True):
+            _LIBC.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), mmap.MADV_DONTNEED)
 
 
 def _copy(source: int, copy: int, size: int) -> None:
