@@ -96,5 +96,5 @@ def test_tables_that_are_more_than_is_free_are_refused(monkeypatch):
     with pytest.raises(UserError, match=r"needs .* for its embedding tables .* free"):
         flags.refuse_large_tables(
             DlrmConfig(13, (500, 100), 15, (15,), (1,)),
-            SimpleNamespace(optimiser="adagrad", preset="tour", placement="device", runs_dir="runs"),
+            SimpleNamespace(optimiser="adagrad", preset="tour", placement="device", compress_to=1.0, runs_dir="runs"),
         )

@@ -1,0 +1,114 @@
+"""`labkit plan dlrm`: where tables of a size fit, and where they are fastest, before anything is trained."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    what = "say where a model's embedding tables fit, and where they are fastest"
+    jobs = subparsers.add_parser("plan", help=what, description=what).add_subparsers(
+        title="jobs", dest="job", metavar="JOB", required=True
+    )
+    parser = jobs.add_parser("dlrm", help=what, description=what)
+    add = parser.add_argument
+    tables = parser.add_mutually_exclusive_group(required=True)
+    tables.add_argument("--tables", metavar="ROWS", help="rows of each table, such as 26x1000000, or 5000,20000,3x1e6")
+    tables.add_argument("--preset", metavar="P", help="the tables and dimension of a preset with published sizes")
+    add("--memory", metavar="SIZE", help="that training may use, such as 2GiB (default: what is free)")
+    add("--embedding-dim", type=int, metavar="N", help="numbers in a row (default: the preset's, or 64)")
+    add("--optimiser", choices=("sgd", "adagrad", "rowwise-adagrad", "adam"), default="sgd", help="(default: sgd)")
+    add("--batch-size", type=int, default=2048, metavar="N", help="samples a step (default: 2048)")
+    add("--pooling-factor", type=int, default=1, metavar="N", help="rows that a sample names in a table (default: 1)")
+    add("--zipf", type=float, default=1.1, metavar="X", help="exponent of how often rows are named (default: 1.1)")
+    add("--table-dir", type=Path, default=Path(), metavar="DIR", help="where a table file would be (default: here)")
+    add("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run_plan)
+
+
+def run_plan(args: argparse.Namespace) -> int:
+    from labkit.errors import UserError
+    from labkit.hardware.allocator import keep_memory
+    from labkit.hardware.cpu import read_cpu
+    from labkit.hardware.sizes import parse_size
+    from labkit.jobs.presets import get_preset
+    from labkit.perfmodel.capacity import PUBLISHED_ROWS
+    from labkit.perfmodel.table_plan import TableShape, plan_tables
+
+    memory = read_cpu().memory_available_bytes if args.memory is None else parse_size(args.memory)
+    if not memory:
+        raise UserError(f"--memory is {args.memory!r}: give a size such as 2GiB.", field="memory")
+    if not args.table_dir.is_dir():
+        raise UserError(
+            f"--table-dir: there is no folder {args.table_dir}: make it, or name another.", field="table_dir"
+        )
+    keep_memory()
+    dim = args.embedding_dim
+    if args.preset is None:
+        num_rows = read_tables(args.tables)
+    else:
+        preset = get_preset("dlrm", args.preset)
+        if args.preset not in PUBLISHED_ROWS:
+            known = ", ".join(PUBLISHED_ROWS)
+            raise UserError(f"preset {args.preset!r} has no published tables: choose one of {known}.", field="preset")
+        num_rows, dim = PUBLISHED_ROWS[args.preset], dim or preset.model["embedding_dim"]
+    shape = TableShape(num_rows, dim or 64, args.pooling_factor, args.batch_size, args.optimiser, args.zipf)
+    plan = plan_tables(shape, memory, args.table_dir)
+    if args.json:
+        print(plan.to_json(orient="records", indent=2))
+    else:
+        _print(plan, shape.bytes, memory)
+    return 0
+
+
+def read_tables(text: str) -> tuple[int, ...]:
+    """Rows of each table.
+
+    >>> read_tables("5000,2x1e6")
+    (5000, 1000000, 1000000)
+    """
+    from labkit.errors import UserError
+
+    rows: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"(?:(\d{1,4})x)?(\d+(?:\.\d+)?(?:e\d)?)", part.strip(), re.IGNORECASE)
+        if found is None or not float(found[2]):
+            example = "write the rows of each table, as in 26x1000000 or 5000,20000,3x1e6"
+            raise UserError(f"--tables has {part.strip()!r}, which is no number of rows: {example}.", field="tables")
+        rows += int(found[1] or 1) * [round(float(found[2]))]
+    return tuple(rows)
+
+
+def _print(plan: pd.DataFrame, needed: int, memory: int) -> None:
+    from labkit.cli.console import Console, print_frame
+    from labkit.hardware.sizes import size_text
+    from labkit.jobs.command import as_flags
+
+    console = Console(highlight=False)
+    console.print(f"Tables of {size_text(needed)} with their optimiser's state; {size_text(memory)} of memory.")
+    rows = [
+        {
+            "placement": row.placement,
+            "memory": size_text(row.memory_bytes),
+            "disk": size_text(row.disk_bytes) if row.disk_bytes else "-",
+            "fits": "yes" if row.fits else "no",
+            "tables, ms a step": f"{row.step_ms:.3g}" if row.step_ms == row.step_ms else "-",
+            "of device": f"{row.of_device:.0%}" if row.of_device == row.of_device else "-",
+            "why": row.why,
+        }
+        for row in plan.itertuples()
+    ]
+    print_frame(console, rows)
+    tried = plan["trial_rows"].dropna()
+    best = plan.iloc[0]
+    console.print(
+        f"Measured: steps of the tables alone, cut to {int(tried.iloc[0]):,} rows. The fastest that fits: "
+        f"{best['placement']}: {best['why']}.\n"
+        f"labkit train dlrm {' '.join(as_flags(best['flags']))}"
+    )

@@ -1,0 +1,226 @@
+"""What of a DLRM's tables fits where, and how long a step takes with them there: counted, and tried in small.
+
+What fits is arithmetic. How fast it is, is measured: each place that fits takes some steps of the tables alone, lookup,
+gradient and update, with the batch that was asked for, and rows cut to what a short trial can fill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import statistics
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from labkit.data.clicks.generate import ZipfSampler
+from labkit.errors import UserError
+from labkit.fast.optimisers import fast_optimisers
+from labkit.hardware.sizes import size_text
+from labkit.jobs.dlrm import OPTIMISERS
+from labkit.placement.choice import ahead, placed_tables
+from labkit.placement.flags import CACHE_SHARE, Placement, row_width
+from labkit.placement.tables import PlacedOptimiser, PlacedTables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TRIAL_BYTES = 2**27
+"""Of the tables in a trial, at most: beyond the caches, and filled in a second"""
+WARM, TURNS, STEPS_A_TURN = 20, 5, 3
+"""Steps that fill a cache, and then the turns that are timed"""
+STEPS = WARM + TURNS * STEPS_A_TURN
+LR = 0.01
+SHARE_FOR_ROWS = 0.5
+"""Of memory that rows kept of a disk's file may take; the rest of a training needs some, too"""
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """The tables of a DLRM, and what a step does with them."""
+
+    num_rows: tuple[int, ...]
+    embedding_dim: int
+    pooling_factor: int = 1
+    batch_size: int = 2048
+    optimiser: str = "sgd"
+    zipf: float = 1.1
+    """How often rows are named: the r-th most frequent in proportion to r to the minus this; 0: all alike"""
+
+    def __post_init__(self):
+        for name in ("embedding_dim", "pooling_factor", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}: give a number from 1.")
+        if not self.num_rows or min(self.num_rows) < 1:
+            raise UserError("a table has no rows: give the rows of each, such as --tables 26x1000000.", field="tables")
+
+    @property
+    def bytes(self) -> int:
+        """Of the tables and what their optimiser keeps."""
+        return 4 * sum(self.num_rows) * row_width(self.optimiser, self.embedding_dim)
+
+    def cut(self, most_bytes: int) -> TableShape:
+        """The same with fewer rows in each table, if it has more bytes."""
+        share = min(1.0, most_bytes / self.bytes)
+        rows = tuple(max(1, int(share * rows)) for rows in self.num_rows)
+        return TableShape(rows, *[getattr(self, name) for name in list(self.__dataclass_fields__)[1:]])
+
+
+def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bool = True) -> pd.DataFrame:
+    """Each placement: what it needs, whether it fits, and how fast it is.
+
+    Args:
+        shape: of the tables.
+        memory_bytes: that the training process may use.
+        folder: where a table file would be.
+        tries: whether to measure; else no time is known.
+
+    Returns:
+        Columns placement, flags (of the DLRM's script), memory_bytes, disk_bytes, fits, why (not, or what bounds it),
+        step_ms (of the tables alone, measured), trial_rows, of_device (speed beside that of `device`, both in the
+        trial; NaN where that does not fit). The fastest that fits comes first.
+
+    Raises:
+        UserError: no place on this machine holds the tables.
+    """
+    import pandas as pd
+
+    disk_free = shutil.disk_usage(
+        next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
+    ).free
+    rows = [_needs(shape, flags, memory_bytes, disk_free) for flags in _choices(shape, memory_bytes)]
+    if not any(row["fits"] for row in rows if row["placement"] != "remote"):
+        raise UserError(
+            f"tables of {size_text(shape.bytes)} fit nowhere here: {size_text(memory_bytes)} of memory, and "
+            f"{size_text(disk_free)} are free in {folder}. Give more (--memory, --table-dir), compress the tables "
+            "(--compress), or put them on another machine (`labkit serve-tables`).",
+            field="tables",
+        )
+    if tries:
+        _try(shape, [row for row in rows if row["fits"] or row["placement"] == "device"], memory_bytes, folder)
+    frame = pd.DataFrame(rows, columns=[*rows[0]]).astype({"step_ms": float})
+    device = frame.loc[frame["placement"] == "device", "step_ms"].iloc[0]
+    frame["of_device"] = device / frame["step_ms"]
+    return frame.sort_values(["fits", "step_ms"], ascending=[False, True], kind="stable", ignore_index=True)
+
+
+def _choices(shape: TableShape, memory_bytes: int) -> list[dict[str, Any]]:
+    """The flags of each placement, with the memory shared out."""
+    rows_bytes = SHARE_FOR_ROWS * memory_bytes
+    whole, half = (f"{max(1, int(part) // 2**20)}MiB" for part in (rows_bytes, rows_bytes / 2))
+    percent = f"{min(100.0, max(0.01, 50 * rows_bytes / shape.bytes)):.2f}%"
+    return [
+        {"placement": "device"},
+        {"placement": "cached", "cache_rows": CACHE_SHARE},
+        {"placement": "cached", "cache_over": "disk", "cache_rows": percent, "memory_cap": half},
+        {"placement": "disk", "memory_cap": whole},
+        {"placement": "remote", "staleness": 1},
+    ]
+
+
+def _needs(shape: TableShape, flags: dict[str, Any], memory_bytes: int, disk_free: int) -> dict[str, Any]:
+    placement = Placement.from_args(Namespace(**flags))
+    kind = "cached over disk" if placement.kind == "cached" and placement.uses_disk else placement.kind
+    size = sum(shape.num_rows), row_width(shape.optimiser, shape.embedding_dim)
+    resident = min(placement.memory_cap_bytes, shape.bytes) if placement.uses_disk else 0
+    in_memory = placement.memory_bytes(*size) + resident
+    on_disk = shape.bytes if placement.uses_disk else 0
+    fits = in_memory <= memory_bytes and on_disk <= disk_free
+    short = [
+        f"{size_text(needed)} of {where}, and {size_text(there)} are there"
+        for needed, there, where in ((in_memory, memory_bytes, "memory"), (on_disk, disk_free, "disk"))
+        if needed > there
+    ]
+    return {
+        "placement": kind,
+        "flags": flags,
+        "memory_bytes": in_memory,
+        "disk_bytes": on_disk,
+        "fits": fits,
+        "why": "needs " + "; ".join(short) if short else BOUND_BY[kind],
+        "step_ms": np.nan,
+        "trial_rows": None,
+    }
+
+
+BOUND_BY = {
+    "device": "rows are read and written where they lie",
+    "cached": "rows are copied to a cache, found there again, and written back",
+    "cached over disk": "rows that the cache has not are read in pages of 4 KiB",
+    "disk": "rows that are not resident are read in pages of 4 KiB",
+    "remote": "rows go to another process and back; the next batch's meanwhile",
+}
+"""What each placement does besides the sums"""
+
+
+def _batches(shape: TableShape) -> list[Tensor]:
+    """Each categorical int32 (B, F, L), no two alike, so that a cache finds what comes again and no more."""
+    rng, count = np.random.default_rng(0), shape.batch_size * shape.pooling_factor * STEPS
+    tables = [
+        ZipfSampler(rows, shape.zipf, 0.0, rng).draw(rng, count) if rows > 1 else np.zeros(count, np.int32)
+        for rows in shape.num_rows
+    ]
+    drawn = np.stack(tables, 1).reshape(STEPS, shape.batch_size, shape.pooling_factor, len(tables))
+    return list(torch.from_numpy(np.ascontiguousarray(drawn.transpose(0, 1, 3, 2))))
+
+
+def _try(shape: TableShape, rows: list[dict[str, Any]], memory_bytes: int, folder: Path) -> None:
+    """Let these placements take steps in turn, in small; `device` fits then, too, and the others stand beside it."""
+    small = shape.cut(min(TRIAL_BYTES, memory_bytes // 16))
+    batches, share = _batches(small), small.bytes / shape.bytes
+    with contextlib.ExitStack() as stack:
+        trials = [_Trial(small, row["flags"], share, batches, folder) for row in rows]
+        for trial in trials:
+            stack.callback(trial.close)
+            trial.step_ms(WARM)
+        turns = [[trial.step_ms(STEPS_A_TURN) for trial in trials] for _ in range(TURNS)]
+    for row, times_ms in zip(rows, zip(*turns, strict=True), strict=True):
+        row["step_ms"], row["trial_rows"] = statistics.median(times_ms), sum(small.num_rows)
+
+
+class _Trial:
+    """Steps of the tables alone, in one place."""
+
+    def __init__(self, shape: TableShape, flags: dict[str, Any], share: float, batches: Sequence[Tensor], folder: Path):
+        """`share` of the rows are in the trial, and so of what a memory cap may hold."""
+        placement = Placement.from_args(Namespace(**flags))
+        if placement.uses_disk:
+            flags = flags | {"memory_cap": f"{max(1, int(share * placement.memory_cap_bytes) // 2**20)}MiB"}
+        args = Namespace(**flags, optimiser=shape.optimiser, seed=0, runs_dir=str(folder))
+        self.tables = placed_tables(args)(shape.num_rows, shape.embedding_dim)
+        for weight in self.tables.table_weights():
+            weight.uniform_(-0.01, 0.01) if self.is_placed else nn.init.uniform_(weight, -0.01, 0.01)
+        self._optimiser = _optimiser(self.tables, shape.optimiser)
+        self._batches = iter(ahead(self.tables, [(each,) for each in batches], categorical=0))
+
+    @property
+    def is_placed(self) -> bool:
+        return isinstance(self.tables, PlacedTables)
+
+    def step_ms(self, steps: int) -> float:
+        """Take some steps; the mean of them."""
+        began = time.perf_counter()
+        for (categorical,) in itertools.islice(self._batches, steps):
+            sums = self.tables(categorical)
+            sums.backward(sums.detach())
+            self._optimiser.step()
+        return 1e3 * (time.perf_counter() - began) / steps
+
+    def close(self) -> None:
+        if self.is_placed:
+            self.tables.store.close()
+
+
+def _optimiser(tables: nn.Module, name: str) -> Any:
+    if isinstance(tables, PlacedTables):
+        return PlacedOptimiser(tables, LR)
+    none: list[Tensor] = [nn.Parameter(torch.zeros(1))]
+    return fast_optimisers(OPTIMISERS[name], none, tables, LR)[1]

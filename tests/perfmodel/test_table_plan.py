@@ -1,0 +1,91 @@
+"""Where tables fit, and how fast they are there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from labkit.cli import main
+from labkit.cli.plan import read_tables
+from labkit.errors import UserError
+from labkit.perfmodel import table_plan
+from labkit.perfmodel.table_plan import TableShape, plan_tables
+
+SMALL = TableShape((3000, 5000), 16, batch_size=64)
+MIB = 2**20
+
+
+def fits(shape: TableShape, memory: int, folder) -> dict[str, bool]:
+    plan = plan_tables(shape, memory, folder, tries=False)
+    return dict(zip(plan["placement"], plan["fits"], strict=True))
+
+
+def test_a_plan_without_a_trial_is_arithmetic(tmp_path):
+    everywhere = {"device": True, "cached": True, "cached over disk": True, "disk": True, "remote": True}
+    large = TableShape((1_000_000,), 64)  # 256 MB
+    assert fits(large, 600 * MIB, tmp_path) == everywhere
+    assert fits(large, 250 * MIB, tmp_path) == everywhere | {"cached": False}, "its slots come on top of the rows"
+    assert fits(large, 100 * MIB, tmp_path) == dict.fromkeys(everywhere, False) | {
+        "cached over disk": True,
+        "disk": True,
+    }
+
+
+def test_an_optimisers_state_counts(tmp_path):
+    shape = TableShape((1_000_000,), 64, optimiser="adam")
+    assert not fits(shape, 600 * MIB, tmp_path)["device"]
+
+
+def test_each_place_that_fits_is_tried_and_the_fastest_comes_first(tmp_path):
+    plan = plan_tables(SMALL, 64 * MIB, tmp_path)
+    assert plan["fits"].all() and (plan["step_ms"] > 0).all()
+    assert plan["step_ms"].is_monotonic_increasing
+    assert plan.set_index("placement").loc["device", "of_device"] == 1
+    assert plan["trial_rows"].unique() == [8000], "they are small enough to be tried whole"
+    assert not list(tmp_path.iterdir()), "table files go with their trial"
+
+
+def test_large_tables_are_cut_for_the_trial():
+    shape = TableShape((10**9, 10, 1), 64)
+    small = shape.cut(MIB)
+    assert 0.9 * MIB < small.bytes <= 1.1 * MIB
+    assert small.num_rows[1:] == (1, 1), "no table is left without a row"
+    assert (small.embedding_dim, small.batch_size) == (shape.embedding_dim, shape.batch_size)
+
+
+def test_tables_that_fit_nowhere_are_refused_with_what_there_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_plan.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 9, 5 * MIB))
+    with pytest.raises(UserError, match=r"fit nowhere here: 64 MiB of memory, and 5 MiB are free"):
+        plan_tables(TableShape((10_000_000,), 64), 64 * MIB, tmp_path)
+
+
+def test_the_command_prints_a_plan_and_the_training_it_leads_to(tmp_path, capsys):
+    assert main(["plan", "dlrm", "--tables", "2x4000", "--memory", "64MiB", "--table-dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "cut to 8,000 rows" in " ".join(said.split())
+    assert "labkit train dlrm --placement" in said
+    assert main(["plan", "dlrm", "--tables", "4000", "--memory", "64MiB", "--table-dir", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {"placement", "fits", "step_ms", "why"} <= set(told[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tables", "26xmany"], "no number of rows"),
+        (["--tables", "0"], "no number of rows"),
+        (["--tables", "10", "--memory", "much"], "--memory is 'much'"),
+        (["--preset", "tour"], "has no published tables: choose one of kaggle"),
+        (["--tables", "10", "--embedding-dim", "-1"], "--embedding-dim is -1"),
+        (["--tables", "10", "--table-dir", "nowhere"], "there is no folder nowhere"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments, said, capsys):
+    assert main(["plan", "dlrm", *arguments]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_rows_are_read_as_people_write_them():
+    assert read_tables("2x1e3, 5") == (1000, 1000, 5)
