@@ -31,6 +31,7 @@ LABS = (
     Lab("02_budgets_that_bind", "Budgets that bind", ("scipy",)),
     Lab("10_train_dlrm", "Train a DLRM to a target", ("pyarrow",), disk_gb=0.5),
     Lab("11_what_makes_dlrm_slow", "What makes a DLRM slow", ("duckdb", "pyarrow")),
+    Lab("12_where_embeddings_live", "Where embeddings live", ("duckdb", "pyarrow"), disk_gb=0.5),
     Lab("13_batch_size_and_accuracy", "Batch size and accuracy", ("duckdb", "pyarrow", "scipy"), disk_gb=0.5),
     Lab("20_train_speech", "Train a speech recogniser to a target", ("soundfile", "scipy"), disk_gb=0.5),
     Lab("30_what_utilisation_means", "What utilisation means"),
