@@ -66,13 +66,15 @@ class Limits:
     def speeds(self) -> pd.DataFrame:
         """What bytes reach, for a figure.
 
-        Columns of ("copies", or "rows of N bytes"), size_mib, gb_per_s, provenance.
+        Columns of ("copies", or "rows of N bytes"), size_mib, speed_gb_per_s, provenance.
         """
         import pandas as pd
 
         curves = {"copies": self.copy_gb_per_s} | {f"rows of {row} bytes": curve for row, curve in self.gather_gb_per_s}
         tables = [
-            pd.DataFrame({"of": name, "size_mib": [size / 2**20 for size in curve.sizes], "gb_per_s": curve.speeds})
+            pd.DataFrame(
+                {"of": name, "size_mib": [size / 2**20 for size in curve.sizes], "speed_gb_per_s": curve.speeds}
+            )
             for name, curve in curves.items()
         ]
         return pd.concat(tables, ignore_index=True).assign(provenance="measured")

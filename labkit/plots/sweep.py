@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.errors import UserError
-from labkit.plots.theme import log_ticks, new_figure, series
+from labkit.plots.theme import DASHES, encoding, log_ticks, new_figure, series
 from labkit.plots.words import column_title, number_text
 
 LOG_FROM = 20.0
@@ -45,8 +46,14 @@ def figure_sweep(
     known = known.assign(**{x: known[x] if is_number else known[x].astype(str)})
     by = [*([color] if color else []), "provenance"]
     figure = new_figure(escape(column_title(x)), escape(column_title(y)), _finding(known, x, y, by), template=template)
+    values, kinds = (list(dict.fromkeys(known[name])) for name in (color or "provenance", "provenance"))
+    names_value = color is not None and pd.api.types.is_numeric_dtype(known[color])
     for number, (look, name, own) in enumerate(series(known, *by, template=template)):
-        named = f"{escape(color)} {name}" if color else f"{escape(column_title(y))} · {name}"
+        named = f"{escape(color)} {name}" if names_value else name if color else f"{escape(column_title(y))} · {name}"
+        if color and len(kinds) > 1:  # a value keeps its colour and mark, and a dash says where its numbers come from
+            provenance = own["provenance"].iloc[0]
+            look = encoding(values.index(own[color].iloc[0]), template, provenance)
+            look = replace(look, dash=DASHES[kinds.index(provenance)])
         middle = own.groupby(x, sort=is_number)[y].agg(["median", "size"])
         if (middle["size"] > 1).any():
             points = look.mark(5) | {"opacity": 0.45}

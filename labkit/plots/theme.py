@@ -20,7 +20,7 @@ BACKGROUNDS = {"labkit_light": "#ffffff", "labkit_dark": "#16191f"}
 INK = {"labkit_light": "#1b1f24", "labkit_dark": "#e7eaee"}
 _GRID = {"labkit_light": "#e8eaed", "labkit_dark": "#2b3038"}
 AXIS = {"labkit_light": "#8a9099", "labkit_dark": "#7d8590"}
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 _PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -62,8 +62,8 @@ class Encoding:
 def encoding(index: int, template: str = "labkit_light", provenance: str = "measured") -> Encoding:
     """The look of series `index`: thirty that differ in colour, or in dash and marker; hollow of what was recorded."""
     colors = PALETTES[template]
-    step = (index % len(colors) + index // len(colors)) % len(_DASHES)
-    look = colors[index % len(colors)], _DASHES[step], _MARKERS[step], _PATTERNS[index % len(_PATTERNS)]
+    step = (index % len(colors) + index // len(colors)) % len(DASHES)
+    look = colors[index % len(colors)], DASHES[step], _MARKERS[step], _PATTERNS[index % len(_PATTERNS)]
     return Encoding(*look, hollow=provenance.startswith("recorded"))
 
 

@@ -30,8 +30,8 @@ def metric_label(metric: str) -> str:
 
 
 UNITS = {
-    "_per_s": " (1/s)", "_ms": " (ms)", "_us": " (µs)", "_s": " (s)", "_bytes": " (bytes)", "_gib": " (GiB)",
-    "_gb": " (GB)",    "_usd": " (US$)", "_j": " (J)", "_w": " (W)",
+    "_gb_per_s": " (GB/s)", "_per_s": " (1/s)", "_ms": " (ms)", "_us": " (µs)", "_s": " (s)", "_bytes": " (bytes)",
+    "_mib": " (MiB)", "_gib": " (GiB)", "_gb": " (GB)", "_usd": " (US$)", "_j": " (J)", "_w": " (W)",
 }  # fmt: skip
 """By the end of a column's name, which says its unit"""
 

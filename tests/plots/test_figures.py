@@ -211,3 +211,18 @@ def test_a_phase_looks_the_same_in_every_figure_calls_lie_below_callers_and_stre
     assert bar.marker.color == calls.marker.color and list(bar.base) == [3, 0], "a phase after the other"
     assert list(calls.y) == ["1", "2"] and list(calls.base) == [0, 0] and list(calls.x) == [0.8, 0.7]
     assert FIGURES["timeline"][0].layout.yaxis.categoryarray == ("GPU 0 stream 7", "thread 1, level 1", "thread 1")
+
+
+PARTS_MS, BY_PART = {"mlps": 2.0, "embeddings": 3.0}, {"x": "batch_size", "y": "time_ms", "color": "part"}
+
+
+def test_a_value_measured_and_predicted_keeps_its_colour_and_differs_in_its_dash():
+    kinds = ("measured", "predicted")
+    rows = [(x, part, kind, x * y) for x in (1, 2) for kind in kinds for part, y in PARTS_MS.items()]
+    figure = figure_sweep(pd.DataFrame(rows, columns=["batch_size", "part", "provenance", "time_ms"]), **BY_PART)
+    looks = {trace.name: (trace.line.color, trace.marker.symbol, trace.line.dash) for trace in figure.data}
+    assert set(looks) == {f"{part} · {kind}" for part in PARTS_MS for kind in kinds}
+    for part in PARTS_MS:
+        measured, predicted = looks[f"{part} · measured"], looks[f"{part} · predicted"]
+        assert measured[:2] == predicted[:2] and measured[2] != predicted[2]
+    assert looks["mlps · measured"][0] != looks["embeddings · measured"][0]

@@ -148,7 +148,7 @@ FRAME = pd.DataFrame(
 def test_the_figure_has_medians_over_points_and_axes_as_their_values_ask_for():
     figure = figure_sweep(FRAME, "batch_size", "samples_per_s", "budget")
     points, half, other = figure.data
-    assert [trace.name for trace in (half, other)] == ["budget half · measured", "budget &lt;b&gt; · measured"]
+    assert [trace.name for trace in (half, other)] == ["half · measured", "&lt;b&gt; · measured"]
     assert (list(half.x), list(half.y), list(half.text)) == ([64, 4096], [20, 900], ["median of 3", "one cell"])
     assert points.hoverinfo == "skip" and sorted(points.y) == [10, 20, 90, 900] and list(other.y) == [30]
     assert figure.layout.xaxis.type == "log" == figure.layout.yaxis.type

@@ -17,6 +17,7 @@ from light_run import LOG, LightRun
 from processes import wait_for
 
 from labkit.errors import UserError
+from labkit.hardware import leases
 from labkit.runs.atomic import replace_text
 from labkit.runs.query import readable_runs, run_folders
 from labkit.runs.record import process_started
@@ -241,14 +242,17 @@ def test_a_run_without_a_folder_yet_has_ended_before_its_cell_starts_anew(write,
         assert process_started(pid) is None and progress.count("waiting") == 1
 
 
-def test_two_sweeps_take_turns_on_the_cores(write, runs, monkeypatch):
+def test_two_sweeps_take_turns_on_the_cores(write, runs, monkeypatch, tmp_path):
     """Both want all cores, so no two of their runs overlap."""
+    # an earlier test may have left leases to this process, which would lend them to both
+    monkeypatch.delenv(leases.LEASED_VARIABLE, raising=False)
+    monkeypatch.setenv(leases.FOLDER_VARIABLE, str(tmp_path / "cores"))
     files = [write(f"settings: {{takes: 0.1}}\ngrid: {{x: [1, 2]}}\nname: {name}\n", f"{name}.yaml") for name in "ab"]
     processes = [start(file, runs) for file in files]
     assert [process.wait(60) for process in processes] == [0, 0]
     spans = sorted((record.started_at, record.ended_at) for _, record in readable_runs(run_folders(runs)))
     assert len(spans) == 4
-    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans)), spans
 
 
 def test_the_time_left_is_that_of_finished_cells_of_earlier_runs_or_at_most_the_limit(write, runs):
