@@ -249,14 +249,23 @@ EXERCISES = {
             "why: where the time went that the prediction leaves out",
             "trade-off: when another place is the better one",
         ),
-        model="Measured numbers come here once this has run on a quiet machine, with reasons and a choice, as the other labs have.",
+        model="With a tenth of its rows cached 83 % of the lookups are hits, yet a step keeps 0.56 of the device's "
+        "throughput where my bytes foretell all of it: a move takes 0.04 ms, and a step 5.3 instead of 2.9 ms. It"
+        " waited 0.5 ms for rows; the rest is no move at all, such as sorting a batch's rows, which host needs as"
+        " well (0.70), and the cache's own index. In front of main memory a cache gains nothing on a CPU, so I "
+        "would take host while tables fit; before a disk, which keeps 0.014, or in a GPU's memory, the same hits "
+        "are worth their index.",
     ),
     "12.why_stale": Explanation(
         rubric=(
-            "numbers: the AUC lost at staleness 1 and 16, and the throughput with staleness 1 beside 0",
-            "why: gradients of older rows, and how far a step moves them",
+            "numbers: the AUC lost at staleness 1 and 64, by seeds, and the throughput with staleness 1 beside 0",
+            "why: gradients of rows that have moved since",
             "trade-off: which staleness is worth its loss",
         ),
-        model="Measured numbers come here once this has run on a quiet machine, with reasons and a choice, as the other labs have.",
+        model="Staleness 1 costs 0.0007, 0.0002 and -0.0007 of AUC, nothing that three seeds show, and takes the remote"
+        " tables from 0.47 to 0.77 of the device; 64 costs 0.045 to 0.070, in each seed, and 16 between 0.0005 "
+        "and 0.017, which three seeds leave open. With 64, the gradients of two thirds of this epoch's 98 steps "
+        "are those of rows as they were at first, and they push again where others have pushed. I would take 1: "
+        "it hides the network, and more gains nothing once nobody waits.",
     ),
 }
