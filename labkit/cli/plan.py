@@ -57,8 +57,10 @@ def run_plan(args: argparse.Namespace) -> int:
         if args.preset not in PUBLISHED_ROWS:
             known = ", ".join(PUBLISHED_ROWS)
             raise UserError(f"preset {args.preset!r} has no published tables: choose one of {known}.", field="preset")
-        num_rows, dim = PUBLISHED_ROWS[args.preset], dim or preset.model["embedding_dim"]
-    shape = TableShape(num_rows, dim or 64, args.pooling_factor, args.batch_size, args.optimiser, args.zipf)
+        num_rows, dim = PUBLISHED_ROWS[args.preset], preset.model["embedding_dim"] if dim is None else dim
+    shape = TableShape(
+        num_rows, 64 if dim is None else dim, args.pooling_factor, args.batch_size, args.optimiser, args.zipf
+    )
     plan = plan_tables(shape, memory, args.table_dir)
     if args.json:
         print(plan.to_json(orient="records", indent=2))

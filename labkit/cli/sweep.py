@@ -60,6 +60,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     from labkit.sweep.execute import run_sweep as run_cells
     from labkit.sweep.sweep_file import read_sweep_file
 
+    there = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
     if args.executor not in EXECUTORS:
         raise UserError(f"--executor {args.executor} is unknown: choose one of {', '.join(EXECUTORS)}.")
     sweep, console = read_sweep_file(args.file), Console(stderr=args.json, highlight=False)
@@ -73,9 +74,9 @@ def run_sweep(args: argparse.Namespace) -> int:
                 with SweepDisplay(console, progress, args.runs_dir) as display:
                     run_cells(progress, args.runs_dir, display.show)
             except KeyboardInterrupt:
-                display.print(f"{_counts(progress)}. The same command goes on: labkit sweep {args.file}")
+                display.print(f"{_counts(progress)}. The same command goes on: labkit sweep {args.file}{there}")
                 raise
-        console.print(f"{_counts(progress)}. `labkit sweep show {args.file}` has the table.", soft_wrap=True)
+        console.print(f"{_counts(progress)}. `labkit sweep show {args.file}{there}` has the table.", soft_wrap=True)
     if args.json:
         counts = {state: progress.count(state) for state in ("done", "failed", "waiting")}
         seconds, by = progress.time_left()

@@ -107,16 +107,17 @@ def main() -> None:
     torch.manual_seed(args.seed)
     model = build_model(config, args.kernels, chosen_tables(args, device)).to(device)
     optimizers = build_optimizers(model, args.optimiser, args.lr, args.kernels)
+    is_placed = isinstance(model.tables, PlacedTables)
+    stored_rows = [len(weight) for weight in model.tables.table_weights()]
     settings = run_settings(
         args,
         log,
         len(train),
         EVALUATIONS_AN_EPOCH,
         model=asdict(config),
-        table_bytes=sum(4 * len(weight) * config.embedding_dim for weight in model.tables.table_weights()),
         precision=precision,
-        compiled_tables=args.kernels == "fast" and device == "cpu" and why_not_compiled() is None,
-        tables=described(Placement.from_args(args), config.num_rows, args.optimiser, config.embedding_dim),
+        compiled_tables=args.kernels == "fast" and device == "cpu" and not is_placed and why_not_compiled() is None,
+        tables=described(Placement.from_args(args), stored_rows, args.optimiser, config.embedding_dim),
         step_note=why,
     )
     with labkit.Run("dlrm", **settings) as run:
@@ -137,7 +138,7 @@ def main() -> None:
                 if run.due:
                     run.evaluate(**evaluate(model, validation, precision, device))
 
-        if isinstance(model.tables, PlacedTables):
+        if is_placed:
             run.log(**model.tables.metrics())
 
         # the test split is touched once, with the weights that were best on the validation split

@@ -199,6 +199,10 @@ class RemoteStore(RowStore):
             except (OSError, EOFError) as error:  # while it starts anew this may happen more than once
                 self._socket.close()
                 until = until or time.monotonic() + RECONNECT_S
+                if time.monotonic() > until:  # it is there, and breaks off each time
+                    raise UserError(
+                        f"{self._where}: for {RECONNECT_S:g} s no answer came whole ({error!r}): start it again."
+                    ) from error
                 if self._child is not None:
                     raise UserError(
                         "the parameter server that this script started has ended:\n"

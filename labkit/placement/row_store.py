@@ -186,6 +186,8 @@ class HostStore(RowStore):
     def __init__(self, num_rows: int, embedding_dim: int, width: int, device: str = "cpu"):
         super().__init__(num_rows, embedding_dim, width, device)
         self.array = np.zeros((num_rows, width), np.float32)  # (R, W)
+        self._tensor = torch.from_numpy(self.array)
+        """The same memory: a checkpoint writes it once, for weights and state"""
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         return np.take(self.array, rows, axis=0, mode="clip")  # lets other threads run, unlike array[rows]
@@ -197,10 +199,10 @@ class HostStore(RowStore):
         self.array[first : first + len(weights), : self.dim] = weights
 
     def weight(self) -> Tensor:
-        return torch.from_numpy(self.array)[:, : self.dim]
+        return self._tensor[:, : self.dim]
 
     def state(self) -> Tensor:
-        return torch.from_numpy(self.array)[:, self.dim :]
+        return self._tensor[:, self.dim :]
 
 
 def draws(first: int, count: int, dim: int, low: float, high: float) -> Iterator[tuple[int, Tensor]]:

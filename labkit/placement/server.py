@@ -100,8 +100,8 @@ class TableServer:
                 with self._lock:
                     try:
                         answer, *more = self._answer(connection, header, arrays)
-                    except (UserError, OSError) as error:
-                        answer, more = {"error": str(error)}, []
+                    except (UserError, OSError, RuntimeError, MemoryError) as error:  # torch's own are RuntimeErrors
+                        answer, more = {"error": str(error) or repr(error)}, []
                     except (KeyError, ValueError, TypeError, IndexError) as error:
                         answer, more = {"error": f"the message {str(header)[:200]} is none of labkit's: {error!r}"}, []
                 write_message(connection.sendall, answer, *more)

@@ -84,7 +84,8 @@ def _results(records: dict[Path, RunRecord]) -> pd.DataFrame:
     told = pd.DataFrame(targets, columns=["run", "target_reached", "time_to_target_s"])
     told["time_to_target_s"] = told["time_to_target_s"].astype(float)
     told["cost_usd"] = told["time_to_target_s"] * usd_per_s(runs["tier"])
-    last = read_metrics(records).groupby(["run", "name"])["value"].last().unstack("name")
+    last = read_metrics(records).groupby(["run", "name"]).tail(1)  # .last() would pass over a NaN
+    last = last.set_index(["run", "name"])["value"].unstack("name")
     tests = {folder.name: (record.result or {}).get("metrics", {}) for folder, record in records.items()}
     tested = pd.DataFrame.from_dict(tests, orient="index").add_prefix("test_")
     numbers = last.join(tested, how="outer").rename(columns=lambda name: _free(name, "logged"))

@@ -127,7 +127,7 @@ class _Target:
     job: str
     script: Path
     script_name: str
-    """As it was written, but for labkit's jobs, whose preset is a setting"""
+    """Its whole path, so that no two scripts share cells, or the name of labkit's job, whose preset is a setting"""
     folder: Path
     preset: str = ""
     parser: ArgumentParser | None = None
@@ -165,7 +165,7 @@ def _target(given: Mapping[str, Any], folder: Path) -> _Target:
         job, preset, parser = named_job(given["job"])
         return _Target(f"{job}:{preset}" if preset else job, script_of(job), job, folder, preset, parser)
     script = find_script(given["script"], (folder, KITS_SCRIPTS))
-    return _Target(script.name, script, given["script"], folder, first=tuple(given.get("arguments", ())))
+    return _Target(script.name, script, str(script.resolve()), folder, first=tuple(given.get("arguments", ())))
 
 
 def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> list[Budget]:

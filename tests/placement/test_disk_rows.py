@@ -107,6 +107,19 @@ def test_a_disk_that_fills_while_a_copy_is_made_leaves_the_copies_before(store, 
     assert [path.name for path in folder.iterdir()] == [first["file"]]
 
 
+def test_a_copy_goes_to_another_file_system_too(store, tmp_path, monkeypatch):
+    def refuses(*arguments):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    rows, values = np.arange(ROWS), np.random.default_rng(0).random((ROWS, WIDTH), np.float32)
+    store.write(rows, values)
+    monkeypatch.setattr(os, "copy_file_range", refuses)
+    saved = store.save(tmp_path / "checkpoint", 1)
+    store.write(rows, 0 * values)
+    store.load(tmp_path / "checkpoint", saved)
+    assert np.array_equal(store.read(rows), values)
+
+
 def test_what_the_disk_gave_is_told_apart_from_what_was_asked_for(store):
     store.write(np.arange(ROWS), np.ones((ROWS, WIDTH), np.float32))
     assert store.disk_read_bytes is None or store.disk_read_bytes >= 0
