@@ -10,7 +10,7 @@ from labkit.plots.theme import log_ticks, new_figure, series
 from labkit.plots.words import number_text
 
 SOURCES = {
-    "measured": ("cache of a training", "measured"),
+    "measured": ("cache, rows moved", "measured"),
     "simulated": ("cache, simulated", "predicted"),
     "bound": ("the most popular rows", "predicted"),
     "heuristic": ("heuristic for uniform rows", "predicted"),
