@@ -16,7 +16,7 @@ def test_each_skew_has_a_panel_with_a_line_a_policy_and_source():
         ("LRU cache, simulated · predicted", "y"), ("LRU cache, simulated · predicted", "y2"),
         ("LFU cache, simulated · predicted", "y"), ("LFU cache, simulated · predicted", "y2"),
         ("the most popular rows · predicted", "y"), ("the most popular rows · predicted", "y2"),
-        ("LRU cache, rows moved · measured", "y"), ("LRU cache of a training · measured", "y2"),
+        ("LRU cache, rows moved · measured", "y"), ("LRU cache, rows moved · measured", "y2"),
         ("heuristic for uniform rows · predicted", "y"),
     }  # fmt: skip
     skewed = own[own["zipf_exponent"] == 1.1]
