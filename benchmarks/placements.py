@@ -22,16 +22,11 @@ from measuring import in_turn, speed_ups, write_result
 from labkit.hardware.allocator import keep_memory
 from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
 from labkit.models.dlrm import DlrmConfig
+from labkit.perfmodel.capacity import PUBLISHED_ROWS, table_bytes
 from labkit.placement.choice import ahead, placed_tables
 from labkit.placement.disk import DiskStore
-from labkit.placement.flags import row_width
 from labkit.placement.tables import PlacedTables
 
-CRITEO_KAGGLE = (
-    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652,
-    2173, 4, 7046547, 18, 15, 286181, 105, 142572,
-)  # fmt: skip
-"""Rows of its 26 tables, as facebookresearch/dlrm counts them"""
 CASES = [(16, 2_000_000, "sgd"), (64, 500_000, "sgd"), (64, 500_000, "rowwise-adagrad")]
 """Embedding dim, rows of a table at most, optimiser"""
 BATCHES, STEPS = 300, 10
@@ -71,26 +66,22 @@ def trainer(
 
 
 def measure(dim: int, most_rows: int, optimiser: str, *, batch_size: int, exponent: float, turns: int) -> list:
-    config = DlrmConfig(
-        13, tuple(min(rows, most_rows) for rows in CRITEO_KAGGLE), dim, (512, 256, 64, dim), (512, 256, 1)
-    )
-    batches, table_bytes = (
-        zipf_batches(config, batch_size, exponent),
-        4 * sum(config.num_rows) * row_width(optimiser, dim),
-    )
+    num_rows = tuple(min(rows, most_rows) for rows in PUBLISHED_ROWS["kaggle"])
+    config = DlrmConfig(13, num_rows, dim, (512, 256, 64, dim), (512, 256, 1))
+    batches, size = zipf_batches(config, batch_size, exponent), table_bytes(num_rows, dim, optimiser)
     ways = {
         "device": {"placement": "device"},
         "host": {"placement": "host"},
         "cached, 10 %": {"placement": "cached"},
         "cached, 10 %, lfu": {"placement": "cached", "cache_policy": "lfu"},
-        "disk, 4 times its memory": {"placement": "disk", "memory_cap": str(table_bytes // 4)},
+        "disk, 4 times its memory": {"placement": "disk", "memory_cap": str(size // 4)},
         "remote, staleness 0": {"placement": "remote"},
         "remote, staleness 1": {"placement": "remote", "staleness": 1},
     }
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         made = {name: trainer(config, optimiser, batches, folder, **flags) for name, flags in ways.items()}
         taken = in_turn({name: steps for name, (steps, _) in made.items()}, turns=turns, warm_up=8)
-        what = f"{STEPS} steps, D {dim}, {optimiser}, {table_bytes / 1e9:.2f} GB"
+        what = f"{STEPS} steps, D {dim}, {optimiser}, {size / 1e9:.2f} GB"
         ratios = []
         for name, (_, tables) in made.items():
             if not isinstance(tables, PlacedTables):

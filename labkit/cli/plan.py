@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
+    from labkit.perfmodel.table_plan import TableShape
+
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     what = "say where a model's embedding tables fit, and where they are fastest"
@@ -65,7 +67,7 @@ def run_plan(args: argparse.Namespace) -> int:
     if args.json:
         print(plan.to_json(orient="records", indent=2))
     else:
-        _print(plan, shape.bytes, memory)
+        _print(plan, shape, memory)
     return 0
 
 
@@ -87,13 +89,13 @@ def read_tables(text: str) -> tuple[int, ...]:
     return tuple(rows)
 
 
-def _print(plan: pd.DataFrame, needed: int, memory: int) -> None:
+def _print(plan: pd.DataFrame, shape: TableShape, memory: int) -> None:
     from labkit.cli.console import Console, print_frame
     from labkit.hardware.sizes import size_text
     from labkit.jobs.command import as_flags
 
     console = Console(highlight=False)
-    console.print(f"Tables of {size_text(needed)} with their optimiser's state; {size_text(memory)} of memory.")
+    console.print(f"Tables of {size_text(shape.bytes)} with their optimiser's state; {size_text(memory)} of memory.")
     rows = [
         {
             "placement": row.placement,
@@ -107,10 +109,11 @@ def _print(plan: pd.DataFrame, needed: int, memory: int) -> None:
         for row in plan.itertuples()
     ]
     print_frame(console, rows)
-    tried = plan["trial_rows"].dropna()
     best = plan.iloc[0]
+    is_cut = best["trial_rows"] < sum(shape.num_rows)
+    cut = ", cut, of which the processor's caches hold more than of all" if is_cut else ""
     console.print(
-        f"Measured: steps of the tables alone, cut to {int(tried.iloc[0]):,} rows. The fastest that fits: "
-        f"{best['placement']}: {best['why']}.\n"
+        f"Measured: steps of the tables alone, {best['trial_batch']:,} samples each, with {best['trial_rows']:,} rows"
+        f"{cut}. The fastest that fits: {best['placement']}: {best['why']}.\n"
         f"labkit train dlrm {' '.join(as_flags(best['flags']))}"
     )

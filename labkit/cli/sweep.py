@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from labkit.cli.console import Console
 from labkit.cli.display import Display
 from labkit.cli.flags import add_flags
-from labkit.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from labkit.sweep.sweep import Cell
 
 EPILOG = """examples:
-  labkit sweep dlrm_batch --dry-run        (a study that ships)
+  labkit sweep dlrm_batch_accuracy --dry-run        (a study that ships)
   labkit sweep sweep.yaml
   labkit sweep show sweep.yaml --x batch_size --y samples_per_s --html sweep.html
 The same command goes on with a sweep that was stopped or killed, or whose file has more values now. docs/sweeps.md has
@@ -37,7 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("file", type=Path, metavar="FILE", help="a sweep in YAML, or the name of a study that ships")
     add("--dry-run", action="store_true", help="say how many cells there are and how long they take; start nothing")
     add("--retry-failed", action="store_true", help="try cells that have failed again")
-    add("--executor", default="local", metavar="E", help="where cells run: local (default)")
+    add("--executor", choices=("local",), default="local", help="where cells run (default: local)")
     add_flags(parser, "runs_dir", "json")
     parser.set_defaults(run=run_sweep)
 
@@ -47,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("sweep", metavar="FILE|NAME", help="a sweep's file, or the name of one that has run")
     add("--x", metavar="COLUMN", help="across (default: the setting with the most values)")
     add("--y", metavar="COLUMN", help="upwards (default: samples_per_s)")
-    add("--color", metavar="COLUMN", help="a line for each of its values (default: budget, where several ran)")
+    add("--color", metavar="COLUMN", help="a line for each of its values (default: another setting, or the budget)")
     add("--html", type=Path, metavar="FILE", help="write the figure as a page that works offline")
     add("--csv", type=Path, metavar="FILE", help="write all columns as CSV")
     add_flags(show, "runs_dir", "json")
@@ -56,16 +55,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_sweep(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_last
-    from labkit.sweep.execute import EXECUTORS, look, opened
+    from labkit.sweep.execute import opened, read_progress
     from labkit.sweep.execute import run_sweep as run_cells
     from labkit.sweep.sweep_file import read_sweep_file
 
     there = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
-    if args.executor not in EXECUTORS:
-        raise UserError(f"--executor {args.executor} is unknown: choose one of {', '.join(EXECUTORS)}.")
     sweep, console = read_sweep_file(args.file), Console(stderr=args.json, highlight=False)
     if args.dry_run:
-        progress = look(sweep, args.runs_dir)
+        progress = read_progress(sweep, args.runs_dir)
         print_preview(console, progress)
     else:
         with opened(sweep, args.runs_dir, retry_failed=args.retry_failed) as progress:
@@ -177,13 +174,13 @@ def run_show(args: argparse.Namespace) -> int:
 def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
     """The columns that a reader looks for first: what varies, and what is known of the results."""
     varies = [name for name in ("budget", "seed", "repeat") if frame[name].nunique() > 1]
-    results = ["samples_per_s", "time_to_target_s", "cost_usd", *_told(frame, settings), "disturbed", "error"]
+    results = ["samples_per_s", "time_to_target_s", "cost_usd", *_script_columns(frame, settings), "disturbed", "error"]
     known = [name for name in results if (frame[name].notna() & (frame[name] != "")).any()]
     in_short = frame.assign(disturbed=["yes" if isinstance(by, str) and by else "" for by in frame["disturbed"]])
     return in_short[[*settings, *varies, "state", *known]]
 
 
-def _told(frame: pd.DataFrame, settings: list[str]) -> list[str]:
+def _script_columns(frame: pd.DataFrame, settings: list[str]) -> list[str]:
     """The columns of what scripts evaluated, logged and tested."""
     from labkit.sweep.frame import OF_A_CELL, OF_ITS_RUN, OF_ITS_TARGET
 
@@ -194,10 +191,11 @@ def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], co
     from labkit.plots import describe, figure_sweep
     from labkit.plots.show import page_of
 
-    counts = {name: frame[name].nunique() for name in [*settings, "seed", "budget"]}
-    color = args.color or ("budget" if counts["budget"] > 1 and args.x != "budget" else None)
-    x = args.x or max((name for name in counts if name != color), key=lambda name: counts[name])
-    numbers = [name for name in ("samples_per_s", *_told(frame, settings)) if frame[name].notna().any()]
+    counts = {name: frame[name].nunique() for name in [*settings, "budget", "seed"]}
+    x = args.x or max((name for name in counts if name != args.color), key=counts.__getitem__)
+    others = [name for name in counts if name not in (x, "seed") and counts[name] > 1]
+    color = args.color or next(iter(others), None)
+    numbers = [name for name in ("samples_per_s", *_script_columns(frame, settings)) if frame[name].notna().any()]
     figure = figure_sweep(frame, x, args.y or next(iter(numbers), "samples_per_s"), color)
     console.print(describe(figure).text, soft_wrap=True)
     if args.html is not None:

@@ -113,15 +113,13 @@ def limiters(cells: pd.DataFrame, limits: Limits) -> pd.DataFrame:
     """
     import pandas as pd
 
+    from labkit.jobs.dlrm_shape import shape_config
+
     done = cells[cells["share_mlps"].notna()]
     found = []
     for cell in done.itertuples():
-        hidden = (int(cell.mlp_width),) * int(cell.mlp_depth)
-        dim, rows = int(cell.embedding_dim), (int(cell.num_rows),) * int(cell.num_tables)
-        config = DlrmConfig(int(cell.dense_dim), rows, dim, (*hidden, dim), (*hidden, 1))
-        times = predict_step(config, int(cell.pooling_factor), int(cell.batch_size), limits).set_index("part")[
-            "time_ms"
-        ]
+        times = predict_step(shape_config(cell), cell.pooling_factor, cell.batch_size, limits)
+        times = times.set_index("part")["time_ms"]
         measured = max(times.index, key=lambda part: getattr(cell, f"share_{part}"))
         found.append((times.idxmax(), measured, times[measured]))
     told = pd.DataFrame(found, columns=["predicted", "measured", "predicted_ms"], index=done.index)

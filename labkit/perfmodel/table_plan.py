@@ -13,7 +13,7 @@ import statistics
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from labkit.errors import UserError
 from labkit.fast.optimisers import fast_optimisers
 from labkit.hardware.sizes import size_text
 from labkit.jobs.dlrm import OPTIMISERS
+from labkit.perfmodel.capacity import table_bytes
 from labkit.placement.choice import ahead, placed_tables
 from labkit.placement.flags import CACHE_SHARE, Placement, row_width
 from labkit.placement.tables import PlacedOptimiser, PlacedTables
@@ -39,6 +40,8 @@ WARM, TURNS, STEPS_A_TURN = 20, 5, 3
 """Steps that fill a cache, and then the turns that are timed"""
 STEPS = WARM + TURNS * STEPS_A_TURN
 LR = 0.01
+FILES = 3
+"""Of the tables on a disk: that which is trained on, and the two copies of checkpoints"""
 SHARE_FOR_ROWS = 0.5
 """Of memory that rows kept of a disk's file may take; the rest of a training needs some, too"""
 
@@ -65,13 +68,14 @@ class TableShape:
     @property
     def bytes(self) -> int:
         """Of the tables and what their optimiser keeps."""
-        return 4 * sum(self.num_rows) * row_width(self.optimiser, self.embedding_dim)
+        return table_bytes(self.num_rows, self.embedding_dim, self.optimiser)
 
     def cut(self, most_bytes: int) -> TableShape:
-        """The same with fewer rows in each table, if it has more bytes."""
+        """The same with fewer rows in each table, and samples in a batch, if those or a trial's batches have more."""
         share = min(1.0, most_bytes / self.bytes)
         rows = tuple(max(1, int(share * rows)) for rows in self.num_rows)
-        return TableShape(rows, *[getattr(self, name) for name in list(self.__dataclass_fields__)[1:]])
+        samples = max(1, most_bytes // (4 * STEPS * self.pooling_factor * len(rows)))
+        return replace(self, num_rows=rows, batch_size=min(self.batch_size, samples))
 
 
 def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bool = True) -> pd.DataFrame:
@@ -85,8 +89,8 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
 
     Returns:
         Columns placement, flags (of the DLRM's script), memory_bytes, disk_bytes, fits, why (not, or what bounds it),
-        step_ms (of the tables alone, measured), trial_rows, of_device (speed beside that of `device`, both in the
-        trial; NaN where that does not fit). The fastest that fits comes first.
+        step_ms (of the tables alone, measured), trial_rows and trial_batch (what it was measured with), of_device
+        (speed beside that of `device`, both in the trial). The fastest that fits comes first.
 
     Raises:
         UserError: no place on this machine holds the tables.
@@ -132,7 +136,7 @@ def _needs(shape: TableShape, flags: dict[str, Any], memory_bytes: int, disk_fre
     size = sum(shape.num_rows), row_width(shape.optimiser, shape.embedding_dim)
     resident = min(placement.memory_cap_bytes, shape.bytes) if placement.uses_disk else 0
     in_memory = placement.memory_bytes(*size) + resident
-    on_disk = shape.bytes if placement.uses_disk else 0
+    on_disk = FILES * shape.bytes if placement.uses_disk else 0
     fits = in_memory <= memory_bytes and on_disk <= disk_free
     short = [
         f"{size_text(needed)} of {where}, and {size_text(there)} are there"
@@ -148,6 +152,7 @@ def _needs(shape: TableShape, flags: dict[str, Any], memory_bytes: int, disk_fre
         "why": "needs " + "; ".join(short) if short else BOUND_BY[kind],
         "step_ms": np.nan,
         "trial_rows": None,
+        "trial_batch": None,
     }
 
 
@@ -183,7 +188,8 @@ def _try(shape: TableShape, rows: list[dict[str, Any]], memory_bytes: int, folde
             trial.step_ms(WARM)
         turns = [[trial.step_ms(STEPS_A_TURN) for trial in trials] for _ in range(TURNS)]
     for row, times_ms in zip(rows, zip(*turns, strict=True), strict=True):
-        row["step_ms"], row["trial_rows"] = statistics.median(times_ms), sum(small.num_rows)
+        row["step_ms"] = statistics.median(times_ms)
+        row["trial_rows"], row["trial_batch"] = sum(small.num_rows), small.batch_size
 
 
 class _Trial:

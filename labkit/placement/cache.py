@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-LEAST_FREQUENT = 40
+WHEN_BITS = 40
 """Bits of a score that say when, below those that say how often: 10^12 rows looked at"""
 
 
@@ -69,7 +69,7 @@ class CacheIndex:
         slots = self._slot_of[rows]
         is_there = slots >= 0
         missing = rows[~is_there]
-        self._use(slots[is_there], self._score[slots[is_there]] >> LEAST_FREQUENT)
+        self._use(slots[is_there], self._score[slots[is_there]] >> WHEN_BITS)
         free = np.arange(self._filled, min(self._filled + len(missing), len(self._score)))
         self._filled += len(free)
         self._use(free, 0)  # or they could be evicted at once
@@ -84,7 +84,7 @@ class CacheIndex:
     def _use(self, slots: np.ndarray, before: np.ndarray | int) -> None:
         when = np.arange(self._uses, self._uses + len(slots))
         self._uses += len(slots)
-        self._score[slots] = ((before + 1) << LEAST_FREQUENT) + when if self._counts else when
+        self._score[slots] = ((before + 1) << WHEN_BITS) + when if self._counts else when
         self._looked[slots] = self._number
 
     def _victims(self, count: int, protected: int) -> np.ndarray:

@@ -39,10 +39,6 @@ class CachedStore(RowStore):
         self._goes_around = False  # whether a row of it had no slot
         self._last_move: Future | None = None
 
-    def read(self, rows: np.ndarray) -> np.ndarray:
-        self._settle()
-        return self._gathered(rows).cpu().numpy()
-
     def write_weights(self, first: int, weights: np.ndarray) -> None:
         self.behind.write_weights(first, weights)
 
@@ -93,7 +89,9 @@ class CachedStore(RowStore):
         self._is_dirty[slots[has_slot]] = True
 
     def metrics(self) -> dict[str, float]:
-        return self.behind.metrics() | super().metrics()
+        counted = self.counters
+        rate = {"placement_hit_rate": 1 - counted.missed_rows / counted.lookups} if counted.lookups else {}
+        return self.behind.metrics() | super().metrics() | rate
 
     def flush(self) -> None:
         self._settle()

@@ -109,6 +109,8 @@ class DiskStore(RowStore):
         path = folder / f"tables-{step:012d}.rows"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
+            for left_over in folder.glob("tables-*.part"):  # of a process that was killed while it copied
+                left_over.unlink()
             temporary = path.with_suffix(".part")
             try:
                 with disk_full_as_user_error(folder), temporary.open("wb") as copy:

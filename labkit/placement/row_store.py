@@ -39,8 +39,7 @@ class Counters:
 
     def metrics(self) -> dict[str, float]:
         """As `run.log` takes them."""
-        rate = {"hit_rate": 1 - self.missed_rows / self.lookups} if self.lookups else {}
-        return {f"placement_{name}": float(value) for name, value in (asdict(self) | rate).items()}
+        return {f"placement_{name}": float(value) for name, value in asdict(self).items()}
 
 
 @dataclass(eq=False)

@@ -52,6 +52,8 @@ class TableServer:
         self._connection: socket.socket | None = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            for left_over in folder.glob(".*.tables.*"):  # of a server that was killed while it wrote
+                left_over.unlink()
             if found := max(folder.glob("*-*.tables"), key=lambda path: path.stem.partition("-")[2], default=None):
                 self._restore(found)
         try:

@@ -79,7 +79,7 @@ class PlacedTables(nn.Module):
         self._num_rows, self._dim = list(num_rows), embedding_dim
         starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
         self._row_start = starts.to(torch.int32 if sum(num_rows) < 2**31 else torch.int64)  # (F,)
-        self._grows = torch.zeros((), device=store.device, requires_grad=True)  # for autograd to come by
+        self._anchor = torch.zeros((), device=store.device, requires_grad=True)  # autograd comes by it
         self._ahead: deque[Lookups] = deque()
         self._stepped: tuple[Lookups, Tensor, Tensor] | None = None
 
@@ -91,7 +91,7 @@ class PlacedTables(nn.Module):
         batch = self._prefetched(categorical) or Lookups(categorical, self._row_start, self.store.device)
         values = self.store.pull(batch.rows, batch.fetch)  # (U, W)
         self.store.counters.lookups += categorical.numel()
-        return _Lookup.apply(self._grows, values, batch, self)
+        return _Lookup.apply(self._anchor, values, batch, self)
 
     def prefetch(self, categorical: Tensor) -> None:
         """Start to fetch the rows of a later batch, int32 (B, F, L); batches are trained on in this order."""
@@ -167,7 +167,7 @@ class _Lookup(torch.autograd.Function):
     """`look_up` in a batch's rows; the gradient of its bags is left for the optimiser."""
 
     @staticmethod
-    def forward(ctx: Any, grows: Tensor, values: Tensor, batch: Lookups, tables: PlacedTables) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, values: Tensor, batch: Lookups, tables: PlacedTables) -> Tensor:
         ctx.values, ctx.batch, ctx.tables = values, batch, tables
         return look_up(values[:, : tables._dim].contiguous(), batch.inverse)
 

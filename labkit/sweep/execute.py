@@ -33,7 +33,6 @@ from labkit.sweep.states import (
 from labkit.sweep.sweep import Cell, Sweep, described
 from labkit.tracking.launch import LaunchedRun, WorkerFailed
 
-EXECUTORS = ("local",)
 USAGE_ERROR = 2
 """What argparse ends a script with whose arguments it does not know"""
 
@@ -87,7 +86,7 @@ class Progress:
         return total, by
 
 
-def look(sweep: Sweep, runs_dir: Path) -> Progress:
+def read_progress(sweep: Sweep, runs_dir: Path) -> Progress:
     """Where a sweep is; nothing is started, waited for or written."""
     states = read_states(sweep_folder(runs_dir, sweep.name))
     found, others = find_runs(sweep.name, runs_dir)
@@ -115,14 +114,15 @@ def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> Itera
 def run_sweep(progress: Progress, runs_dir: Path, on_event: OnSweepEvent) -> None:
     """Run what waits of a sweep that is `opened`, in its order.
 
-    A cell that crashed, was killed or ran out of memory is tried once more, then has failed. Ctrl-C stops the run under
-    way politely, and its cell waits again.
+    A cell that crashed, was killed or ran out of memory is tried once more, then has failed. Those that were under way
+    when the sweep broke off come last: one of them may have taken the machine with it. Ctrl-C stops the run under way
+    politely, and its cell waits again.
 
     Raises:
         UserError: the disk is full, or a script does not know the arguments of the very first cell.
         KeyboardInterrupt: by Ctrl-C, once the run under way has ended.
     """
-    for cell in progress.sweep.cells:
+    for cell in sorted(progress.sweep.cells, key=lambda cell: progress.states[cell.key].broken_off):
         state = progress.states[cell.key]
         while state.state == "waiting":
             _Attempt(progress, cell, runs_dir, on_event).run()

@@ -47,6 +47,8 @@ class CellState:
     state: Literal["waiting", "running", "done", "failed"] = "waiting"
     attempts: int = 0
     """Begun, without those that ended with the sweep itself"""
+    broken_off: int = 0
+    """Attempts that ended with the sweep itself"""
     run: str | None = None
     """Name of the folder of the run that counts, or of the last that failed"""
     error: str | None = None
@@ -148,6 +150,7 @@ def reconcile(state: CellState, runs: list[tuple[Path, RunRecord]]) -> None:
         state.state, state.run, state.error = "done", folder.name, None
         state.attempts = max(state.attempts, 1)
     elif state.state != "failed":
+        state.broken_off += state.state == "running"
         state.state, state.attempts = "waiting", begun
         if failed and len(failed) > begun:  # it was recorded, and the sweep ended before it knew
             folder, record = failed[-1]

@@ -53,6 +53,8 @@ def test_large_tables_are_cut_for_the_trial():
     assert 0.9 * MIB < small.bytes <= 1.1 * MIB
     assert small.num_rows[1:] == (1, 1), "no table is left without a row"
     assert (small.embedding_dim, small.batch_size) == (shape.embedding_dim, shape.batch_size)
+    wide = TableShape((10,) * 64, 8, pooling_factor=128, batch_size=65_536).cut(16 * MIB)
+    assert wide.num_rows == (10,) * 64 and 4 * table_plan.STEPS * wide.batch_size * 64 * 128 <= 16 * MIB
 
 
 def test_tables_that_fit_nowhere_are_refused_with_what_there_is(tmp_path, monkeypatch):
@@ -64,7 +66,7 @@ def test_tables_that_fit_nowhere_are_refused_with_what_there_is(tmp_path, monkey
 def test_the_command_prints_a_plan_and_the_training_it_leads_to(tmp_path, capsys):
     assert main(["plan", "dlrm", "--tables", "2x4000", "--memory", "64MiB", "--table-dir", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "cut to 8,000 rows" in " ".join(said.split())
+    assert "2,048 samples each, with 8,000 rows." in " ".join(said.split())
     assert "labkit train dlrm --placement" in said
     assert main(["plan", "dlrm", "--tables", "4000", "--memory", "64MiB", "--table-dir", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -22,8 +22,9 @@ from labkit.runs.atomic import replace_text
 from labkit.runs.query import readable_runs, run_folders
 from labkit.runs.record import process_started
 from labkit.sweep import execute, states
-from labkit.sweep.execute import look, opened, run_sweep
-from labkit.sweep.states import read_states, sweep_folder
+from labkit.sweep.execute import opened, read_progress, run_sweep
+from labkit.sweep.states import CellState, read_states, sweep_folder
+from labkit.sweep.sweep import described
 from labkit.sweep.sweep_file import read_sweep_file
 
 SWEEPER = Path(__file__).with_name("sweeper.py")
@@ -83,15 +84,15 @@ def test_finished_cells_stay_when_values_are_added_and_when_their_states_are_los
     (sweep_folder(runs, "s") / f"{old.key}.json").unlink()
     file = write("grid:\n  x: [2, 1]   # one more\n")
     sweep = read_sweep_file(file)
-    assert look(sweep, runs).count("done") == 1
+    assert read_progress(sweep, runs).count("done") == 1
     new, same = run(file, runs)
     assert (same.key, same.run) == (old.key, old.run) and len(run_folders(runs)) == 2
     other = read_sweep_file(write("grid: {x: [2]}\n"))
-    assert look(other, runs).not_in_file == 1
+    assert read_progress(other, runs).not_in_file == 1
     for path in run_folders(runs):  # the run's own record is the truth
         if path.name == new.run:
             (path / "run.json").unlink()
-    assert look(sweep, runs).count("waiting") == 1
+    assert read_progress(sweep, runs).count("waiting") == 1
 
 
 @pytest.mark.parametrize(
@@ -121,14 +122,14 @@ def test_failed_cells_are_tried_again_where_that_is_asked_for(write, runs):
     assert len(run_folders(runs)) == 4
     with opened(read_sweep_file(file), runs, retry_failed=True):
         pass  # the sweep is killed here, say
-    assert look(read_sweep_file(file), runs).count("waiting") == 1, "the same command need not ask again"
+    assert read_progress(read_sweep_file(file), runs).count("waiting") == 1, "the same command need not ask again"
 
 
 def test_arguments_that_a_script_does_not_know_end_the_sweep_at_its_first_cell_only(write, runs):
     usage = write("cells:\n  - ends: usage\n  - ends: done\n")
     with pytest.raises(UserError, match=r"s\.yaml, line 1, field 'script'.*status 2.*unrecognized arguments"):
         run(usage, runs)
-    assert look(read_sweep_file(usage), runs).count("waiting") == 2
+    assert read_progress(read_sweep_file(usage), runs).count("waiting") == 2
     later = run(write("cells:\n  - ends: done\n  - ends: usage\n"), runs)
     assert [(state.state, state.attempts) for state in later] == [("done", 1), ("failed", 1)]
 
@@ -137,7 +138,7 @@ def test_a_full_disk_ends_the_sweep_with_its_states_intact(write, runs, monkeypa
     file = write("cells:\n  - ends: done\n  - ends: full\n")
     with pytest.raises(UserError, match=r"the disk is full .*give the same command again"):
         run(file, runs)
-    assert [look(read_sweep_file(file), runs).count(state) for state in ("done", "waiting")] == [1, 1]
+    assert [read_progress(read_sweep_file(file), runs).count(state) for state in ("done", "waiting")] == [1, 1]
 
     def full(*arguments):
         raise OSError(errno.ENOSPC, "no space")
@@ -172,7 +173,7 @@ def test_ctrl_c_ends_the_run_under_way_and_its_cell_waits(write, runs):
 
     with pytest.raises(KeyboardInterrupt):
         run(file, runs, interrupt)
-    progress = look(read_sweep_file(file), runs)
+    progress = read_progress(read_sweep_file(file), runs)
     assert progress.count("waiting") == 2 and [state.attempts for state in progress.states.values()] == [0, 0]
     ((_, record),) = readable_runs(run_folders(runs))
     assert record.status == "stopped"
@@ -205,6 +206,15 @@ def test_killed_between_and_inside_of_cells_each_cell_ends_exactly_once(write, r
     assert statuses["running"] == 0 and statuses["done"] == 6
     assert all(state.attempts == 1 for state in read_states(sweep_folder(runs, "s")).values())
     assert not orphans(runs)
+
+
+def test_a_cell_that_was_under_way_when_the_sweep_broke_off_comes_last(write, runs):
+    file = write("grid: {x: [1, 2]}\n")
+    first, folder = read_sweep_file(file).cells[0], sweep_folder(runs, "s")
+    folder.mkdir(parents=True)
+    CellState(**described(first), state="running", attempts=1).save(folder)
+    assert [(state.attempts, state.broken_off) for state in run(file, runs)] == [(1, 1), (1, 0)]
+    assert [line.split()[1] for line in (runs / LOG).read_text().splitlines()] == ["2", "1"]
 
 
 def test_a_run_that_ended_as_the_sweep_was_killed_counts_and_one_that_goes_on_is_waited_for(write, runs, monkeypatch):
@@ -257,11 +267,11 @@ def test_two_sweeps_take_turns_on_the_cores(write, runs, monkeypatch, tmp_path):
 
 def test_the_time_left_is_that_of_finished_cells_of_earlier_runs_or_at_most_the_limit(write, runs):
     sweep = read_sweep_file(write("grid: {x: [1, 2]}\nmax_seconds: 30\n"))
-    assert look(sweep, runs).time_left() == (60, "limit")
-    progress = execute.Progress(sweep, look(sweep, runs).states, [5.0, 7.0, 90.0])
+    assert read_progress(sweep, runs).time_left() == (60, "limit")
+    progress = execute.Progress(sweep, read_progress(sweep, runs).states, [5.0, 7.0, 90.0])
     assert progress.time_left() == (14, "runs")
     done = progress.states[sweep.cells[0].key]
     done.state, done.seconds = "done", 3.0
     assert progress.time_left() == (3, "cells")
     unlimited = read_sweep_file(write("grid: {x: [1, 2]}\n"))
-    assert look(unlimited, runs).time_left() == (None, "")
+    assert read_progress(unlimited, runs).time_left() == (None, "")

@@ -137,5 +137,5 @@ def test_all_mistakes_are_told_at_once(write):
 
 
 def test_the_studies_that_ship_can_be_read_by_their_names():
-    sweep = read_sweep_file("dlrm_batch")
-    assert sweep.name == "dlrm_batch" and len(sweep.cells) == 12
+    sweep = read_sweep_file("dlrm_batch_accuracy")
+    assert sweep.name == "dlrm_batch_accuracy" and len(sweep.cells) == 12
