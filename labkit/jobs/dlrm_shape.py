@@ -21,9 +21,9 @@ import labkit
 from labkit.data.clicks.generate import ZipfSampler
 from labkit.errors import UserError, with_flag
 from labkit.fast.precision import autocast
-from labkit.hardware.cpu import read_cpu
 from labkit.hardware.sizes import size_text
 from labkit.jobs.dlrm import OPTIMISERS, build_model, build_optimizers, loss_of
+from labkit.jobs.flags import memory_for_tables
 from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
 from labkit.models.dlrm import DlrmConfig
 from labkit.placement.choice import ahead, placed_tables
@@ -80,13 +80,16 @@ def check(args: argparse.Namespace) -> None:
     size = args.num_tables * args.num_rows, row_width(args.optimiser, args.embedding_dim)
     placement = Placement.from_args(args)
     placement.refuse_full_disk(*size)
-    tables = placement.memory_bytes(*size)
+    tables, (holder, limit) = placement.memory_bytes(*size), memory_for_tables(placement)
     batches = 4 * BATCHES * args.batch_size * (args.num_tables * args.pooling_factor + args.dense_dim)
-    available = read_cpu().memory_available_bytes
-    if tables + 2 * batches > available:  # random numbers are drawn wider than they are kept
+    # what meets and its products, each with a gradient: the least that a step holds besides
+    features = args.num_tables + 1
+    step = 4 * args.batch_size * features * 2 * (args.embedding_dim + features)
+    if tables + 2 * batches + step > limit:  # random numbers are drawn wider than they are kept
         raise UserError(
-            f"this shape needs {size_text(tables)} for its tables and {size_text(batches)} for {BATCHES} batches, and "
-            f"{size_text(available)} of memory are free: give fewer tables, rows, or samples a step."
+            f"this shape needs {size_text(tables)} for its tables, {size_text(batches)} for {BATCHES} batches and "
+            f"{size_text(step)} for a step at least, and {holder} has {size_text(limit)} free: give fewer tables, rows, "
+            "or samples a step."
         )
 
 

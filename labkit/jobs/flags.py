@@ -113,24 +113,28 @@ def refuse_large_tables(config: DlrmConfig, args: argparse.Namespace) -> None:
     Raises:
         UserError: memory has no room for them, or the disk; a cache has more rows than they; a flag makes no sense.
     """
+    placement, size = Placement.from_args(args), (sum(config.num_rows), row_width(args.optimiser, config.embedding_dim))
+    placement.refuse_full_disk(*size, checkpoints=Path(args.runs_dir))
+    needed, (holder, limit) = args.compress_to * placement.memory_bytes(*size), memory_for_tables(placement)
+    if needed > limit:
+        raise UserError(
+            f"preset {args.preset!r} on this data needs {size_text(needed)} for its embedding tables and their "
+            f"optimiser state, and {holder} has {size_text(limit)} free: choose a smaller preset "
+            "(kaggle, tour), data with smaller vocabularies, --placement disk, or --compress."
+        )
+
+
+def memory_for_tables(placement: Placement) -> tuple[str, float]:
+    """The device that tables in a place are on, and the bytes it has for them, or the budget; inf if not known."""
     from labkit.tracking.harness import current_harness  # NumPy comes with it
 
     harness, devices = current_harness(), get_devices()
-    placement, size = Placement.from_args(args), (sum(config.num_rows), row_width(args.optimiser, config.embedding_dim))
-    placement.refuse_full_disk(*size, checkpoints=Path(args.runs_dir))
     computes_on = harness.torch_name if harness is not None else "cpu"
     torch_name = computes_on if placement.kind == "device" else "cpu"
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
     budget = harness.command.budget if harness is not None and computes_on == torch_name else None
-    needed = args.compress_to * placement.memory_bytes(*size)
     there = read_cpu().memory_available_bytes if device.kind == "cpu" else device.memory_bytes
-    limit = (budget and budget.memory_bytes) or there
-    if limit is not None and needed > limit:
-        raise UserError(
-            f"preset {args.preset!r} on this data needs {size_text(needed)} for its embedding tables and their "
-            f"optimiser state, and {device.name} has {size_text(limit)} free: choose a smaller preset "
-            "(kaggle, tour), data with smaller vocabularies, --placement disk, or --compress."
-        )
+    return device.name, (budget and budget.memory_bytes) or there or float("inf")
 
 
 def run_settings(
