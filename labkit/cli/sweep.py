@@ -25,6 +25,8 @@ EPILOG = """examples:
 The same command goes on with a sweep that was stopped or killed, or whose file has more values now. docs/sweeps.md has
 the fields of a file.
 """
+MOST_LINES = 8
+"""That a figure has where nobody asked for them"""
 BY = {"cells": "as its cells have taken", "runs": "as earlier runs of the script took", "limit": "by max_seconds"}
 
 
@@ -193,7 +195,7 @@ def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], co
 
     counts = {name: frame[name].nunique() for name in [*settings, "budget", "seed"]}
     x = args.x or max((name for name in counts if name != args.color), key=counts.__getitem__)
-    others = [name for name in counts if name not in (x, "seed") and counts[name] > 1]
+    others = [name for name in counts if name not in (x, "seed") and 1 < counts[name] <= MOST_LINES]
     color = args.color or next(iter(others), None)
     numbers = [name for name in ("samples_per_s", *_script_columns(frame, settings)) if frame[name].notna().any()]
     figure = figure_sweep(frame, x, args.y or next(iter(numbers), "samples_per_s"), color)
