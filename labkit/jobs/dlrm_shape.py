@@ -88,8 +88,8 @@ def check(args: argparse.Namespace) -> None:
     if tables + 2 * batches + step > limit:  # random numbers are drawn wider than they are kept
         raise UserError(
             f"this shape needs {size_text(tables)} for its tables, {size_text(batches)} for {BATCHES} batches and "
-            f"{size_text(step)} for a step at least, and {holder} has {size_text(limit)} free: give fewer tables, rows, "
-            "or samples a step."
+            f"{size_text(step)} for a step at least, and {holder} has {size_text(limit)} free: give fewer tables, "
+            "rows, or samples a step."
         )
 
 
