@@ -1,0 +1,82 @@
+"""Long training in bounded memory: `python benchmarks/long_run.py --minutes 60`, or with `--placement`.
+
+A DLRM of 40 million rows, Criteo Kaggle's vocabularies made larger alike, takes batches in Criteo's layout, drawn as
+they come: of R rows row R u^4 for a uniform u, so that few are popular. Every ten seconds it says how many samples it
+took in a second, and how much memory it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import psutil
+import torch
+from measuring import write_result
+
+from labkit.hardware.allocator import keep_memory
+from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
+from labkit.models.dlrm import DlrmConfig
+from labkit.perfmodel.capacity import PUBLISHED_ROWS
+from labkit.placement.choice import ahead, placed_tables
+from labkit.placement.flags import placement_flags
+
+ROWS, DIM, WINDOW_S = 40_000_000, 16, 10.0
+
+
+def criteo_batches(num_rows: tuple[int, ...], batch_size: int) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Without end: dense (B, 13), categorical int32 (B, 26, 1), label (B,)."""
+    rng = np.random.default_rng(0)
+    while True:
+        rows = (rng.random((batch_size, len(num_rows))) ** 4 * num_rows).astype(np.int32)
+        dense, label = rng.standard_normal((batch_size, 13), np.float32), rng.random(batch_size, np.float32) < 0.25
+        yield tuple(map(torch.from_numpy, (dense, rows[:, :, None], label.astype(np.float32))))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--batch-size", type=int, default=2048)
+    parser.set_defaults(optimiser="sgd", seed=0)
+    placement_flags(parser)
+    parser.set_defaults(placement="cached", cache_over="disk", cache_rows="5%", memory_cap="256MiB")
+    keep_memory()
+    num_rows = tuple(max(3, round(rows * ROWS / sum(PUBLISHED_ROWS["kaggle"]))) for rows in PUBLISHED_ROWS["kaggle"])
+    config = DlrmConfig(13, num_rows, DIM, (512, 256, 64, DIM), (512, 256, 1))
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        parser.set_defaults(runs_dir=folder)
+        args = parser.parse_args()
+        torch.manual_seed(0)
+        model = build_model(config, "fast", placed_tables(args))
+        optimisers = build_optimizers(model, args.optimiser, 0.01, "fast")
+        batches = iter(ahead(model.tables, criteo_batches(num_rows, args.batch_size)))
+        windows, process, began = [], psutil.Process(), time.monotonic()
+        while time.monotonic() < began + 60 * args.minutes:
+            start, steps, took = time.monotonic(), 0, 0.0
+            while took < WINDOW_S:
+                loss_of(model, next(batches)).backward()
+                for each in optimisers:
+                    each.step()
+                    each.zero_grad()
+                steps, took = steps + 1, time.monotonic() - start
+            windows.append(
+                {"samples_per_s": steps * args.batch_size / took, "memory_bytes": process.memory_info().rss}
+                | {"samples": steps * args.batch_size}
+            )
+            print("{samples_per_s:,.0f} samples/s, {memory_bytes:,} bytes of memory".format(**windows[-1]), flush=True)
+    parts = windows[: len(windows) // 3], windows[-(len(windows) // 3) :]
+    first, last = (median(each["samples_per_s"] for each in part) for part in parts)
+    samples = sum(each["samples"] for each in windows)
+    print(f"{samples:,} samples; the last third at {last / first:.2f} times the first third's speed")
+    write_result(
+        "long_run", minutes=args.minutes, rows=sum(num_rows), placement=args.placement, samples=samples, windows=windows
+    )
+
+
+if __name__ == "__main__":
+    main()
