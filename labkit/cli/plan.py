@@ -67,7 +67,7 @@ def run_plan(args: argparse.Namespace) -> int:
     if args.json:
         print(plan.to_json(orient="records", indent=2))
     else:
-        _print(plan, shape, memory)
+        _print(plan, shape, memory, args.table_dir)
     return 0
 
 
@@ -89,13 +89,16 @@ def read_tables(text: str) -> tuple[int, ...]:
     return tuple(rows)
 
 
-def _print(plan: pd.DataFrame, shape: TableShape, memory: int) -> None:
+def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) -> None:
     from labkit.cli.console import Console, print_frame
     from labkit.hardware.sizes import size_text
     from labkit.jobs.command import as_flags
 
     console = Console(highlight=False)
-    console.print(f"Tables of {size_text(shape.bytes)} with their optimiser's state; {size_text(memory)} of memory.")
+    console.print(
+        f"Tables of {size_text(shape.bytes)} with their optimiser's state; {size_text(memory)} of memory, of which the "
+        "rest of a training needs some, too."
+    )
     rows = [
         {
             "placement": row.placement,
@@ -110,10 +113,12 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int) -> None:
     ]
     print_frame(console, rows)
     best = plan.iloc[0]
+    flags = best["flags"] | ({"table_dir": table_dir} if best["disk_bytes"] else {})
     is_cut = best["trial_rows"] < sum(shape.num_rows)
+    samples, tried = (int(best[name]) for name in ("trial_batch", "trial_rows"))
     cut = ", cut, of which the processor's caches hold more than of all" if is_cut else ""
     console.print(
-        f"Measured: steps of the tables alone, {best['trial_batch']:,} samples each, with {best['trial_rows']:,} rows"
-        f"{cut}. The fastest that fits: {best['placement']}: {best['why']}.\n"
-        f"labkit train dlrm {' '.join(as_flags(best['flags']))}"
+        f"Measured: steps of the tables alone, {samples:,} samples each, with {tried:,} rows{cut}. The fastest that "
+        f"fits: {best['placement']}: {best['why']}.\n"
+        f"With a preset or data of such tables: labkit train dlrm {' '.join(as_flags(flags))}"
     )

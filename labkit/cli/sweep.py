@@ -163,6 +163,9 @@ def run_show(args: argparse.Namespace) -> int:
     settings = list(frame.columns[: frame.columns.get_loc(OF_A_CELL[0])])
     console = Console(stderr=args.json, highlight=False)
     print_frame(console, _shown(frame, settings))
+    for failed in frame[frame["state"] == "failed"].to_dict("records"):
+        told = ", ".join(f"{name} {failed[name]}" for name in settings if failed[name] == failed[name])
+        console.print(f"{told or 'a cell'}: {failed['error']}", soft_wrap=True)
     if args.csv is not None:
         frame.to_csv(args.csv, index=False)
         console.print(f"The table: {args.csv}", soft_wrap=True)
@@ -176,7 +179,7 @@ def run_show(args: argparse.Namespace) -> int:
 def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
     """The columns that a reader looks for first: what varies, and what is known of the results."""
     varies = [name for name in ("budget", "seed", "repeat") if frame[name].nunique() > 1]
-    results = ["samples_per_s", "time_to_target_s", "cost_usd", *_script_columns(frame, settings), "disturbed", "error"]
+    results = ["samples_per_s", "time_to_target_s", "cost_usd", *_script_columns(frame, settings), "disturbed"]
     known = [name for name in results if (frame[name].notna() & (frame[name] != "")).any()]
     in_short = frame.assign(disturbed=["yes" if isinstance(by, str) and by else "" for by in frame["disturbed"]])
     return in_short[[*settings, *varies, "state", *known]]

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.data.clicks.generate import ZipfSampler
-from labkit.errors import UserError
+from labkit.errors import UserError, with_flag
 from labkit.fast.optimisers import fast_optimisers
 from labkit.hardware.sizes import size_text
 from labkit.jobs.dlrm import OPTIMISERS
@@ -61,7 +61,10 @@ class TableShape:
     def __post_init__(self):
         for name in ("embedding_dim", "pooling_factor", "batch_size"):
             if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}: give a number from 1.")
+                said = f"{with_flag(name)} is {getattr(self, name)}: give a number from 1."
+                raise UserError(said, field=name)
+        if self.zipf < 0:
+            raise UserError(f"{with_flag('zipf')} is {self.zipf}: give 0 (all rows alike) or more.", field="zipf")
         if not self.num_rows or min(self.num_rows) < 1:
             raise UserError("a table has no rows: give the rows of each, such as --tables 26x1000000.", field="tables")
 

@@ -67,7 +67,8 @@ class CachedStore(RowStore):
         # a row without a slot may be on its way to where it is read, or into a slot for the next batch
         self._settle(self._last_move if self._goes_around else fetch.future)
         values = self._gathered(rows)
-        self._count_pull(len(rows), 0, began)
+        around = int((self.index.slots(rows) < 0).sum()) if self._goes_around else 0
+        self._count_pull(len(rows), 4 * self.width * around, began)
         return values
 
     def peek(self, rows: np.ndarray) -> Tensor:

@@ -123,11 +123,6 @@ class Placement:
         return self.kind == "disk" or (self.kind == "cached" and self.cache_over == "disk")
 
     @property
-    def is_in_memory(self) -> bool:
-        """Whether all rows are in this process' memory, so that its checkpoints hold them."""
-        return self.kind != "remote" and not self.uses_disk
-
-    @property
     def memory_cap_bytes(self) -> int:
         return parse_size(self.memory_cap)
 

@@ -39,7 +39,7 @@ ANSWER_S = 600.0
 """For one answer; a checkpoint of large tables on a slow disk fits in"""
 START_S = 120.0
 RESEND_BYTES = 2**29
-"""Of pushes that are kept for a server which was started again; at half of it the server is asked for a checkpoint"""
+"""Of pushes that are kept for a server which was started again; beyond, the server is asked for a checkpoint"""
 
 
 class RemoteStore(RowStore):

@@ -86,9 +86,9 @@ class PlacedTables(nn.Module):
     def forward(self, categorical: Tensor) -> Tensor:
         """Return the sums (B, F, D) for int32 (B, F, L), numbers of rows within each table."""
         if not (self.training and torch.is_grad_enabled()):
-            batch = Lookups(categorical, self._row_start, self.store.device)
+            batch = self._lookups(categorical)
             return look_up(self.store.peek(batch.rows)[:, : self._dim].contiguous(), batch.inverse)
-        batch = self._prefetched(categorical) or Lookups(categorical, self._row_start, self.store.device)
+        batch = self._prefetched(categorical) or self._lookups(categorical)
         values = self.store.pull(batch.rows, batch.fetch)  # (U, W)
         self.store.counters.lookups += categorical.numel()
         return _Lookup.apply(self._anchor, values, batch, self)
@@ -97,7 +97,7 @@ class PlacedTables(nn.Module):
         """Start to fetch the rows of a later batch, int32 (B, F, L); batches are trained on in this order."""
         if len(self._ahead) > max(1, self.store.staleness):  # batches that a resumed run had drawn, and skips
             self._forget(self._ahead.popleft())
-        batch = Lookups(categorical, self._row_start, self.store.device)
+        batch = self._lookups(categorical)
         batch.fetch = self.store.prefetch(batch.rows)
         self._ahead.append(batch)
 
@@ -132,6 +132,15 @@ class PlacedTables(nn.Module):
     def metrics(self) -> dict[str, float]:
         """What the store has counted, as `run.log` takes it."""
         return self.store.metrics()
+
+    def _lookups(self, categorical: Tensor) -> Lookups:
+        batch = Lookups(categorical, self._row_start, self.store.device)
+        if len(batch.rows) and not 0 <= batch.rows[0] <= batch.rows[-1] < self.store.num_rows:
+            raise UserError(
+                f"a batch names rows {batch.rows[0]:,} to {batch.rows[-1]:,}, counted over all tables, and these have "
+                f"{self.store.num_rows:,}: give numbers from 0 that are below the rows of their table."
+            )
+        return batch
 
     def _prefetched(self, categorical: Tensor) -> Lookups | None:
         if not any(batch.is_of(categorical) for batch in self._ahead):

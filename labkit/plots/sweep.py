@@ -44,6 +44,8 @@ def figure_sweep(
         raise UserError(f"no cell of this sweep has a {y} and a {x} yet: let it run, or choose another column.")
     is_number = pd.api.types.is_numeric_dtype(known[x])
     known = known.assign(**{x: known[x] if is_number else known[x].astype(str)})
+    if color and pd.api.types.is_float_dtype(known[color]) and (known[color] % 1 == 0).all():
+        known[color] = known[color].astype(int)  # cells that leave it out had made it floats
     by = [*([color] if color else []), "provenance"]
     figure = new_figure(escape(column_title(x)), escape(column_title(y)), _finding(known, x, y, by), template=template)
     values, kinds = (list(dict.fromkeys(known[name])) for name in (color or "provenance", "provenance"))

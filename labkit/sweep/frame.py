@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from labkit.runs.query import read_metrics
 from labkit.runs.record import RunRecord, is_alive
-from labkit.sweep.states import CellState, find_runs, find_sweep, read_states, reconcile, sweep_folder
+from labkit.sweep.states import CellState, check_sweep, find_runs, read_states, reconcile, sweep_folder
 from labkit.sweep.sweep import described
 from labkit.sweep.sweep_file import find_sweep_file, read_sweep_file
 
@@ -50,7 +50,7 @@ def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> pd.DataFrame
         name, wanted = asked.name, {cell.key: CellState(**described(cell)) for cell in asked.cells}
         states = wanted | {key: state for key, state in _known(name, runs_dir).items() if key in wanted}
     else:
-        find_sweep(name := str(sweep), runs_dir)
+        check_sweep(name := str(sweep), runs_dir)
         states = _known(name, runs_dir)
     found, _ = find_runs(name, runs_dir)
     for key, state in states.items():

@@ -54,7 +54,7 @@ class CellState:
     error: str | None = None
     """Why it failed"""
     seconds: float | None = None
-    """That a finished cell took, from the start of its process to its end"""
+    """That a finished cell took, from its process' start to its end; None where the sweep was killed before it knew"""
     out_of_time: bool = False
     """Whether its run was asked to end because its time was over: what it is by then is its result"""
     forgiven: int = 0
@@ -73,10 +73,10 @@ def sweep_folder(runs_dir: Path, name: str) -> Path:
     return Path(runs_dir) / FOLDER / name
 
 
-def find_sweep(name: str, runs_dir: Path) -> Path:
-    """The folder of the sweep of that name; a UserError where there is none."""
-    if (folder := sweep_folder(runs_dir, name)).is_dir():
-        return folder
+def check_sweep(name: str, runs_dir: Path) -> None:
+    """Raise a UserError where no sweep of that name has run."""
+    if sweep_folder(runs_dir, name).is_dir():
+        return
     known = sorted(path.name for path in (Path(runs_dir) / FOLDER).glob("*/"))
     hint = did_you_mean(name, known) if known else "none has run there: start one with `labkit sweep FILE`."
     raise UserError(f"there is no sweep {name!r} in {runs_dir}: {hint}")
@@ -144,9 +144,7 @@ def reconcile(state: CellState, runs: list[tuple[Path, RunRecord]]) -> None:
     # an attempt that broke off without a word counts for nothing; nor does a result that somebody deleted
     begun = 0 if state.state == "done" else state.attempts - (state.state == "running")
     if ended := [(folder, record) for folder, record in runs if is_result(record, state.out_of_time)]:
-        folder, record = ended[-1]
-        if state.state != "done":
-            state.seconds = duration_s(record)
+        folder, _ = ended[-1]
         state.state, state.run, state.error = "done", folder.name, None
         state.attempts = max(state.attempts, 1)
     elif state.state != "failed":

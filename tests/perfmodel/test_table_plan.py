@@ -80,7 +80,8 @@ def test_the_command_prints_a_plan_and_the_training_it_leads_to(tmp_path, capsys
         (["--tables", "0"], "no number of rows"),
         (["--tables", "10", "--memory", "much"], "--memory is 'much'"),
         (["--preset", "tour"], "has no published tables: choose one of kaggle"),
-        (["--tables", "10", "--embedding-dim", "-1"], "--embedding-dim is -1"),
+        (["--tables", "10", "--embedding-dim", "-1"], "(--embedding-dim) is -1"),
+        (["--tables", "10", "--zipf", "-1"], "(--zipf) is -1.0: give 0"),
         (["--tables", "10", "--table-dir", "nowhere"], "there is no folder nowhere"),
     ],
 )

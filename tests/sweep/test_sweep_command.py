@@ -58,7 +58,7 @@ def test_a_script_is_swept_and_one_cell_runs_out_of_its_memory(write, tmp_path, 
     assert told.items() <= done.items() and (done["test_score"], done["target_reached"]) == (0.65, True)
     assert done["time_to_target_s"] > 0 and done["cost_usd"] > 0 and done["provenance"] == "emulated"
     assert failed["state"] == "failed" and failed["held"] is None and "more memory" in failed["error"]
-    assert list(pd.read_csv("s.csv")["held"].dropna()) == [2] and "mib" in captured.err
+    assert list(pd.read_csv("s.csv")["held"].dropna()) == [2] and "mib 3000: The run needs more memory" in captured.err
     page = (tmp_path / "s.html").read_text()
     assert "Line chart. Horizontal axis: mib" in page and 'src="http' not in page
 
