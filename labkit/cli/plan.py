@@ -116,9 +116,10 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) 
     flags = best["flags"] | ({"table_dir": table_dir} if best["disk_bytes"] else {})
     is_cut = best["trial_rows"] < sum(shape.num_rows)
     samples, tried = (int(best[name]) for name in ("trial_batch", "trial_rows"))
-    cut = ", cut, of which the processor's caches hold more than of all" if is_cut else ""
+    cut = ", cut, so that caches hold more of them than of whole tables" if is_cut else ""
+    asked = f" of {shape.batch_size:,}" if samples < shape.batch_size else ""
     console.print(
-        f"Measured: steps of the tables alone, {samples:,} samples each, with {tried:,} rows{cut}. The fastest that "
-        f"fits: {best['placement']}: {best['why']}.\n"
+        f"Measured: steps of the tables alone, {samples:,}{asked} samples each, with {tried:,} rows{cut}. The "
+        f"fastest that fits: {best['placement']}: {best['why']}.\n"
         f"With a preset or data of such tables: labkit train dlrm {' '.join(as_flags(flags))}"
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.cli.console import Console
 from labkit.cli.display import Display
 from labkit.cli.flags import add_flags
+from labkit.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,8 @@ the fields of a file.
 """
 MOST_LINES = 8
 """That a figure has where nobody asked for them"""
+MOST_RESULTS = 8
+"""Columns of results that a table of the terminal has"""
 BY = {"cells": "as its cells have taken", "runs": "as earlier runs of the script took", "limit": "by max_seconds"}
 
 
@@ -50,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--y", metavar="COLUMN", help="upwards (default: samples_per_s)")
     add("--color", metavar="COLUMN", help="a line for each of its values (default: another setting, or the budget)")
     add("--html", type=Path, metavar="FILE", help="write the figure as a page that works offline")
-    add("--csv", type=Path, metavar="FILE", help="write all columns as CSV")
+    add("--csv", type=Path, metavar="FILE", help="write all columns as CSV; the table has the first")
     add_flags(show, "runs_dir", "json")
     show.set_defaults(run=run_show)
 
@@ -159,6 +162,9 @@ def run_show(args: argparse.Namespace) -> int:
     from labkit.sweep import read_sweep
     from labkit.sweep.frame import OF_A_CELL
 
+    for flag, path in (("--csv", args.csv), ("--html", args.html)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UserError(f"{flag} {path}: there is no folder {path.parent}: make it, or name another.")
     frame = read_sweep(args.sweep, args.runs_dir)
     settings = list(frame.columns[: frame.columns.get_loc(OF_A_CELL[0])])
     console = Console(stderr=args.json, highlight=False)
@@ -182,7 +188,7 @@ def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
     results = ["samples_per_s", "time_to_target_s", "cost_usd", *_script_columns(frame, settings), "disturbed"]
     known = [name for name in results if (frame[name].notna() & (frame[name] != "")).any()]
     in_short = frame.assign(disturbed=["yes" if isinstance(by, str) and by else "" for by in frame["disturbed"]])
-    return in_short[[*settings, *varies, "state", *known]]
+    return in_short[[*settings, *varies, "state", *known[:MOST_RESULTS]]]
 
 
 def _script_columns(frame: pd.DataFrame, settings: list[str]) -> list[str]:

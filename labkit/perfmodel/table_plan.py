@@ -107,8 +107,8 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
     if not any(row["fits"] for row in rows if row["placement"] != "remote"):
         raise UserError(
             f"tables of {size_text(shape.bytes)} fit nowhere here: {size_text(memory_bytes)} of memory, and "
-            f"{size_text(disk_free)} are free in {folder}. Give more (--memory, --table-dir), compress the tables "
-            "(--compress), or put them on another machine (`labkit serve-tables`).",
+            f"{size_text(disk_free)} are free in {folder.absolute()}. Give more (--memory, --table-dir), compress the "
+            "tables (--compress), or put them on another machine (`labkit serve-tables`).",
             field="tables",
         )
     if tries:

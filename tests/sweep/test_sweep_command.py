@@ -65,6 +65,8 @@ def test_a_script_is_swept_and_one_cell_runs_out_of_its_memory(write, tmp_path, 
     runs = list_runs("runs")
     assert len(runs) == 2 and read_run(runs["folder"][0]).config["sweep"]["settings"] == {"mib": "2"}
     assert command("show", "s") == 0, "by its name, too"
+    assert command("show", "s", "--csv", "nowhere/s.csv") == 2
+    assert "--csv nowhere/s.csv: there is no folder nowhere" in capsys.readouterr().err
     assert command("show", "t") == 2
     assert "there is no sweep 't' in runs" in capsys.readouterr().err
 
