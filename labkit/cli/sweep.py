@@ -30,7 +30,11 @@ MOST_LINES = 8
 """That a figure has where nobody asked for them"""
 MOST_RESULTS = 8
 """Columns of results that a table of the terminal has"""
-BY = {"cells": "as its cells have taken", "runs": "as earlier runs of the script took", "limit": "by max_seconds"}
+BY = {
+    "cells": "as its cells have taken",
+    "runs": "as earlier runs of the script took, whatever their settings",
+    "limit": "by max_seconds",
+}
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -88,7 +92,9 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 
 def print_preview(console: Console, progress: Progress) -> None:
-    """Print how many cells there are, what varies, and how long they will take."""
+    """Print how many cells there are, what varies, how long they will take, and what cannot run."""
+    from labkit.sweep.sweep_file import cells_too_large
+
     sweep = progress.sweep
     varies = " × ".join(f"{name} ({count})" for name, count in sweep.varies.items()) or "nothing"
     count = len(sweep.cells)
@@ -100,6 +106,12 @@ def print_preview(console: Console, progress: Progress) -> None:
         lines.append("Failed cells stay so; --retry-failed tries them again.")
     if progress.not_in_file:
         lines.append(f"{progress.not_in_file} finished cells of this name are not in this file any more; they stay.")
+    large = [(cell, why) for cell, why in cells_too_large(sweep) if progress.states[cell.key].state == "waiting"]
+    if large:
+        cell, why = large[0]
+        lines.append(
+            f"No room for {len(large)} of them here and now, which will say so and fail: {sweep.words(cell)}: {why}"
+        )
     for line in lines:
         console.print(line, soft_wrap=True)
 

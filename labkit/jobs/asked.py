@@ -15,6 +15,8 @@ from labkit.plan_files.rows import Kind, did_you_mean
 
 KITS_SCRIPTS = Path(__file__).parent
 """The folder of labkit's own, where a script is looked for last"""
+SHAPE_SCRIPT = KITS_SCRIPTS.resolve() / "dlrm_shape.py"
+"""One whose settings are known, as those of labkit's jobs are"""
 NO_SETTINGS = ("help", "device", "runs_dir")
 """Flags of labkit's jobs that the harness answers"""
 
@@ -28,9 +30,13 @@ def named_job(what: str) -> tuple[str, str, ArgumentParser]:
     job, _, preset = (part.strip() for part in what.partition(":"))
     if job not in JOBS:
         raise UserError(f"job {job!r} is unknown: {did_you_mean(job, JOBS)} A script's name ends in .py.")
-    parser = job_flags(job)
+    return job, preset, refusing(job_flags(job))
+
+
+def refusing(parser: ArgumentParser) -> ArgumentParser:
+    """The same, which raises a UserError instead of ending the process."""
     parser.error = _refuse
-    return job, preset, parser
+    return parser
 
 
 def setting_kinds(parser: ArgumentParser) -> dict[str, Kind]:

@@ -19,78 +19,20 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 import labkit
 from labkit.data.clicks.generate import ZipfSampler
-from labkit.errors import UserError, with_flag
 from labkit.fast.precision import autocast
-from labkit.hardware.sizes import size_text
-from labkit.jobs.dlrm import OPTIMISERS, build_model, build_optimizers, loss_of
-from labkit.jobs.flags import memory_for_tables
+from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
+from labkit.jobs.shape_flags import BATCHES, read_shape, refuse_too_large, shape_flags
 from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
 from labkit.models.dlrm import DlrmConfig
 from labkit.placement.choice import ahead, placed_tables
-from labkit.placement.flags import Placement, placement_flags, row_width
 from labkit.placement.tables import PlacedTables
 from labkit.process.silence import silenced
 
-BATCHES = 4
-"""That are made before the clock starts, and taken in turn"""
 LR = 0.01
 FEWEST_STEPS = 5
 PROFILED_STEPS = 4
 PARTS = {"bottom": "mlps", "tables": "embeddings", "interaction": "interaction", "top": "mlps"}
 """What each module of the model counts as"""
-WHOLE_NUMBERS = {
-    "dense_dim": (64, "dense features"),
-    "num_tables": (16, "sparse features, each with a table"),
-    "num_rows": (100_000, "of each table, the hash size"),
-    "pooling_factor": (8, "rows that a sample names in a table"),
-    "embedding_dim": (64, "numbers in a row"),
-    "mlp_width": (256, "of each hidden layer"),
-    "mlp_depth": (3, "layers of either MLP"),
-    "batch_size": (512, "samples a step"),
-}
-"""Flags, each with its default and what it says; `--num_rows` is understood as `--num-rows` is"""
-
-
-def shape_flags() -> argparse.ArgumentParser:
-    """The script's flags."""
-    flags = argparse.ArgumentParser(description="Times steps of a DLRM on random batches.", allow_abbrev=False)
-    add = flags.add_argument
-    for name, (default, words) in WHOLE_NUMBERS.items():
-        words = f"{words} (default: {default:,})"
-        add(f"--{name.replace('_', '-')}", f"--{name}", type=int, default=default, metavar="N", help=words)
-    add("--zipf", type=float, default=0.0, metavar="X", help="exponent of how often rows are named; 0: all alike")
-    add("--optimiser", choices=tuple(OPTIMISERS), default="sgd", help="(default: sgd)")
-    add("--kernels", choices=("plain", "fast"), default="fast", help="as of `labkit train dlrm` (default: fast)")
-    add("--precision", choices=("fp32", "bf16"), default="fp32", help="(default: fp32)")
-    add("--device", default="auto", metavar="D", help="auto, cpu, cuda or cuda:1 (default: auto)")
-    add("--seconds", type=float, default=2.0, metavar="S", help="that are timed, five steps at least (default: 2)")
-    add("--seed", type=int, default=0, metavar="N", help="of weights and batches (default: 0)")
-    add("--runs-dir", default="runs", metavar="DIR", help="where the run folder goes (default: runs)")
-    placement_flags(flags)
-    return flags
-
-
-def check(args: argparse.Namespace) -> None:
-    """Refuse a shape that is none, or that does not fit in memory."""
-    for name in (*WHOLE_NUMBERS, "seconds"):
-        if getattr(args, name) <= 0:
-            raise UserError(f"{with_flag(name)} is {getattr(args, name)}: give a number above 0.", field=name)
-    if args.zipf < 0:
-        raise UserError(f"--zipf is {args.zipf}: give 0 (all rows alike) or more (some more often).", field="zipf")
-    size = args.num_tables * args.num_rows, row_width(args.optimiser, args.embedding_dim)
-    placement = Placement.from_args(args)
-    placement.refuse_full_disk(*size)
-    tables, (holder, limit) = placement.memory_bytes(*size), memory_for_tables(placement)
-    batches = 4 * BATCHES * args.batch_size * (args.num_tables * args.pooling_factor + args.dense_dim)
-    # what meets and its products, each with a gradient: the least that a step holds besides
-    features = args.num_tables + 1
-    step = 4 * args.batch_size * features * 2 * (args.embedding_dim + features)
-    if tables + 2 * batches + step > limit:  # random numbers are drawn wider than they are kept
-        raise UserError(
-            f"this shape needs {size_text(tables)} for its tables, {size_text(batches)} for {BATCHES} batches and "
-            f"{size_text(step)} for a step at least, and {holder} has {size_text(limit)} free: give fewer tables, "
-            "rows, or samples a step."
-        )
 
 
 def shape_config(args: argparse.Namespace) -> DlrmConfig:
@@ -118,8 +60,8 @@ def random_batches(args: argparse.Namespace) -> list[tuple[Tensor, Tensor, Tenso
 
 def main() -> None:
     # arguments
-    args = shape_flags().parse_args()
-    check(args)
+    args = read_shape(shape_flags())
+    refuse_too_large(args)
     device = labkit.device(args.device)
     config = shape_config(args)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError, with_flag
+from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import get_devices
 from labkit.hardware.sizes import size_text
@@ -124,15 +125,20 @@ def refuse_large_tables(config: DlrmConfig, args: argparse.Namespace) -> None:
         )
 
 
-def memory_for_tables(placement: Placement) -> tuple[str, float]:
-    """The device that tables in a place are on, and the bytes it has for them, or the budget; inf if not known."""
+def memory_for_tables(placement: Placement, budget: Budget | None = None) -> tuple[str, float]:
+    """The device that tables in a place are on, and the bytes it has for them; inf if not known.
+
+    It is what the budget has of a run that is to come, or of the one that this process is.
+    """
     from labkit.tracking.harness import current_harness  # NumPy comes with it
 
     harness, devices = current_harness(), get_devices()
-    computes_on = harness.torch_name if harness is not None else "cpu"
+    if harness is not None:
+        budget = harness.command.budget
+    computes_on = harness.torch_name if harness is not None else budget.torch_name if budget is not None else "cpu"
     torch_name = computes_on if placement.kind == "device" else "cpu"
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
-    budget = harness.command.budget if harness is not None and computes_on == torch_name else None
+    budget = budget if computes_on == torch_name else None
     there = read_cpu().memory_available_bytes if device.kind == "cpu" else device.memory_bytes
     return device.name, (budget and budget.memory_bytes) or there or float("inf")
 

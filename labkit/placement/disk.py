@@ -74,19 +74,13 @@ class DiskStore(RowStore):
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         values = np.empty((len(rows), self.width), np.float32)
-
-        def read_part(part: slice) -> None:
-            parts = range(part.start, part.stop, ROWS_A_READER)
-            list(self._readers.map(lambda start: take(slice(start, min(start + ROWS_A_READER, part.stop))), parts))
-
-        def take(part: slice) -> None:
-            np.take(self._rows, rows[part], axis=0, out=values[part], mode="clip")  # lets other threads run
-
-        self._visit(rows, read_part)
+        self._visit(rows, lambda part: self._take(rows[part], values[part]))
         return values
 
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
         def write_part(part: slice) -> None:
+            before = np.empty_like(values[part])
+            self._take(rows[part], before)  # many threads touch the pages sooner than the assignment would
             self._rows[rows[part]] = values[part]
 
         self._visit(rows, write_part)
@@ -146,6 +140,15 @@ class DiskStore(RowStore):
         """What this process has read from disks since the store was made; the rest came from the page cache."""
         now = bytes_from_disk()
         return None if now is None else now - self._disk_read_at_first
+
+    def _take(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Copy resident rows, or those that the touch makes resident, into `out` (U, W), in all threads."""
+
+        def take(start: int) -> None:
+            part = slice(start, start + ROWS_A_READER)
+            np.take(self._rows, rows[part], axis=0, out=out[part], mode="clip")  # lets other threads run
+
+        list(self._readers.map(take, range(0, len(rows), ROWS_A_READER)))
 
     def _visit(self, rows: np.ndarray, visit: Callable[[slice], None]) -> None:
         """Call `visit` with parts of ascending rows whose pages fit, and make room for these before."""

@@ -30,6 +30,8 @@ FOLDER = "sweeps"
 MOST_ATTEMPTS = 2
 LOOK_S = 0.1
 """Between two looks at whether a process has ended"""
+MOST_LEAD_S = 60.0
+"""That a script prepares before its run begins"""
 
 Found = dict[str, list[tuple[Path, RunRecord]]]
 """The runs of each cell of a sweep by its key, oldest first"""
@@ -160,12 +162,15 @@ def reconcile(state: CellState, runs: list[tuple[Path, RunRecord]]) -> None:
 
 
 def duration_s(record: RunRecord) -> float | None:
-    """Seconds from the beginning of a run to its end; None of one that has not ended."""
+    """Seconds from the beginning of a run's process to its end; None of one that has not ended."""
     from datetime import datetime
 
     if record.ended_at is None:
         return None
-    return (datetime.fromisoformat(record.ended_at) - datetime.fromisoformat(record.started_at)).total_seconds()
+    began = datetime.fromisoformat(record.started_at).timestamp()
+    lead_s = began - record.pid_started  # a notebook's process may have been there for hours
+    lead_s = lead_s if 0 < lead_s < MOST_LEAD_S else 0.0
+    return datetime.fromisoformat(record.ended_at).timestamp() - began + lead_s
 
 
 def end_orphan(pid: int, pid_started: float) -> None:

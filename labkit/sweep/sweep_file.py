@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,17 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
-from labkit.jobs.asked import KITS_SCRIPTS, find_script, job_arguments, named_job, setting_kinds
-from labkit.jobs.command import script_of
+from labkit.jobs.asked import (
+    KITS_SCRIPTS,
+    SHAPE_SCRIPT,
+    find_script,
+    job_arguments,
+    named_job,
+    refusing,
+    setting_kinds,
+)
+from labkit.jobs.command import as_flags, script_of
+from labkit.jobs.shape_flags import read_shape, refuse_too_large, shape_flags
 from labkit.plan_files.rows import Kind, Mistakes, Row, read_setting, read_settings, safe_name
 from labkit.plan_files.yaml_rows import read_yaml
 from labkit.project import shipped_sweeps
@@ -73,10 +82,10 @@ def read_sweep_file(path: Path | str) -> Sweep:
         target = _target(given, path.parent)
     if target is None:  # what its settings can be is not known
         mistakes.raise_if_any()
-    if target.parser is not None and "arguments" in given:
+    if target.is_job and "arguments" in given:
         mistakes.add_field(top, "arguments", f"only a script has arguments: write settings of {target.job} as fields.")
     budgets = _budgets(given.get("budget", [WHOLE]), top, mistakes)
-    seeds = given.get("seeds", [None if target.parser is None else 0])
+    seeds = given.get("seeds", [0 if target.is_job else None])
     for seed in seeds:
         if seed is not None and not 0 <= seed < 2**63:
             mistakes.add_field(top, "seeds", f"{seed} is no seed: give whole numbers from 0 to 2^63 - 1.")
@@ -108,10 +117,20 @@ def read_sweep_file(path: Path | str) -> Sweep:
         target.script,
         tuple(cells),
         {name: count for name, count in varies.items() if count > 1},
-        max_seconds=limit_s or mixes.fixed.get("max_seconds") if target.parser else limit_s,
-        limits_process=target.parser is None and limit_s is not None,
-        where=top.places["job" if target.parser else "script"],
+        max_seconds=limit_s or mixes.fixed.get("max_seconds") if target.is_job else limit_s,
+        limits_process=not target.is_job and limit_s is not None,
+        where=top.places["job" if target.is_job else "script"],
     )
+
+
+def cells_too_large(sweep: Sweep) -> Iterator[tuple[Cell, str]]:
+    """The cells of labkit's shapes that this machine has no room for now, each with the reason."""
+    parser = shape_flags()
+    for cell in sweep.cells if sweep.script.resolve() == SHAPE_SCRIPT else ():
+        try:
+            refuse_too_large(_read_shape(parser, cell.arguments), cell.budget)
+        except UserError as error:
+            yield cell, str(error)
 
 
 def find_sweep_file(path: Path) -> Path:
@@ -129,9 +148,11 @@ class _Target:
     script_name: str
     """Its whole path, so that no two scripts share cells, or the name of labkit's job, whose preset is a setting"""
     folder: Path
-    preset: str = ""
     parser: ArgumentParser | None = None
-    """Of one of labkit's jobs"""
+    """Where labkit knows what it takes"""
+    is_job: bool = False
+    """Whether it is one of labkit's jobs, and no script"""
+    preset: str = ""
     first: tuple[str, ...] = ()
     """Arguments of a script before its settings"""
 
@@ -144,28 +165,43 @@ class _Target:
         """All settings that decide the result, as texts, and the arguments they make.
 
         Raises:
-            UserError: one of labkit's jobs refuses them.
+            UserError: labkit's job or script refuses them.
         """
-        if self.parser is None:
-            flags = list(self.first)
-            for name, value in sorted(settings.items()):
-                flags += [] if value == "false" else [f"--{name}"] if value == "true" else [f"--{name}", value]
+        if not self.is_job:
+            flags = [*self.first, *self._flags_of_script(settings)]
+            if self.parser is not None:
+                _read_shape(self.parser, flags)
             if seed is not None and not any(SEED in each for each in flags):
                 flags += ["--seed", SEED]
-            return settings | {"": limit_s}, tuple(flags)  # which is no flag's name
+            return {name: str(value) for name, value in settings.items()} | {"": limit_s}, tuple(
+                flags
+            )  # no flag's name
         settings = {"preset": self.preset or "tour"} | settings
         if limit_s is not None:
             settings["max_seconds"] = limit_s
         arguments = job_arguments(self.parser, settings["preset"], settings | {"seed": seed}, self.folder)
         return {name: str(value) for name, value in settings.items()}, arguments
 
+    def _flags_of_script(self, settings: Settings) -> Iterator[str]:
+        if self.parser is not None:
+            yield from as_flags(dict(sorted(settings.items())))
+            return
+        for name, value in sorted(settings.items()):
+            yield from () if value == "false" else [f"--{name}"] if value == "true" else [f"--{name}", value]
+
 
 def _target(given: Mapping[str, Any], folder: Path) -> _Target:
     if "job" in given:
         job, preset, parser = named_job(given["job"])
-        return _Target(f"{job}:{preset}" if preset else job, script_of(job), job, folder, preset, parser)
+        return _Target(f"{job}:{preset}" if preset else job, script_of(job), job, folder, parser, True, preset)
     script = find_script(given["script"], (folder, KITS_SCRIPTS))
-    return _Target(script.name, script, str(script.resolve()), folder, first=tuple(given.get("arguments", ())))
+    parser = refusing(shape_flags()) if script.resolve() == SHAPE_SCRIPT else None
+    first = tuple(given.get("arguments", ()))
+    return _Target(script.name, script, str(script.resolve()), folder, parser, first=first)
+
+
+def _read_shape(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
+    return read_shape(parser, [each.replace(SEED, "0") for each in arguments])
 
 
 def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> list[Budget]:
@@ -237,7 +273,7 @@ class _Expansion:
             elif name == "preset" and self._target.preset:
                 said = f"the job names preset {self._target.preset!r}, too: leave one of the two away."
                 self._mistakes.add_field(where, name, said)
-            elif name == "max_seconds" and "max_seconds" in self._top and self._target.parser is not None:
+            elif name == "max_seconds" and "max_seconds" in self._top and self._target.is_job:
                 said = f"it stands in {self._top.places[name]}, too: leave one of the two away."
                 self._mistakes.add_field(where, name, said)
             self._rows[name] = where

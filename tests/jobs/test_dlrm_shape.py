@@ -9,7 +9,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from labkit.errors import UserError
 from labkit.jobs import dlrm_shape
-from labkit.jobs.command import job_command
+from labkit.jobs.command import as_flags, job_command
+from labkit.jobs.shape_flags import read_shape, refuse_too_large, shape_flags
 from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
 from labkit.runs import read_metrics, read_run
 from labkit.tracking.ending import StopRequest
@@ -19,7 +20,7 @@ SMALL = {"num_tables": 3, "num_rows": 50, "embedding_dim": 4, "mlp_width": 8, "m
 
 
 def flags(**settings):
-    return dlrm_shape.shape_flags().parse_args([f"--{name.replace('_', '-')}={x}" for name, x in settings.items()])
+    return read_shape(shape_flags(), as_flags(settings))
 
 
 class TwoParts(nn.Module):
@@ -103,9 +104,10 @@ def test_a_larger_exponent_names_fewer_rows():
         ({"num_tables": 0}, "num_tables"),
         ({"seconds": -1}, "seconds"),
         ({"zipf": -0.5}, "--zipf is -0.5"),
+        ({"placement": "cached", "cache_rows": 100, "num_rows": 3, "num_tables": 2}, "have 6 together"),
         ({"num_rows": 10**12}, "free: give fewer tables"),
     ],
 )
 def test_a_shape_that_cannot_be_is_refused(settings, said):
     with pytest.raises(UserError, match=said):
-        dlrm_shape.check(flags(**settings))
+        refuse_too_large(flags(**settings))

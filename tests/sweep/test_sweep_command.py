@@ -71,6 +71,14 @@ def test_a_script_is_swept_and_one_cell_runs_out_of_its_memory(write, tmp_path, 
     assert "there is no sweep 't' in runs" in capsys.readouterr().err
 
 
+def test_shapes_without_room_are_told_before_the_start(write, tmp_path, capsys):
+    file = write("grid: {num_rows: [1000, 9000000000000]}\n", first="script: dlrm_shape.py\n")
+    assert command(file, "--dry-run", "--runs-dir", tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "2 cells of dlrm_shape.py" in out
+    assert "No room for 1 of them here and now, which will say so and fail: num_rows 9000000000000: this shape" in out
+
+
 def test_the_command_goes_on_where_it_was_and_says_what_its_file_has_no_more(write, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(execute, "LaunchedRun", LightRun)
     runs = ("--runs-dir", tmp_path / "runs")

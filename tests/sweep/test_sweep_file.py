@@ -79,7 +79,7 @@ def test_random_samples_stay_the_same_when_more_samples_or_settings_are_asked_fo
     assert len({settings["x"] for settings in drawn}) == 40
 
 
-FILE = "s.yaml, line"
+FILE, SHAPE = "s.yaml, line", "script: dlrm_shape.py\n"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,10 @@ FILE = "s.yaml, line"
         ("", "job: dlmr\n", [f"{FILE} 1, field 'job': job 'dlmr' is unknown: did you mean 'dlrm'?"]),
         ("", "script: gone.py\n", [f"{FILE} 1, field 'script': there is no script"]),
         (f"grid: {{batch_size: {[*range(1, 400)]}, max_epochs: {[*range(1, 400)]}}}\n", JOB, ["159,201 cells"]),
+        ("grid: {num_tabels: [1]}\n", SHAPE, [f"{FILE} 2, field 'num_tabels': it is unknown: did you mean"]),
+        ("grid: {mlp_depth: [x]}\n", SHAPE, [f"{FILE} 2, field 'mlp_depth': 'x' is not a whole number"]),
+        ("grid: {num_rows: [3, 0]}\n", SHAPE, [f"{FILE} 2, field 'num_rows': num_rows (--num-rows) is 0"]),
+        ("arguments: --mlp-dept 1\n", SHAPE, ["unrecognized arguments: --mlp-dept 1"]),
         ("lr: 1: 2\n", JOB, [f"{FILE} 3: this is no YAML"]),
     ],
 )  # fmt: skip
