@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,6 +93,7 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) 
     from labkit.cli.console import Console, print_frame
     from labkit.hardware.sizes import size_text
     from labkit.jobs.command import as_flags
+    from labkit.perfmodel.table_plan import TURNS
 
     console = Console(highlight=False)
     console.print(
@@ -105,7 +106,7 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) 
             "memory": size_text(row.memory_bytes),
             "disk": size_text(row.disk_bytes) if row.disk_bytes else "-",
             "fits": "yes" if row.fits else "no",
-            "tables, ms a step": f"{row.step_ms:.3g}" if row.step_ms == row.step_ms else "-",
+            "tables, ms a step": _times(row),
             "of device": f"{row.of_device:.0%}" if row.of_device == row.of_device else "-",
             "why": row.why,
         }
@@ -118,8 +119,17 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) 
     samples, tried = (int(best[name]) for name in ("trial_batch", "trial_rows"))
     cut = ", cut, so that caches hold more of them than of whole tables" if is_cut else ""
     asked = f" of {shape.batch_size:,}" if samples < shape.batch_size else ""
+    as_fast = plan[plan["fits"] & (plan["step_ms_low"] <= best["step_ms_high"])]["placement"].iloc[1:].tolist()
+    ties = f" These turns do not tell it from {', '.join(as_fast)}." if as_fast else ""
     console.print(
-        f"Measured: steps of the tables alone, {samples:,}{asked} samples each, with {tried:,} rows{cut}. The "
-        f"fastest that fits: {best['placement']}: {best['why']}.\n"
+        f"Measured: steps of the tables alone, {samples:,}{asked} samples each, with {tried:,} rows{cut}; in "
+        f"brackets the middle three of {TURNS} turns. Beside a place that does not fit stands what the trial "
+        f"took.\nThe fastest that fits: {best['placement']}: {best['why']}.{ties}\n"
         f"With a preset or data of such tables: labkit train dlrm {' '.join(as_flags(flags))}"
     )
+
+
+def _times(row: Any) -> str:
+    if row.step_ms != row.step_ms:
+        return "-"
+    return f"{row.step_ms:.3g} ({row.step_ms_low:.3g} to {row.step_ms_high:.3g})"

@@ -92,7 +92,7 @@ def run_show(args: argparse.Namespace) -> int:
     import pandas as pd
 
     from labkit.cli.console import Console, marked, print_frame
-    from labkit.runs import find_run, read_events, read_run
+    from labkit.runs import find_run, read_events, read_metrics, read_run
 
     folder = find_run(args.which, args.runs_dir)
     record, events = read_run(folder), read_events(folder)
@@ -106,6 +106,13 @@ def run_show(args: argparse.Namespace) -> int:
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
     told = [_told(event) for event in events if event["event"] != "checkpoint"]
     print_frame(console, told, "what happened")
+    logged = read_metrics([folder]).groupby("name")["value"].agg(["last", "size"])
+    if len(logged):
+        rows = [
+            {"logged": each.Index, "last": f"{each.last:.6g}", "times": f"{each.size:,}"}
+            for each in logged.itertuples()
+        ]
+        print_frame(console, rows)
     for title, content in (("result", record.result or {}), ("config", record.config), ("software", record.software)):
         flat = pd.json_normalize(content).iloc[:1].astype(str)
         print_frame(console, pd.DataFrame({title: [*flat], "": [*flat.to_numpy().ravel()]}))

@@ -23,9 +23,14 @@ def run_serve_tables(args: argparse.Namespace) -> int:
 
     if args.checkpoint_every < 1:
         raise UserError(f"--checkpoint-every is {args.checkpoint_every}: give a number of pushes from 1.")
+    if not 0 <= args.port < 2**16:
+        raise UserError(f"--port is {args.port}: give a number up to 65535, or 0 for any that is free.", field="port")
     from labkit.placement.server import TableServer
 
-    server = TableServer(args.host, args.port, args.folder, args.checkpoint_every)
+    def say(words: str) -> None:
+        print(words, flush=True)
+
+    server = TableServer(args.host, args.port, args.folder, args.checkpoint_every, say)
     where = "no --folder: a restart loses the tables" if args.folder is None else f"checkpoints in {args.folder}"
     print(f"serving tables at {server.address} ({server.described}; {where}); Ctrl-C ends it", flush=True)
     try:

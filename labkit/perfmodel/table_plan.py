@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
-import statistics
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -40,6 +39,8 @@ WARM, TURNS, STEPS_A_TURN = 20, 5, 3
 """Steps that fill a cache, and then the turns that are timed"""
 STEPS = WARM + TURNS * STEPS_A_TURN
 LR = 0.01
+TIMES = ("step_ms", "step_ms_low", "step_ms_high")
+"""The median turn, and those next to it"""
 FILES = 3
 """Of the tables on a disk: that which is trained on, and the two copies of checkpoints"""
 SHARE_FOR_ROWS = 0.5
@@ -73,6 +74,11 @@ class TableShape:
         """Of the tables and what their optimiser keeps."""
         return table_bytes(self.num_rows, self.embedding_dim, self.optimiser)
 
+    @property
+    def batch_bytes(self) -> int:
+        """Of a step besides: a batch's numbers of rows, and its sums with their gradient."""
+        return 4 * self.batch_size * len(self.num_rows) * (self.pooling_factor + 2 * self.embedding_dim)
+
     def cut(self, most_bytes: int) -> TableShape:
         """The same with fewer rows in each table, and samples in a batch, if those or a trial's batches have more."""
         share = min(1.0, most_bytes / self.bytes)
@@ -92,8 +98,9 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
 
     Returns:
         Columns placement, flags (of the DLRM's script), memory_bytes, disk_bytes, fits, why (not, or what bounds it),
-        step_ms (of the tables alone, measured), trial_rows and trial_batch (what it was measured with), of_device
-        (speed beside that of `device`, both in the trial). The fastest that fits comes first.
+        step_ms (of the tables alone, measured: the median turn), step_ms_low and step_ms_high (those next to it),
+        trial_rows and trial_batch (what it was measured with), of_device (speed beside that of `device`, both in the
+        trial). The fastest that fits comes first.
 
     Raises:
         UserError: no place on this machine holds the tables.
@@ -106,14 +113,15 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
     rows = [_needs(shape, flags, memory_bytes, disk_free) for flags in _choices(shape, memory_bytes)]
     if not any(row["fits"] for row in rows if row["placement"] != "remote"):
         raise UserError(
-            f"tables of {size_text(shape.bytes)} fit nowhere here: {size_text(memory_bytes)} of memory, and "
-            f"{size_text(disk_free)} are free in {folder.absolute()}. Give more (--memory, --table-dir), compress the "
-            "tables (--compress), or put them on another machine (`labkit serve-tables`).",
+            f"tables of {size_text(shape.bytes)}, with {size_text(shape.batch_bytes)} for a batch, fit nowhere here: "
+            f"{size_text(memory_bytes)} of memory, and "
+            f"{size_text(disk_free)} are free in {folder.absolute()}. Give more (--memory, --table-dir), a smaller "
+            "--batch-size, compress the tables (--compress), or put them on another machine (`labkit serve-tables`).",
             field="tables",
         )
     if tries:
         _try(shape, [row for row in rows if row["fits"] or row["placement"] == "device"], memory_bytes, folder)
-    frame = pd.DataFrame(rows, columns=[*rows[0]]).astype({"step_ms": float})
+    frame = pd.DataFrame(rows, columns=[*rows[0]]).astype(dict.fromkeys(TIMES, float))
     device = frame.loc[frame["placement"] == "device", "step_ms"].iloc[0]
     frame["of_device"] = device / frame["step_ms"]
     return frame.sort_values(["fits", "step_ms"], ascending=[False, True], kind="stable", ignore_index=True)
@@ -123,9 +131,10 @@ def _choices(shape: TableShape, memory_bytes: int) -> list[dict[str, Any]]:
     """The flags of each placement, with the memory shared out."""
     rows_bytes = SHARE_FOR_ROWS * memory_bytes
     whole, half = (f"{max(1, int(part) // 2**20)}MiB" for part in (rows_bytes, rows_bytes / 2))
-    percent = f"{min(100.0, max(0.01, 50 * rows_bytes / shape.bytes)):.2f}%"
+    percent = f"{min(50.0, max(0.01, 50 * rows_bytes / shape.bytes)):.2f}%"
     return [
         {"placement": "device"},
+        {"placement": "host"},
         {"placement": "cached", "cache_rows": CACHE_SHARE},
         {"placement": "cached", "cache_over": "disk", "cache_rows": percent, "memory_cap": half},
         {"placement": "disk", "memory_cap": whole},
@@ -138,7 +147,7 @@ def _needs(shape: TableShape, flags: dict[str, Any], memory_bytes: int, disk_fre
     kind = "cached over disk" if placement.kind == "cached" and placement.uses_disk else placement.kind
     size = sum(shape.num_rows), row_width(shape.optimiser, shape.embedding_dim)
     resident = min(placement.memory_cap_bytes, shape.bytes) if placement.uses_disk else 0
-    in_memory = placement.memory_bytes(*size) + resident
+    in_memory = placement.memory_bytes(*size) + resident + shape.batch_bytes
     on_disk = FILES * shape.bytes if placement.uses_disk else 0
     fits = in_memory <= memory_bytes and on_disk <= disk_free
     short = [
@@ -153,7 +162,7 @@ def _needs(shape: TableShape, flags: dict[str, Any], memory_bytes: int, disk_fre
         "disk_bytes": on_disk,
         "fits": fits,
         "why": "needs " + "; ".join(short) if short else BOUND_BY[kind],
-        "step_ms": np.nan,
+        **dict.fromkeys(TIMES, np.nan),
         "trial_rows": None,
         "trial_batch": None,
     }
@@ -161,6 +170,7 @@ def _needs(shape: TableShape, flags: dict[str, Any], memory_bytes: int, disk_fre
 
 BOUND_BY = {
     "device": "rows are read and written where they lie",
+    "host": "a batch's rows are copied to the device and back; the next batch's meanwhile",
     "cached": "rows are copied to a cache, found there again, and written back",
     "cached over disk": "rows that the cache has not are read in pages of 4 KiB",
     "disk": "rows that are not resident are read in pages of 4 KiB",
@@ -191,7 +201,8 @@ def _try(shape: TableShape, rows: list[dict[str, Any]], memory_bytes: int, folde
             trial.step_ms(WARM)
         turns = [[trial.step_ms(STEPS_A_TURN) for trial in trials] for _ in range(TURNS)]
     for row, times_ms in zip(rows, zip(*turns, strict=True), strict=True):
-        row["step_ms"] = statistics.median(times_ms)
+        low, mid, high = sorted(times_ms)[TURNS // 2 - 1 : TURNS // 2 + 2]
+        row.update(zip(TIMES, (mid, low, high), strict=True))
         row["trial_rows"], row["trial_batch"] = sum(small.num_rows), small.batch_size
 
 

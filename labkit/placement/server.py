@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,22 @@ OF_RUNS, OWN = "run", "auto"
 class TableServer:
     """Listens; `serve` answers until `stop`."""
 
-    def __init__(self, host: str, port: int, folder: Path | None = None, every: int = CHECKPOINT_EVERY):
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        folder: Path | None = None,
+        every: int = CHECKPOINT_EVERY,
+        say: Callable[[str], None] = lambda words: None,
+    ):
         """Bind to a host and port (0: any that is free), and read the folder's latest checkpoint, if there is one.
+
+        `say` is told when a training comes and goes.
 
         Raises:
             UserError: the address is not to be had, or a checkpoint is damaged.
         """
-        self.folder, self._every = folder, every
+        self.folder, self._every, self._say = folder, every, say
         self._store: HostStore | None = None
         self._tables: dict[str, Any] = {}
         self._step = self._saved = 0
@@ -92,7 +102,10 @@ class TableServer:
         )
 
     def _converse(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError, EOFError):
+        with contextlib.ExitStack() as ends:
+            ends.enter_context(connection)
+            ends.callback(self._say_gone, connection)
+            ends.enter_context(contextlib.suppress(OSError, EOFError))
             while True:
                 try:
                     header, arrays = read_message(connection.recv_into)
@@ -147,7 +160,13 @@ class TableServer:
             with contextlib.suppress(OSError):  # that of the same training before it lost it
                 self._connection.shutdown(socket.SHUT_RDWR)
         self._connection = connection
+        self._say("a training connects: {rows:,} rows of {dim} numbers, {optimiser}".format(**header["tables"]))
         return self._state()
+
+    def _say_gone(self, connection: socket.socket) -> None:
+        with self._lock:
+            if connection is self._connection:
+                self._say(f"its connection has ended; here are {self.described}")
 
     def _state(self) -> dict[str, Any]:
         return {

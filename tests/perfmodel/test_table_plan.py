@@ -23,7 +23,7 @@ def fits(shape: TableShape, memory: int, folder) -> dict[str, bool]:
 
 
 def test_a_plan_without_a_trial_is_arithmetic(tmp_path):
-    everywhere = {"device": True, "cached": True, "cached over disk": True, "disk": True, "remote": True}
+    everywhere = {"device": True, "host": True, "cached": True, "cached over disk": True, "disk": True, "remote": True}
     large = TableShape((1_000_000,), 64)  # 256 MB
     assert fits(large, 600 * MIB, tmp_path) == everywhere
     assert fits(large, 250 * MIB, tmp_path) == everywhere | {"cached": False}, "its slots come on top of the rows"
@@ -36,6 +36,13 @@ def test_a_plan_without_a_trial_is_arithmetic(tmp_path):
 def test_an_optimisers_state_counts(tmp_path):
     shape = TableShape((1_000_000,), 64, optimiser="adam")
     assert not fits(shape, 600 * MIB, tmp_path)["device"]
+
+
+def test_a_batch_counts(tmp_path):
+    shape = TableShape((1000,) * 26, 64, batch_size=100_000)
+    assert shape.batch_bytes == 4 * 100_000 * 26 * (1 + 2 * 64)
+    with pytest.raises(UserError, match="a smaller --batch-size"):
+        plan_tables(shape, 1024 * MIB, tmp_path, tries=False)
 
 
 def test_each_place_that_fits_is_tried_and_the_fastest_comes_first(tmp_path):
@@ -66,7 +73,7 @@ def test_tables_that_fit_nowhere_are_refused_with_what_there_is(tmp_path, monkey
 def test_the_command_prints_a_plan_and_the_training_it_leads_to(tmp_path, capsys):
     assert main(["plan", "dlrm", "--tables", "2x4000", "--memory", "64MiB", "--table-dir", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "2,048 samples each, with 8,000 rows." in " ".join(said.split())
+    assert "2,048 samples each, with 8,000 rows;" in " ".join(said.split())
     assert "labkit train dlrm --placement" in said
     assert main(["plan", "dlrm", "--tables", "4000", "--memory", "64MiB", "--table-dir", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

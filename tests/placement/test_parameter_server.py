@@ -198,6 +198,7 @@ def test_a_server_started_by_hand_says_where_it_is_and_saves_at_its_end(tmp_path
     training.model.tables.store.peek(np.arange(3))  # after all pushes
     server.send_signal(signal.SIGINT)
     assert server.wait(30) == 130
+    assert "a training connects: 2,003 rows of 6 numbers, adagrad" in server.stdout.read()
     server.stdout.close()
     training.close()
     assert [path.name for path in (tmp_path / "tables").iterdir()] == ["auto-000000000005.tables"]

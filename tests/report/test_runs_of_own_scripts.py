@@ -68,7 +68,8 @@ def test_they_are_listed_and_shown_and_their_energy_is_accounted_for(runs_dir, c
     assert "perplexity 12" in listed and listed.count("–") >= 2
     for folder in run_folders(runs_dir):
         assert main(["runs", "show", str(folder)]) == 0
-    assert "accuracy 0.8" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "accuracy 0.8" in shown and "logged" in shown
     assert main(["energy", "--runs-dir", str(runs_dir), "--power", "50", "--json"]) == 0
     accounts = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert len(accounts) == 4 and all(account["energy_j"] > 0 for account in accounts)
