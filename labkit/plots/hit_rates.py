@@ -13,6 +13,7 @@ SOURCES = {
     "measured": ("cache, rows moved", "measured"),
     "simulated": ("cache, simulated", "predicted"),
     "bound": ("the most popular rows", "predicted"),
+    "no cache": ("no cache: repeats within a batch", "predicted"),
     "heuristic": ("heuristic for uniform rows", "predicted"),
 }
 """Where a rate comes from: its name in the legend, and its provenance"""

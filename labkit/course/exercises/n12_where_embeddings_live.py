@@ -253,7 +253,7 @@ EXERCISES = {
         "throughput where my bytes foretell all of it: a move takes 0.04 ms, and a step 5.3 instead of 2.9 ms. It"
         " waited 0.5 ms for rows; the rest is no move at all, such as sorting a batch's rows, which host needs as"
         " well (0.70), and the cache's own index. In front of main memory a cache gains nothing on a CPU, so I "
-        "would take host while tables fit; before a disk, which keeps 0.014, or in a GPU's memory, the same hits "
+        "would take host while tables fit; before a disk, which keeps 0.018, or in a GPU's memory, the same hits "
         "are worth their index.",
     ),
     "12.why_stale": Explanation(
