@@ -5,10 +5,12 @@ python datasets/recorded/make.py
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
+from labkit.perfmodel.recorded_step import read_step
 from labkit.runs.formats import read_published
 from labkit.runs.recording import EVALUATIONS, RUNS
 
@@ -52,7 +54,23 @@ def pmdlt() -> dict[str, pd.DataFrame]:
     }
 
 
-MAKERS = {"zeus-nsdi23": zeus, "mlperf-rcp": mlperf, "torchrec-dlrm": torchrec, "pmdlt-a100": pmdlt}
+def param() -> dict[str, pd.DataFrame]:
+    rows = []
+    for rank in range(8):
+        step = read_step(HERE / "param-v100" / "original" / f"rank{rank}.json.gz")
+        for number, kernel in enumerate(step.kernels):
+            told = {"rank": rank, "number": number} | asdict(kernel)
+            rows.append(told | {"start_us": kernel.start_us - step.start_us, "after": str(list(kernel.after))})
+    return {"kernels.parquet": pd.DataFrame(rows).astype({"collective": "Int64"})}
+
+
+MAKERS = {
+    "zeus-nsdi23": zeus,
+    "mlperf-rcp": mlperf,
+    "torchrec-dlrm": torchrec,
+    "pmdlt-a100": pmdlt,
+    "param-v100": param,
+}
 
 if __name__ == "__main__":
     for name, make in MAKERS.items():

@@ -41,6 +41,8 @@ class Trace:
     allocations: pd.DataFrame
     """One row for memory taken (bytes above zero) or given back: time_us, bytes, address, device (−1: the host);
     empty where the profiler did not write down memory"""
+    began_us: float = 0.0
+    """When the first event began, on the profiler's clock, which the ranks of a machine share"""
 
     @cached_property
     def operators(self) -> pd.DataFrame:
@@ -127,7 +129,7 @@ class _Columns:
             known = self.known[column]
             self.codes[column].append(known.setdefault(str(text), len(known)))
 
-    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, float]:
         import pandas as pd
 
         known = {
@@ -148,7 +150,7 @@ class _Columns:
         events["parent"], events["self_us"] = -1, events["duration_us"]
         events.loc[nests.index, "parent"] = np.where(parent >= 0, nests.index.to_numpy()[parent], -1)
         events.loc[nests.index, "self_us"] = self_us
-        return events, allocations
+        return events, allocations, float(first_us)
 
 
 def _number(of: dict[str, Any], field: str, default: float | None = None, kind: type = float) -> float:

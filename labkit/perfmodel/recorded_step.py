@@ -1,0 +1,240 @@
+"""A training step that a profiler recorded on a GPU: what its host did, what it launched, and what waited for what.
+
+What the host does is one of the five overheads of Lin et al., arXiv 2201.07821, or the wait for a kernel:
+
+- T1: between two top-level operators;
+- T2: from an operator's start to its first launch;
+- T3: from its last launch to its end;
+- T4: the launch call itself;
+- T5: between two launches of an operator, or all of an operator that launches nothing.
+
+Kineto of that time wrote down that a stream waits, and not for what, so this is inferred: a collective waits for the
+stream of the operator that asks for it; an operator that launches no collective and lets a stream wait, for the latest
+exchange (all-to-all); what lies between operators, for the reductions of the backward pass, or else for copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from labkit.profiling.traces.trace import ON_THE_DEVICE, read_trace
+from labkit.profiling.traces.trace_file import TraceError
+
+COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync")
+LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", *COPIES)
+SYNCHRONISES = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+LETS_WAIT = "cudaStreamWaitEvent"
+STEP, COLLECTIVE, REDUCTION = "ProfilerStep#", "nccl", "AllReduce"
+USUAL_CALL_US = 10.0
+"""More of a call that may block is time that it waited, if what it waits for was running; launches of the recorded
+V100s take 4 to 12 µs"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What one launch lets a stream do: a kernel, a copy, or a rank's part of a collective."""
+
+    name: str
+    stream: str
+    start_us: float
+    """Measured; of all ranks on one clock"""
+    duration_us: float
+    after: tuple[int, ...] = ()
+    """Kernels of other streams that end before it starts, by their numbers in order of launch"""
+    collective: int | None = None
+    """Its number among the step's collectives, from 0"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A stretch of the host's time."""
+
+    kind: str
+    """"T1" to "T5" """
+    operator: str
+    """The top-level operator, or that before, where it lies between two"""
+    us: float
+    """Without waiting"""
+    launches: int | None = None
+    """The number of the kernel that it launches"""
+    waits_for: int | None = None
+    """The number of the kernel whose end the host waits for at its end"""
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """One step of one rank."""
+
+    start_us: float
+    """Of all ranks on one clock"""
+    duration_us: float
+    operators: int
+    """At the top"""
+    calls: tuple[Call, ...]
+    """In the order of time: the host's threads take turns"""
+    kernels: tuple[Kernel, ...]
+    """In the order in which they were launched"""
+
+
+class _Act(NamedTuple):
+    """A call of the CUDA runtime."""
+
+    name: str
+    lane: str
+    start_us: float
+    end_us: float
+    launched: pd.Series | None
+
+
+def read_step(path: Path | str) -> RecordedStep:
+    """Read the first step of the Kineto trace of one rank; kernels that the step before had launched are left out.
+
+    Raises:
+        TraceError: it has no step, or no kernels.
+        OSError: it cannot be read.
+    """
+    trace = read_trace(path)
+    events = trace.events
+    steps = events[events["name"].astype(str).str.startswith(STEP) & (events["category"] == "user_annotation")]
+    device = events[events["category"].isin(ON_THE_DEVICE)]
+    if steps.empty or device.empty:
+        lacks = "step: call the profiler's step() once a step" if steps.empty else "kernel: record it on a GPU"
+        raise TraceError(f"{path}: this trace has no {lacks}.")
+    start_us, duration_us = (float(steps[name].iloc[0]) for name in ("start_us", "duration_us"))
+    inside = events[(events["start_us"] >= start_us) & (events["start_us"] < start_us + duration_us)]
+    by_correlation = {row.correlation: row for row in device.itertuples()}
+    acts = [
+        _Act(row.name, row.lane, row.start_us, row.start_us + row.duration_us, by_correlation.get(row.correlation))
+        for row in _rows(inside[inside["category"] == "cuda_runtime"])
+    ]
+    operators = list(_outermost(_rows(inside[inside["category"] == "cpu_op"])))
+    reader = _Reader(trace.began_us)
+    reader.read(operators, acts, start_us, start_us + duration_us)
+    return RecordedStep(
+        trace.began_us + start_us, duration_us, len(operators), tuple(reader.calls), tuple(reader.kernels)
+    )
+
+
+def _rows(events: pd.DataFrame) -> Iterator[NamedTuple]:
+    columns = ["name", "lane", "start_us", "duration_us", "correlation"]
+    return events[columns].astype({"name": str, "lane": str}).itertuples(index=False)
+
+
+def _outermost(operators: Iterable[NamedTuple]) -> Iterator[NamedTuple]:
+    """Those that no other operator of their thread encloses."""
+    ends: dict[str, float] = {}
+    for operator in operators:
+        if operator.start_us >= ends.get(operator.lane, -1.0):
+            ends[operator.lane] = operator.start_us + operator.duration_us
+            yield operator
+
+
+class _Reader:
+    """Goes once over a step, and collects its calls and kernels."""
+
+    def __init__(self, clock_us: float):
+        self.calls: list[Call] = []
+        self.kernels: list[Kernel] = []
+        self._clock_us = clock_us
+        self._last: dict[str, int] = {}
+        """Of each stream its last kernel so far"""
+        self._stream: dict[str, str] = {}
+        """Of each thread the stream that it launched to last, collectives left out"""
+        self._pending: list[int] = []
+        """What the next kernel that is launched starts after"""
+        self._reductions: list[int] = []
+        """That nothing has waited for so far"""
+        self._exchange: int | None = None
+        """The latest"""
+
+    def read(self, operators: list[NamedTuple], acts: list[_Act], start_us: float, end_us: float) -> None:
+        now, name, left = start_us, STEP, acts
+        for operator in operators:
+            ends = operator.start_us + operator.duration_us
+            own = [act for act in left if act.lane == operator.lane and operator.start_us <= act.start_us < ends]
+            before = [act for act in left if act.start_us < operator.start_us]
+            left = [act for act in left if act not in own and act not in before]
+            starts = max(now, operator.start_us)
+            self._stretch(name, now, starts, before, is_operator=False)
+            name = operator.name
+            self._stretch(name, starts, max(starts, ends), own, is_operator=True)
+            now = max(starts, ends)
+        self._stretch(name, now, max(now, end_us), left, is_operator=False)
+
+    def _stretch(self, name: str, now: float, end_us: float, acts: list[_Act], *, is_operator: bool) -> None:
+        launches = [act for act in acts if act.launched is not None and act.name in LAUNCHES]
+        asks = next((act for act in launches if act.launched.name.startswith(COLLECTIVE)), None)
+        kind = "T1" if not is_operator else "T2" if launches else "T5"
+        for act in acts:
+            ends = max(now, min(act.end_us, end_us))
+            if act in launches:
+                self._call(kind, name, act.start_us - now)
+                self._launch(name, act, ends - max(now, act.start_us))
+                now = ends
+                if is_operator:
+                    kind = "T3" if act is launches[-1] else "T5"
+            elif act.name in SYNCHRONISES:
+                self._call(kind, name, act.start_us - now)
+                last = self._last.get(self._stream.get(act.lane, ""))
+                self._call(kind, name, *self._waited(ends - max(now, act.start_us), last))
+                now = ends
+            elif act.name == LETS_WAIT and asks is None:
+                self._wait(is_operator)
+        self._call(kind, name, end_us - now)
+
+    def _call(self, kind: str, name: str, us: float, waits_for: int | None = None) -> None:
+        if us > 0 or waits_for is not None:
+            self.calls.append(Call(kind, name, us, waits_for=waits_for))
+
+    def _waited(self, us: float, kernel: int | None) -> tuple[float, int | None]:
+        """A call that may have waited for a kernel: its own time, and the kernel."""
+        return (us, None) if kernel is None else (min(us, USUAL_CALL_US), kernel)
+
+    def _launch(self, name: str, act: _Act, us: float) -> None:
+        made, number = act.launched, len(self.kernels)
+        after, collective = tuple(self._pending), None
+        if made.name.startswith(COLLECTIVE):
+            last = self._last.get(self._stream.get(act.lane, ""))
+            after, collective = () if last is None else (last,), sum(k.collective is not None for k in self.kernels)
+            if REDUCTION in made.name:
+                self._reductions.append(number)
+            else:
+                self._exchange = number
+        else:
+            self._pending = []
+            self._stream[act.lane] = str(made.lane)
+        self._last[str(made.lane)] = number
+        self.kernels.append(
+            Kernel(str(made.name), str(made.lane), self._clock_us + made.start_us, made.duration_us, after, collective)
+        )
+        blocks = act.name in COPIES and "Pageable" in str(made.name) and "DtoH" in str(made.name)
+        own_us, waits_for = self._waited(us, number) if blocks else (us, None)
+        self.calls.append(Call("T4", name, own_us, number, waits_for))
+
+    def _wait(self, is_operator: bool) -> None:
+        if is_operator:
+            self._pending += [] if self._exchange is None else [self._exchange]
+        elif self._reductions:
+            self._pending.append(self._reductions.pop(0))
+        else:
+            self._pending += [last for last in self._last.values() if self.kernels[last].collective is None]
+
+
+def with_overheads(step: RecordedStep, others: Iterable[RecordedStep]) -> RecordedStep:
+    """The same step, where each call of the host takes what calls of its kind and operator take in others on average.
+
+    What others have nothing of keeps their mean of its kind.
+    """
+    rows = [(call.kind, call.operator, call.us) for other in others for call in other.calls]
+    frame = pd.DataFrame(rows, columns=["kind", "operator", "us"])
+    of_operator, of_kind = (frame.groupby(by)["us"].mean().to_dict() for by in (["kind", "operator"], "kind"))
+    calls = (
+        replace(call, us=of_operator.get((call.kind, call.operator), of_kind.get(call.kind, call.us)))
+        for call in step.calls
+    )
+    return replace(step, calls=tuple(calls))

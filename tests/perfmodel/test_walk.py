@@ -1,0 +1,118 @@
+"""The walk over small steps, whose times are added up by hand, and over a recorded one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from labkit.perfmodel.recorded_step import Call, Kernel, RecordedStep, read_step, with_overheads
+from labkit.perfmodel.walk import active_us, transfers_us, walk, walk_together
+from labkit.profiling.traces.trace_file import TraceError
+from labkit.project import shipped_datasets
+
+SHIPPED = sorted((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir())
+
+
+def step(calls, kernels, start_us=0.0) -> RecordedStep:
+    return RecordedStep(start_us, 100.0, len(calls), tuple(calls), tuple(kernels))
+
+
+def kernel(us, stream="7", **others) -> Kernel:
+    return Kernel("k", stream, others.pop("start_us", 0.0), us, **others)
+
+
+def test_a_host_that_is_slower_than_its_kernels_decides():
+    calls = [Call("T1", "a", 3), Call("T2", "a", 5), Call("T4", "a", 2, launches=0), Call("T3", "a", 7)]
+    walked = walk(step(calls, [kernel(4)]))
+    assert (walked.host_us, walked.starts_us, walked.ends_us, walked.step_us) == (17, (10,), (14,), 17)
+    assert walk(step(calls, [kernel(4)]), without=["T2", "T3"]).host_us == 5
+
+
+def test_kernels_of_a_stream_follow_each_other_a_microsecond_apart_and_streams_do_not_wait():
+    calls = [Call("T4", "a", 2, launches=number) for number in range(3)]
+    walked = walk(step(calls, [kernel(50), kernel(5), kernel(5, "84")]))
+    assert walked.starts_us == (2, 53, 6)
+    assert walked.step_us == walked.device_us == 58
+
+
+def test_what_waits_for_another_stream_or_for_the_device_waits_for_its_end():
+    kernels = [kernel(50), kernel(5, "84", after=(0,)), kernel(1)]
+    calls = [Call("T4", "a", 2, launches=0), Call("T4", "b", 2, launches=1), Call("T5", "c", 3, waits_for=1)]
+    walked = walk(step([*calls, Call("T4", "d", 2, launches=2)], kernels))
+    assert walked.starts_us == (2, 52, 59)
+    assert walked.host_us == 59, "57 is the end of the second, and a launch takes 2"
+
+
+def test_a_collective_moves_its_data_when_the_last_rank_has_come():
+    def rank(host_us, start_us):
+        calls = [Call("T1", "a", host_us), Call("T4", "nccl", 1, launches=0), Call("T5", "wait", 1, waits_for=0)]
+        arrives = start_us + host_us + 1
+        return step(calls, [kernel(200 - arrives, "84", collective=0, start_us=arrives)], start_us)
+
+    ranks = [rank(10, 0.0), rank(30, 20.0)]
+    assert transfers_us(ranks) == {0: 200 - 51}
+    quick, slow = walk_together(ranks, {0: 9})
+    assert (quick.host_us, slow.host_us) == (60, 40), "both go on at 51 + 9 on the common clock"
+
+
+def test_overheads_of_others_are_those_of_the_same_operator_or_else_of_the_kind():
+    own = step([Call("T1", "a", 1), Call("T1", "b", 1), Call("T2", "c", 1)], [])
+    others = [step([Call("T1", "a", us), Call("T1", "d", 30)], []) for us in (10, 20)]
+    assert [call.us for call in with_overheads(own, others).calls] == [15, 22.5, 1]
+
+
+def test_active_time_counts_what_overlaps_once():
+    assert active_us([(0, 10), (2, 5), (8, 12), (20, 21)]) == 13
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    return [read_step(path) for path in SHIPPED]
+
+
+def test_the_walk_gives_each_recorded_rank_its_step_from_its_own_kernels_and_overheads(ranks):
+    assert len(ranks) == 8
+    for rank in ranks:
+        walked = walk(rank)
+        assert walked.step_us == pytest.approx(rank.duration_us, rel=0.01)
+        late_us = [
+            start - (k.start_us - rank.start_us) for start, k in zip(walked.starts_us, rank.kernels, strict=True)
+        ]
+        assert np.abs(late_us).max() < 60, "no stream waits for what it did not wait for"
+
+
+def test_overheads_carry_over_to_a_rank_that_they_are_not_from(ranks):
+    errors = [
+        walk(with_overheads(rank, [other for other in ranks if other is not rank])).step_us / rank.duration_us - 1
+        for rank in ranks
+    ]
+    assert np.exp(np.log(np.abs(errors)).mean()) < 0.05
+
+
+def test_all_ranks_together_wait_for_the_same_rank_as_was_recorded(ranks):
+    walks = walk_together(ranks, transfers_us(ranks))
+    for rank, walked in zip(ranks, walks, strict=True):
+        assert walked.step_us == pytest.approx(rank.duration_us, rel=0.01)
+    for number in range(8):
+        measured, walked = [], []
+        for rank, its in zip(ranks, walks, strict=True):
+            place = next(place for place, k in enumerate(rank.kernels) if k.collective == number)
+            measured.append(rank.kernels[place].start_us)
+            walked.append(rank.start_us + its.starts_us[place])
+        assert np.argmax(measured) == np.argmax(walked)
+
+
+def test_kernels_of_the_step_before_are_left_out(ranks):
+    assert [len(rank.kernels) for rank in ranks] == [261, 262, 262, 273, 273, 261, 262, 262]
+    assert {sum(k.collective is not None for k in rank.kernels) for rank in ranks} == {8}
+
+
+@pytest.mark.parametrize(("category", "lacks"), [("kernel", "no step"), ("user_annotation", "no kernel")])
+def test_a_trace_without_a_step_or_a_kernel_is_refused(category, lacks, tmp_path):
+    path = tmp_path / "trace.json"
+    event = {"ph": "X", "cat": category, "name": "ProfilerStep#1", "ts": 0, "dur": 5, "tid": 1, "pid": 1, "args": {}}
+    path.write_text(json.dumps({"traceEvents": [event]}))
+    with pytest.raises(TraceError, match=lacks):
+        read_step(path)
