@@ -64,12 +64,26 @@ def param() -> dict[str, pd.DataFrame]:
     return {"kernels.parquet": pd.DataFrame(rows).astype({"collective": "Int64"})}
 
 
+def resnet() -> dict[str, pd.DataFrame]:
+    events = pd.read_csv(HERE / "param-rtx2080ti" / "original" / "events.csv.gz")
+    events["end_us"] = events["start_us"] + events["duration_us"]
+    ends_us = events.loc[events["what"] == "optimiser", "end_us"]
+    on_gpu = events[~events["what"].isin(["optimiser", "loader"])]
+    by_step = on_gpu.groupby(ends_us.searchsorted(on_gpu["launch_us"]))
+    steps = by_step.agg(kernels=("what", "size"), busy_us=("duration_us", "sum"), end_us=("end_us", "max"))
+    steps = steps.iloc[: len(ends_us)]  # a copy comes after the last
+    steps.insert(0, "interval_us", steps.pop("end_us").diff())
+    loader_us = events.loc[events["what"] == "loader", "duration_us"].to_numpy()
+    return {"steps.parquet": steps.assign(loader_us=loader_us).rename_axis("step").iloc[1:].reset_index()}
+
+
 MAKERS = {
     "zeus-nsdi23": zeus,
     "mlperf-rcp": mlperf,
     "torchrec-dlrm": torchrec,
     "pmdlt-a100": pmdlt,
     "param-v100": param,
+    "param-rtx2080ti": resnet,
 }
 
 if __name__ == "__main__":

@@ -69,6 +69,13 @@ def test_epochs_of_dlrm_are_parts_of_one_though_its_file_counts_from_one():
     assert curves["wall_s"].isna().all()
 
 
+def test_of_a_step_that_the_gpu_bounds_kernels_alone_are_nearly_all():
+    steps = recorded_table("param-rtx2080ti", "steps")
+    share = (steps["busy_us"] / steps["interval_us"])[steps["loader_us"] < 10_000]
+    assert len(share) == 15 and share.between(0.99, 1).all()
+    assert (steps["busy_us"] / steps["interval_us"])[steps["loader_us"] > 200_000].max() < 0.6
+
+
 def test_tables_say_where_they_are_from():
     shapes = recorded_table("pmdlt-a100", "square_kernel")
     row = shapes.set_index(["blocks", "threads"]).loc[(131072, 1)]
