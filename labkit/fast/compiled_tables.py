@@ -2,13 +2,14 @@
 
 It does what the optimiser does with the sparse gradient of the same batch, but reads the gradient of a bag where it
 lies instead of copying it for every row the bag names. Tables are shared out among the threads; no two threads
-touch one row.
+touch one row. To torch the kernel is an operator of its own, so that profiles and performance models see it.
 
 Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tables, U most distinct rows of a table in a
 batch, W threads.
     weight    float32 (R, D)
     rows      int32 (B, F, L), counted over all tables
     gradient  float32 (B, F, D), of each bag
+    state     up to two float32 (R, D), or of rowwise Adagrad (R, 1)
     slots     int32 (R,), all −1 before and after
     touched   int32 (W, U), sums float32 (W, U, D): room to work in
 """
@@ -55,16 +56,11 @@ class CompiledTables:
     def step(self) -> None:
         """Update the rows that the latest batch looked up."""
         rows, gradient = self._tables.take_bags()
-        weight, torch_threads = self._tables.weight, torch.get_num_threads()
-        threads = min(torch_threads, numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # of a table each
-        numba.set_num_threads(threads)
+        weight = self._tables.weight
+        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # of a table each
         self._make_room(threads, rows.shape[0] * rows.shape[2])
         state, step_size, numbers = self._begin_step(weight)
-        first, second = (_array(each).reshape(len(weight), -1) for each in (*state, weight, weight)[:2])
-        numbers = (np.float32(number) for number in (step_size, *numbers))
-        update(self._kind, _array(weight), first, second, _array(rows), _array(gradient), *self._room, *numbers)
-        if torch.get_num_threads() != torch_threads:  # numba started its threads, in the OpenMP that torch uses, too
-            torch.set_num_threads(torch_threads)
+        update_tables(weight.detach(), state, rows, gradient, *self._room, self._kind, step_size, *numbers)
 
     def _begin_step(self, weight: Tensor) -> tuple[list[Tensor], float, tuple[float, float, float]]:
         """Count a step in the optimiser's state; its tensors, the size of the step, and (beta1, beta2, eps)."""
@@ -99,15 +95,10 @@ class CompiledTables:
             distinct = min(max(map(len, self._tables.table_weights())), lookups)
             self._threads, self._lookups = threads, lookups
             self._room = (
-                np.full(total, -1, np.int32),
-                np.empty((threads, distinct), np.int32),
-                np.empty((threads, distinct, dim), np.float32),
+                torch.full((total,), -1, dtype=torch.int32),
+                torch.empty(threads, distinct, dtype=torch.int32),
+                torch.empty(threads, distinct, dim),
             )
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    """The tensor's own memory."""
-    return tensor.detach().numpy()
 
 
 # Sums may be regrouped and products fused; unlike all of fastmath this keeps NaN a NaN, which ends a diverged run.
@@ -169,3 +160,22 @@ def _sum_by_row(rows, gradient, table, slots, touched, sums):
     for unique in range(count):
         slots[touched[unique]] = -1
     return count
+
+
+def _update(weight, state, rows, gradient, slots, touched, sums, kind, *numbers):
+    torch_threads = torch.get_num_threads()
+    numba.set_num_threads(len(touched))
+    first, second = (each.view(len(weight), -1).numpy() for each in (*state, weight, weight)[:2])
+    arrays = (each.numpy() for each in (rows, gradient, slots, touched, sums))
+    update(kind, weight.numpy(), first, second, *arrays, *map(np.float32, numbers))
+    if torch.get_num_threads() != torch_threads:  # numba started its threads, in the OpenMP that torch uses, too
+        torch.set_num_threads(torch_threads)
+
+
+_LIBRARY = torch.library.Library("labkit", "DEF")
+_LIBRARY.define(
+    "update_tables(Tensor(a!) weight, Tensor(b!)[] state, Tensor rows, Tensor gradient, Tensor(c!) slots, "
+    "Tensor(d!) touched, Tensor(e!) sums, int kind, float lr, float beta1, float beta2, float eps) -> ()"
+)
+_LIBRARY.impl("update_tables", _update, "CPU")
+update_tables = torch.ops.labkit.update_tables.default
