@@ -13,7 +13,8 @@ from labkit.errors import UserError, refusal
 
 COMMANDS = (
     "tour", "run", "train", "profile", "collocate", "pack", "sweep", "runs", "monitor", "energy", "energy_trial",
-    "doctor", "budgets", "tiers", "data", "report", "course", "claims", "plan", "serve_tables",
+    "doctor", "budgets", "tiers", "data", "report", "course", "claims", "plan", "calibrate", "predict",
+    "serve_tables",
 )  # fmt: skip
 
 

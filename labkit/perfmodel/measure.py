@@ -1,0 +1,240 @@
+"""Makes a machine's card: times the operators of training steps drawn at random, until a time is over.
+
+An operator is timed among the others of its step, for what these leave in the caches is a part of its time. One step,
+the reference, is taken again and again between the others: how much its time varies is the machine's own noise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+
+import numpy as np
+import torch
+
+from labkit.hardware.calibration import Calibration, calibrate
+from labkit.hardware.cpu import read_cpu
+from labkit.perfmodel.card import ALL, Card, Overheads
+from labkit.perfmodel.kernels import FASTEST_S, KernelModel, Points, features_of, geometric_error
+from labkit.perfmodel.operators import PHASES, Operator, operator_times, operators_of, timing_s
+from labkit.perfmodel.workloads import Workload, build_workload, draw_workload
+
+TURNS = ("dlrm", "tables", "speech", "tables", "dlrm", "tables", "cnn", "tables")
+"""Whose step is next"""
+TOLD = ("dlrm", "speech", "cnn")
+"""Jobs with whole steps, of which a card tells the errors"""
+REFERENCE = {
+    "batch_size": 512, "dense_dim": 64, "num_tables": 8, "num_rows": 20_000, "embedding_dim": 32, "pooling_factor": 4,
+    "mlp_width": 256, "mlp_depth": 2, "zipf": 0.0, "optimiser": "sgd", "kernels": "fast", "precision": "fp32",
+    "seed": 0,
+}  # fmt: skip
+ENOUGH_S = 0.12
+"""For the steps of one workload, and again for its operators"""
+FEWEST, MOST = 5, 40
+"""Times that a step is taken"""
+REFERENCE_S = 0.04
+SEEDS = 100_000
+"""Workloads of one seed, at most"""
+WARM = 6
+"""Steps that pass first: they set up kernels, and touch the rows of all batches, and of their optimiser's state"""
+FOLDS = 3
+MOST_POINTS = 200
+"""Of a kind that a card keeps"""
+SHARE_OF_FIT = 0.2
+"""Of the time, that is left for fitting"""
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """A step, and what it was made of."""
+
+    job: str
+    settings: dict
+    operators: list[Operator]
+    times_s: np.ndarray
+    """Of each operator, the median of several steps"""
+    step_s: float
+    """The median of steps whose operators were not timed"""
+
+    def phases_s(self) -> dict[str, float]:
+        phases = np.array([operator.phase for operator in self.operators])
+        return {phase: float(self.times_s[phases == phase].sum()) for phase in PHASES}
+
+
+def step_s(step: Callable[[], object], enough_s: float = ENOUGH_S) -> float:
+    """The median of a step's times."""
+    times: list[float] = []
+    while len(times) < FEWEST or (sum(times) < enough_s and len(times) < MOST):
+        began = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def time_workload(workload: Workload, timing: float) -> TimedStep | None:
+    """Time a workload and its operators; None where its steps do not call the same each time.
+
+    Args:
+        workload: whose step is taken.
+        timing: what timing adds to each operator, of `timing_s`.
+    """
+    for _ in range(WARM):
+        workload.step()
+    operators = operators_of(workload.step)
+    enough_s = ENOUGH_S if workload.job in TOLD else ENOUGH_S / 6
+    whole_s = step_s(workload.step, enough_s)
+    rounds: list[list[float]] = []
+    began = time.perf_counter()
+    while len(rounds) < FEWEST or (time.perf_counter() - began < enough_s and len(rounds) < MOST):
+        rounds.append(operator_times(workload.step))
+        if len(rounds[-1]) != len(operators):
+            return None
+    times = np.maximum(np.median(rounds, axis=0) - timing, FASTEST_S)
+    return TimedStep(workload.job, workload.settings, operators, times, whole_s)
+
+
+class Reference:
+    """One step that is taken before and after whatever is timed, and says how fast the machine is just then."""
+
+    def __init__(self):
+        self._step = build_workload("dlrm", REFERENCE).step
+        step_s(self._step)
+        self._last_s = step_s(self._step, REFERENCE_S)
+
+    def beside(self) -> float:
+        """Seconds that it takes now, the mean of before and after."""
+        before, self._last_s = self._last_s, step_s(self._step, REFERENCE_S)
+        return (before + self._last_s) / 2
+
+
+def timed_steps(seconds: float, seed: int = 0) -> Iterator[tuple[TimedStep, float]]:
+    """Steps drawn at random until the time is over, and what the reference took beside each."""
+    until, timing, reference = time.perf_counter() + seconds, timing_s(), Reference()
+    beside_s = reference.beside()
+    with no_collection():
+        for turn in itertools.count(1):
+            job = TURNS[turn % len(TURNS)]
+            timed = time_workload(draw_workload(job, SEEDS * seed + turn), timing)
+            gc.collect()
+            if timed is None or job in TOLD:
+                beside_s = reference.beside()
+            if timed is not None:
+                yield timed, beside_s
+            if time.perf_counter() > until:
+                return
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect no garbage in the block, which would be a part of whatever is timed then."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def points_of(steps: list[TimedStep]) -> dict[str, Points]:
+    """Of each kind the operators of all steps, those that are alike within a step as one."""
+    rows = defaultdict(list)
+    for number, step in enumerate(steps):
+        alike: dict[tuple, list[float]] = defaultdict(list)
+        for operator, seconds in zip(step.operators, step.times_s, strict=True):
+            alike[operator.kind, features_of(operator)].append(seconds)
+        for (kind, features), times in alike.items():
+            rows[kind].append((features, statistics.fmean(times), len(times), number))
+    return {kind: Points(*(np.array(column) for column in zip(*found, strict=True))) for kind, found in rows.items()}
+
+
+def fit_overheads(steps: list[TimedStep]) -> Overheads:
+    """From steps and the times of their operators."""
+    from scipy.optimize import nnls
+
+    parts = np.array([[len(step.operators) / 1e6, *step.phases_s().values()] for step in steps])
+    whole = np.array([step.step_s for step in steps])
+    left = np.maximum(whole - parts[:, 1:].sum(1), 0.0)
+    (call_us, *shares), _ = nnls(parts / whole[:, None], left / whole)
+    return Overheads(float(call_us), tuple(map(float, shares)))
+
+
+def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], None] = lambda words: None) -> Card:
+    """Measure this CPU with as many threads as torch has.
+
+    Args:
+        seconds: that it may take, fitting included.
+        seed: of what is timed.
+        say: told how it goes.
+    """
+    began = time.perf_counter()
+    limits = calibrate(repeats=3)
+    steps: list[tuple[TimedStep, float]] = []
+    for step, beside_s in timed_steps((1 - SHARE_OF_FIT) * seconds - (time.perf_counter() - began), seed):
+        steps.append((step, beside_s))
+        if len(steps) % 20 == 0:
+            say(f"{len(steps)} steps timed, {time.perf_counter() - began:.0f} s")
+    say(f"{len(steps)} steps timed; fitting")
+    card = fit_card([step for step, _ in steps], limits, [beside_s for _, beside_s in steps])
+    return replace(card, took_s=round(time.perf_counter() - began, 1))
+
+
+def fit_card(steps: list[TimedStep], limits: Calibration, reference_s: Sequence[float]) -> Card:
+    """The card of what was timed; predictions of steps that had not been seen say how good it is."""
+    cpu, threads = read_cpu(), torch.get_num_threads()
+    caches = float(cpu.caches.get("L2", 2**20) * threads), float(cpu.caches.get("L3", 2**23))
+    points = points_of(steps)
+    whole_steps = [step for step in steps if step.job in TOLD]
+    overheads = {job: fit_overheads([s for s in whole_steps if s.job == job]) for job in TOLD}
+    overheads[ALL] = fit_overheads(whole_steps)
+    predicted, of_kind = np.zeros(len(steps)), {}
+    phases: dict[str, np.ndarray] = {phase: np.zeros(len(steps)) for phase in PHASES}
+    whole = sum(step.times_s.sum() for step in steps)
+    for kind, own in points.items():
+        seen = np.full(len(own), np.nan)
+        for fold in range(FOLDS):
+            left_out = own.steps % FOLDS == fold
+            if left_out.any() and not left_out.all():
+                seen[left_out] = KernelModel(own.where(~left_out), caches).seconds(own.features[left_out])
+        seen = np.where(np.isnan(seen), own.times_s, seen)
+        spent = own.times_s * own.weights
+        off = np.abs(np.log(own.times_s / seen))
+        of_kind[kind] = (float(np.expm1((off * spent).sum() / spent.sum())), float(spent.sum() / whole))
+        np.add.at(predicted, own.steps, seen * own.weights)
+        for number, phase in enumerate(PHASES):
+            chosen = own.features[:, 6] == number
+            np.add.at(phases[phase], own.steps[chosen], (seen * own.weights)[chosen])
+    misses: dict[str, list[float]] = {job: [] for job in TOLD}
+    for number, step in enumerate(steps):
+        if step.job not in TOLD:
+            continue
+        own = {phase: phases[phase][number] for phase in PHASES}
+        told = predicted[number] + overheads[step.job].seconds(len(step.operators), own)
+        misses[step.job].append(float(np.log(step.step_s / told)))
+    rng = np.random.default_rng(0)
+    kept = {
+        kind: own if len(own) <= MOST_POINTS else own.where(np.sort(rng.choice(len(own), MOST_POINTS, replace=False)))
+        for kind, own in points.items()
+    }
+    usual_s = statistics.median(reference_s)
+    return Card(
+        device=cpu.model,
+        threads=threads,
+        software={"torch": torch.__version__, "labkit": metadata.version("labkit")},
+        when=time.strftime("%Y-%m-%d"),
+        took_s=0.0,
+        limits=limits,
+        caches=caches,
+        reference_ms=1e3 * usual_s,
+        noise=geometric_error(np.log(np.array(reference_s) / usual_s)),
+        kernels=kept,
+        overheads=overheads,
+        misses=misses,
+        kinds=of_kind,
+    )

@@ -1,0 +1,188 @@
+"""Training steps drawn at random: of DLRMs, speech recognisers and small CNNs, in this process and on random batches.
+
+A card is measured on some of them; others, of another seed, test what it predicts.
+
+Shapes: B batch, T frames, S characters.
+"""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from labkit.data.speech import Batch
+from labkit.fast.optimisers import without_compiler
+from labkit.fast.precision import autocast
+from labkit.jobs import dlrm, speech
+from labkit.jobs.dlrm_shape import random_batches, shape_config
+from labkit.models.speech import SpeechConfig
+
+JOBS = ("dlrm", "speech", "cnn", "tables")
+"""The last is of embedding tables alone, the part of a DLRM that differs most from one to the next"""
+LARGEST_TABLES_BYTES = 2**27
+LARGEST_FLOP = 3e10
+"""Of a step, roughly: some tenths of a second on a core"""
+VOCABULARY = 30
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A step to take as often as wanted."""
+
+    job: str
+    settings: dict[str, Any]
+    step: Callable[[], object]
+
+
+def draw_workload(job: str, seed: int, precisions: tuple[str, ...] = ("fp32", "bf16")) -> Workload:
+    """One of a job, of moderate size: any seed gives another."""
+    rng = np.random.default_rng([seed, JOBS.index(job)])
+    draw = {"dlrm": _draw_dlrm, "speech": _draw_speech, "cnn": _draw_cnn, "tables": _draw_dlrm}[job]
+    settings = draw(rng) | {"precision": str(rng.choice(precisions)), "seed": seed}
+    return build_workload(job, settings)
+
+
+def build_workload(job: str, settings: dict[str, Any]) -> Workload:
+    torch.manual_seed(settings["seed"])
+    build = {"dlrm": _dlrm, "speech": _speech, "cnn": _cnn, "tables": _tables}[job]
+    return Workload(job, settings, build(Namespace(**settings)))
+
+
+def _power(rng: np.random.Generator, low: int, high: int, step: int = 1) -> int:
+    """A number between, as likely in each of its powers of two."""
+    value = math.exp(rng.uniform(math.log(low), math.log(high)))
+    return max(low, round(value / step) * step)
+
+
+def _draw_dlrm(rng: np.random.Generator) -> dict[str, Any]:
+    while True:
+        told = {
+            "batch_size": _power(rng, 128, 4096),
+            "dense_dim": _power(rng, 8, 256),
+            "num_tables": _power(rng, 2, 26),
+            "num_rows": _power(rng, 1000, 1_000_000),
+            "embedding_dim": _power(rng, 16, 128, 8),
+            "pooling_factor": _power(rng, 1, 32),
+            "mlp_width": _power(rng, 32, 1024, 8),
+            "mlp_depth": int(rng.integers(1, 5)),
+            "zipf": float(rng.choice([0.0, 1.1])),
+            "optimiser": str(rng.choice(["sgd", "adagrad", "rowwise-adagrad", "adam"])),
+            "kernels": str(rng.choice(["plain", "fast", "fast"])),
+        }
+        tables = 4 * told["num_tables"] * told["num_rows"] * told["embedding_dim"]
+        weights = 2 * told["mlp_depth"] * told["mlp_width"] ** 2
+        if tables <= LARGEST_TABLES_BYTES and 6 * told["batch_size"] * weights <= LARGEST_FLOP:
+            return told
+
+
+def _dlrm(args: Namespace) -> Callable[[], object]:
+    config = shape_config(args)
+    batches = random_batches(args)
+    model = dlrm.build_model(config, args.kernels)
+    optimizers = dlrm.build_optimizers(model, args.optimiser, 0.01, args.kernels)
+    taken = iter(range(2**62))
+
+    def step() -> None:
+        with autocast(args.precision, "cpu"):
+            loss = dlrm.loss_of(model, batches[next(taken) % len(batches)])
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+def _tables(args: Namespace) -> Callable[[], object]:
+    config = shape_config(args)
+    batches = random_batches(args)
+    model = dlrm.build_model(config, args.kernels)
+    _, optimizer = dlrm.build_optimizers(model, args.optimiser, 0.01, args.kernels)
+    taken = iter(range(2**62))
+
+    def step() -> None:
+        model.tables(batches[next(taken) % len(batches)][1]).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _draw_speech(rng: np.random.Generator) -> dict[str, Any]:
+    kind = str(rng.choice(["conv", "conv", "lstm", "bigru"]))
+    return {
+        "batch_size": _power(rng, 4, 48),
+        "frames": _power(rng, 100, 600),
+        "characters": _power(rng, 5, 20),
+        "kernels": str(rng.choice(["plain", "fast", "fast"])),
+        "model": {
+            "kind": kind,
+            "channels": _power(rng, 32, 160, 8),
+            "layers": int(rng.integers(1, 5)) if kind == "conv" else int(rng.integers(1, 3)),
+            "hidden": 0 if kind == "conv" else _power(rng, 32, 192, 8),
+            "kernel": int(rng.choice([3, 5, 7])),
+            "dropout": 0.1,
+            "mask_bins": 8,
+            "mask_frames": 6,
+        },
+    }
+
+
+def _speech(args: Namespace) -> Callable[[], object]:
+    model = speech.build_model(SpeechConfig(vocabulary=VOCABULARY, **args.model), args.kernels)
+    optimizer = speech.build_optimizer(model, "adam", 1e-3, args.kernels)
+    size = args.batch_size
+    lengths = torch.randint(max(80, args.frames * 3 // 4), args.frames + 1, (size,))
+    lengths[0] = args.frames
+    tokens = torch.randint(1, VOCABULARY, (size, args.characters))
+    counts = torch.full((size,), args.characters)
+    batch = Batch(torch.randn(size, args.frames, 80), lengths, tokens, counts, [""] * size)
+
+    def step() -> None:
+        with autocast(args.precision, "cpu"):
+            loss = speech.loss_of(model, batch, "cpu")
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _draw_cnn(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "batch_size": _power(rng, 8, 128),
+        "image": int(rng.choice([16, 28, 32])),
+        "channels": _power(rng, 8, 48, 4),
+        "blocks": int(rng.integers(1, 4)),
+    }
+
+
+def _cnn(args: Namespace) -> Callable[[], object]:
+    layers: list[nn.Module] = []
+    width = 3
+    for block in range(args.blocks):
+        out = args.channels * 2**block
+        layers += [nn.Conv2d(width, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU(), nn.MaxPool2d(2)]
+        width = out
+    pixels = (args.image >> args.blocks) ** 2
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * pixels, 10))
+    optimizer = without_compiler(torch.optim.SGD)(model.parameters(), lr=0.01, momentum=0.9)
+    images, labels = torch.randn(args.batch_size, 3, args.image, args.image), torch.randint(10, (args.batch_size,))
+
+    def step() -> None:
+        with autocast(args.precision, "cpu"):
+            loss = F.cross_entropy(model(images).float(), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
