@@ -30,6 +30,7 @@ SMALLER = [
     (r"(labkit run .*)--seeds 3(.*)", r"\1--seeds 1\2"),
     (r"(labkit collocate .*)cpu-shared,(cpu-pinned.*)", r"\1\2"),
     (r"(labkit collocate (?!.*--baseline).*)", r"\1 --baseline none"),
+    (r"(labkit calibrate)(.*)", r"\1 --seconds 20\2"),
     (r"(labkit pack) (datasets/\S*)/queue_8.yaml (--check)", r"head -5 \2/queue_8.yaml > queue.yaml; \1 queue.yaml \3"),
 ]
 # What runs instead of a command, and why that command itself does not.

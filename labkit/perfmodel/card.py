@@ -69,7 +69,8 @@ class Card:
 
     @cached_property
     def models(self) -> dict[str, KernelModel]:
-        return {kind: KernelModel(points, self.caches) for kind, points in self.kernels.items()}
+        speed = self.limits.bandwidth_gb_per_s
+        return {kind: KernelModel(points, self.caches, speed) for kind, points in self.kernels.items()}
 
     def interval(self, job: str, outside: float = 0.0) -> tuple[float, float]:
         """What a predicted time is multiplied by for the ends of its interval.

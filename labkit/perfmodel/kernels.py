@@ -34,6 +34,7 @@ LARGEST_NUMBER = 1e6
 FEWEST = 8
 """Points that boosting needs"""
 FASTEST_S = 1e-7
+ANCHOR_BYTES = 2**26
 
 
 def features_of(operator: Operator) -> tuple[float, ...]:
@@ -102,12 +103,22 @@ class KernelModel:
     points: Points
     caches: tuple[float, float]
     """Bytes of the second- and the last-level cache of all cores that compute"""
+    bandwidth_gb_per_s: float
+    """Of copies beyond all caches"""
 
     @cached_property
     def _costs(self) -> np.ndarray:
         from scipy.optimize import nnls
 
-        parts = self._parts(self.points.features) / self.points.times_s[:, None]  # so that relative errors count
+        features, times_s = self.points.features, self.points.times_s
+        moved = FEATURES.index("bytes")
+        if features[:, moved].max() < ANCHOR_BYTES / 4:
+            # small ones alone do not tell what a byte costs: one as large as memory takes it adds that
+            anchor = np.zeros((1, len(FEATURES)))
+            anchor[0, moved] = ANCHOR_BYTES
+            features = np.vstack([features, anchor])
+            times_s = np.append(times_s, ANCHOR_BYTES / self.bandwidth_gb_per_s / 1e9)
+        parts = self._parts(features) / times_s[:, None]  # so that relative errors count
         scale = np.where(parts.max(0) > 0, parts.max(0), 1.0)
         return nnls(parts / scale, np.ones(len(parts)))[0] / scale
 

@@ -58,9 +58,9 @@ class Operator:
 
     @cached_property
     def kind(self) -> str:
-        """Of one kind are calls of one operator, in place or not, on one type of numbers."""
-        types = [kind for kind, _, _ in self.tensors if "float" in kind]
-        return f"{self.name.removesuffix('_')} {types[0] if types else 'other'}{' rows' * bool(self.lookups)}"
+        """Calls of one kind take what one formula says: of one operator, in place or not; of products, of one type."""
+        types = [kind for kind, _, _ in self.tensors if "float" in kind] if self.flop else []
+        return " ".join([self.name.removesuffix("_"), *types[:1], *["rows"] * bool(self.lookups)])
 
 
 class Calls(TorchDispatchMode):

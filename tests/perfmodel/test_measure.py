@@ -1,0 +1,68 @@
+"""A card, made of steps that were timed on this machine."""
+
+import numpy as np
+import pytest
+import torch
+from made_card import LIMITS
+
+from labkit.perfmodel import measure
+from labkit.perfmodel.measure import TimedStep, fit_card, fit_overheads, time_workload
+from labkit.perfmodel.operators import Operator
+from labkit.perfmodel.workloads import JOBS, Workload, build_workload, draw_workload
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_seed_draws_the_same_workload_each_time_and_its_step_can_be_timed(job, monkeypatch):
+    monkeypatch.setattr(measure, "ENOUGH_S", 0.0)
+    first, again, other = (draw_workload(job, seed) for seed in (1, 1, 2))
+    assert first.settings == again.settings != other.settings
+    timed = time_workload(first, timing=0.0)
+    assert len(timed.times_s) == len(timed.operators) > 0
+    assert timed.step_s > 0
+    assert {operator.phase for operator in timed.operators} == {"forward", "backward", "optimiser"}
+
+
+def test_steps_that_call_other_operators_each_time_are_left_out():
+    taken = iter(range(10**6))
+
+    def step():
+        return [torch.ones(3).add(1) for _ in range(next(taken) % 3)]
+
+    assert time_workload(Workload("mine", {}, step), timing=0.0) is None
+
+
+def made_steps(count=30, call_us=3.0, share=0.2):
+    """Steps of products, with overheads that are known."""
+    rng = np.random.default_rng(0)
+    steps = []
+    for number in range(count):
+        operators = []
+        for _ in range(20):
+            rows = int(2 ** rng.uniform(4, 9))
+            tensors = (("float32", (rows, 64), True), ("float32", (64, 64), True))
+            phase = ("forward", "backward", "optimiser")[int(rng.integers(3))]
+            operators.append(Operator("aten.mm", phase, tensors, flop=2.0 * rows * 64 * 64, bytes=4.0 * rows * 128))
+        times = np.array([2e-6 + each.flop / 5e10 for each in operators])
+        forward = sum(time for each, time in zip(operators, times, strict=True) if each.phase == "forward")
+        whole = times.sum() + len(operators) * call_us / 1e6 + share * forward
+        steps.append(TimedStep(measure.TOLD[number % 3], {}, operators, times, whole))
+    return steps
+
+
+def test_overheads_are_found_in_steps_that_have_them():
+    found = fit_overheads(made_steps())
+    assert found.call_us == pytest.approx(3.0, rel=0.01)
+    assert found.shares == pytest.approx((0.2, 0.0, 0.0), abs=0.01)
+
+
+def test_a_card_tells_how_far_off_it_is_for_steps_that_it_had_not_seen():
+    card = fit_card(made_steps(), LIMITS, [1.0, 1.1, 0.9])
+    assert [len(card.misses[job]) for job in measure.TOLD] == [10, 10, 10]
+    assert max(abs(miss) for misses in card.misses.values() for miss in misses) < 0.1
+    assert card.kinds["aten.mm float32"][1] == pytest.approx(1.0)
+    assert card.reference_ms == 1000
+    assert 0.05 < card.noise < 0.1
+
+
+def test_the_reference_can_be_built():
+    build_workload("dlrm", measure.REFERENCE).step()

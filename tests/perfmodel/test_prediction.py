@@ -1,0 +1,100 @@
+"""What an operator and a step take, from a card."""
+
+import json
+
+import numpy as np
+import pytest
+from made_card import CACHES, made_card, made_points, made_s, product
+
+from labkit.errors import UserError
+from labkit.perfmodel.card import read_card
+from labkit.perfmodel.kernels import KernelModel, features_of, geometric_error
+from labkit.perfmodel.operators import Operator
+from labkit.perfmodel.prediction import predict_step
+
+
+def features(*operators):
+    return np.array([features_of(each) for each in operators])
+
+
+def test_a_kernel_model_predicts_operators_that_it_has_not_seen():
+    model, held_out = KernelModel(made_points(), CACHES, 50.0), made_points(40, seed=1)
+    misses = np.log(held_out.times_s / model.seconds(held_out.features))
+    assert geometric_error(misses) < 0.03  # the formula is one that its physics can say
+
+
+def test_physics_alone_speaks_where_there_are_few_points():
+    points = made_points(5)
+    held_out = made_points(40, seed=1)
+    misses = np.log(held_out.times_s / KernelModel(points, CACHES, 50.0).seconds(held_out.features))
+    assert geometric_error(misses) < 0.3
+
+
+def test_what_is_far_larger_than_what_was_timed_is_not_known():
+    model = KernelModel(made_points(), CACHES, 50.0)
+    inside, beyond = product(64, 64, 64), product(16384, 16384, 16384)
+    assert model.is_known(features(inside, beyond)).tolist() == [True, False]
+
+
+def test_a_step_is_its_operators_and_what_lies_between_them():
+    operators = [product(256, 256, 256)] * 10
+    prediction = predict_step(operators, made_card(), "dlrm")
+    assert prediction.overheads_ms == pytest.approx(10 * 4e-3)
+    kernels_ms = 10e3 * made_s(operators[0])
+    assert prediction.step_ms == pytest.approx(kernels_ms + prediction.overheads_ms, rel=0.05)
+    assert prediction.low_ms < prediction.step_ms < prediction.high_ms
+    assert prediction.share("is_modelled") == 0
+    # a job that was not timed has the overheads of all
+    others = predict_step(operators, made_card(), "my script").overheads_ms
+    assert others == pytest.approx(10 * 2e-3 + 0.1 * (prediction.step_ms - prediction.overheads_ms), rel=1e-6)
+
+
+def test_operators_without_a_model_are_counted_and_widen_the_interval():
+    known = [product(256, 256, 256)]
+    unknown = Operator("mine.op", "forward", (("float32", (10**6,), True),), bytes=4e8)
+    plain, mixed = (predict_step(each, made_card(), "dlrm") for each in (known, [*known, unknown]))
+    assert mixed.share("is_modelled") > 0.9
+    assert mixed.high_ms / mixed.step_ms > 1.5 * plain.high_ms / plain.step_ms
+    assert 8 < mixed.step_ms - plain.step_ms < 9, "400 MB at 50 GB/s"
+
+
+def test_views_are_told_apart():
+    view = Operator("aten.mm", "forward", (("float32", (8, 8), True),) * 2, is_view=True)
+    prediction = predict_step([product(256, 256, 256), view], made_card(), "dlrm")
+    assert 0 < prediction.views_ms < prediction.step_ms
+    assert prediction.active < 1
+
+
+def test_a_card_comes_back_from_its_file_as_it_was(tmp_path):
+    card, path = made_card(), tmp_path / "card.json"
+    card.save(path)
+    again, operators = read_card(path), [product(100, 200, 300)]
+    told = [predict_step(operators, each, "dlrm").step_ms for each in (card, again)]
+    assert told[1] == pytest.approx(told[0], rel=1e-2)
+    assert again.interval("dlrm") == card.interval("dlrm")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "labkit calibrate"),
+        ("{", "line 1"),
+        ("[]", "no card of this version"),
+        ('{"schema": 99}', "no card of this version"),
+        ('{"schema": 1, "device": "x"}', "damaged"),
+    ],
+)
+def test_what_is_no_card_is_refused(tmp_path, text, words):
+    path = tmp_path / "card.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=words):
+        read_card(path)
+
+
+def test_a_card_has_one_line_a_kind(tmp_path):
+    path = tmp_path / "card.json"
+    made_card().save(path)
+    told = json.loads(path.read_text())
+    assert told["schema"] == 1
+    assert any(line.startswith(' "aten.mm float32"') for line in path.read_text().splitlines())
