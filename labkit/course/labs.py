@@ -44,6 +44,7 @@ LABS = (
     Lab("42_packing_a_queue", "Packing a queue", disk_gb=0.5),
     Lab("50_time_to_accuracy", "Time to accuracy", ("duckdb", "scipy")),
     Lab("51_cost_and_energy", "Cost and energy", ("duckdb", "scipy", "soundfile")),
+    Lab("60_performance_model", "A performance model", ("duckdb",)),
 )
 
 

@@ -63,6 +63,12 @@ class TimedStep:
     step_s: float
     """The median of steps whose operators were not timed"""
 
+    @property
+    def idle(self) -> float:
+        """The share of the step in which no operator computes: between them, and in views."""
+        computes = [seconds for each, seconds in zip(self.operators, self.times_s, strict=True) if not each.is_view]
+        return max(0.0, 1 - sum(computes) / self.step_s)
+
     def phases_s(self) -> dict[str, float]:
         phases = np.array([operator.phase for operator in self.operators])
         return {phase: float(self.times_s[phases == phase].sum()) for phase in PHASES}
@@ -78,6 +84,18 @@ def step_s(step: Callable[[], object], enough_s: float = ENOUGH_S) -> float:
     return statistics.median(times)
 
 
+def time_step(step: Callable[[], object]) -> TimedStep:
+    """Time a step of the reader's, such as a function in a notebook, and its operators.
+
+    Raises:
+        ValueError: it does not call the same operators each time.
+    """
+    timed = time_workload(Workload("mine", {}, step), timing_s())
+    if timed is None:
+        raise ValueError("this step calls other operators each time: let it take one batch")
+    return timed
+
+
 def time_workload(workload: Workload, timing: float) -> TimedStep | None:
     """Time a workload and its operators; None where its steps do not call the same each time.
 
@@ -89,15 +107,17 @@ def time_workload(workload: Workload, timing: float) -> TimedStep | None:
         workload.step()
     operators = operators_of(workload.step)
     enough_s = ENOUGH_S if workload.job in TOLD else ENOUGH_S / 6
-    whole_s = step_s(workload.step, enough_s)
+    whole: list[float] = []
     rounds: list[list[float]] = []
-    began = time.perf_counter()
-    while len(rounds) < FEWEST or (time.perf_counter() - began < enough_s and len(rounds) < MOST):
+    while len(rounds) < FEWEST or (sum(whole) < enough_s and len(rounds) < MOST):  # side by side
+        began = time.perf_counter()
+        workload.step()
+        whole.append(time.perf_counter() - began)
         rounds.append(operator_times(workload.step))
         if len(rounds[-1]) != len(operators):
             return None
     times = np.maximum(np.median(rounds, axis=0) - timing, FASTEST_S)
-    return TimedStep(workload.job, workload.settings, operators, times, whole_s)
+    return TimedStep(workload.job, workload.settings, operators, times, statistics.median(whole))
 
 
 class Reference:

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from labkit.perfmodel.recorded_step import RecordedStep
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BETWEEN_KERNELS_US = 1.0
 """On a stream, as the paper has it"""
@@ -24,6 +28,8 @@ class Walked:
     starts_us: tuple[float, ...]
     """Of each kernel"""
     ends_us: tuple[float, ...]
+    calls_us: tuple[tuple[float, float], ...]
+    """Of each of the host's calls when it begins and ends, waiting left out"""
 
     @property
     def device_us(self) -> float:
@@ -43,10 +49,11 @@ def walk(step: RecordedStep, *, without: Collection[str] = (), ends_us: Mapping[
         without: overheads, of T1 to T5, that take no time.
         ends_us: when each collective ends; by default each takes what this rank measured, waiting included.
     """
-    host_us, starts, ends = 0.0, [], []
+    host_us, starts, ends, calls = 0.0, [], [], []
     stream_ends: dict[str, float] = {}
     for call in step.calls:
-        host_us += 0.0 if call.kind in without else call.us
+        begins_us, host_us = host_us, host_us + (0.0 if call.kind in without else call.us)
+        calls.append((begins_us, host_us))
         if call.launches is not None:
             kernel = step.kernels[call.launches]
             free_us = stream_ends.get(kernel.stream, -BETWEEN_KERNELS_US) + BETWEEN_KERNELS_US
@@ -59,7 +66,28 @@ def walk(step: RecordedStep, *, without: Collection[str] = (), ends_us: Mapping[
             stream_ends[kernel.stream] = end_us
         if call.waits_for is not None:
             host_us = max(host_us, ends[call.waits_for])
-    return Walked(host_us, tuple(starts), tuple(ends))
+    return Walked(host_us, tuple(starts), tuple(ends), tuple(calls))
+
+
+def walk_timeline(step: RecordedStep, *, without: Collection[str] = ()) -> pd.DataFrame:
+    """The host and each stream along time.
+
+    Returns:
+        Columns lane ("thread of the host", "GPU stream 7"), kind ("T1" to "T5", "kernel", "collective"), name,
+        start_us, duration_us; what takes no time is left out.
+    """
+    import pandas as pd
+
+    walked = walk(step, without=without)
+    rows = [
+        ("thread of the host", call.kind, call.operator, begins, ends - begins)
+        for call, (begins, ends) in zip(step.calls, walked.calls_us, strict=True)
+    ]
+    for kernel, starts, ends in zip(step.kernels, walked.starts_us, walked.ends_us, strict=True):
+        kind = "kernel" if kernel.collective is None else "collective"
+        rows.append((f"GPU stream {kernel.stream.rpartition('/')[2]}", kind, kernel.name, starts, ends - starts))
+    frame = pd.DataFrame(rows, columns=["lane", "kind", "name", "start_us", "duration_us"])
+    return frame[frame["duration_us"] > 0].reset_index(drop=True)
 
 
 def transfers_us(steps: Sequence[RecordedStep]) -> dict[int, float]:

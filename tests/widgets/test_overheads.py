@@ -1,0 +1,30 @@
+"""The slider of overheads shortens the step, redraws host and streams, and says the line that draws the same."""
+
+from labkit.perfmodel.recorded_step import Call, Kernel, RecordedStep
+from labkit.perfmodel.walk import KINDS, walk_timeline
+from labkit.plots.gantt import figure_timeline
+from labkit.widgets import overheads
+
+CALLS = (Call("T1", "a", 40.0), Call("T2", "b", 30.0), Call("T4", "b", 20.0, launches=0), Call("T3", "b", 10.0))
+STEP = RecordedStep(0.0, 100.0, 2, CALLS, (Kernel("gemm", "0/7", 0.0, 50.0),))
+
+
+def test_the_timeline_has_the_host_and_each_stream():
+    frame = walk_timeline(STEP)
+    assert frame["lane"].unique().tolist() == ["thread of the host", "GPU stream 7"]
+    kernel = frame[frame["kind"] == "kernel"].iloc[0]
+    assert (kernel["start_us"], kernel["duration_us"]) == (90, 50)
+    assert set(walk_timeline(STEP, without=KINDS)["kind"]) == {"kernel"}
+
+
+def test_each_step_of_the_slider_takes_one_more_overhead_away():
+    view = overheads(STEP)
+    assert view.gone.description
+    assert "0.14 ms, 100% of the whole step" in view.length.value
+    view.gone.value = 1
+    assert "0.10 ms, 71%" in view.length.value
+    view.gone.value = 5
+    assert "0.05 ms, 36%" in view.length.value
+    names = {"step": STEP, "walk_timeline": walk_timeline, "figure_timeline": figure_timeline}
+    drawn = eval(view.in_code().removeprefix("show"), names)
+    assert [trace.name for trace in drawn.data] == [trace.name for trace in view.figure.data]
