@@ -26,7 +26,7 @@ SOAK ?= 4:120
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test soak bench bench-peers claims lab clean redo
+.PHONY: help setup tour test soak bench bench-peers bench-perfmodel claims lab clean redo
 
 help:
 	@echo 'make setup   create .venv and install labkit into it'
@@ -98,6 +98,11 @@ soak: setup
 # What the fast paths gain on this machine: ratios within one run, written to benchmarks/results/.
 bench: setup
 	@$(BIN)/python benchmarks/bench.py $(BENCH)
+
+# Predicted beside measured training steps, on all of two cores and on one (six minutes).
+bench-perfmodel: setup
+	@$(BIN)/python benchmarks/step_prediction.py
+	@$(BIN)/python benchmarks/step_prediction.py --threads 1
 
 # labkit beside other libraries, which are installed where nothing but this benchmark finds them.
 bench-peers: setup
