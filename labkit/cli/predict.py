@@ -67,6 +67,7 @@ def _predict(args: argparse.Namespace, command: ScriptCommand, job: str) -> int:
         from labkit.perfmodel.prediction import predict_step
 
         operators, notes = script_operators(command, stop, display.show)
+        notes += _of_another_version(card)
         prediction = predict_step(operators, card, job)
     samples = _batch_size(args, command)
     if args.json:
@@ -74,6 +75,18 @@ def _predict(args: argparse.Namespace, command: ScriptCommand, job: str) -> int:
     else:
         _print(prediction, card, samples, notes)
     return 0
+
+
+def _of_another_version(card: Card) -> list[str]:
+    import torch
+
+    versions = [each.partition("+")[0] for each in (card.software["torch"], torch.__version__)]
+    if versions[0] == versions[1]:
+        return []
+    return [
+        f"The card is of torch {versions[0]}, and this step's operators are of {versions[1]}: calibrate anew on that "
+        "machine to be sure."
+    ]
 
 
 def _batch_size(args: argparse.Namespace, command: ScriptCommand) -> int | None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from made_card import made_card
 
 from labkit.cli import main
@@ -26,7 +27,7 @@ for step in range({steps}):
 @pytest.fixture
 def card(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made_card().save(Path("card.json"))
+    made_card(software={"torch": torch.__version__, "labkit": "0"}).save(Path("card.json"))
 
 
 def script(size: str = "16", steps: int = 50) -> str:
@@ -56,6 +57,12 @@ def test_a_prediction_as_json(card, capfd):
 def test_steps_of_different_sizes_are_pointed_out(card, capfd):
     assert main(["predict", "run", script(size="16 + step")]) == 0
     assert "steps depend on its data" in " ".join(capfd.readouterr().out.split())
+
+
+def test_a_card_of_another_torch_is_pointed_out(card, capfd):
+    made_card(software={"torch": "2.0.0", "labkit": "0"}).save(Path("card.json"))
+    assert main(["predict", "run", script()]) == 0
+    assert "The card is of torch 2.0.0" in " ".join(capfd.readouterr().out.split())
 
 
 def test_a_script_that_ends_too_soon_is_refused(card, capfd):
