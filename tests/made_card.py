@@ -34,6 +34,7 @@ def made_points(count: int = 120, seed: int = 0) -> Points:
 def made_card(**changes) -> Card:
     told = {
         "device": "made up",
+        "tier": "cloud-cpu-2",
         "threads": 2,
         "software": {"torch": "2.13.0", "labkit": "0"},
         "when": "2026-11-24",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +17,13 @@ from labkit.jobs.command import script_of
 from labkit.jobs.presets import JOBS
 
 if TYPE_CHECKING:
+    from labkit.hardware.tiers import Tier
+    from labkit.perfmodel.capture import CapturedStep
     from labkit.perfmodel.card import Card
     from labkit.perfmodel.prediction import Prediction
+    from labkit.perfmodel.to_target import Need, ToTarget
     from labkit.tracking.command import ScriptCommand
+    from labkit.tracking.ending import StopRequest
 
 EPILOG = """\
 A few steps of the script are run, to see which operators of what sizes a step calls; how long they take here does not
@@ -24,6 +31,8 @@ count. The card, which `labkit calibrate` writes, says how long each takes on it
 WORTH_SAYING = 0.05
 """Of the time, that operators without a model take"""
 TOP = 8
+SAME = ("preset", "optimiser", "compress", "compress_to")
+"""Settings in which runs must agree to say how many samples a target takes; the learning rate goes with the batch"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -31,15 +40,21 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("predict", help=what, description=f"Predict {what}.", epilog=EPILOG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, job in JOBS.items():
-        _add_card(add_job_parser(commands, name, f"predict the training of {job.words}", run_job))
+        _add_flags(add_job_parser(commands, name, f"predict the training of {job.words}", run_job))
     script = commands.add_parser("run", help="predict any training script, unchanged", epilog=EPILOG)
     add_harness_flags(script)
-    _add_card(script)
+    _add_flags(script)
     add_script(script)
     script.set_defaults(run=run_script)
 
 
-def _add_card(command: argparse.ArgumentParser) -> None:
+def _add_flags(command: argparse.ArgumentParser) -> None:
+    add_card(command)
+    words = "a tier of the catalogue: the card's machine, with its data sheet's speeds (`labkit tiers`)"
+    command.add_argument("--tier", metavar="T", help=words)
+
+
+def add_card(command: argparse.ArgumentParser) -> None:
     words = "the card of a machine (default: card.json, which `labkit calibrate` writes)"
     command.add_argument("--card", type=Path, default=Path("card.json"), metavar="FILE", help=words)
 
@@ -55,26 +70,57 @@ def run_script(args: argparse.Namespace) -> int:
 
 
 def _predict(args: argparse.Namespace, command: ScriptCommand, job: str) -> int:
-    from labkit.cli.display import TrainingDisplay
+    from labkit.hardware.tiers import get_tier
     from labkit.perfmodel.card import read_card
+
+    card, tier = read_card(args.card), args.tier and get_tier(args.tier)  # before anything waits for cores
+    samples = batch_size_of(args, command)
+    need = _need(args, command, samples)
+    if need is not None:
+        from labkit.perfmodel.to_target import to_target
+    with bound(args, command) as stop:
+        from labkit.perfmodel.capture import captured_step  # torch comes with it
+        from labkit.perfmodel.prediction import NO_CHANGE, predict_step, tier_change
+
+        step = captured_step(command, stop)
+    prediction = predict_step(step.operators, card, job, tier_change(card, tier) if tier else NO_CHANGE)
+    told = to_target(prediction, samples, need, tier.name if tier else card.tier) if need else None
+    notes = [*step.notes, *_of_another_version(card), *_of_tier(tier, step.memory_bytes)]
+    if args.json:
+        print(json.dumps(_as_json(prediction, card, samples, step, told, tier) | {"notes": notes}))
+    else:
+        _print(prediction, card, samples, step, told, tier, notes)
+    return 0
+
+
+@contextlib.contextmanager
+def bound(args: argparse.Namespace, command: ScriptCommand) -> Iterator[StopRequest]:
+    """Bind this process to a command's budget; what its script prints stays out of the way."""
+    from labkit.cli.display import TrainingDisplay
     from labkit.tracking.binding import bind_process
     from labkit.tracking.ending import StopRequest
 
-    card = read_card(args.card)  # before anything waits for cores
     with StopRequest() as stop, TrainingDisplay(to_stderr=True) as display, script_output(args.json):
         bind_process(command, display.show, stop)
-        from labkit.perfmodel.capture import script_operators  # torch comes with it
-        from labkit.perfmodel.prediction import predict_step
+        yield stop
 
-        operators, notes = script_operators(command, stop, display.show)
-        notes += _of_another_version(card)
-        prediction = predict_step(operators, card, job)
-    samples = _batch_size(args, command)
-    if args.json:
-        print(json.dumps(_as_json(prediction, card, samples) | {"notes": notes}))
-    else:
-        _print(prediction, card, samples, notes)
-    return 0
+
+def _need(args: argparse.Namespace, command: ScriptCommand, samples: int | None) -> Need | None:
+    """How much training the target takes that was asked for, by the runs here."""
+    if "job" not in args:
+        return None
+    from labkit.jobs.flags import job_flags, read_arguments
+
+    flags = job_flags(args.job)
+    if flags.parse_args(command.arguments).target is None:
+        return None
+    from labkit.perfmodel.to_target import alike, samples_to_target
+    from labkit.tracking.goal import Target
+
+    asked, _ = read_arguments(flags, command.arguments)
+    settings = {name: vars(asked)[name] for name in SAME if name in asked}
+    runs = alike(args.runs_dir, args.job, settings, Path(asked.data).name)
+    return samples_to_target(runs, Target.parse(asked.target), samples)
 
 
 def _of_another_version(card: Card) -> list[str]:
@@ -89,32 +135,65 @@ def _of_another_version(card: Card) -> list[str]:
     ]
 
 
-def _batch_size(args: argparse.Namespace, command: ScriptCommand) -> int | None:
-    """Of a job's step; that of a script is not known."""
-    if "job" not in args:
-        return None
+def _of_tier(tier: Tier | None, memory_bytes: int) -> list[str]:
+    if tier is None:
+        return []
+    notes = [
+        f"Tier {tier.name} by its data sheet beside what this card's machine does: nobody has measured it, so the "
+        "interval is twice as wide on each side."
+    ]
+    if tier.memory_gb and memory_bytes > 1e9 * tier.memory_gb:
+        notes.append(f"It does not fit: tier {tier.name} has {tier.memory_gb:g} GB of memory.")
+    return notes
+
+
+def batch_size_of(args: argparse.Namespace, command: ScriptCommand) -> int | None:
+    """Of a job's step; of a script's, where it takes --batch-size."""
     from labkit.jobs.flags import job_flags, read_arguments
 
-    return read_arguments(job_flags(args.job), command.arguments)[0].batch_size
+    if "job" in args:
+        return read_arguments(job_flags(args.job), command.arguments)[0].batch_size
+    flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    flags.add_argument("--batch-size", "--batch_size", type=int)
+    return flags.parse_known_args(command.arguments)[0].batch_size
 
 
-def _as_json(prediction: Prediction, card: Card, samples: int | None) -> dict[str, Any]:
-    told = {name: getattr(prediction, name) for name in ("step_ms", "low_ms", "high_ms", "overheads_ms", "views_ms")}
-    return told | {
+def _as_json(
+    prediction: Prediction,
+    card: Card,
+    samples: int | None,
+    step: CapturedStep,
+    told: ToTarget | None,
+    tier: Tier | None,
+) -> dict[str, Any]:
+    names = ("step_ms", "low_ms", "high_ms", "overheads_ms", "views_ms", "critical_ms")
+    return {name: getattr(prediction, name) for name in names} | {
         "provenance": "predicted",
         "device": card.device,
         "threads": card.threads,
+        "tier": tier and tier.name,
         "calibrated": card.when,
         "samples_per_s": samples and 1e3 * samples / prediction.step_ms,
         "active_share": prediction.active,
         "without_model": prediction.share("is_modelled"),
         "outside": prediction.share("is_known"),
+        "memory_bytes": step.memory_bytes,
+        "to_target": told and dataclasses.asdict(told),
         "operators": prediction.operators.to_dict("records"),
     }
 
 
-def _print(prediction: Prediction, card: Card, samples: int | None, notes: list[str]) -> None:
+def _print(
+    prediction: Prediction,
+    card: Card,
+    samples: int | None,
+    step: CapturedStep,
+    told: ToTarget | None,
+    tier: Tier | None,
+    notes: list[str],
+) -> None:
     from labkit.cli.console import Console, print_frame
+    from labkit.hardware.sizes import size_text
 
     console = Console(highlight=False)
     without, outside = prediction.share("is_modelled"), prediction.share("is_known")
@@ -128,10 +207,14 @@ def _print(prediction: Prediction, card: Card, samples: int | None, notes: list[
     for note in notes:
         console.print(note)
     speed = f", {1e3 * samples / prediction.step_ms:,.0f} samples/s" if samples else ""
+    machine = (
+        f"tier {tier.name}, from"
+        if tier
+        else f"{card.device} with {card.threads} thread{'s' * (card.threads > 1)}, from"
+    )
     console.print(
-        f"A step takes {prediction.step_ms:.3g} ms{speed}: predicted, for {card.device} with {card.threads} "
-        f"thread{'s' * (card.threads > 1)}, from its card of {card.when}; nine of ten steps lie from "
-        f"{prediction.low_ms:.3g} to {prediction.high_ms:.3g} ms."
+        f"A step takes {prediction.step_ms:.3g} ms{speed}: predicted, for {machine} {'the' if tier else 'its'} card of "
+        f"{card.when}; nine of ten steps lie from {prediction.low_ms:.3g} to {prediction.high_ms:.3g} ms."
     )
     if outside > WORTH_SAYING:
         console.print(f"{outside:.0%} of it is of operators larger or smaller than any on the card: less certain.")
@@ -156,3 +239,15 @@ def _print(prediction: Prediction, card: Card, samples: int | None, notes: list[
         f"In {prediction.active:.0%} of the step an operator computes; {prediction.views_ms:.2g} ms go to operators "
         "that compute nothing (T5). One timeline: a CPU has no launches, so no T2 to T4."
     )
+    console.print(
+        f"Operators that need each other's results make a chain of {prediction.critical_ms:.3g} ms: the step could not "
+        f"take less with all others beside it. The process held {size_text(step.memory_bytes)} (measured here)."
+    )
+    if told is not None:
+        money = f", ${told.cost_usd:.2g}" if told.cost_usd is not None else ""
+        joules = f", {told.energy_j:,.0f} J" if told.energy_j is not None else ""
+        console.print(
+            f"To the target: {told.seconds:.3g} s of training ({told.low_s:.3g} to {told.high_s:.3g}){joules}{money}: "
+            f"predicted, for {told.need.samples:,.0f} samples ({told.need.how}), without loading and evaluating. "
+            f"By {told.how}."
+        )

@@ -1,18 +1,36 @@
-"""The operators of one step of an unchanged training script."""
+"""What one step of an unchanged training script is made of, and how long it takes."""
 
 from __future__ import annotations
 
+import statistics
 import tempfile
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 
 from labkit.errors import UserError
 from labkit.perfmodel.operators import Calls, Operator
 from labkit.profiling.recording.profile_steps import profile_script
 from labkit.profiling.recording.recorder import StepWatcher
 from labkit.profiling.recording.settings import ProfileSettings
+from labkit.telemetry.memory import own_peak_bytes
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
-from labkit.tracking.events import OnEvent
+from labkit.tracking.phases import INPUT
+
+MEASURED_S, MOST_STEPS = 2.0, 400
+"""How long, or how many steps, the steps of a script are timed"""
+WARM = 6
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """What a step asks for."""
+
+    operators: list[Operator]
+    memory_bytes: int
+    """That the process held at most until then"""
+    notes: list[str]
+    """What the user should know"""
 
 
 class StepCapture(StepWatcher):
@@ -21,6 +39,7 @@ class StepCapture(StepWatcher):
     def __init__(self):
         super().__init__(ProfileSettings(skip=2, warmup=1, steps=2), "operators")
         self.steps: list[list[Operator]] = []
+        self.memory_bytes = 0
         self._calls: Calls | None = None
 
     def step(self) -> bool:
@@ -29,6 +48,8 @@ class StepCapture(StepWatcher):
         self._end()
         self.is_done = len(self.steps) == self.settings.steps
         if not self.is_done and self.taken >= self.settings.skip + self.settings.warmup - 1:
+            if not self.memory_bytes:  # what is captured is also kept, and would count
+                self.memory_bytes = own_peak_bytes()
             self._calls = Calls()
             self._calls.__enter__()
         return self.is_done
@@ -46,20 +67,37 @@ class StepCapture(StepWatcher):
             self.steps.append(calls.operators)
 
 
-def script_operators(command: ScriptCommand, stop: StopRequest, on_event: OnEvent) -> tuple[list[Operator], list[str]]:
-    """Run a script for a few steps: the operators of one of them, and what its user should know.
+class StepTimes(StepWatcher):
+    """Passes over the first steps, and times those that follow, without the wait for their data."""
+
+    def __init__(self):
+        super().__init__(ProfileSettings(skip=WARM - 1, warmup=1, steps=MOST_STEPS), "step times")
+        self.times_s: list[float] = []
+        self._at = 0.0
+
+    def step(self) -> bool:
+        self.taken += 1
+        now = time.perf_counter()
+        phases, _ = self.clock.read()
+        if self.taken > WARM:
+            waited_us = phases.get(INPUT, [0.0])[0]
+            self.times_s.append(now - self._at - waited_us / 1e6)
+        self._at = time.perf_counter()
+        self.is_done = len(self.times_s) == MOST_STEPS or sum(self.times_s) > MEASURED_S
+        return self.is_done
+
+    def finish(self) -> None:
+        self.is_done = True
+
+
+def captured_step(command: ScriptCommand, stop: StopRequest) -> CapturedStep:
+    """Run a script for a few steps, and write down what one of them calls.
 
     Raises:
         UserError: there is no such script; it failed, or ended before its fifth step; it computes on a GPU.
     """
     capture = StepCapture()
-    with tempfile.TemporaryDirectory() as folder:  # these steps are no run to keep
-        profile_script(replace(command, runs_dir=folder), capture, stop, on_event)
-    if capture.is_on_gpu:
-        raise UserError(
-            f"{command.script}: it computes on {capture.device}, and a card is of a CPU: give --device cpu if the "
-            "script has such a flag, or --budget all-cores."
-        )
+    _run(command, capture, stop)
     if not capture.steps:
         raise UserError(f"{command.script}: it ended before its fifth step, so that none could be looked at.")
     first, last = capture.steps[0], capture.steps[-1]
@@ -69,4 +107,27 @@ def script_operators(command: ScriptCommand, stop: StopRequest, on_event: OnEven
             "Two steps in a row called operators of different sizes: this script's steps depend on its data, and the "
             "prediction is of one of them."
         )
-    return last, notes
+    return CapturedStep(last, capture.memory_bytes, notes)
+
+
+def measured_step_s(command: ScriptCommand, stop: StopRequest) -> float:
+    """Run a script for some steps: the median of what they take, without the wait for their data.
+
+    Raises:
+        UserError: as `captured_step`.
+    """
+    times = StepTimes()
+    _run(command, times, stop)
+    if not times.times_s:
+        raise UserError(f"{command.script}: it ended before step {WARM + 1}, so that none could be timed.")
+    return statistics.median(times.times_s)
+
+
+def _run(command: ScriptCommand, watcher: StepWatcher, stop: StopRequest) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # these steps are no run to keep
+        profile_script(replace(command, runs_dir=folder), watcher, stop, lambda event: None)
+    if watcher.is_on_gpu:
+        raise UserError(
+            f"{command.script}: it computes on {watcher.device}, and a card is of a CPU: give --device cpu if the "
+            "script has such a flag, or --budget all-cores."
+        )

@@ -18,7 +18,7 @@ from labkit.hardware.calibration import Calibration
 from labkit.perfmodel.kernels import KernelModel, Points
 from labkit.perfmodel.operators import PHASES
 
-SCHEMA = 1
+SCHEMA = 2
 DEFAULT = Path("card.json")
 ALL = "all"
 """Stands for every job together"""
@@ -35,7 +35,7 @@ class Overheads:
     shares: tuple[float, float, float]
     """For each second of operators, by phase"""
 
-    def seconds(self, calls: int, phases_s: Mapping[str, float]) -> float:
+    def seconds(self, calls: float, phases_s: Mapping[str, float]) -> float:
         shares = sum(share * phases_s[phase] for share, phase in zip(self.shares, PHASES, strict=True))
         return calls * self.call_us / 1e6 + shares
 
@@ -45,6 +45,8 @@ class Card:
     """What is known of a machine."""
 
     device: str
+    tier: str | None
+    """Of the catalogue, whose price and power count"""
     threads: int
     """CPU threads that computed"""
     software: dict[str, str]
@@ -72,8 +74,16 @@ class Card:
         speed = self.limits.bandwidth_gb_per_s
         return {kind: KernelModel(points, self.caches, speed) for kind, points in self.kernels.items()}
 
+    def bias(self, job: str) -> float:
+        """Measured ÷ predicted, the median of steps that had not been seen: what operators and overheads leave out."""
+        misses = self._misses(job)
+        return math.exp(float(np.median(misses))) if misses else 1.0
+
+    def _misses(self, job: str) -> list[float]:
+        return self.misses.get(job) or [miss for own in self.misses.values() for miss in own]
+
     def interval(self, job: str, outside: float = 0.0) -> tuple[float, float]:
-        """What a predicted time is multiplied by for the ends of its interval.
+        """What a predicted time, its bias taken out, is multiplied by for the ends of its interval.
 
         It is where steps lay that had not been seen (split conformal prediction, Lei et al., JASA 2018, §2.2).
 
@@ -81,9 +91,10 @@ class Card:
             job: one that was timed; any other counts as all of them.
             outside: the share of the time that is of operators beyond what was timed. It widens the interval.
         """
-        misses = self.misses.get(job) or [miss for own in self.misses.values() for miss in own]
+        misses = self._misses(job)
         if not misses:
             return 0.5, 2.0
+        misses = np.array(misses) - np.median(misses)
         rank = min(1.0, (1 + INSIDE) / 2 * (len(misses) + 1) / len(misses))
         low, high = np.quantile(misses, [1 - rank, rank])
         wider = math.log(2) * outside

@@ -140,20 +140,21 @@ class KernelModel:
         )  # fmt: skip
         return trees.fit(_logarithms(self.points.features)[:, self._varies], off)
 
-    def seconds(self, features: np.ndarray) -> np.ndarray:
-        """Of operators with these features, (N, FEATURES)."""
+    def seconds(self, features: np.ndarray, arithmetic: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
+        """Of operators with these features, (N, FEATURES), were arithmetic and bandwidth so many times as fast."""
         correction = self._correction
         if not isinstance(correction, float):
             correction = correction.predict(_logarithms(features)[:, self._varies])
-        return self._physics(features) * np.exp(correction)
+        return self._physics(features, arithmetic, bandwidth) * np.exp(correction)
 
     def is_known(self, features: np.ndarray) -> np.ndarray:
         """Whether each lies within what was timed, in arithmetic and in bytes, up to a factor of two."""
         own, asked = (_logarithms(each)[:, :2] for each in (self.points.features, features))
         return ((asked >= own.min(0) - 1) & (asked <= own.max(0) + 1)).all(1)
 
-    def _physics(self, features: np.ndarray) -> np.ndarray:
-        return np.maximum(self._parts(features) @ self._costs, FASTEST_S)
+    def _physics(self, features: np.ndarray, arithmetic: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
+        faster = np.array([1.0, arithmetic, 1.0, *[bandwidth] * 3])  # a call and a row looked up wait as before
+        return np.maximum(self._parts(features) @ (self._costs / faster), FASTEST_S)
 
     def _parts(self, features: np.ndarray) -> np.ndarray:
         """(N, 6): what each of the costs is for."""

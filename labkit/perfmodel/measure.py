@@ -21,6 +21,8 @@ import torch
 
 from labkit.hardware.calibration import Calibration, calibrate
 from labkit.hardware.cpu import read_cpu
+from labkit.hardware.devices import cpu_device
+from labkit.hardware.tiers import cpu_tier, match_tier
 from labkit.perfmodel.card import ALL, Card, Overheads
 from labkit.perfmodel.kernels import FASTEST_S, KernelModel, Points, features_of, geometric_error
 from labkit.perfmodel.operators import PHASES, Operator, operator_times, operators_of, timing_s
@@ -35,14 +37,14 @@ REFERENCE = {
     "mlp_width": 256, "mlp_depth": 2, "zipf": 0.0, "optimiser": "sgd", "kernels": "fast", "precision": "fp32",
     "seed": 0,
 }  # fmt: skip
-ENOUGH_S = 0.12
+ENOUGH_S = 0.06
 """For the steps of one workload, and again for its operators"""
-FEWEST, MOST = 5, 40
+FEWEST, MOST = 3, 40
 """Times that a step is taken"""
 REFERENCE_S = 0.04
 SEEDS = 100_000
 """Workloads of one seed, at most"""
-WARM = 6
+WARM = 4
 """Steps that pass first: they set up kernels, and touch the rows of all batches, and of their optimiser's state"""
 FOLDS = 3
 MOST_POINTS = 200
@@ -244,8 +246,10 @@ def fit_card(steps: list[TimedStep], limits: Calibration, reference_s: Sequence[
         for kind, own in points.items()
     }
     usual_s = statistics.median(reference_s)
+    tier = match_tier(cpu_device()) if threads == cpu.machine_cores else cpu_tier(threads)
     return Card(
         device=cpu.model,
+        tier=tier and tier.name,
         threads=threads,
         software={"torch": torch.__version__, "labkit": metadata.version("labkit")},
         when=time.strftime("%Y-%m-%d"),

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import flop_registry
 PHASES = ("forward", "backward", "optimiser")
 ROWS = {
     "_embedding_bag": (1, 1), "embedding": (1, 2), "index": (1, 2), "update_tables": (2, 3), "index_add_": (2, 3),
-    "index_put_": (1, 3), "index_put": (1, 3), "_index_put_impl_": (1, 3), "gather": (2, 2),
+    "index_put_": (1, 3), "index_put": (1, 3), "_index_put_impl_": (1, 3),
 }  # fmt: skip
 """Of operators that work on random rows of their first argument: the argument that names these, and how often the bytes
 of one are moved: to be read, to be written"""
@@ -148,7 +148,7 @@ def _moved(name: str, arguments: tuple, inputs: list, results: list, changed: li
     if name in ROWS:
         place, times = ROWS[name]
         rows = next(each for each in tree_flatten(arguments[place])[0] if isinstance(each, Tensor))
-        row_bytes = table.element_size() if name == "gather" else _size(table) / max(len(table), 1)
+        row_bytes = _size(table) / max(len(table), 1)
         times += 2 * len(arguments[1]) if name == "update_tables" else 0
     elif len(sparse) == 1 and not table.is_sparse:  # added to rows of a table
         rows, times = sparse[0]._indices()[0], 3

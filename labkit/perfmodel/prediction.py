@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from labkit.errors import UserError
+from labkit.hardware.tiers import Tier
 from labkit.perfmodel.card import ALL, Card
 from labkit.perfmodel.kernels import features_of
 from labkit.perfmodel.operators import PHASES, Operator
@@ -31,6 +33,8 @@ class Prediction:
     """Of the step, in which no operator runs: T1"""
     views_ms: float
     """Of its operators, those that compute nothing: T5"""
+    critical_ms: float
+    """The longest chain of operators that need each other's results: the step, were all else done beside it"""
 
     @property
     def active(self) -> float:
@@ -43,26 +47,66 @@ class Prediction:
         return float(frame.loc[~frame[column], "time_ms"].sum() / frame["time_ms"].sum())
 
 
-def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL) -> Prediction:
+@dataclass(frozen=True)
+class Change:
+    """How a machine differs from that of a card."""
+
+    arithmetic: float = 1.0
+    """So many times the floating-point operations a second"""
+    bandwidth: float = 1.0
+    """So many times the bytes a second, of caches and memory alike"""
+    overheads: float = 1.0
+    """The share that remains of the time in which nothing is computed"""
+    doubt: float = 1.0
+    """So many times as far from the prediction lies each end of its interval"""
+
+
+NO_CHANGE = Change()
+DATASHEET_DOUBT = 2.0
+
+
+def tier_change(card: Card, tier: Tier) -> Change:
+    """The difference of a tier of the catalogue: its data sheet by what was measured here; CPUs go by their cores.
+
+    Raises:
+        UserError: the catalogue has neither its speeds nor its cores.
+    """
+    speeds = tier.fp32_tflops, tier.bandwidth_gb_s
+    if None not in speeds:
+        arithmetic, bandwidth = 1e3 * speeds[0] / card.limits.fp32_gflops, speeds[1] / card.limits.bandwidth_gb_per_s
+    elif tier.kind == "cpu" and tier.cores:
+        arithmetic = bandwidth = tier.cores / card.threads
+    else:
+        raise UserError(f"tier {tier.name} has no arithmetic speed or no bandwidth in the catalogue.", field="tier")
+    return Change(arithmetic, bandwidth, doubt=DATASHEET_DOUBT)
+
+
+def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, change: Change = NO_CHANGE) -> Prediction:
     """Predict one step.
 
     Args:
         operators: of `labkit.perfmodel.operators.operators_of`.
         card: of the machine.
         job: whose overheads and intervals count; all of the card's together for a script of the reader's.
+        change: how the machine that is asked about differs from the card's.
     """
     import pandas as pd
 
     if not operators:
         raise ValueError("a step without operators takes no time")
-    alike: dict[tuple, list[Operator]] = defaultdict(list)
-    for operator in operators:
-        alike[operator.kind, operator.phase, operator.is_view].append(operator)
-    rows, views_s = [], 0.0
-    for (kind, phase, is_view), own in alike.items():
+    alike: dict[tuple, list[int]] = defaultdict(list)
+    for number, operator in enumerate(operators):
+        alike[operator.kind, operator.phase, operator.is_view].append(number)
+    bias = card.bias(job)
+    rows, times_s, views_s = [], np.zeros(len(operators)), 0.0
+    for (kind, phase, is_view), numbers in alike.items():
+        own = [operators[number] for number in numbers]
         features = np.array([features_of(each) for each in own])
         model = card.models.get(kind)
-        seconds = card_times(own, card) if model is None else model.seconds(features)
+        faster = (change.arithmetic, change.bandwidth)
+        seconds = card_times(own, card, *faster) if model is None else model.seconds(features, *faster)
+        seconds *= bias * (change.overheads if is_view else 1.0)
+        times_s[numbers] = seconds
         known = np.zeros(len(own), bool) if model is None else model.is_known(features)
         views_s += seconds.sum() if is_view else 0.0
         for chosen, is_known in ((known, True), (~known, False)):
@@ -72,18 +116,29 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL) -> P
     frame = pd.DataFrame(rows, columns=columns).sort_values("time_ms", ascending=False, ignore_index=True)
     phases = frame.groupby("phase")["time_ms"].sum().reindex(PHASES, fill_value=0.0)
     overheads = card.overheads.get(job, card.overheads[ALL])
-    overheads_ms = 1e3 * overheads.seconds(len(operators), {phase: phases[phase] / 1e3 for phase in PHASES})
+    overheads_ms = 1e3 * overheads.seconds(bias * len(operators), {phase: phases[phase] / 1e3 for phase in PHASES})
+    overheads_ms *= change.overheads
     step_ms = float(frame["time_ms"].sum() + overheads_ms)
     outside = float(frame.loc[~frame["is_known"], "time_ms"].sum() / frame["time_ms"].sum())
     low, high = card.interval(job, outside)
-    return Prediction(step_ms, low * step_ms, high * step_ms, frame, overheads_ms, 1e3 * views_s)
+    low, high = low / change.doubt, high * change.doubt
+    critical_ms = 1e3 * critical_path_s(operators, times_s)
+    return Prediction(step_ms, low * step_ms, high * step_ms, frame, overheads_ms, 1e3 * views_s, critical_ms)
 
 
-def card_times(operators: Sequence[Operator], card: Card) -> np.ndarray:
+def critical_path_s(operators: Sequence[Operator], times_s: Sequence[float]) -> float:
+    """The longest chain of operators of which each needs what the one before it made."""
+    ends: list[float] = []
+    for operator, seconds in zip(operators, times_s, strict=True):
+        ends.append(max((ends[number] for number in operator.after), default=0.0) + seconds)
+    return max(ends)
+
+
+def card_times(
+    operators: Sequence[Operator], card: Card, arithmetic: float = 1.0, bandwidth: float = 1.0
+) -> np.ndarray:
     """Of operators without a model: what the machine's best arithmetic and bandwidth allow, and a call."""
     limits = card.limits
-    times = [
-        limits.launch_us / 1e6 + max(each.flop / limits.fp32_gflops / 1e9, each.bytes / limits.bandwidth_gb_per_s / 1e9)
-        for each in operators
-    ]
+    flop_per_s, bytes_per_s = 1e9 * limits.fp32_gflops * arithmetic, 1e9 * limits.bandwidth_gb_per_s * bandwidth
+    times = [limits.launch_us / 1e6 + max(each.flop / flop_per_s, each.bytes / bytes_per_s) for each in operators]
     return np.array(times)

@@ -1,0 +1,129 @@
+"""How long, how many joules and how many dollars to a target: a predicted step, and how many steps runs have needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labkit.errors import UserError
+from labkit.hardware.tiers import get_tier
+from labkit.perfmodel.prediction import Prediction
+from labkit.runs.query import readable_runs, run_folders
+from labkit.tracking.goal import Target, evaluated_name
+from labkit.tta.batch_size import NEED, by_batch_size
+from labkit.tta.cost import cost_usd
+from labkit.tta.curves import curves_by_metric, table_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Need:
+    """Samples of training until a target."""
+
+    samples: float
+    low: float
+    high: float
+    how: str
+    """Measured by which runs, or between which"""
+
+
+@dataclass(frozen=True)
+class ToTarget:
+    """What a target takes; training alone, without evaluation or the loading of data."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+    need: Need
+    energy_j: float | None
+    cost_usd: float | None
+    how: str
+    """Of what joules and dollars are, or why there are none"""
+
+
+def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Need:
+    """How many samples runs have needed at a batch size, or, by straight lines between logarithms, near it.
+
+    Args:
+        runs: of `labkit.tta.run_table`: runs that differ in batch size, learning rate, seed and machine alone.
+        target: that they may have reached.
+        batch_size: samples a step.
+
+    Raises:
+        UserError: none has reached it, or none at this batch size or at one above and one below.
+    """
+    name = evaluated_name(target.metric.name)
+    curves = curves_by_metric(runs, [name])[name] if len(runs) else None
+    if curves is None or curves.empty:
+        raise UserError(
+            f"no run here has measured {target.metric.name} with these settings, so nobody knows how many samples "
+            f"{target} takes: train one to it first.",
+            field="target",
+        )
+    table = by_batch_size(curves, runs, target.value)
+    table = table[np.isfinite(table["need"])].sort_values("time_s").drop_duplicates("batch_size")
+    if table.empty:
+        best = curves["value"].max() if target.metric.higher_is_better else curves["value"].min()
+        raise UserError(
+            f"{target} was never reached by {len(runs)} runs with these settings; their best is {best:.4g}. Give that, "
+            "or train longer.",
+            field="target",
+        )
+    own = table[table["batch_size"] == batch_size]
+    if len(own):
+        row = own.iloc[0]
+        return Need(*_finite(row), f"measured, by {row['reached']} of {row['runs']} runs at batch {batch_size:,}")
+    table = table.sort_values("batch_size")
+    below, above = table[table["batch_size"] < batch_size], table[table["batch_size"] > batch_size]
+    if below.empty or above.empty:
+        sizes = ", ".join(f"{size:,.0f}" for size in table["batch_size"])
+        raise UserError(
+            f"{target} was never measured at batch {batch_size:,}, nor on both sides of it, only at {sizes}: train a "
+            "run at it.",
+            field="target",
+        )
+    near = below.iloc[-1], above.iloc[0]
+    sizes = [math.log(row["batch_size"]) for row in near]
+    ends = np.log([_finite(row) for row in near]).T
+    samples, low, high = (math.exp(np.interp(math.log(batch_size), sizes, values)) for values in ends)
+    between = " and ".join(f"{row['batch_size']:,.0f}" for row in near)
+    return Need(samples, low, high, f"not measured at batch {batch_size:,}: between those of {between}")
+
+
+def _finite(row: pd.Series) -> tuple[float, float, float]:
+    samples, low, high = (float(row[name]) for name in NEED)
+    return samples, low, high if math.isfinite(high) else 2 * samples
+
+
+def to_target(step: Prediction, batch_size: int, need: Need, tier: str | None) -> ToTarget:
+    """Compose a predicted step with the samples that a target needs; on a machine of a tier."""
+    seconds, low_s, high_s = (
+        samples / batch_size * step_ms / 1e3
+        for samples, step_ms in (
+            (need.samples, step.step_ms), (need.low, step.low_ms), (need.high, step.high_ms)
+        )
+    )  # fmt: skip
+    power_w = get_tier(tier).power_w if tier else None
+    cost = cost_usd(seconds, tier)
+    power = f"{power_w:g} W of tier {tier}'s data sheet" if power_w else "no power of its tier is known"
+    energy_j = None if power_w is None else power_w * seconds
+    return ToTarget(seconds, low_s, high_s, need, energy_j, cost.value_usd, f"{power}; {cost.note}")
+
+
+def alike(runs_dir: Path, job: str, settings: Mapping[str, object], data: str | None = None) -> pd.DataFrame:
+    """The runs of a job in a folder that have these training settings and this data."""
+    records = [
+        (folder, record)
+        for folder, record in readable_runs(run_folders(runs_dir))
+        if record.config.get("job", record.name) == job
+        and data in (None, record.config.get("data", {}).get("name"))
+        and settings.items() <= record.config.get("train", {}).items()
+    ]
+    return table_of(records)
