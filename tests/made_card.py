@@ -46,6 +46,7 @@ def made_card(**changes) -> Card:
         "kernels": {"aten.mm float32": made_points()},
         "overheads": {ALL: Overheads(2.0, (0.1, 0.0, 0.0)), "dlrm": Overheads(4.0, (0.0, 0.0, 0.0))},
         "misses": {"dlrm": [-0.1, 0.0, 0.1] * 20, "speech": []},
+        "shared": {"dlrm": 0.1},
         "kinds": {"aten.mm float32": (0.01, 1.0)},
     }
     return Card(**told | changes)

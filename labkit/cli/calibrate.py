@@ -57,7 +57,6 @@ def run_calibrate(args: argparse.Namespace) -> int:
 def _tell(card: Card, path: Path) -> None:
     from labkit.cli.console import Console, print_frame
     from labkit.perfmodel.card import ALL
-    from labkit.perfmodel.kernels import geometric_error
 
     console = Console(highlight=False)
     limits = card.limits
@@ -75,7 +74,7 @@ def _tell(card: Card, path: Path) -> None:
             {
                 "steps of": job,
                 "steps": str(len(misses)),
-                "error": f"{geometric_error(misses):.1%}",
+                "error": f"{card.error(job):.1%}",
                 "an interval": "from {:.0%} to {:.0%} of the prediction".format(*card.interval(job)),
                 "between operators": f"{card.overheads.get(job, card.overheads[ALL]).call_us:.2f} µs a call",
             }

@@ -45,6 +45,7 @@ LABS = (
     Lab("50_time_to_accuracy", "Time to accuracy", ("duckdb", "scipy")),
     Lab("51_cost_and_energy", "Cost and energy", ("duckdb", "scipy", "soundfile")),
     Lab("60_performance_model", "A performance model", ("duckdb",)),
+    Lab("62_what_if", "What if?", ("scipy",)),
 )
 
 

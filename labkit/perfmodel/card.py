@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.errors import UserError
 from labkit.hardware.calibration import Calibration
-from labkit.perfmodel.kernels import KernelModel, Points
+from labkit.perfmodel.kernels import KernelModel, Points, geometric_error
 from labkit.perfmodel.operators import PHASES
 
 SCHEMA = 2
@@ -66,6 +66,8 @@ class Card:
     """By job, and of all"""
     misses: dict[str, list[float]]
     """By job: the logarithms of measured ÷ predicted, each of a step that its prediction had not seen"""
+    shared: dict[str, float]
+    """By job: how far off such predictions are with the overheads of all jobs together, as a geometric mean"""
     kinds: dict[str, tuple[float, float]]
     """By kind: the geometric error of operators that its model had not seen, and its share of all time"""
 
@@ -78,6 +80,10 @@ class Card:
         """Measured ÷ predicted, the median of steps that had not been seen: what operators and overheads leave out."""
         misses = self._misses(job)
         return math.exp(float(np.median(misses))) if misses else 1.0
+
+    def error(self, job: str) -> float:
+        """How far off predictions are of steps that had not been seen, their bias taken out, as a geometric mean."""
+        return unbiased_error(self._misses(job))
 
     def _misses(self, job: str) -> list[float]:
         return self.misses.get(job) or [miss for own in self.misses.values() for miss in own]
@@ -108,6 +114,11 @@ class Card:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (f"{json.dumps(name)}: {_text(value)}" for name, value in told.items())
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def unbiased_error(misses: Sequence[float]) -> float:
+    """The geometric mean of how far each lies from their median; NaN without any."""
+    return geometric_error(np.array(misses) - np.median(misses)) if len(misses) else math.nan
 
 
 def _text(value: Any) -> str:

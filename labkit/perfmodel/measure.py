@@ -23,7 +23,7 @@ from labkit.hardware.calibration import Calibration, calibrate
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import cpu_device
 from labkit.hardware.tiers import cpu_tier, match_tier
-from labkit.perfmodel.card import ALL, Card, Overheads
+from labkit.perfmodel.card import ALL, Card, Overheads, unbiased_error
 from labkit.perfmodel.kernels import FASTEST_S, KernelModel, Points, features_of, geometric_error
 from labkit.perfmodel.operators import PHASES, Operator, operator_times, operators_of, timing_s
 from labkit.perfmodel.workloads import Workload, build_workload, draw_workload
@@ -218,10 +218,11 @@ def fit_card(steps: list[TimedStep], limits: Calibration, reference_s: Sequence[
     predicted, of_kind = np.zeros(len(steps)), {}
     phases: dict[str, np.ndarray] = {phase: np.zeros(len(steps)) for phase in PHASES}
     whole = sum(step.times_s.sum() for step in steps)
+    folds = np.random.default_rng(0).permutation(len(steps)) % FOLDS  # not in turns, as the jobs are
     for kind, own in points.items():
         seen = np.full(len(own), np.nan)
         for fold in range(FOLDS):
-            left_out = own.steps % FOLDS == fold
+            left_out = folds[own.steps] == fold
             if left_out.any() and not left_out.all():
                 model = KernelModel(own.where(~left_out), caches, limits.bandwidth_gb_per_s)
                 seen[left_out] = model.seconds(own.features[left_out])
@@ -234,12 +235,14 @@ def fit_card(steps: list[TimedStep], limits: Calibration, reference_s: Sequence[
             chosen = own.features[:, 6] == number
             np.add.at(phases[phase], own.steps[chosen], (seen * own.weights)[chosen])
     misses: dict[str, list[float]] = {job: [] for job in TOLD}
+    shared: dict[str, list[float]] = {job: [] for job in TOLD}
     for number, step in enumerate(steps):
         if step.job not in TOLD:
             continue
         own = {phase: phases[phase][number] for phase in PHASES}
-        told = predicted[number] + overheads[step.job].seconds(len(step.operators), own)
-        misses[step.job].append(float(np.log(step.step_s / told)))
+        for whose, found in ((step.job, misses), (ALL, shared)):
+            told = predicted[number] + overheads[whose].seconds(len(step.operators), own)
+            found[step.job].append(float(np.log(step.step_s / told)))
     rng = np.random.default_rng(0)
     kept = {
         kind: own if len(own) <= MOST_POINTS else own.where(np.sort(rng.choice(len(own), MOST_POINTS, replace=False)))
@@ -261,5 +264,6 @@ def fit_card(steps: list[TimedStep], limits: Calibration, reference_s: Sequence[
         kernels=kept,
         overheads=overheads,
         misses=misses,
+        shared={job: unbiased_error(own) for job, own in shared.items()},
         kinds=of_kind,
     )

@@ -45,7 +45,7 @@ class Workload:
 def draw_workload(job: str, seed: int, precisions: tuple[str, ...] = ("fp32", "bf16")) -> Workload:
     """One of a job, of moderate size: any seed gives another."""
     rng = np.random.default_rng([seed, JOBS.index(job)])
-    draw = {"dlrm": _draw_dlrm, "speech": _draw_speech, "cnn": _draw_cnn, "tables": _draw_dlrm}[job]
+    draw = {"dlrm": _draw_dlrm, "speech": _draw_speech, "cnn": _draw_cnn, "tables": _draw_tables}[job]
     settings = draw(rng) | {"precision": str(rng.choice(precisions)), "seed": seed}
     return build_workload(job, settings)
 
@@ -101,7 +101,18 @@ def _dlrm(args: Namespace) -> Callable[[], object]:
     return step
 
 
+def _draw_tables(rng: np.random.Generator) -> dict[str, Any]:
+    told = _draw_dlrm(rng)
+    smaller = {
+        name: min(told[name], _power(rng, low, high))
+        for name, low, high in (("batch_size", 32, 4096), ("num_rows", 50, 1_000_000), ("pooling_factor", 1, 32))
+    }
+    return told | smaller | {"are_gathered": bool(rng.integers(2))}
+
+
 def _tables(args: Namespace) -> Callable[[], object]:
+    if args.are_gathered:
+        return _gathered(args)
     config = shape_config(args)
     batches = random_batches(args)
     model = dlrm.build_model(config, args.kernels)
@@ -112,6 +123,31 @@ def _tables(args: Namespace) -> Callable[[], object]:
         model.tables(batches[next(taken) % len(batches)][1]).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+
+    return step
+
+
+def _gathered(args: Namespace) -> Callable[[], object]:
+    """All tables in one tensor, whose rows are looked up and changed by indices, as readers write it themselves."""
+    batches = random_batches(args)
+    starts = args.num_rows * torch.arange(args.num_tables)[:, None]
+    weight = torch.randn(args.num_rows * args.num_tables, args.embedding_dim)
+    moments = [torch.zeros_like(weight) for _ in range({"sgd": 0, "adam": 2}.get(args.optimiser, 1))]
+    taken = iter(range(2**62))
+
+    def step() -> None:
+        rows = batches[next(taken) % len(batches)][1].long() + starts  # (B, F, L)
+        found = F.embedding(rows, weight).requires_grad_()  # (B, F, L, D)
+        found.sum(2).square().mean().backward()
+        with torch.no_grad():
+            named, places = torch.unique(rows, return_inverse=True)
+            sums = torch.zeros(len(named), args.embedding_dim).index_add_(0, places.flatten(), found.grad.flatten(0, 2))
+            change = sums
+            for moment in moments:
+                new = moment[named].mul_(0.9).addcmul_(sums, sums, value=0.1)
+                moment[named] = new
+                change = change / (new.sqrt() + 1e-8)
+            weight[named] -= 0.01 * change
 
     return step
 
