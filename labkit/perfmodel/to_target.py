@@ -79,7 +79,8 @@ def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Ne
     own = table[table["batch_size"] == batch_size]
     if len(own):
         row = own.iloc[0]
-        return Need(*_finite(row), f"measured, by {row['reached']:.0f} of {row['runs']:.0f} runs at batch {batch_size:,}")
+        by = f"{row['reached']:.0f} of {row['runs']:.0f} runs"
+        return Need(*_finite(row), f"measured, by {by} at batch {batch_size:,}")
     table = table.sort_values("batch_size")
     below, above = table[table["batch_size"] < batch_size], table[table["batch_size"] > batch_size]
     if below.empty or above.empty:
