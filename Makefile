@@ -103,6 +103,8 @@ bench: setup
 bench-perfmodel: setup
 	@$(BIN)/python benchmarks/step_prediction.py
 	@$(BIN)/python benchmarks/step_prediction.py --threads 1
+	@$(BIN)/python benchmarks/what_if.py
+	@$(BIN)/python benchmarks/target_prediction.py
 
 # labkit beside other libraries, which are installed where nothing but this benchmark finds them.
 bench-peers: setup

@@ -83,7 +83,7 @@ def measure(seconds: float, threads: int) -> None:
         slope, level = lines[first.job]
         told_s = {
             "predicted": prediction.step_ms / 1e3,
-            "kernels alone": prediction.operators["time_ms"].sum() / 1e3,
+            "kernels alone": prediction.operators["time_ms"].sum() / card.bias(first.job) / 1e3,
             "FLOP / peak": sum(each.flop for each in first.operators) / limits.fp32_gflops / 1e9,
             "by batch size": np.exp(level + slope * np.log(first.settings["batch_size"])),
         }
