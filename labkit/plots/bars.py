@@ -77,11 +77,31 @@ def figure_gains(gains: pd.DataFrame) -> go.Figure:
     finding = f"{gained}; all together {product:.3g} times."
     figure = new_figure("What was changed, one after the other", "Times as fast as before it", finding)
     _add_bars(figure, gains["change"], gains["measured"], "gain · measured", {"color": encoding(0).color}, "times")
-    mark = encoding(1).mark(13) | {"line": {"color": "white", "width": 1}}
-    hover, name = "%{x}: at most %{y:.3g} times as fast<extra></extra>", "at most · predicted"
-    bound = {"x": gains["change"], "y": gains["at_most"], "hovertemplate": hover}
-    figure.add_scatter(**bound, name=name, mode="markers", marker=mark)
+    _add_marks(figure, gains["change"], gains["at_most"], "at most · predicted", 1)
     return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
+
+
+def figure_predicted_gains(gains: pd.DataFrame) -> go.Figure:
+    """A bar a change, and a mark for what each model had predicted.
+
+    Args:
+        gains: a row a change; columns measured (times as fast), and one for each model.
+    """
+    models = [name for name in gains if name != "measured"]
+    off = gains[models].div(gains["measured"], axis=0).sub(1).abs().max().sort_values()
+    best, worst = (f"{escape(str(off.index[place]))} {off.iloc[place]:.0%}" for place in (0, -1))
+    finding = f"Off at worst: {best}, {worst}."
+    figure = new_figure("Changes, predicted before they were measured", "Times as fast as before it", finding)
+    _add_bars(figure, gains.index, gains["measured"], "gain · measured", {"color": encoding(0).color}, "times")
+    for number, name in enumerate(models, start=1):
+        _add_marks(figure, gains.index, gains[name], f"{name} · predicted", number)
+    return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
+
+
+def _add_marks(figure: go.Figure, x: Any, y: pd.Series, name: str, number: int) -> None:
+    mark = encoding(number).mark(13) | {"line": {"color": "white", "width": 1}}
+    hover = f"%{{x}}<br>{name}: %{{y:.3g}} times as fast<extra></extra>"
+    figure.add_scatter(x=x, y=y, name=name, mode="markers", marker=mark, hovertemplate=hover)
 
 
 def _add_bars(
