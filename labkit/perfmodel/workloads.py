@@ -27,7 +27,7 @@ from labkit.models.speech import SpeechConfig
 
 JOBS = ("dlrm", "speech", "cnn", "tables")
 """The last is of embedding tables alone, the part of a DLRM that differs most from one to the next"""
-LARGEST_TABLES_BYTES = 2**27
+LARGEST_TABLES_BYTES = 2**26
 LARGEST_FLOP = 3e10
 """Of a step, roughly: some tenths of a second on a core"""
 VOCABULARY = 30
