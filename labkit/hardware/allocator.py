@@ -29,8 +29,8 @@ def keep_memory() -> bool:
 
 
 def give_memory_back() -> bool:
-    """The opposite, for a comparison: from now on glibc gives large tensors back as at its start; whether it could."""
-    return _set(AT_FIRST)
+    """The opposite: glibc gives back what is free, and from now on large tensors as at its start; whether it could."""
+    return _set(AT_FIRST) and bool(ctypes.CDLL(None).malloc_trim(0) >= 0)
 
 
 def _set(values: dict[int, int]) -> bool:
