@@ -43,6 +43,7 @@ def made_card(**changes) -> Card:
         "caches": CACHES,
         "reference_ms": 1.0,
         "noise": 0.05,
+        "accelerators": {},
         "kernels": {"aten.mm float32": made_points()},
         "overheads": {ALL: Overheads(2.0, (0.1, 0.0, 0.0)), "dlrm": Overheads(4.0, (0.0, 0.0, 0.0))},
         "misses": {"dlrm": [-0.1, 0.0, 0.1] * 20, "speech": []},

@@ -81,4 +81,11 @@ def _tell(card: Card, path: Path) -> None:
             for job, misses in card.misses.items()
         ],
     )
+    for number, gpu in enumerate(card.accelerators.get("devices", [])):
+        own = gpu["limits"]
+        console.print(
+            f"GPU {number}, {own['device']}: {own['fp32_gflops']:,.0f} GFLOP/s in fp32, {own['bf16_gflops']:,.0f} in "
+            f"bf16, copies of {own['bandwidth_gb_per_s']:,.0f} GB/s, {own['launch_us']:.1f} µs a launch; from the host "
+            f"{1e6 * gpu['to_device']['start_s']:.0f} µs and {1e-9 / gpu['to_device']['byte_s']:.1f} GB/s."
+        )
     console.print(f"{path}: the card. Next: labkit predict dlrm --card {path}")

@@ -18,7 +18,7 @@ from labkit.jobs.presets import JOBS
 
 if TYPE_CHECKING:
     from labkit.hardware.tiers import Tier
-    from labkit.perfmodel.capture import CapturedStep
+    from labkit.perfmodel.capture import CapturedSteps
     from labkit.perfmodel.card import Card
     from labkit.perfmodel.prediction import Prediction
     from labkit.perfmodel.to_target import Need, ToTarget
@@ -79,17 +79,17 @@ def _predict(args: argparse.Namespace, command: ScriptCommand, job: str) -> int:
     if need is not None:
         from labkit.perfmodel.to_target import to_target
     with bound(args, command) as stop:
-        from labkit.perfmodel.capture import captured_step  # torch comes with it
-        from labkit.perfmodel.prediction import NO_CHANGE, predict_step, tier_change
+        from labkit.perfmodel.capture import captured_steps  # torch comes with it
+        from labkit.perfmodel.prediction import NO_CHANGE, predict_steps, tier_change
 
-        step = captured_step(command, stop)
-    prediction = predict_step(step.operators, card, job, tier_change(card, tier) if tier else NO_CHANGE)
+        captured = captured_steps(command, stop)
+    prediction = predict_steps(captured.steps, card, job, tier_change(card, tier) if tier else NO_CHANGE)
     told = to_target(prediction, samples, need, tier.name if tier else card.tier) if need else None
-    notes = [*step.notes, *_of_another_version(card), *_of_tier(tier, step.memory_bytes)]
+    notes = [*captured.notes, *_of_another_version(card), *_of_tier(tier, captured.memory_bytes)]
     if args.json:
-        print(json.dumps(_as_json(prediction, card, samples, step, told, tier) | {"notes": notes}))
+        print(json.dumps(_as_json(prediction, card, samples, captured, told, tier) | {"notes": notes}))
     else:
-        _print(prediction, card, samples, step, told, tier, notes)
+        _print(prediction, card, samples, captured, told, tier, notes)
     return 0
 
 
@@ -162,7 +162,7 @@ def _as_json(
     prediction: Prediction,
     card: Card,
     samples: int | None,
-    step: CapturedStep,
+    captured: CapturedSteps,
     told: ToTarget | None,
     tier: Tier | None,
 ) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _as_json(
         "active_share": prediction.active,
         "without_model": prediction.share("is_modelled"),
         "outside": prediction.share("is_known"),
-        "memory_bytes": step.memory_bytes,
+        "memory_bytes": captured.memory_bytes,
         "to_target": told and dataclasses.asdict(told),
         "operators": prediction.operators.to_dict("records"),
     }
@@ -187,7 +187,7 @@ def _print(
     prediction: Prediction,
     card: Card,
     samples: int | None,
-    step: CapturedStep,
+    captured: CapturedSteps,
     told: ToTarget | None,
     tier: Tier | None,
     notes: list[str],
@@ -241,7 +241,7 @@ def _print(
     )
     console.print(
         f"Operators that need each other's results make a chain of {prediction.critical_ms:.3g} ms: the step could not "
-        f"take less with all others beside it. The process held {size_text(step.memory_bytes)} (measured here)."
+        f"take less with all others beside it. The process held {size_text(captured.memory_bytes)} (measured here)."
     )
     if told is not None:
         money = f", ${told.cost_usd:.2g}" if told.cost_usd is not None else ""

@@ -53,12 +53,13 @@ def run(args: argparse.Namespace) -> int:
 
     card = read_card(args.card)
     from labkit.perfmodel import sharding  # torch comes with it
+    from labkit.perfmodel.transfers import bus_factor, fit_transfer
 
     tables = sharding.Tables(args.rows, args.lookups, args.dim, args.batch_size)
     ways = sharding.placements(tables, args.processes)
-    factor = sharding.bus_factor("all_to_all", args.processes)
+    factor = bus_factor("all_to_all", args.processes)
     times = sharding.time_collectives(args.processes)["all_to_all"]
-    exchange = sharding.fit_exchange(sharding.SIZES, times, factor)
+    exchange = fit_transfer(sharding.SIZES, times, factor)
     predicted = {
         name: sharding.predict_placement(tables, way, args.processes, card, exchange) for name, way in ways.items()
     }

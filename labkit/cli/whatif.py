@@ -31,7 +31,7 @@ USUAL = {
 }
 """Changes of each job where none is asked for; those of the machine follow"""
 USUAL_MACHINES = ("overheads=0", "arithmetic=2", "bandwidth=2")
-ROUNDS = 3
+ROUNDS = 5
 EPILOG = """\
 A change is NAME=VALUE, or several with commas. Of the machine: overheads=0 (the share that remains of the time in
 which nothing is computed, as with CUDA graphs or torch.compile), arithmetic=2 and bandwidth=2 (times as fast), tier=T,
@@ -119,18 +119,18 @@ def _what_if(args: argparse.Namespace, base: ScriptCommand, changes: list[WhatIf
     machines = [_machine(change, card) for change in changes]
     commands = [base, *(_changed(base, change) for change in changes)]
     with bound(args, base) as stop:
-        from labkit.perfmodel.capture import captured_step, measured_step_s
-        from labkit.perfmodel.prediction import NO_CHANGE, predict_step
+        from labkit.perfmodel.capture import captured_steps, measured_step_s
+        from labkit.perfmodel.prediction import NO_CHANGE, predict_steps
 
-        steps = {each.arguments: captured_step(each, stop) for each in dict.fromkeys(commands)}
-        measured_s: dict[tuple[str, ...], list[float]] = {each: [] for each in steps}
+        captured = {each.arguments: captured_steps(each, stop) for each in dict.fromkeys(commands)}
+        measured_s: dict[tuple[str, ...], list[float]] = {each: [] for each in captured}
         for _ in range(ROUNDS * args.measure):
             for each in dict.fromkeys(commands):
                 measured_s[each.arguments].append(measured_step_s(each, stop))
     rows = []
     for number, (own, (on, change)) in enumerate(zip(commands, [(card, NO_CHANGE), *machines], strict=True)):
         samples = batch_size_of(args, own)
-        prediction = predict_step(steps[own.arguments].operators, on, job, change)
+        prediction = predict_steps(captured[own.arguments].steps, on, job, change)
         is_real = args.measure and on is card and change == NO_CHANGE
         rows.append(
             {

@@ -19,14 +19,19 @@ from labkit.tracking.phases import INPUT
 
 MEASURED_S, MOST_STEPS = 2.0, 400
 """How long, or how many steps, the steps of a script are timed"""
+MOST_CAPTURED = 16
+"""Steps that are looked at, where they differ: a recogniser's batches are of few seconds of speech, or of many"""
+CUT = 0.1
+"""Of the steps that were timed, as many of the shortest and of the longest do not count"""
 WARM = 6
 
 
 @dataclass(frozen=True)
-class CapturedStep:
-    """What a step asks for."""
+class CapturedSteps:
+    """What steps ask for."""
 
-    operators: list[Operator]
+    steps: list[list[Operator]]
+    """Two, or more where these called operators of different sizes"""
     memory_bytes: int
     """That the process held at most until then"""
     notes: list[str]
@@ -34,10 +39,10 @@ class CapturedStep:
 
 
 class StepCapture(StepWatcher):
-    """Passes over the first steps, which differ, and writes down what the next two call."""
+    """Passes over the first steps, which differ, and writes down what the next two call; more, where these differ."""
 
     def __init__(self):
-        super().__init__(ProfileSettings(skip=2, warmup=1, steps=2), "operators")
+        super().__init__(ProfileSettings(skip=2, warmup=1, steps=MOST_CAPTURED), "operators")
         self.steps: list[list[Operator]] = []
         self.memory_bytes = 0
         self._calls: Calls | None = None
@@ -46,13 +51,19 @@ class StepCapture(StepWatcher):
         self.taken += 1
         self.clock.restart()
         self._end()
-        self.is_done = len(self.steps) == self.settings.steps
+        self.is_done = len(self.steps) == self.settings.steps or (len(self.steps) == 2 and not self.differ)
         if not self.is_done and self.taken >= self.settings.skip + self.settings.warmup - 1:
             if not self.memory_bytes:  # what is captured is also kept, and would count
                 self.memory_bytes = own_peak_bytes()
             self._calls = Calls()
             self._calls.__enter__()
         return self.is_done
+
+    @property
+    def differ(self) -> bool:
+        """Whether the first two steps called operators of different sizes."""
+        first, second = self.steps[:2]
+        return [each.tensors for each in first] != [each.tensors for each in second]
 
     def finish(self) -> None:
         self.is_done = True
@@ -90,37 +101,37 @@ class StepTimes(StepWatcher):
         self.is_done = True
 
 
-def captured_step(command: ScriptCommand, stop: StopRequest) -> CapturedStep:
-    """Run a script for a few steps, and write down what one of them calls.
+def captured_steps(command: ScriptCommand, stop: StopRequest) -> CapturedSteps:
+    """Run a script for a few steps, and write down what they call.
 
     Raises:
         UserError: there is no such script; it failed, or ended before its fifth step; it computes on a GPU.
     """
     capture = StepCapture()
     _run(command, capture, stop)
-    if not capture.steps:
+    if len(capture.steps) < 2:
         raise UserError(f"{command.script}: it ended before its fifth step, so that none could be looked at.")
-    first, last = capture.steps[0], capture.steps[-1]
     notes = []
-    if [each.tensors for each in first] != [each.tensors for each in last]:
+    if capture.differ:
         notes.append(
             "Two steps in a row called operators of different sizes: this script's steps depend on its data, and the "
-            "prediction is of one of them."
+            f"prediction is the mean of {len(capture.steps)} of them."
         )
-    return CapturedStep(last, capture.memory_bytes, notes)
+    return CapturedSteps(capture.steps, capture.memory_bytes, notes)
 
 
 def measured_step_s(command: ScriptCommand, stop: StopRequest) -> float:
-    """Run a script for some steps: the median of what they take, without the wait for their data.
+    """Run a script for some steps: the trimmed mean of what they take, without the wait for their data.
 
     Raises:
-        UserError: as `captured_step`.
+        UserError: as `captured_steps`.
     """
     times = StepTimes()
     _run(command, times, stop)
     if not times.times_s:
         raise UserError(f"{command.script}: it ended before step {WARM + 1}, so that none could be timed.")
-    return statistics.median(times.times_s)
+    cut = int(CUT * len(times.times_s))
+    return statistics.fmean(sorted(times.times_s)[cut : len(times.times_s) - cut])
 
 
 def _run(command: ScriptCommand, watcher: StepWatcher, stop: StopRequest) -> None:

@@ -18,7 +18,7 @@ from labkit.hardware.calibration import Calibration
 from labkit.perfmodel.kernels import KernelModel, Points, geometric_error
 from labkit.perfmodel.operators import PHASES
 
-SCHEMA = 2
+SCHEMA = 3
 DEFAULT = Path("card.json")
 ALL = "all"
 """Stands for every job together"""
@@ -60,6 +60,8 @@ class Card:
     """The median of the reference, a step that was taken between all others"""
     noise: float
     """How far the reference came to lie from it, as a geometric mean: 0.05 is 5 %"""
+    accelerators: dict[str, Any]
+    """Of the GPUs, of `labkit.perfmodel.accelerators.measure_accelerators`; empty without any"""
     kernels: dict[str, Points]
     """By kind of operator"""
     overheads: dict[str, Overheads]

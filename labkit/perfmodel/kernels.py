@@ -2,8 +2,8 @@
 
 First physics: a constant, so much a floating-point operation, a row looked up, and a byte, of which those cost more
 that no longer fit the second- or last-level cache (three regimes of bandwidth); the costs are fitted, none below zero.
-Then gradient boosting on the logarithms of all sizes says how far off that is, as Lin et al., arXiv 2201.07821, learn
-the kernels that no formula describes.
+Then a plane through the logarithms of all sizes, and gradient boosting of what it leaves, say how far off that is, as
+Lin et al., arXiv 2201.07821, learn the kernels that no formula describes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ FEWEST = 8
 """Points that boosting needs"""
 FASTEST_S = 1e-7
 ANCHOR_BYTES = 2**26
+SMOOTHINGS = np.logspace(-2, 3, 10)
+"""Of the plane through the logarithms, of which cross-validation takes one"""
 
 
 def features_of(operator: Operator) -> tuple[float, ...]:
@@ -128,23 +130,29 @@ class KernelModel:
 
     @cached_property
     def _correction(self) -> Any:
-        """What boosting learnt; the median where there are too few points for it."""
+        """What was learnt: a plane, and boosting of what it leaves; the median where there are too few points."""
         from sklearn.ensemble import GradientBoostingRegressor
+        from sklearn.linear_model import RidgeCV
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
 
         off = np.log(self.points.times_s) - np.log(self._physics(self.points.features))
         if len(off) < FEWEST or not self._varies.any():
             return float(np.median(off))
+        sizes = _logarithms(self.points.features)[:, self._varies]
+        plane = make_pipeline(StandardScaler(), RidgeCV(SMOOTHINGS)).fit(sizes, off)
         trees = GradientBoostingRegressor(
-            n_estimators=120, max_depth=4, learning_rate=0.1, subsample=0.6, min_samples_leaf=3, max_features=0.5,
+            n_estimators=100, max_depth=3, learning_rate=0.1, subsample=0.6, min_samples_leaf=4, max_features=0.5,
             random_state=0,
-        )  # fmt: skip
-        return trees.fit(_logarithms(self.points.features)[:, self._varies], off)
+        ).fit(sizes, off - plane.predict(sizes))  # fmt: skip
+        ends = off.min(), off.max()
+        return lambda asked: np.clip(plane.predict(asked) + trees.predict(asked), *ends)
 
     def seconds(self, features: np.ndarray, arithmetic: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
         """Of operators with these features, (N, FEATURES), were arithmetic and bandwidth so many times as fast."""
         correction = self._correction
         if not isinstance(correction, float):
-            correction = correction.predict(_logarithms(features)[:, self._varies])
+            correction = correction(_logarithms(features)[:, self._varies])
         return self._physics(features, arithmetic, bandwidth) * np.exp(correction)
 
     def is_known(self, features: np.ndarray) -> np.ndarray:

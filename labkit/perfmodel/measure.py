@@ -23,6 +23,7 @@ from labkit.hardware.calibration import Calibration, calibrate
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import cpu_device
 from labkit.hardware.tiers import cpu_tier, match_tier
+from labkit.perfmodel.accelerators import measure_accelerators
 from labkit.perfmodel.card import ALL, Card, Overheads, unbiased_error
 from labkit.perfmodel.kernels import FASTEST_S, KernelModel, Points, features_of, geometric_error
 from labkit.perfmodel.operators import PHASES, Operator, operator_times, operators_of, timing_s
@@ -153,6 +154,16 @@ def timed_steps(seconds: float, seed: int = 0) -> Iterator[tuple[TimedStep, floa
                 return
 
 
+def at_usual_speed(found: Sequence[tuple[TimedStep, float]]) -> list[TimedStep]:
+    """Steps as they would be were the machine always as fast as when the reference took its median."""
+    usual_s = statistics.median(reference_s for _, reference_s in found)
+    factors = [usual_s / reference_s for _, reference_s in found]
+    return [
+        replace(step, times_s=factor * step.times_s, step_s=factor * step.step_s)
+        for (step, _), factor in zip(found, factors, strict=True)
+    ]
+
+
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
     """Collect no garbage in the block, which would be a part of whatever is timed then."""
@@ -203,8 +214,9 @@ def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], 
         if len(steps) % 20 == 0:
             say(f"{len(steps)} steps timed, {time.perf_counter() - began:.0f} s")
     say(f"{len(steps)} steps timed; fitting")
-    card = fit_card([step for step, _ in steps], limits, [beside_s for _, beside_s in steps])
-    return replace(card, took_s=round(time.perf_counter() - began, 1))
+    card = fit_card(at_usual_speed(steps), limits, [beside_s for _, beside_s in steps])
+    accelerators = measure_accelerators()
+    return replace(card, accelerators=accelerators, took_s=round(time.perf_counter() - began, 1))
 
 
 def fit_card(steps: list[TimedStep], limits: Calibration, reference_s: Sequence[float]) -> Card:
@@ -261,6 +273,7 @@ def fit_card(steps: list[TimedStep], limits: Calibration, reference_s: Sequence[
         caches=caches,
         reference_ms=1e3 * usual_s,
         noise=geometric_error(np.log(np.array(reference_s) / usual_s)),
+        accelerators={},
         kernels=kept,
         overheads=overheads,
         misses=misses,

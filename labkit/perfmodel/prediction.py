@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,6 +125,24 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, chan
     low, high = low / change.doubt, high * change.doubt
     critical_ms = 1e3 * critical_path_s(operators, times_s)
     return Prediction(step_ms, low * step_ms, high * step_ms, frame, overheads_ms, 1e3 * views_s, critical_ms)
+
+
+def predict_steps(
+    steps: Sequence[Sequence[Operator]], card: Card, job: str = ALL, change: Change = NO_CHANGE
+) -> Prediction:
+    """Predict the mean of steps, where they differ; arguments otherwise as `predict_step`."""
+    import pandas as pd
+
+    told = [predict_step(step, card, job, change) for step in steps]
+    numbers = {
+        each.name: float(np.mean([getattr(one, each.name) for one in told]))
+        for each in dataclasses.fields(Prediction)
+        if each.name != "operators"
+    }
+    keys = ["kind", "phase", "is_modelled", "is_known"]
+    frame = pd.concat([one.operators for one in told]).groupby(keys, as_index=False)[["calls", "time_ms"]].sum()
+    frame[["calls", "time_ms"]] /= len(told)
+    return Prediction(operators=frame.sort_values("time_ms", ascending=False, ignore_index=True), **numbers)
 
 
 def critical_path_s(operators: Sequence[Operator], times_s: Sequence[float]) -> float:

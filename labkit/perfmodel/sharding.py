@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from labkit.perfmodel.card import ALL, Card
 from labkit.perfmodel.operators import operators_of
 from labkit.perfmodel.prediction import predict_step
+from labkit.perfmodel.transfers import Transfer, bus_factor
 
 SIZES = tuple(2**power for power in range(8, 25, 2))
 """Bytes of a process that exchanges are timed with"""
@@ -46,32 +47,6 @@ class Tables:
     """Samples of all processes together"""
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """What a collective takes: a start, and so much a byte that has to leave a process."""
-
-    start_s: float
-    byte_s: float
-
-    def seconds(self, sent_bytes: float) -> float:
-        return self.start_s + self.byte_s * sent_bytes
-
-
-def bus_factor(collective: str, processes: int) -> float:
-    """Bytes that leave a process for each byte of its tensor: of a ring's all-reduce, and of an all-to-all."""
-    return (2 if collective == "all_reduce" else 1) * (processes - 1) / processes
-
-
-def fit_exchange(sizes: Sequence[float], times_s: Sequence[float], factor: float) -> Exchange:
-    """The start and the cost of a byte, from tensors of these bytes; relative errors count."""
-    from scipy.optimize import nnls
-
-    sizes, times_s = np.array(sizes, float), np.array(times_s, float)
-    parts = np.stack([np.ones_like(sizes), factor * sizes / sizes.max()], axis=1) / times_s[:, None]
-    (start_s, largest_s), _ = nnls(parts, np.ones(len(sizes)))
-    return Exchange(float(start_s), float(largest_s / sizes.max()))
-
-
 def placements(tables: Tables, processes: int, random: int = 0, seed: int = 0) -> dict[str, Placement]:
     """Ways to place tables: in turn, the largest to whoever has the least rows or lookups so far, and at random."""
     ways = {"in turn": tuple(number % processes for number in range(len(tables.rows)))}
@@ -91,7 +66,7 @@ def _balanced(weights: Sequence[float], processes: int) -> Placement:
     return tuple(placed)
 
 
-def predict_placement(tables: Tables, placement: Placement, processes: int, card: Card, all_to_all: Exchange) -> float:
+def predict_placement(tables: Tables, placement: Placement, processes: int, card: Card, all_to_all: Transfer) -> float:
     """Seconds of a step: those of the slowest process, and two exchanges.
 
     Args:
@@ -132,32 +107,40 @@ def _local_step(
     return step
 
 
-def time_collectives(processes: int, sizes: Sequence[int] = SIZES) -> dict[str, list[float]]:
-    """Seconds of gloo's all-reduce and all-to-all between processes of this machine, for tensors of these bytes."""
-    return _on_processes(processes, _time_collectives, tuple(sizes))
+def time_collectives(processes: int, sizes: Sequence[int] = SIZES, backend: str = "gloo") -> dict[str, list[float]]:
+    """Seconds of all-reduce and all-to-all between processes of this machine, for tensors of these bytes.
+
+    By gloo between CPUs; by "nccl" between as many GPUs.
+    """
+    return _on_processes(processes, backend, _time_collectives, tuple(sizes))
 
 
 def measure_placements(tables: Tables, ways: dict[str, Placement], processes: int) -> dict[str, float]:
     """Seconds of a step of each placement, the median of some, with one thread a process."""
-    return _on_processes(processes, _measure_placements, tables, ways)
+    return _on_processes(processes, "gloo", _measure_placements, tables, ways)
 
 
-def _on_processes(processes: int, work: Callable[..., Any], *given: Any) -> Any:
-    """Do work on processes that have gloo between them; what the first of them found."""
+def _on_processes(processes: int, backend: str, work: Callable[..., Any], *given: Any) -> Any:
+    """Do work on processes that have a backend of torch.distributed between them; what the first of them found."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.pt"
         torch.multiprocessing.spawn(
-            _start, args=(processes, f"file://{folder}/meet", str(found), work, given), nprocs=processes
+            _start, args=(processes, backend, f"file://{folder}/meet", str(found), work, given), nprocs=processes
         )
         return torch.load(found, weights_only=True)
 
 
-def _start(rank: int, processes: int, meet: str, found: str, work: Callable[..., Any], given: tuple) -> None:
+def _start(
+    rank: int, processes: int, backend: str, meet: str, found: str, work: Callable[..., Any], given: tuple
+) -> None:
     torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+        torch.set_default_device("cuda")
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=processes)
+    dist.init_process_group(backend, init_method=meet, rank=rank, world_size=processes)
     told = work(*given)
     if rank == 0:
         torch.save(told, found)
@@ -188,12 +171,18 @@ def _median_s(step: Callable[[], object]) -> float:
     """The median of its times, from all processes' begin to the end of the slowest."""
     times = []
     for _ in range(WARM + ROUNDS):
-        dist.barrier()
+        _meet()
         began = time.perf_counter()
         step()
-        dist.barrier()
+        _meet()
         times.append(time.perf_counter() - began)
     return statistics.median(times[WARM:])
+
+
+def _meet() -> None:
+    dist.barrier()
+    if dist.get_backend() == "nccl":  # whose barrier is one of streams
+        torch.cuda.synchronize()
 
 
 class _Exchange(torch.autograd.Function):

@@ -6,7 +6,7 @@ import torch
 from made_card import LIMITS
 
 from labkit.perfmodel import measure
-from labkit.perfmodel.measure import TimedStep, fit_card, fit_overheads, time_workload
+from labkit.perfmodel.measure import TimedStep, at_usual_speed, fit_card, fit_overheads, time_workload
 from labkit.perfmodel.operators import Operator
 from labkit.perfmodel.workloads import JOBS, Workload, build_workload, draw_workload
 
@@ -62,6 +62,14 @@ def test_a_card_tells_how_far_off_it_is_for_steps_that_it_had_not_seen():
     assert card.kinds["aten.mm float32"][1] == pytest.approx(1.0)
     assert card.reference_ms == 1000
     assert 0.05 < card.noise < 0.1
+
+
+def test_steps_of_a_slow_moment_count_as_they_would_at_the_usual_speed():
+    step = made_steps(1)[0]
+    slow = TimedStep(step.job, {}, step.operators, 1.5 * step.times_s, 1.5 * step.step_s)
+    first, second, _ = at_usual_speed([(step, 2.0), (slow, 3.0), (step, 2.0)])
+    assert second.step_s == pytest.approx(first.step_s)
+    assert second.times_s == pytest.approx(first.times_s)
 
 
 def test_the_reference_can_be_built():

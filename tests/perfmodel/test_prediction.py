@@ -7,7 +7,7 @@ import pytest
 from made_card import CACHES, made_card, made_points, made_s, product
 
 from labkit.errors import UserError
-from labkit.perfmodel.card import read_card
+from labkit.perfmodel.card import SCHEMA, read_card
 from labkit.perfmodel.kernels import KernelModel, features_of, geometric_error
 from labkit.perfmodel.operators import Operator
 from labkit.perfmodel.prediction import predict_step
@@ -81,7 +81,7 @@ def test_a_card_comes_back_from_its_file_as_it_was(tmp_path):
         ("{", "line 1"),
         ("[]", "no card of this version"),
         ('{"schema": 99}', "no card of this version"),
-        ('{"schema": 2, "device": "x"}', "damaged"),
+        ('{"schema": 3, "device": "x"}', "damaged"),
     ],
 )
 def test_what_is_no_card_is_refused(tmp_path, text, words):
@@ -96,5 +96,5 @@ def test_a_card_has_one_line_a_kind(tmp_path):
     path = tmp_path / "card.json"
     made_card().save(path)
     told = json.loads(path.read_text())
-    assert told["schema"] == 2
+    assert told["schema"] == SCHEMA
     assert any(line.startswith(' "aten.mm float32"') for line in path.read_text().splitlines())

@@ -6,12 +6,11 @@ import pytest
 from labkit.perfmodel.sharding import (
     SIZES,
     Tables,
-    bus_factor,
-    fit_exchange,
     measure_placements,
     placements,
     time_collectives,
 )
+from labkit.perfmodel.transfers import bus_factor, fit_transfer
 
 TABLES = Tables((1000, 10, 500, 400), (1, 40, 2, 3), 8, 64)
 
@@ -30,7 +29,7 @@ def test_bytes_that_leave_a_process():
 
 def test_a_start_and_the_cost_of_a_byte_are_found_again():
     times = [1e-4 + 0.5 * size * 2e-9 for size in SIZES]
-    found = fit_exchange(SIZES, times, 0.5)
+    found = fit_transfer(SIZES, times, 0.5)
     assert found.start_s == pytest.approx(1e-4, rel=1e-3)
     assert found.byte_s == pytest.approx(2e-9, rel=1e-3)
     assert found.seconds(1e6) == pytest.approx(2.1e-3, rel=1e-3)
