@@ -147,7 +147,7 @@ def browser(browser_options):
 @pytest.fixture(scope="module")
 def lab(browser, tmp_path_factory):
     """A live JupyterLab on an empty folder."""
-    from jupyter_lab import serve  # half a second
+    from jupyter_lab import serve  # which imports the server
 
     with serve(tmp_path_factory.mktemp("lab"), tmp_path_factory.mktemp("home"), browser) as lab:
         yield lab

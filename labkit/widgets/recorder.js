@@ -87,13 +87,13 @@ function render({ model, el }) {
       release();
     });
   };
+  chosen.onclick = () => { chosen.value = ""; }; // else the same file could not be chosen again
   chosen.onchange = async () => {
     const [file] = chosen.files;
     if (!file) return;
     if (file.size > MOST_BYTES) return tell(`${file.name} has more than 8 MB: cut it, or choose a shorter one.`);
     tell("Sent to Python, which takes it when no cell is running.");
     model.send({ file: file.name }, undefined, [await file.arrayBuffer()]);
-    chosen.value = ""; // the same file may be chosen again
   };
   play.onclick = () => {
     const context = new AudioContext();

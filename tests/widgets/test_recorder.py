@@ -170,7 +170,10 @@ def test_what_is_said_into_the_microphone_arrives_and_its_transcript_appears(pag
     errors = speech_metrics([utterances.texts[SAID]], [page.locator("#read").inner_text()])
     assert errors["cer"] < 0.4, "another utterance has nearly all characters wrong"
 
+    played = "function () { window.played = this.buffer.duration; }"
+    page.evaluate(f"() => {{ AudioBufferSourceNode.prototype.start = {played}; }}")
     page.get_by_role("button", name="Play").press("Enter")
+    assert page.evaluate("window.played") == pytest.approx(len(arrived) / 16_000)
     record.press("Enter")
     wait_for(page, f"{LEVEL} > 0.3")
     record.press("Space")  # it says Stop
