@@ -168,7 +168,7 @@ def test_what_is_said_into_the_microphone_arrives_and_its_transcript_appears(pag
     alike = np.abs(correlate(arrived, fed)).max() / np.linalg.norm(arrived) / np.linalg.norm(fed)
     assert alike > 0.9, "as it was fed, but for where it begins and what resampling takes"
     errors = speech_metrics([utterances.texts[SAID]], [page.locator("#read").inner_text()])
-    assert errors["cer"] < 0.4, "another utterance has nearly all characters wrong"
+    assert errors["cer"] < 0.4, "of another utterance more than half of the characters would be wrong"
 
     played = "function () { window.played = this.buffer.duration; }"
     page.evaluate(f"() => {{ AudioBufferSourceNode.prototype.start = {played}; }}")
