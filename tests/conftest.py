@@ -126,13 +126,28 @@ def picture(request, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser_options() -> list[str]:
+    """Further options of the browser, for a file of tests to name."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def browser(browser_options):
     """A headless Chromium; tests that need it skip without one."""
     playwright_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, which is not installed")
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
         pytest.skip("needs a Chromium browser: none of chromium, chromium-browser, google-chrome is on PATH")
     with playwright_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM.split())
+        chromium = playwright.chromium.launch(executable_path=found, args=[*CHROMIUM.split(), *browser_options])
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="module")
+def lab(browser, tmp_path_factory):
+    """A live JupyterLab on an empty folder."""
+    from jupyter_lab import serve  # which imports the server
+
+    with serve(tmp_path_factory.mktemp("lab"), tmp_path_factory.mktemp("home"), browser) as lab:
+        yield lab

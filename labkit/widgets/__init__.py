@@ -6,5 +6,6 @@ from labkit.widgets.monitor import monitor
 from labkit.widgets.overheads import overheads
 from labkit.widgets.prices import prices
 from labkit.widgets.profile_view import profile_view
+from labkit.widgets.recorder import Recorder
 
-__all__ = ["explore", "live", "monitor", "overheads", "prices", "profile_view"]
+__all__ = ["Recorder", "explore", "live", "monitor", "overheads", "prices", "profile_view"]

@@ -1,18 +1,11 @@
 """A notebook and every widget in a real JupyterLab, driven by a headless browser."""
 
-import math
-import os
 import re
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import nbformat
 import pytest
-from jupyter_server.serverapp import list_running_servers
-from nbformat.v4 import new_code_cell, new_notebook
+from jupyter_lab import wait_for
 
 from labkit.course.notebook_file import SOLUTIONS
 from labkit.hardware.budgets.names import offered_budgets
@@ -22,7 +15,6 @@ from labkit.runs import read_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 FIRST = Path(__file__).parents[2] / "notebooks" / "00_start_here.ipynb"
-ERROR = "application/vnd.jupyter.error"
 TRACES = "[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.data.length)"
 SAME_TARGET = """+document.querySelector('.widget-readout').textContent === +document.querySelector('.js-plotly-plot')
   .layout.annotations.find((each) => each.text.startsWith('target')).text.match(/[0-9.]+/)"""
@@ -61,80 +53,6 @@ from labkit.widgets import prices
 points = pd.DataFrame({'time_s': [3600.0, 7200.0], 'energy_j': [7.2e6, 3.6e6], 'setting': ['fast', 'thrifty']})
 prices(points.assign(device='V100', provenance='recorded, a test'), usd_per_kwh=0.1)
 """
-
-
-class Lab:
-    """A JupyterLab server, and a page of a browser in it."""
-
-    def __init__(self, address: str, folder: Path, browser):
-        self.address, self.folder, self._browser = address, folder, browser
-
-    def open(self, name: str):
-        """A page that shows a notebook, its kernel idle."""
-        page = self._browser.new_context(viewport={"width": 1280, "height": 1600}).new_page()
-        page.goto(f"{self.address}/lab/tree/{name}?reset")
-        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
-        page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
-        return page
-
-    def run(self, name: str, source: str):
-        """A page that shows a notebook of one cell, which ran without an error.
-
-        A kernel that was not connected yet forgets what it was asked: as long as the cell neither waits nor has run, it
-        is asked again.
-        """
-        kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-        notebook = new_notebook(cells=[new_code_cell(source)], metadata={"kernelspec": kernel})
-        nbformat.write(notebook, self.folder / name)
-        page, waited_at = self.open(name), -math.inf
-
-        def has_run() -> bool:
-            nonlocal waited_at
-            if page.locator(".jp-Dialog .jp-mod-accept").count():  # such as which kernel, where its start took long
-                page.locator(".jp-Dialog .jp-mod-accept").first.click()
-            prompt = page.evaluate("document.querySelector('.jp-CodeCell .jp-InputPrompt')?.textContent ?? ''")
-            if "*" in prompt:
-                waited_at = time.monotonic()
-            elif not re.search(r"\d", prompt) and time.monotonic() - waited_at > 5:
-                page.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
-                page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
-                waited_at = time.monotonic()
-            return re.search(r"\d", prompt) is not None
-
-        wait_for(page, has_run)
-        assert page.locator(f".jp-OutputArea-output[data-mime-type='{ERROR}']").all_inner_texts() == []
-        page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
-        for words in ("Error displaying widget", "Loading widget...", "model not found", "Failed to load model"):
-            assert page.get_by_text(words).count() == 0
-        return page
-
-
-def wait_for(page, what) -> None:
-    """Poll until it is so, up to a deadline. `what` is a function, or JavaScript."""
-    end = time.monotonic() + 240
-    while not (page.evaluate(what) if isinstance(what, str) else what()):
-        assert time.monotonic() < end, f"it did not happen: {page.inner_text('body')[-2000:]}"
-        page.wait_for_timeout(100)
-
-
-@pytest.fixture(scope="module")
-def lab(browser, tmp_path_factory):
-    """JupyterLab on a folder; what it keeps about its user goes to another."""
-    folder, home = tmp_path_factory.mktemp("lab"), tmp_path_factory.mktemp("home")
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--port=0"]
-    command += ["--IdentityProvider.token=", f"--ServerApp.root_dir={folder}"]
-    environment = os.environ | {"HOME": str(home), "JUPYTER_RUNTIME_DIR": str(home / "runtime")}
-    environment |= {"JUPYTER_CONFIG_PATH": str(FIRST.parents[1] / "binder" / "jupyter"), "LABKIT_COURSE": str(home)}
-    with (home / "lab.log").open("w") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        try:
-            while not (running := list(list_running_servers(home / "runtime"))):
-                assert server.poll() is None, (home / "lab.log").read_text()
-                time.sleep(0.1)
-            yield Lab(running[0]["url"].rstrip("/"), folder, browser)
-        finally:
-            server.terminate()
-            server.wait(timeout=60)
 
 
 def test_the_first_notebook_opens_and_a_training_loop_is_drawn_while_it_runs(lab, picture):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import soundfile
 
 from labkit.data.speech.utterance import Segment, Utterance
+from labkit.errors import DataError
 
 SAMPLE_RATE_HZ = 16_000
 LOWEST_RATE_HZ = 8_000
@@ -20,6 +22,17 @@ LONGEST_S = 600.0
 """Nobody trains on longer utterances, and a damaged header may promise any length."""
 TOLERANCE_S = 0.02
 """How much shorter than a manifest says an audio file may be: manifests round."""
+
+
+def read_wave(path: Path | str) -> np.ndarray:
+    """The waveform of an audio file (WAV, FLAC, Ogg Vorbis or Opus, MP3): float32 (samples,), mono, at 16 kHz.
+
+    Raises:
+        DataError: there is no such file, or its audio cannot be used.
+    """
+    if not Path(path).is_file():
+        raise DataError("There is no such file.", fix="Check the path.", file=path)
+    return decode(Utterance((Segment(Path(path)),), text="", speaker=""))
 
 
 def decode(utterance: Utterance) -> np.ndarray:
@@ -58,12 +71,17 @@ def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
     if not np.isfinite(wave).all():
         fix = "Export the audio again, for example as 16-bit PCM."
         raise utterance.error(f"{path.name} has samples that are not numbers (NaN or infinite).", fix, field)
-    if rate_hz != SAMPLE_RATE_HZ:
-        from scipy.signal import resample_poly  # half a second that most sets do not need
+    return resample(wave, rate_hz)
 
-        up, down = (hz // math.gcd(rate_hz, SAMPLE_RATE_HZ) for hz in (SAMPLE_RATE_HZ, rate_hz))
-        wave = resample_poly(wave, up, down, window=_low_pass(max(up, down))).astype(np.float32)
-    return wave
+
+def resample(wave: np.ndarray, rate_hz: int) -> np.ndarray:
+    """A waveform (n,) of another rate: float32 (samples,) at 16 kHz."""
+    if rate_hz == SAMPLE_RATE_HZ:
+        return wave
+    from scipy.signal import resample_poly  # half a second that most sets do not need
+
+    up, down = (hz // math.gcd(rate_hz, SAMPLE_RATE_HZ) for hz in (SAMPLE_RATE_HZ, rate_hz))
+    return resample_poly(wave, up, down, window=_low_pass(max(up, down))).astype(np.float32)
 
 
 @lru_cache(maxsize=4)
