@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from labkit.errors import UserError
+from labkit.models.augment import Masking, Noise, Warping
 
 KINDS = ("conv", "lstm", "bigru")
 
@@ -43,8 +44,14 @@ class SpeechConfig:
     """Masked stretches of bins are narrower than this while training; 0 masks none."""
     mask_frames: int = 0
     """Masked stretches of frames are shorter than this while training; 0 masks none."""
+    speed: float = 0.0
+    """How far the speed of training utterances is changed, as a share."""
+    tract: float = 0.0
+    """How far their frequencies are stretched, as by other vocal tracts, as a share."""
+    noise: float = 0.0
+    """The largest deviation of noise added to them, in the features' own."""
     mel_bins: int = 80
-    """Log-mel bins of a frame."""
+    """Numbers of a frame: log-mel bins."""
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -54,40 +61,6 @@ class SpeechConfig:
     def frames_an_output(self) -> int:
         """Input frames for one CTC output."""
         return math.prod(self.strides)
-
-
-class Masking(nn.Module):
-    """While training, sets two stretches of bins and two of frames of each utterance to zero, the features' mean.
-
-    The masks of SpecAugment (Park et al., Interspeech 2019, §2).
-    """
-
-    STRETCHES = 2
-
-    def __init__(self, bins: int, frames: int):
-        """`bins` and `frames` are one more than the widest stretch; 0 leaves that direction alone."""
-        super().__init__()
-        self.bins, self.frames = bins, frames
-
-    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Return masked features (B, T, F); `lengths` (B,) keeps the stretches of frames within the utterances."""
-        if not self.training:
-            return features
-        _, frames, bins = features.shape
-        if self.bins:
-            covered = self._covered(bins, torch.full_like(lengths, bins), self.bins)
-            features = features.masked_fill(covered.unsqueeze(1), 0.0)
-        if self.frames:
-            features = features.masked_fill(self._covered(frames, lengths, self.frames).unsqueeze(2), 0.0)
-        return features
-
-    def _covered(self, size: int, lengths: Tensor, widest: int) -> Tensor:
-        """Where the stretches lie: bool (B, size)."""
-        shape = (self.STRETCHES, len(lengths), 1)
-        width = torch.randint(widest, shape, device=lengths.device)
-        start = (torch.rand(shape, device=lengths.device) * (lengths.view(1, -1, 1) - width).clamp(min=1)).long()
-        place = torch.arange(size, device=lengths.device)
-        return ((place >= start) & (place < start + width)).any(0)
 
 
 class ConvBlock(nn.Module):
@@ -118,6 +91,7 @@ class SpeechModel(nn.Module):
         """Build the model; `block` is the part that `labkit.fast` has a faster equal of."""
         super().__init__()
         self.config = config
+        self.warping, self.noise = Warping(config.speed, config.tract), Noise(config.noise)
         self.masking = Masking(config.mask_bins, config.mask_frames)
         width = config.channels
         widths = [config.mel_bins] + [config.channels] * len(config.strides)
@@ -142,7 +116,8 @@ class SpeechModel(nn.Module):
 
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (B, T', V) and their lengths (B,) for log-mel features (B, T, 80), zero padded."""
-        x = self.masking(features, lengths).transpose(1, 2)  # (B, 80, T)
+        features, lengths = self.warping(features, lengths)
+        x = self.masking(self.noise(features), lengths).transpose(1, 2)  # (B, 80, T)
         for block in self.subsample:
             lengths = (lengths + block.stride - 1) // block.stride
             x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from labkit.errors import UserError
-from labkit.models.speech import Masking, SpeechConfig, SpeechModel
+from labkit.models.augment import Masking
+from labkit.models.speech import SpeechConfig, SpeechModel
 
 CONV = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2)
 LSTM = SpeechConfig(vocabulary=29, kind="lstm", channels=16, layers=2, hidden=12, kernel=11, strides=(2,))
