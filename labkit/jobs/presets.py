@@ -69,7 +69,7 @@ SPEECH_PRESETS = (
     # after DeepSpeech2 (Amodei et al., ICML 2016): convolutions, then recurrent layers in both directions
     Preset(
         "deepspeech2-mini",
-        {"kind": "bigru", "channels": 64, "layers": 3, "hidden": 96, "kernel": 11, "dropout": 0.1},
+        {"kind": "bilstm", "channels": 64, "layers": 3, "hidden": 96, "kernel": 11, "dropout": 0.1},
         ADAM | {"batch_size": 32, "lr": 1e-3, "warmup_steps": 100},
         data="shipped",
     ),

@@ -19,6 +19,7 @@ from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loade
 from labkit.data.speech.metrics import speech_metrics
 from labkit.data.speech.resolution import Resolution, fitting_resolution
 from labkit.fast.conv_block import ChannelsLastBlock
+from labkit.fast.lstm import UnpackedBothWays
 from labkit.fast.optimisers import quick_optimiser
 from labkit.fast.precision import autocast, chosen_precision
 from labkit.jobs.flags import ENDLESS, job_flags, read_arguments, run_settings, settle_batch_size
@@ -35,7 +36,9 @@ OPTIMISERS = {
 
 def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
     """Either kernels give it the same weights from the same seed."""
-    return SpeechModel(config, block=ChannelsLastBlock) if kernels == "fast" else SpeechModel(config)
+    if kernels == "plain":
+        return SpeechModel(config)
+    return SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
 
 
 def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> torch.optim.Optimizer:

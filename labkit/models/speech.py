@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from labkit.errors import UserError
 from labkit.models.augment import Masking, Noise, Warping
 
-KINDS = ("conv", "lstm", "bigru")
+KINDS = ("conv", "lstm", "bilstm")
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,7 @@ class SpeechConfig:
     vocabulary: int
     """Characters of the alphabet, blank included."""
     kind: str
-    """"conv" (residual convolutions only), "lstm" or "bigru" (convolutions, then LSTMs in one direction or GRUs in
-    both)."""
+    """"conv" (residual convolutions only), "lstm" or "bilstm" (convolutions, then LSTMs in one direction or both)."""
     channels: int
     """Width of the convolutions' output."""
     layers: int
@@ -84,11 +83,28 @@ class ConvBlock(nn.Module):
         return x + y if self.residual else y  # what a shortcut brings is masked already
 
 
+class BothWays(nn.LSTM):
+    """One layer of an LSTM from the first frame to the last and one back, then dropout."""
+
+    def __init__(self, before: int, hidden: int, dropout: float):
+        super().__init__(before, hidden, batch_first=True, bidirectional=True)
+        self.after = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Return (B, T', 2 hidden) for (B, T', C), of which `lengths` (B,) are real."""
+        # packed, so that the way back begins at the end of each utterance and not of its padding
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        y, _ = pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=x.shape[1])
+        return self.after(y)
+
+
 class SpeechModel(nn.Module):
     """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters."""
 
-    def __init__(self, config: SpeechConfig, *, block: type[nn.Module] = ConvBlock):
-        """Build the model; `block` is the part that `labkit.fast` has a faster equal of."""
+    def __init__(
+        self, config: SpeechConfig, *, block: type[nn.Module] = ConvBlock, both_ways: type[nn.Module] = BothWays
+    ):
+        """Build the model; `block` and `both_ways` are the parts that `labkit.fast` has faster equals of."""
         super().__init__()
         self.config = config
         self.warping, self.noise = Warping(config.speed, config.tract), Noise(config.noise)
@@ -109,8 +125,9 @@ class SpeechModel(nn.Module):
         if config.kind == "lstm":
             self.lstm = nn.LSTM(config.channels, config.hidden, **recurrent)
             width = config.hidden
-        if config.kind == "bigru":
-            self.gru = nn.GRU(config.channels, config.hidden, bidirectional=True, **recurrent)
+        if config.kind == "bilstm":
+            widths = [config.channels] + [2 * config.hidden] * (config.layers - 1)
+            self.bilstm = nn.ModuleList(both_ways(before, config.hidden, config.dropout) for before in widths)
             width = 2 * config.hidden
         self.characters = nn.Linear(width, config.vocabulary)
 
@@ -128,10 +145,9 @@ class SpeechModel(nn.Module):
         x = x.transpose(1, 2)  # (B, T', C)
         if self.config.kind == "lstm":
             x, _ = self.lstm(x)
-        if self.config.kind == "bigru":
-            # packed, so that the way back begins at the end of each utterance and not of its padding
-            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-            x, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=x.shape[1])
+        if self.config.kind == "bilstm":
+            for layer in self.bilstm:
+                x = layer(x, lengths)
         return F.log_softmax(self.characters(x).float(), dim=2), lengths
 
 
