@@ -6,12 +6,17 @@ Shapes: B batch, T frames, F bins. Features have mean 0 and variance 1 a bin.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
+HIGHEST_HZ = 8000.0
+STEP = math.log(6.4) / 27
+"""Of the mel scale above 1,000 Hz, in logarithms of Hz"""
 
 class Warping(nn.Module):
-    """While training, changes the speed of each utterance and stretches its frequencies.
+    """While training, changes the speed of each utterance and stretches its frequencies (on the features' mel scale).
 
     Speed as Ko et al. (Interspeech 2015), vocal tracts as Jaitly and Hinton (2013), both by resampling features.
     """
@@ -28,19 +33,29 @@ class Warping(nn.Module):
         size, _, bins = features.shape
         on = {"device": features.device}
         speed = 1 + self.speed * (2 * torch.rand(size, **on) - 1)
-        tract = 1 + self.tract * (2 * torch.rand(size, **on) - 1)
+        tract = 1 + self.tract * (2 * torch.rand(size, 1, **on) - 1)
         new = (lengths / speed).round().long().clamp(min=1)
         times = speed[:, None] * torch.arange(int(new.max()), **on)  # (B, T')
-        places = tract[:, None] * torch.arange(bins, **on)  # (B, F)
+        mels = torch.arange(1, bins + 1, **on) * (_mel(torch.tensor(HIGHEST_HZ)) / (bins + 1)).item()  # (F,)
+        places = _mel(tract * _hz(mels)) / mels[0] - 1  # (B, F)
         features = _at(features, times)
         features = _at(features.transpose(1, 2), places).transpose(1, 2)
         kept = torch.arange(features.shape[1], **on) < new[:, None]
         return features * kept.unsqueeze(2), new
 
 
+def _mel(hz: Tensor) -> Tensor:
+    """Slaney's scale, that of the features: straight to 1,000 Hz, then logarithmic."""
+    return torch.where(hz < 1000, hz * 3 / 200, 15 + (hz.clamp(min=1000) / 1000).log() / STEP)
+
+
+def _hz(mels: Tensor) -> Tensor:
+    return torch.where(mels < 15, mels * 200 / 3, 1000 * (STEP * (mels - 15)).exp())
+
+
 def _at(values: Tensor, places: Tensor) -> Tensor:
     """Values (B, N, C) at places (B, M) between them, as (B, M, C); beyond the last, the last."""
-    places = places.clamp(max=values.shape[1] - 1)
+    places = places.clamp(0, values.shape[1] - 1)
     below = places.long()
     share = (places - below).unsqueeze(2)
     rows = torch.arange(len(values), device=values.device)[:, None]

@@ -31,7 +31,7 @@ def test_tracts_stretch_frequencies_alone():
     warped, lengths = Warping(speed=0.0, tract=0.2).train()(ramps(), LENGTHS)
     assert lengths.tolist() == LENGTHS.tolist()
     assert len({round(float(each), 3) for each in warped[:, 0, 1]}) == 3  # a stretch an utterance
-    assert all(80 <= each <= 120 for each in warped[:, 0, 1])
+    assert all(59 <= each <= 141 for each in warped[:, 0, 1])  # 669 Hz, a fifth less or more, in bins of 5 mel
 
 
 @pytest.mark.parametrize("module", [Warping(0.2, 0.2), Warping(0.0, 0.0).train()])
