@@ -25,7 +25,7 @@ from labkit.models.speech import SpeechConfig
 BATCH, CLIP = 32, 5.0
 MODELS = {
     "tour": get_preset("speech", "tour").model,
-    "conv + 2 BiGRU": {"kind": "bigru", "channels": 128, "layers": 2, "hidden": 256, "strides": (2, 2), "kernel": 5},
+    "conv + 2 BiLSTM": {"kind": "bilstm", "channels": 128, "layers": 2, "hidden": 256, "strides": (2, 2), "kernel": 5},
 }
 
 

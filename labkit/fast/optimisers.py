@@ -36,10 +36,11 @@ def without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
 
 
 def quick_optimiser(kind: type[Optimizer], parameters: Iterable[Tensor], lr: float) -> Optimizer:
-    """An optimiser of torch's for dense weights, in one pass over each."""
+    """An optimiser of torch's for dense weights, in one pass over each, or over all of them where torch has no such."""
     weights = list(parameters)
-    fused = kind is not torch.optim.Adagrad or weights[0].device.type == "cpu"  # torch 2.13 has no other of Adagrad's
-    return without_compiler(kind)(weights, lr=lr, fused=fused)
+    on_gpu = weights[0].device.type != "cpu"
+    has_fused = "fused" in inspect.signature(kind).parameters and not (kind is torch.optim.Adagrad and on_gpu)
+    return without_compiler(kind)(weights, lr=lr, **({"fused": True} if has_fused else {"foreach": True}))
 
 
 def fast_optimisers(

@@ -25,6 +25,10 @@ TOLD = ("data", "target", "max_seconds", "max_epochs", "runs_dir", "device", "sc
 """Flags that are no part of a run's settings, or told by other words"""
 OPTIMISER_STATES = {"sgd": 0, "adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
 """Tensors as large as the embedding tables that an optimiser keeps."""
+MAX_EPOCHS = 10
+"""Where neither the preset nor the user says"""
+ENDLESS = 10**6
+"""Epochs of a run that something else ends"""
 PATIENCE_EPOCHS = 3
 """Without a value to reach or a time, a run ends after this many epochs that brought nothing better."""
 
@@ -71,7 +75,9 @@ def read_arguments(
             field="optimiser",
         )
     unset = dict.fromkeys(("data", "target", "max_seconds", "schema"))
-    args = argparse.Namespace(**unset | {"max_epochs": 10} | preset.train | asked)
+    args = argparse.Namespace(**unset | {"max_epochs": MAX_EPOCHS} | preset.train | asked)
+    if args.max_seconds is not None and "max_epochs" not in asked:
+        args.max_epochs = ENDLESS  # what was given are seconds, which are to be used
     if args.schema is not None and args.data is None:
         said = f"schema {args.schema!r} describes a file of yours: name that file too, with --data."
         raise UserError(said, field="schema")
@@ -79,10 +85,12 @@ def read_arguments(
     args.target = chosen_target(args.job, args.data, args.target)  # refused before the data is prepared
     if "placement" in args:
         Placement.from_args(args)  # refused then, too
-    for name in ("batch_size", "max_epochs", "lr", "max_seconds"):
-        value = getattr(args, name)
+    if asked.get("clip_norm") == 0:
+        args.clip_norm = None
+    for name in ("batch_size", "max_epochs", "lr", "max_seconds", "layers", "hidden", "clip_norm"):
+        value = getattr(args, name, None)
         if value is not None and not 0 < value < float("inf"):
-            whole = "" if name in ("lr", "max_seconds") else "whole "
+            whole = "" if name in ("lr", "max_seconds", "clip_norm") else "whole "
             raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0.", field=name)
     method, share = asked.get("compress", "none"), asked.get("compress_to", 1.0)
     if not 0 < share <= 1 or (method == "none") != (share == 1):

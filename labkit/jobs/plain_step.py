@@ -15,12 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from labkit.data.clicks import load_clicks
-from labkit.data.speech import load_speech
-from labkit.data.speech.alphabet import Alphabet
 from labkit.fast.precision import autocast
 from labkit.jobs.flags import job_flags, read_arguments
 from labkit.models.dlrm import Dlrm, DlrmConfig
-from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.models.speech import SpeechModel
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,7 @@ def plain_step(job: str, arguments: Sequence[str]) -> PlainStep:
 
         optimisers = functools.partial(script.build_optimizers, **build)
         return PlainStep(args, lambda: Dlrm(config), click_loss, optimisers, torch.Size(bags).numel())
-    shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model)
-    speech = load_speech(args.data, on_bad_row=args.on_bad_row, frames_an_output=shape.frames_an_output)
+    speech, shape, _ = script.load_data(args, preset)
     frames = int(max(speech.split("train").lengths))  # at random, nearly every batch has one of the longest
 
     def speech_loss(model: nn.Module) -> Tensor:

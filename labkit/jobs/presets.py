@@ -42,6 +42,19 @@ DLRM_PRESETS = (
     _dlrm("mlperf-v1", (512, 256, 128), (1024, 1024, 512, 256), (2048, "sgd", 1.0), max_num_rows=40_000_000),
     _dlrm("benchmark", (512, 64), (1024, 1024, 1024), (2048, "sgd", 0.1), data="synthetic-benchmark"),
 )
+
+
+def _budget_m5(name: str, narrower: int) -> Preset:
+    """The recogniser of Baunsgaard et al., ADMS 2020 (arXiv 2003.12366): a convolution, then five layers of LSTMs.
+
+    A narrower one has the same layers, each so many times narrower. Trained as the paper's repository does: AdaDelta at
+    a learning rate of 1.0, no clipping (defaults of AM.py, which no script overrides).
+    """
+    shape = {"kind": "lstm", "layers": 5, "kernel": 11, "strides": (2,), "dropout": 0.05}
+    model = shape | {"channels": 600 // narrower, "hidden": 800 // narrower}
+    return Preset(name, model, {"batch_size": 96, "optimiser": "adadelta", "lr": 1.0}, data="shipped")
+
+
 ADAM = {"optimiser": "adam", "clip_norm": 5.0}
 SPEECH_PRESETS = (
     # labkit's own: residual convolutions, small enough to reach their target in seconds on two CPU cores
@@ -51,12 +64,13 @@ SPEECH_PRESETS = (
         ADAM | {"batch_size": 32, "lr": 4e-3, "schedule": "cosine", "warmup_steps": 50, "max_epochs": 12},
         data="shipped",
     ),
-    # Baunsgaard et al., ADMS 2020 (arXiv 2003.12366): one convolution, five LSTM layers. Its repository trains with
-    # AdaDelta at a learning rate of 1.0, without clipping (defaults of AM.py); Adam, its rate and clipping are ours
+    _budget_m5("budget-m5", 1),
+    _budget_m5("budget-m5-mini", 8),
+    # after DeepSpeech2 (Amodei et al., ICML 2016): convolutions, then recurrent layers in both directions
     Preset(
-        "budget-m5",
-        {"kind": "lstm", "channels": 600, "layers": 5, "hidden": 800, "kernel": 11, "strides": (2,), "dropout": 0.05},
-        ADAM | {"batch_size": 96, "lr": 3e-4, "warmup_steps": 200},
+        "deepspeech2-mini",
+        {"kind": "bilstm", "channels": 64, "layers": 3, "hidden": 96, "kernel": 11, "dropout": 0.1},
+        ADAM | {"batch_size": 32, "lr": 1e-3, "warmup_steps": 100},
         data="shipped",
     ),
 )
@@ -89,6 +103,16 @@ COMPRESSION = {
         "help": "of the tables' bytes that --compress may use, such as 0.1",
     },
 }
+RECOGNISER = {
+    "--features": {
+        "choices": ("log-mel", "mel", "mfcc"),
+        "default": "log-mel",
+        "help": "what the model hears (default: log-mel)",
+    },
+    "--layers": {"type": int, "metavar": "N", "help": "residual or recurrent layers (default: the preset's)"},
+    "--hidden": {"type": int, "metavar": "N", "help": "width of recurrent layers (default: the preset's)"},
+    "--clip-norm": {"type": float, "metavar": "X", "help": "of the gradients; 0 clips none (default: the preset's)"},
+}
 JOBS = {
     "dlrm": Job(
         "DLRM",
@@ -105,7 +129,8 @@ JOBS = {
         "a CTC recogniser on speech",
         {each.name: each for each in SPEECH_PRESETS},
         ("cer", "wer"),
-        ("sgd", "adagrad", "adam"),
+        ("sgd", "adagrad", "adam", "adadelta"),
+        RECOGNISER,
     ),
 }
 

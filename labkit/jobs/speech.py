@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import labkit
-from labkit.data.speech import Batch, load_speech
+from labkit.data.speech import Batch, SpeechSet, load_speech
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
 from labkit.data.speech.metrics import speech_metrics
+from labkit.data.speech.resolution import Resolution, fitting_resolution
 from labkit.fast.conv_block import ChannelsLastBlock
+from labkit.fast.lstm import UnpackedBothWays
 from labkit.fast.optimisers import quick_optimiser
 from labkit.fast.precision import autocast, chosen_precision
-from labkit.jobs.flags import job_flags, read_arguments, run_settings, settle_batch_size
+from labkit.jobs.flags import ENDLESS, job_flags, read_arguments, run_settings, settle_batch_size
+from labkit.jobs.presets import Preset
 from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.tracking.harness import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 3
 EVALUATION_UTTERANCES = 64
-OPTIMISERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+OPTIMISERS = {
+    "sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam, "adadelta": torch.optim.Adadelta
+}  # fmt: skip
 
 
 def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
     """Either kernels give it the same weights from the same seed."""
-    return SpeechModel(config, block=ChannelsLastBlock) if kernels == "fast" else SpeechModel(config)
+    if kernels == "plain":
+        return SpeechModel(config)
+    return SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
 
 
 def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> torch.optim.Optimizer:
@@ -39,13 +47,25 @@ def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> tor
     return quick_optimiser(OPTIMISERS[name], model.parameters(), lr)
 
 
-def learning_rate(args: argparse.Namespace, total_steps: int):
-    """The factor of the learning rate at a step: linear warm-up, then constant or half a cosine down to zero."""
+def load_data(args: argparse.Namespace, preset: Preset) -> tuple[SpeechSet, SpeechConfig, Resolution]:
+    """The data, the model's shape for it, and which of it can be learnt from at that shape's outputs a second."""
+    model = {name: vars(args)[name] for name in ("layers", "hidden") if name in args}
+    shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model | model)
+    speech = load_speech(args.data, on_bad_row=args.on_bad_row, progress=tell_preparing, features=args.features)
+    resolution = fitting_resolution(speech.split("train"), shape.strides)
+    return speech, replace(shape, strides=resolution.strides, mel_bins=speech.bins), resolution
+
+
+def learning_rate(args: argparse.Namespace, done: Callable[[int], float]):
+    """The factor of the learning rate at a step: linear warm-up, then constant or half a cosine down to zero.
+
+    `done` says of a step which share of the training it ends.
+    """
 
     def factor(step: int) -> float:
         factor = min(1.0, (step + 1) / args.warmup_steps) if args.warmup_steps else 1.0
         if args.schedule == "cosine":
-            factor *= 0.5 * (1 + math.cos(math.pi * min(1.0, step / total_steps)))
+            factor *= 0.5 * (1 + math.cos(math.pi * min(1.0, done(step))))
         return factor
 
     return factor
@@ -82,27 +102,25 @@ def main() -> None:
     precision, why = chosen_precision(args.precision, device)
 
     # data: features made once and batches of like length, or anew for each utterance that comes up at random
-    shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model)
-    speech = load_speech(
-        args.data, on_bad_row=args.on_bad_row, progress=tell_preparing, frames_an_output=shape.frames_an_output
-    )
-    train_samples = len(speech.split("train"))
+    speech, shape, resolution = load_data(args, preset)
+    if resolution.words:
+        print(resolution.words)
+    train_samples = len(resolution.kept)
     settle_batch_size(args, train_samples)
     torch.manual_seed(args.seed)
     if args.kernels == "fast":
-        batches = BucketedBatches(speech.split("train"), args.batch_size, args.seed)
+        batches = BucketedBatches(speech.split("train"), args.batch_size, args.seed, resolution.kept)
         held_out = {split: ByLength(speech.split(split), EVALUATION_UTTERANCES) for split in ("validation", "test")}
     else:
-        batches = textbook_loader(args.data, "train", args.batch_size, shuffle=True)
-        held_out = {
-            split: textbook_loader(args.data, split, EVALUATION_UTTERANCES, shuffle=False)
-            for split in ("validation", "test")
-        }
+        textbook = partial(textbook_loader, args.data, kind=args.features)
+        many = shape.frames_an_output
+        batches = textbook("train", args.batch_size, shuffle=True, frames_an_output=many)
+        held_out = {split: textbook(split, EVALUATION_UTTERANCES, shuffle=False) for split in ("validation", "test")}
 
     # model and optimiser
     model = build_model(shape, args.kernels).to(device)
     optimizer = build_optimizer(model, args.optimiser, args.lr, args.kernels)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(args, len(batches) * args.max_epochs))
+    length = f"{args.max_seconds:g} s" if args.max_epochs == ENDLESS else f"{args.max_epochs} epochs"
     settings = run_settings(
         args,
         speech,
@@ -111,9 +129,15 @@ def main() -> None:
         model=asdict(shape),
         precision=precision,
         step_note=why,
-        schedule=f"cosine over {args.max_epochs} epochs" if args.schedule == "cosine" else args.schedule,
+        schedule=f"cosine over {length}" if args.schedule == "cosine" else args.schedule,
     )
     with labkit.Run("speech", **settings) as run:
+        total_steps = len(batches) * args.max_epochs
+
+        def done(step: int) -> float:
+            return max(step / total_steps, run.position.wall_s / (args.max_seconds or math.inf))
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(args, done))
         run.keep(model=model, optimizer=optimizer, schedule=schedule)
         for _ in run.epochs(args.max_epochs):
             for batch in run.batches(batches):

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from labkit.errors import UserError
+from labkit.models.augment import Masking, Noise, Warping
 
-KINDS = ("conv", "lstm", "bigru")
+KINDS = ("conv", "lstm", "bilstm")
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,7 @@ class SpeechConfig:
     vocabulary: int
     """Characters of the alphabet, blank included."""
     kind: str
-    """"conv" (residual convolutions only), "lstm" or "bigru" (convolutions, then LSTMs in one direction or GRUs in
-    both)."""
+    """"conv" (residual convolutions only), "lstm" or "bilstm" (convolutions, then LSTMs in one direction or both)."""
     channels: int
     """Width of the convolutions' output."""
     layers: int
@@ -43,8 +43,14 @@ class SpeechConfig:
     """Masked stretches of bins are narrower than this while training; 0 masks none."""
     mask_frames: int = 0
     """Masked stretches of frames are shorter than this while training; 0 masks none."""
+    speed: float = 0.0
+    """How far the speed of training utterances is changed, as a share."""
+    tract: float = 0.0
+    """How far their frequencies are stretched, as by other vocal tracts, as a share."""
+    noise: float = 0.0
+    """The largest deviation of noise added to them, in the features' own."""
     mel_bins: int = 80
-    """Log-mel bins of a frame."""
+    """Numbers of a frame: log-mel bins."""
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -54,40 +60,6 @@ class SpeechConfig:
     def frames_an_output(self) -> int:
         """Input frames for one CTC output."""
         return math.prod(self.strides)
-
-
-class Masking(nn.Module):
-    """While training, sets two stretches of bins and two of frames of each utterance to zero, the features' mean.
-
-    The masks of SpecAugment (Park et al., Interspeech 2019, §2).
-    """
-
-    STRETCHES = 2
-
-    def __init__(self, bins: int, frames: int):
-        """`bins` and `frames` are one more than the widest stretch; 0 leaves that direction alone."""
-        super().__init__()
-        self.bins, self.frames = bins, frames
-
-    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Return masked features (B, T, F); `lengths` (B,) keeps the stretches of frames within the utterances."""
-        if not self.training:
-            return features
-        _, frames, bins = features.shape
-        if self.bins:
-            covered = self._covered(bins, torch.full_like(lengths, bins), self.bins)
-            features = features.masked_fill(covered.unsqueeze(1), 0.0)
-        if self.frames:
-            features = features.masked_fill(self._covered(frames, lengths, self.frames).unsqueeze(2), 0.0)
-        return features
-
-    def _covered(self, size: int, lengths: Tensor, widest: int) -> Tensor:
-        """Where the stretches lie: bool (B, size)."""
-        shape = (self.STRETCHES, len(lengths), 1)
-        width = torch.randint(widest, shape, device=lengths.device)
-        start = (torch.rand(shape, device=lengths.device) * (lengths.view(1, -1, 1) - width).clamp(min=1)).long()
-        place = torch.arange(size, device=lengths.device)
-        return ((place >= start) & (place < start + width)).any(0)
 
 
 class ConvBlock(nn.Module):
@@ -111,13 +83,31 @@ class ConvBlock(nn.Module):
         return x + y if self.residual else y  # what a shortcut brings is masked already
 
 
+class BothWays(nn.LSTM):
+    """One layer of an LSTM from the first frame to the last and one back, then dropout."""
+
+    def __init__(self, before: int, hidden: int, dropout: float):
+        super().__init__(before, hidden, batch_first=True, bidirectional=True)
+        self.after = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Return (B, T', 2 hidden) for (B, T', C), of which `lengths` (B,) are real."""
+        # packed, so that the way back begins at the end of each utterance and not of its padding
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        y, _ = pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=x.shape[1])
+        return self.after(y)
+
+
 class SpeechModel(nn.Module):
     """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters."""
 
-    def __init__(self, config: SpeechConfig, *, block: type[nn.Module] = ConvBlock):
-        """Build the model; `block` is the part that `labkit.fast` has a faster equal of."""
+    def __init__(
+        self, config: SpeechConfig, *, block: type[nn.Module] = ConvBlock, both_ways: type[nn.Module] = BothWays
+    ):
+        """Build the model; `block` and `both_ways` are the parts that `labkit.fast` has faster equals of."""
         super().__init__()
         self.config = config
+        self.warping, self.noise = Warping(config.speed, config.tract), Noise(config.noise)
         self.masking = Masking(config.mask_bins, config.mask_frames)
         width = config.channels
         widths = [config.mel_bins] + [config.channels] * len(config.strides)
@@ -135,14 +125,16 @@ class SpeechModel(nn.Module):
         if config.kind == "lstm":
             self.lstm = nn.LSTM(config.channels, config.hidden, **recurrent)
             width = config.hidden
-        if config.kind == "bigru":
-            self.gru = nn.GRU(config.channels, config.hidden, bidirectional=True, **recurrent)
+        if config.kind == "bilstm":
+            widths = [config.channels] + [2 * config.hidden] * (config.layers - 1)
+            self.bilstm = nn.ModuleList(both_ways(before, config.hidden, config.dropout) for before in widths)
             width = 2 * config.hidden
         self.characters = nn.Linear(width, config.vocabulary)
 
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (B, T', V) and their lengths (B,) for log-mel features (B, T, 80), zero padded."""
-        x = self.masking(features, lengths).transpose(1, 2)  # (B, 80, T)
+        features, lengths = self.warping(features, lengths)
+        x = self.masking(self.noise(features), lengths).transpose(1, 2)  # (B, 80, T)
         for block in self.subsample:
             lengths = (lengths + block.stride - 1) // block.stride
             x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))
@@ -153,10 +145,9 @@ class SpeechModel(nn.Module):
         x = x.transpose(1, 2)  # (B, T', C)
         if self.config.kind == "lstm":
             x, _ = self.lstm(x)
-        if self.config.kind == "bigru":
-            # packed, so that the way back begins at the end of each utterance and not of its padding
-            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-            x, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=x.shape[1])
+        if self.config.kind == "bilstm":
+            for layer in self.bilstm:
+                x = layer(x, lengths)
         return F.log_softmax(self.characters(x).float(), dim=2), lengths
 
 

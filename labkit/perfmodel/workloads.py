@@ -153,7 +153,7 @@ def _gathered(args: Namespace) -> Callable[[], object]:
 
 
 def _draw_speech(rng: np.random.Generator) -> dict[str, Any]:
-    kind = str(rng.choice(["conv", "conv", "lstm", "bigru"]))
+    kind = str(rng.choice(["conv", "conv", "lstm", "bilstm"]))
     return {
         "batch_size": _power(rng, 4, 48),
         "frames": _power(rng, 100, 600),

@@ -12,6 +12,8 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import offered_budgets
 from labkit.jobs.command import job_command
+from labkit.jobs.flags import MAX_EPOCHS
+from labkit.jobs.presets import JOBS, get_preset
 from labkit.tracking.launch import LaunchedRun, WorkerFailed
 
 RUN_SECONDS = 240.0
@@ -57,7 +59,8 @@ def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None
             continue
         try:
             _change(run, "running", on_event)
-            command = job_command(run.job, budget=run.budget, runs_dir=runs_dir, seed=run.seed, max_seconds=RUN_SECONDS)
+            limits = {"max_seconds": RUN_SECONDS, "max_epochs": usual_epochs(run.job)}
+            command = job_command(run.job, budget=run.budget, runs_dir=runs_dir, seed=run.seed, **limits)
             with LaunchedRun(command) as launched:
                 try:
                     _follow(run, launched, on_event)
@@ -74,6 +77,11 @@ def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None
             return
         else:
             _change(run, "done", on_event)
+
+
+def usual_epochs(job: str) -> int | None:
+    """Of one of the kit's jobs; a script of the reader's has flags of its own."""
+    return get_preset(job, "tour").train.get("max_epochs", MAX_EPOCHS) if job in JOBS else None
 
 
 def _follow(run: TourRun, launched: LaunchedRun, on_event: OnTourEvent) -> None:

@@ -229,7 +229,7 @@ def test_a_resumed_recogniser_repeats_the_same_losses(train, tiny_speech, kernel
 def test_the_learning_rate_warms_up_falls_along_a_cosine_and_is_not_stretched_by_a_resume(train, tiny_speech):
     def factors(steps, **settings):
         settings = {"warmup_steps": 0, "schedule": "constant"} | settings
-        factor = speech.learning_rate(type("Arguments", (), settings), total_steps=100)
+        factor = speech.learning_rate(type("Arguments", (), settings), lambda step: step / 100)
         return [factor(step) for step in steps]
 
     assert factors((0, 3, 99), warmup_steps=4) == [0.25, 1.0, 1.0]
@@ -237,6 +237,32 @@ def test_the_learning_rate_warms_up_falls_along_a_cosine_and_is_not_stretched_by
     folder = train("speech", data=tiny_speech, max_epochs=2, batch_size=4)["folder"]
     with pytest.raises(UserError, match="cosine over 2 epochs"):
         train("speech", resume=folder, data=tiny_speech, max_epochs=3, batch_size=4)
+
+
+def test_a_budget_of_seconds_is_used(train, tiny_speech):
+    answer = train("speech", data=tiny_speech, max_seconds=2, batch_size=4, target="none")
+    assert answer["result"]["ended_by"] == "max_seconds"
+    assert answer["result"]["samples"] > 12 * 12, "more than the epochs of the preset"
+    assert read_run(answer["folder"]).config["train"]["schedule"] == "cosine over 2 s"
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fast"])
+def test_the_paper_s_recipe_and_other_shapes_train(train, tiny_speech, kernels):
+    shape = {"layers": 1, "hidden": 16, "features": "mfcc", "kernels": kernels, "batch_size": 4}
+    answer = train("speech", data=tiny_speech, preset="budget-m5-mini", max_epochs=1, target="none", **shape)
+    config = read_run(answer["folder"]).config
+    model, settings = config["model"], config["train"]
+    assert (model["kind"], model["layers"], model["hidden"], model["mel_bins"]) == ("lstm", 1, 16, 40)
+    assert (settings["optimiser"], settings["lr"], settings.get("clip_norm")) == ("adadelta", 1.0, None)
+
+
+def test_a_preset_s_clipping_can_be_left_out(train, tiny_speech):
+    settings = {"data": tiny_speech, "max_epochs": 1, "target": "none", "batch_size": 4}
+    clips = [
+        read_run(train("speech", **settings, **own)["folder"]).config["train"]["clip_norm"]
+        for own in ({}, {"clip_norm": 0}, {"clip_norm": 1.5})
+    ]
+    assert clips == [5.0, None, 1.5]
 
 
 @pytest.mark.gpu

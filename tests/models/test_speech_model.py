@@ -2,12 +2,13 @@ import pytest
 import torch
 
 from labkit.errors import UserError
-from labkit.models.speech import Masking, SpeechConfig, SpeechModel
+from labkit.models.augment import Masking
+from labkit.models.speech import SpeechConfig, SpeechModel
 
 CONV = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2)
 LSTM = SpeechConfig(vocabulary=29, kind="lstm", channels=16, layers=2, hidden=12, kernel=11, strides=(2,))
-BIGRU = SpeechConfig(vocabulary=29, kind="bigru", channels=16, layers=2, hidden=12)
-MODELS = {config.kind: config for config in (CONV, LSTM, BIGRU)}
+BILSTM = SpeechConfig(vocabulary=29, kind="bilstm", channels=16, layers=2, hidden=12)
+MODELS = {config.kind: config for config in (CONV, LSTM, BILSTM)}
 
 
 @pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
@@ -30,7 +31,7 @@ def test_a_recogniser_learns_by_every_weight_and_padding_changes_no_output(confi
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(UserError, match="conv, lstm, bigru"):
+    with pytest.raises(UserError, match="conv, lstm, bilstm"):
         SpeechConfig(vocabulary=29, kind="transformer", channels=16, layers=2)
 
 

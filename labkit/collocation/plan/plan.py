@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.jobs.command import as_flags
+from labkit.jobs.flags import ENDLESS
 from labkit.jobs.presets import NO_TARGET
 
 MODES = ("alone", "naive", "mps", "mig", "cpu-shared", "cpu-pinned")
 """`alone` runs the jobs one after another; `naive` and `cpu-shared` are plain processes, on a GPU and on a CPU."""
 CPU_MODES = ("cpu-shared", "cpu-pinned")
-ENDLESS = 10**6
 """Epochs that no run comes to"""
 ENDS = ("--target", "--max-seconds", "--max-epochs")
 """Flags by which a job says its end"""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.alphabet import Alphabet
+from labkit.data.speech.alphabet import Alphabet, outputs_needed
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import log_mel_batch
+from labkit.data.speech.features import features_of, frame_count
 from labkit.data.speech.load import read_source, readable
 from labkit.data.speech.prepared import Batch, SpeechSplit, padded
 from labkit.data.speech.utterance import fill_splits
@@ -29,8 +30,10 @@ POOL_BATCHES = 32
 class BucketedBatches:
     """A loader that can start anywhere: what `run.batches` takes."""
 
-    def __init__(self, split: SpeechSplit, batch_size: int, seed: int):
+    def __init__(self, split: SpeechSplit, batch_size: int, seed: int, kept: np.ndarray | None = None):
+        """Batches of a split's utterances, or of those `kept` (indices)."""
         self.split, self.batch_size, self.seed = split, batch_size, seed
+        self._kept = np.arange(len(split.lengths)) if kept is None else kept
         self._epoch = -1
 
     def __len__(self) -> int:
@@ -52,7 +55,7 @@ class BucketedBatches:
         batches are shuffled.
         """
         rng, lengths, size = np.random.default_rng((self.seed, epoch)), np.asarray(self.split.lengths), self.batch_size
-        order, batches = rng.permutation(len(lengths)), []
+        order, batches = rng.permutation(self._kept), []
         for start in range(0, len(order), size * POOL_BATCHES):
             pool = order[start : start + size * POOL_BATCHES]
             pool = pool[np.argsort(lengths[pool], kind="stable")]
@@ -75,9 +78,9 @@ class ByLength:
 class WaveformUtterances(Dataset):
     """A split of a speech set, its audio in memory, features computed anew; what cannot be used is left out."""
 
-    def __init__(self, data: str, split: str):
-        """Read the audio of `data`, as `load_speech` takes it."""
-        self.alphabet = Alphabet()
+    def __init__(self, data: str, split: str, *, kind: str = "log-mel", frames_an_output: int = 1):
+        """Read the audio of `data`, as `load_speech` takes it; what is too fast for its outputs is left out."""
+        self.alphabet, self.kind = Alphabet(), kind
         bad = BadRows("skip")
         utterances = fill_splits(readable(read_source(data, bad, 0), self.alphabet, bad), 0)
         self.texts: list[str] = []
@@ -85,19 +88,22 @@ class WaveformUtterances(Dataset):
         for each in utterances:
             if each.split == split:
                 with contextlib.suppress(DataError):
-                    self.waves.append(decode(each))
-                    self.texts.append(each.text)
+                    wave = decode(each)
+                    if outputs_needed(each.text) * frames_an_output <= frame_count(len(wave)) + frames_an_output - 1:
+                        self.waves.append(wave)
+                        self.texts.append(each.text)
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray, str]:
-        """Log-mel features (T, 80), normalised over the utterance, its characters (S,), and its text."""
-        features = log_mel_batch([self.waves[index]])[0]
+        """Features (T, F), normalised over the utterance, its characters (S,), and its text."""
+        features = features_of([self.waves[index]], self.kind)[0]
         features = (features - features.mean(0)) / (features.std(0) + 0.1)
         return features, self.alphabet.encode(self.texts[index]), self.texts[index]
 
 
-def textbook_loader(data: str, split: str, batch_size: int, *, shuffle: bool) -> DataLoader:
-    """A data loader over `WaveformUtterances`."""
-    return DataLoader(WaveformUtterances(data, split), batch_size=batch_size, shuffle=shuffle, collate_fn=padded)
+def textbook_loader(data: str, split: str, batch_size: int, *, shuffle: bool, **options: Any) -> DataLoader:
+    """A data loader over `WaveformUtterances`, whose options these are."""
+    utterances = WaveformUtterances(data, split, **options)
+    return DataLoader(utterances, batch_size=batch_size, shuffle=shuffle, collate_fn=padded)

@@ -1,4 +1,4 @@
-"""80 log-mel bins a frame, computed for many utterances at once, and normalised for each speaker.
+"""80 log-mel bins a frame (or mel energies, or MFCC), for many utterances at once, and normalised for each speaker.
 
 Frames are 25 ms long and 10 ms apart; frame t is centred on sample 160·t, with zeros beyond both ends, so that
 a batch's padding changes nothing: an utterance of n samples has 1 + n // 160 frames.
@@ -19,6 +19,8 @@ from labkit.data.speech.audio import SAMPLE_RATE_HZ
 from labkit.data.torchaudio_cpu import import_torchaudio
 
 MEL_BINS = 80
+KINDS = {"log-mel": MEL_BINS, "mel": MEL_BINS, "mfcc": 40}
+"""Of each kind the numbers a frame: mel energies, their logarithms, and these logarithms' first cosine terms"""
 HOP = SAMPLE_RATE_HZ // 100
 WINDOW = SAMPLE_RATE_HZ // 40
 FFT = 512
@@ -36,8 +38,20 @@ def frame_count(samples: int) -> int:
     return 1 + samples // HOP
 
 
+def features_of(waves: list[np.ndarray], kind: str = "log-mel") -> list[np.ndarray]:
+    """Features float32 (T, F) of utterances float32 (n,) at 16 kHz, of one of `KINDS`."""
+    logarithms = log_mel(waves)
+    if kind == "mel":
+        return [np.exp(one) for one in logarithms]
+    if kind == "mfcc":
+        from scipy.fft import dct
+
+        return [dct(one, norm="ortho")[:, : KINDS[kind]] for one in logarithms]
+    return logarithms
+
+
 def log_mel(waves: list[np.ndarray]) -> list[np.ndarray]:
-    """Features float32 (T, F) of utterances float32 (n,) at 16 kHz, computed in batches of like length."""
+    """Log-mel features float32 (T, F) of utterances float32 (n,) at 16 kHz, computed in batches of like length."""
     features: list[np.ndarray] = [np.empty(0)] * len(waves)
     by_length = sorted(range(len(waves)), key=lambda index: len(waves[index]), reverse=True)
     while by_length:
@@ -50,6 +64,7 @@ def log_mel(waves: list[np.ndarray]) -> list[np.ndarray]:
 
 
 @torch.inference_mode()
+@torch.autocast("cpu", enabled=False)  # also where a loader works within the block of a model
 def log_mel_batch(waves: list[np.ndarray]) -> list[np.ndarray]:
     """Features of utterances computed together, padded to the longest."""
     padded = torch.zeros(len(waves), max(len(wave) for wave in waves))  # (N, n)
@@ -67,7 +82,7 @@ def mel_spectrogram() -> torch.nn.Module:
     return transforms.MelSpectrogram(SAMPLE_RATE_HZ, FFT, WINDOW, HOP, n_mels=MEL_BINS, **how)
 
 
-def normalise_speakers(path: Path, keys: list[tuple], frames: list[int]) -> None:
+def normalise_speakers(path: Path, keys: list[tuple], frames: list[int], bins: int = MEL_BINS) -> None:
     """Rewrite a file of features, for each speaker mean 0 and variance 1 a bin over all of their frames.
 
     That removes loudness and the colour of voice, microphone and room, and keeps what tells one short word from
@@ -76,12 +91,12 @@ def normalise_speakers(path: Path, keys: list[tuple], frames: list[int]) -> None
 
     In the file are float16 (sum of frames, F), utterance after utterance; `keys` says of each its split and speaker.
     """
-    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), MEL_BINS))
+    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), bins))
     spans: dict[tuple, list[slice]] = defaultdict(list)
     for key, count, end in zip(keys, frames, np.cumsum(frames), strict=True):
         spans[key].append(slice(end - count, end))
     for own in spans.values():
-        total, squares, count = np.zeros(MEL_BINS), np.zeros(MEL_BINS), 0
+        total, squares, count = np.zeros(bins), np.zeros(bins), 0
         for span in own:
             values = features[span].astype(np.float64)
             total += values.sum(0)

@@ -18,7 +18,7 @@ from labkit.data import store
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import frame_count, log_mel, normalise_speakers
+from labkit.data.speech.features import KINDS, features_of, frame_count, normalise_speakers
 from labkit.data.speech.layouts import find_source, read_manifest
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
 from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
@@ -26,9 +26,6 @@ from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
 from labkit.hardware.one_thread import one_thread
 from labkit.project import shipped_datasets
-
-FRAMES_AN_OUTPUT = 4
-"""The preset `tour` writes an output for every four frames; another model passes its own."""
 
 SHIPPED = "shipped"
 """The name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng."""
@@ -50,7 +47,7 @@ def load_speech(
     on_bad_row: str = "error",
     progress: Progress | None = None,
     seed: int = 0,
-    frames_an_output: int = FRAMES_AN_OUTPUT,
+    features: str = "log-mel",
 ) -> SpeechSet:
     """Open a speech set, preparing it first if that was not done before or its source changed.
 
@@ -62,12 +59,14 @@ def load_speech(
             `info["skipped"]`.
         progress: called with the fraction done and a few words.
         seed: of splits by speaker where the source has none, and of FSDD's connected digits.
-        frames_an_output: frames for which the model writes one CTC output.
+        features: one of `labkit.data.speech.features.KINDS`.
 
     Raises:
         DataError: the data cannot be used; it says where and why.
         UserError: an unknown name or layout, a full disk.
     """
+    if features not in KINDS:
+        raise UserError(f"features {features!r} are unknown: choose one of {', '.join(KINDS)}.", field="features")
     root = store.prepared_root() if cache_dir is None else Path(cache_dir)
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
@@ -79,15 +78,13 @@ def load_speech(
         files=store.tree_fingerprint(source.folder, source.files),
         on_bad_row=on_bad_row,
         seed=seed,
+        features=features,
     )
-    mark = store.fingerprint(content=content, frames_an_output=frames_an_output)
-    folder = root / "speech" / f"{source.name}-{mark}"
+    folder = root / "speech" / f"{source.name}-{content}"
 
     progress = progress or (lambda fraction, text: None)
     return SpeechSet(
-        store.prepare_once(
-            folder, lambda new: prepare_speech(new, source, content, frames_an_output, seed, bad, progress)
-        )
+        store.prepare_once(folder, lambda new: prepare_speech(new, source, content, features, seed, bad, progress))
     )
 
 
@@ -109,19 +106,18 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
 
 
 def prepare_speech(
-    folder: Path, source: Source, content: str, frames_an_output: int, seed: int, bad: BadRows, progress: Progress
+    folder: Path, source: Source, content: str, kind: str, seed: int, bad: BadRows, progress: Progress
 ) -> None:
-    """Write a prepared speech set into an empty folder.
+    """Write a prepared speech set, with features of a kind, into an empty folder.
 
-    A model writes one CTC output in `frames_an_output` frames: a transcript that needs more outputs than its frames
-    allow cannot be learnt and is a bad utterance.
+    A transcript that needs more CTC outputs than it has frames is no transcript of its audio: a bad utterance.
     """
     utterances = fill_splits(readable(source, Alphabet(), bad), seed)
     utterances.sort(key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []
     frames: list[int] = []
     with (folder / "features.f16").open("wb") as file:
-        for done, (utterance, features) in enumerate(_features(utterances, frames_an_output), 1):
+        for done, (utterance, features) in enumerate(_features(utterances, kind), 1):
             if done % GROUP == 0 or done == len(utterances):
                 progress(done / len(utterances), f"{source.name}: features of {done:,} utterances")
             if isinstance(features, DataError):
@@ -142,11 +138,11 @@ def prepare_speech(
         hours[split] = sum(splits[split]["frames"]) / FRAMES_PER_S / 3600
     # utterances of one speaker go together; one whose speaker nobody knows stands alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
-    normalise_speakers(folder / "features.f16", keys, frames)
+    normalise_speakers(folder / "features.f16", keys, frames, KINDS[kind])
     meta = {
         "name": source.name,
-        # what a model cannot learn from is skipped for that model, and makes its data others
-        "fingerprint": f"{content}-{frames_an_output}" if bad.count else content,
+        "fingerprint": content,
+        "bins": KINDS[kind],
         "splits": splits,
         "info": {"hours": hours, "skipped": bad.info()},
     }
@@ -168,16 +164,16 @@ def readable(source: Source, alphabet: Alphabet, bad: BadRows) -> list[Utterance
     return readable
 
 
-def _features(utterances: list[Utterance], many: int) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
-    """Of each utterance, in order, its features float32 (T, 80), or why it has none; `many` frames give an output."""
+def _features(utterances: list[Utterance], kind: str) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
+    """Of each utterance, in order, its features float32 (T, F), or why it has none."""
     groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
     with one_thread(), ThreadPoolExecutor(WORKERS) as pool:  # of each worker; more took five times as long
         for start in range(0, len(groups), AT_ONCE):
-            for group in pool.map(partial(_work, many), groups[start : start + AT_ONCE]):
+            for group in pool.map(partial(_work, kind), groups[start : start + AT_ONCE]):
                 yield from group
 
 
-def _work(frames_an_output: int, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
+def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
     """Decode a group, check it, compute the features of what is good."""
     found: list[np.ndarray | DataError] = []
     for utterance in utterances:
@@ -185,17 +181,16 @@ def _work(frames_an_output: int, utterances: list[Utterance]) -> list[tuple[Utte
             wave = decode(utterance)
             # what CTC cannot write in its frames (Graves et al., 2006, section 3)
             frames, needed = frame_count(len(wave)), outputs_needed(utterance.text)
-            outputs = -(-frames // frames_an_output)
-            if needed > outputs:
+            if needed > frames:
                 what = (
                     f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank "
-                    f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {outputs}."
+                    f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {frames} at most."
                 )
                 fix = "Check that audio and transcript belong together, and offset and duration."
                 raise utterance.error(what, fix, utterance.text_field)
             found.append(wave)
         except DataError as error:
             found.append(error)
-    features = iter(log_mel([wave for wave in found if not isinstance(wave, DataError)]))
+    features = iter(features_of([wave for wave in found if not isinstance(wave, DataError)], kind))
     results = [each if isinstance(each, DataError) else next(features) for each in found]
     return list(zip(utterances, results, strict=True))

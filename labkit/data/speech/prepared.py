@@ -1,9 +1,9 @@
 """A prepared speech set: features in one memory-mapped array, texts beside it.
 
-    features.f16        float16 (frames of all utterances, 80), utterance after utterance, the training split first
+    features.f16        float16 (frames of all utterances, F), utterance after utterance, the training split first
     meta.json           name, what was found while preparing, and of each split the utterances' frames, texts, speakers
 
-B utterances of a batch, T frames, S characters.
+B utterances of a batch, T frames of F features (80 log-mel bins), S characters.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.features import MEL_BINS
 from labkit.data.speech.utterance import SPLITS
 from labkit.data.store import read_json
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 FRAMES_PER_S = 100
 
 
@@ -31,7 +30,7 @@ FRAMES_PER_S = 100
 class Batch:
     """Utterances side by side, padded to the longest."""
 
-    features: Tensor  # float32 (B, T, 80), zero padded
+    features: Tensor  # float32 (B, T, F), zero padded
     feature_lengths: Tensor  # int64 (B,) frames
     tokens: Tensor  # int64 (B, S), padded with blanks
     token_lengths: Tensor  # int64 (B,)
@@ -47,7 +46,7 @@ class SpeechSplit:
     texts: list[str]
     speakers: list[str]
     frames: np.ndarray
-    """float16 (frames of this split, 80), memory-mapped"""
+    """float16 (frames of this split, F), memory-mapped"""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -57,7 +56,7 @@ class SpeechSplit:
         return np.cumsum(self.lengths, dtype=np.int64)
 
     def features(self, index: int) -> np.ndarray:
-        """Log-mel features of one utterance: float32 (T, 80)."""
+        """Features of one utterance: float32 (T, F)."""
         return self.frames[self._ends[index] - self.lengths[index] : self._ends[index]].astype(np.float32)
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
@@ -67,7 +66,7 @@ class SpeechSplit:
 
 
 def padded(utterances: Iterable[tuple[np.ndarray, np.ndarray, str]]) -> Batch:
-    """Utterances side by side, padded to the longest: features (T, 80), tokens (S,) and text of each."""
+    """Utterances side by side, padded to the longest: features (T, F), tokens (S,) and text of each."""
     features, tokens, texts = zip(*utterances, strict=True)
     parts = []
     for arrays in (features, tokens):
@@ -85,6 +84,8 @@ class SpeechSet:
         self.name: str = meta["name"]
         self.alphabet = Alphabet()
         self.fingerprint: str = meta["fingerprint"]
+        self.bins: int = meta["bins"]
+        """Numbers a frame"""
         self.info: dict = meta["info"]
         """Hours of each split, and utterances skipped."""
         self._splits: dict[str, dict[str, list]] = meta["splits"]
@@ -93,7 +94,7 @@ class SpeechSet:
         """The split "train", "validation" or "test"."""
         first = sum(sum(self._splits[before]["frames"]) for before in SPLITS[: SPLITS.index(name)])
         lengths, texts, speakers = (self._splits[name][part] for part in ("frames", "texts", "speakers"))
-        frames = np.memmap(self.folder / "features.f16", np.float16, "r").reshape(-1, MEL_BINS)
+        frames = np.memmap(self.folder / "features.f16", np.float16, "r").reshape(-1, self.bins)
         return SpeechSplit(np.array(lengths, np.int32), texts, speakers, frames[first : first + sum(lengths)])
 
     def __repr__(self) -> str:
