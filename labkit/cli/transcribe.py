@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -28,9 +28,10 @@ BEAM = 16
 MOST_ROWS = 20
 """Of the table of error rates; --json has all"""
 EPILOG = """\
-Recordings in one folder are taken for one speaker's and normalised together; so transcribe what one speaker says in one
-command. Where transcripts are known (a .txt beside the audio, a manifest, LibriSpeech, Common Voice), error rates are
-told, too. What cannot be used is named, the rest is transcribed, and the exit status is 2."""
+Recordings in one folder are taken for one speaker's (with --by-file each for another's) and normalised together: of a
+single short word the word itself is most of its mean, so transcribe what one speaker says together. Where transcripts
+are known (a .txt beside the audio, a manifest, LibriSpeech, Common Voice), error rates are told, too. What cannot be
+used is named, the rest is transcribed, and the exit status is 2."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -49,6 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--beam", type=int, metavar="N", help="search N texts at a time with a character model (default: none)")
     add("--lm", metavar="FILE", help="text for that model, or none (default: the run's training transcripts)")
     add("--split", choices=("train", "validation", "test"), help="of a manifest or a dataset, transcribe this split")
+    add("--by-file", action="store_true", help="each file is another speaker's, not each folder")
     add("--stream", action="store_true", help="hear half a second at a time, and write text when it is known")
     add("--align", type=Path, metavar="FILE.html", help="draw the characters of one recording over its spectrogram")
     add(
@@ -72,27 +74,24 @@ def run_transcribe(args: argparse.Namespace) -> int:
 
     run = newest_recogniser(args.runs_dir) if args.which is None else find_run(args.which, args.runs_dir)
     recogniser = read_recogniser(run)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(one_thread())  # a model this small waits longer for a second one than it gains
-        return _transcribe(args, recogniser, _recordings(args, stack), run)
+    # models this small wait longer for a second thread than they gain
+    with one_thread(), tempfile.TemporaryDirectory(prefix="labkit-") as folder:
+        return _transcribe(args, recogniser, run, Path(folder))
 
 
-def _recordings(args: argparse.Namespace, stack: contextlib.ExitStack) -> Iterator[Recording | UserError]:
+def _recordings(args: argparse.Namespace, folder: Path) -> Iterator[Recording | UserError]:
     from labkit.transcription.recordings import find_recordings, from_file
 
     for path in args.paths:
         if path != "-":
             yield from find_recordings([Path(path)], args.split)
             continue
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="labkit-")))
         with (folder / PIPE).open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         yield from_file(folder / PIPE, PIPE)
 
 
-def _transcribe(
-    args: argparse.Namespace, recogniser: Recogniser, recordings: Iterator[Recording | UserError], run: Path
-) -> int:
+def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, folder: Path) -> int:
     import numpy as np
 
     from labkit.cli.console import say
@@ -112,10 +111,10 @@ def _transcribe(
         say(beam.note, to_stderr=True)
     recogniser.hear([np.zeros(1600, np.float32)])  # what is loaded at the first time is no time of hearing
     rates, audio_s, failed, done, began = ErrorRates(), 0.0, 0, 0, time.perf_counter()
-    for each in transcribe(recogniser, recordings, **options):
+    for each in transcribe(recogniser, _recordings(args, folder), by_file=args.by_file, **options):
         if isinstance(each, UserError):
             failed += 1
-            message = _of_pipe(str(each))
+            message = str(each).replace(f"{folder}{os.sep}", "")  # of what came through the pipe
             say(f"labkit: {message}", to_stderr=True)
             if args.json:
                 print(json.dumps({"error": message}), flush=True)
@@ -141,27 +140,18 @@ def _print_piece(piece: str) -> None:
     print(piece, end="", flush=True)
 
 
-def _of_pipe(message: str) -> str:
-    """A message that names the pipe and not the file that it was copied to."""
-    folder, found, rest = message.rpartition(f"/{PIPE}")
-    while found:
-        message = f"{folder[: folder.rfind(tempfile.gettempdir())]}{PIPE}{rest}"
-        folder, found, rest = message.rpartition(f"/{PIPE}")
-    return message
-
-
 def _tell(args: argparse.Namespace, each: Transcribed) -> None:
     from labkit.cli.console import say
 
     name = each.recording.name
     if args.json:
         told = {"file": name, "text": each.text, "audio_s": round(each.heard.audio_s, 3)}
-        print(json.dumps(told | ({"note": "silence"} if each.is_silent else {})), flush=True)
+        print(json.dumps(told | ({"note": each.note} if each.note else {})), flush=True)
         return
     if args.stream:
         print()
-    words = "(silence)" if each.is_silent else each.text or "(no words)"
-    say(f"{name}: {words}")
+    text = each.text or ("" if each.note else "(no words)")
+    say(" ".join(filter(None, (f"{name}:", text, each.note and f"({each.note})"))))
     sys.stdout.flush()
 
 
@@ -204,7 +194,8 @@ def _print_summary(summary: dict) -> None:
         print_frame(console, shown)
         if len(rows) > MOST_ROWS:
             console.print(f"The {MOST_ROWS} first of {len(rows):,} rows; --json has all.")
-    console.print(
+    line = (
         f"{summary['audio_s']:.1f} s of audio in {summary['took_s']:.2f} s: {summary['times_real_time']:.3g} times "
         "real time on one core, measured, with the decoding of files and of text."
     )
+    console.print(line, soft_wrap=True)

@@ -59,7 +59,7 @@ class CharacterModel:
 
         >>> after_a = CharacterModel(["ab", "ab"], characters="ab", order=2).logs("<a")
         >>> [round(math.exp(log), 3) for log in after_a]
-        [0.083, 0.833, 0.083]
+        [0.111, 0.778, 0.111]
         """
         before = before[max(0, len(before) - self.order + 1) :]
         while before not in self._counts and before:

@@ -121,10 +121,10 @@ class Recogniser:
             part = stream.finish() if is_last else stream.push(torch.from_numpy(features[start : start + CHUNK]))
             parts.append(part.numpy())
             ids += parts[-1].argmax(1).tolist()
-            (longer,) = self.alphabet.decode(np.array([ids]), np.array([len(ids)]))
+            (longer,) = self.alphabet.decode(np.array([ids], np.int64), np.array([len(ids)]))
             on_more(longer[len(text) :])
             text = longer
-        return Heard(text, np.concatenate(parts), len(features) / FRAMES_PER_S)
+        return Heard(text, np.concatenate(parts), (len(features) - 1) / FRAMES_PER_S)
 
 
 def read_recogniser(run: Path) -> Recogniser:

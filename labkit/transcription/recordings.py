@@ -34,7 +34,7 @@ class Recording:
 def find_recordings(paths: Iterable[Path], split: str | None = None) -> Iterator[Recording | UserError]:
     """The recordings below paths, or why one of them cannot be used, in bounded memory unless a listing has them.
 
-    Listings (a .jsonl manifest, a folder with one, a LibriSpeech tree or a part of one, a Common Voice folder) say who
+    Listings (a .jsonl manifest, a folder with one, a LibriSpeech tree, a Common Voice folder) say who
     speaks, and what. Elsewhere what lies in one folder is one speaker's, and a transcript is a .txt file beside the
     audio.
 
@@ -45,8 +45,8 @@ def find_recordings(paths: Iterable[Path], split: str | None = None) -> Iterator
     for path in paths:
         try:
             listing = _listing(path)
-        except UserError as error:
-            yield error
+        except OSError as error:
+            yield UserError(f"{path}: this cannot be read ({error.strerror}): give yourself the permission.")
             continue
         if listing is not None:
             yield from _listed(*listing, split)
@@ -72,11 +72,17 @@ def from_file(path: Path, name: str | None = None) -> Recording:
 
 def _listing(path: Path) -> tuple[Source, BadRows] | None:
     """The listing that a path is or has; None: it has none."""
-    bad = BadRows("skip")
-    manifests = [path] if path.suffix == ".jsonl" and path.is_file() else sorted(path.glob("*.jsonl"))
+    bad, has_audio = BadRows("skip"), False
+    manifests = [path] if path.suffix == ".jsonl" and path.is_file() else []
+    if path.is_dir():
+        with os.scandir(path) as entries:  # one by one, for there may be a million
+            for entry in entries:
+                has_audio = has_audio or _is_audio(entry.name)
+                if entry.name.endswith(".jsonl"):
+                    manifests.append(Path(entry.path))
     if len(manifests) == 1:
         return read_manifest(manifests[0], bad), bad
-    if not path.is_dir():
+    if has_audio or not path.is_dir():
         return None
     source = read_common_voice(path, bad) or read_librispeech(path, bad)
     return source and (source, bad)
@@ -130,5 +136,9 @@ def _entries(folder: Path, inner: list[Path]) -> Iterator[str]:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 inner.append(Path(entry.path))
-            elif Path(entry.name).suffix.lower() in SUFFIXES and not entry.name.startswith("."):
+            elif _is_audio(entry.name):
                 yield entry.name
+
+
+def _is_audio(name: str) -> bool:
+    return Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +19,8 @@ LOT_S = 300.0
 """Seconds of audio from which a lot has enough"""
 SILENT = 1e-4
 """No sample is beyond three steps of 16 bits: nobody spoke, and whatever a recogniser writes is made up"""
+OGG_PAGE, LONGEST_PAGE, LAST_PAGE = b"OggS", 65_307, 4
+"""How a page begins, its most bytes, and the flag of the last one"""
 
 Decoder = Callable[[np.ndarray], str]
 """Log-probabilities (T', V) to a text"""
@@ -32,13 +35,15 @@ class Transcribed:
     heard: Heard
     wave: np.ndarray
     """float32 (n,) at 16 kHz"""
-    is_silent: bool
+    note: str
+    """What a reader should know: silence, or that the file is cut off; mostly empty."""
 
 
 def transcribe(
     recogniser: Recogniser,
     recordings: Iterable[Recording | UserError],
     *,
+    by_file: bool = False,
     decoder: Decoder | None = None,
     on_more: Callable[[str], None] | None = None,
 ) -> Iterator[Transcribed | UserError]:
@@ -47,6 +52,7 @@ def transcribe(
     Args:
         recogniser: a trained one.
         recordings: those of one voice in a row are normalised together, each lot with all that was heard before it.
+        by_file: normalise each recording alone, whoever speaks.
         decoder: writes a text; None writes the likeliest path.
         on_more: hear in chunks, and call this with each piece of text when it is known.
     """
@@ -56,7 +62,7 @@ def transcribe(
         if isinstance(recording, UserError):
             yield recording
             continue
-        if recording.voice != of:
+        if by_file or recording.voice != of:
             yield from _hear(recogniser, lot, voice, decoder, on_more)
             voice, of = Voice(), recording.voice
         try:
@@ -86,13 +92,25 @@ def _hear(
     for recording, wave in lot:
         if _is_silent(wave):
             nothing = Heard("", np.empty((0, len(recogniser.alphabet)), np.float32), len(wave) / SAMPLE_RATE_HZ)
-            yield Transcribed(recording, "", nothing, wave, is_silent=True)
+            yield Transcribed(recording, "", nothing, wave, "silence")
             continue
         own = next(heard)
         text = own.text if decoder is None else decoder(own.log_probabilities)
-        yield Transcribed(recording, text, own, wave, is_silent=False)
+        is_cut = any(_is_cut_off(segment.audio) for segment in recording.utterance.segments)
+        yield Transcribed(recording, text, own, wave, "the file is cut off, this is its beginning" if is_cut else "")
     lot.clear()
 
 
 def _is_silent(wave: np.ndarray) -> bool:
     return float(np.abs(wave).max()) < SILENT
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Whether an Ogg file (Opus, Vorbis) lacks its last page, which libsndfile does not tell (RFC 3533, section 6)."""
+    with path.open("rb") as file:
+        if file.read(4) != OGG_PAGE:
+            return False
+        file.seek(max(0, path.stat().st_size - LONGEST_PAGE))
+        end = file.read()
+    last = end.rfind(OGG_PAGE)
+    return not end[last + 5] & LAST_PAGE
