@@ -66,7 +66,7 @@ def run_transcribe(args: argparse.Namespace) -> int:
     refuse_unless_positive("--beam", args.beam)
     if args.stream and (args.beam or args.lm):
         raise UserError("--stream writes text when it is known, and --beam when all is heard: choose one.")
-    if args.align and (len(args.paths) > 1 or Path(args.paths[0]).is_dir()):
+    if args.align and (len(args.paths) > 1 or Path(args.paths[0]).is_dir() or args.paths[0].endswith(".jsonl")):
         raise UserError(f"--align {args.align} draws one recording: name one audio file.", field="align")
     from labkit.hardware.one_thread import one_thread
     from labkit.runs import find_run

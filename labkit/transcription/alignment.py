@@ -31,6 +31,8 @@ def align(log_probabilities: np.ndarray, text: str, outputs_per_s: float) -> pd.
         raise UserError(
             f"the text {text[:60]!r} needs {needed} outputs, and the audio gives {outputs}: it is not what is said."
         )
+    if not text:
+        return pd.DataFrame({"character": [], "start_s": [], "end_s": []})
     ids = Alphabet().encode(text)
     labels = np.full(2 * len(ids) + 1, BLANK)  # a blank before, between and after the characters
     labels[1::2] = ids
@@ -48,13 +50,13 @@ def align(log_probabilities: np.ndarray, text: str, outputs_per_s: float) -> pd.
         ways[2, 2:] = np.where(may_skip[2:], score[:-2], -np.inf)
         steps[output] = ways.argmax(0)
         score = ways.max(0) + emitted[output]
-    place = len(labels) - 1 - int(len(labels) > 1 and score[-2] > score[-1])
+    place = len(labels) - 1 - int(score[-2] > score[-1])
     path = np.empty(outputs, np.int64)
     for output in reversed(range(outputs)):
         path[output] = place
         place -= steps[output, place]
     spans = [np.flatnonzero(path == 2 * index + 1)[[0, -1]] for index in range(len(ids))]
-    starts, ends = np.array(spans, np.float64).reshape(-1, 2).T
+    starts, ends = np.array(spans, np.float64).T
     return pd.DataFrame(
         {"character": list(text), "start_s": starts / outputs_per_s, "end_s": (ends + 1) / outputs_per_s}
     )

@@ -1,8 +1,8 @@
 """Beam search over texts with a character model, both from scratch.
 
 It is the prefix search of Graves and Jaitly (ICML 2014, algorithm 1): a text's score is the sum over all paths that
-write it, not its likeliest path's. torchaudio has such a decoder, but of a compiled package that has no wheels for
-each Python labkit runs on; this one reaches the same texts and is a small part of the time of hearing them.
+write it, not its likeliest path's. torchaudio has such a decoder, by a compiled package whose wheels end with Python
+3.12; with this character model, in Python, it took four times as long for nearly the same texts.
 
 T' outputs, V alphabet with the blank.
 """

@@ -44,6 +44,7 @@ def test_the_path_is_the_likeliest_of_all_that_write_the_text(text):
 
 def test_nothing_heard_is_no_characters():
     assert align(spoken("---"), "", 25).empty
+    assert align(np.empty((0, 29)), "", 25).empty
 
 
 def test_a_text_longer_than_its_outputs_is_refused():
