@@ -106,11 +106,10 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
         Stream(recogniser.model)  # which refuses models that hear backwards
         options["on_more"] = (lambda piece: None) if args.json else _print_piece
     if args.beam or args.lm:
-        beam = fitted_beam(recogniser, args.beam or BEAM, args.lm)
-        options["decoder"] = beam.write
-        say(beam.note, to_stderr=True)
+        options["decoder"], how = fitted_beam(recogniser, args.beam or BEAM, args.lm)
+        say(how, to_stderr=True)
     recogniser.hear([np.zeros(1600, np.float32)])  # what is loaded at the first time is no time of hearing
-    rates, audio_s, failed, done, began = ErrorRates(), 0.0, 0, 0, time.perf_counter()
+    rates, audio_s, failed, done, last, began = ErrorRates(), 0.0, 0, 0, None, time.perf_counter()
     for each in transcribe(recogniser, _recordings(args, folder), by_file=args.by_file, **options):
         if isinstance(each, UserError):
             failed += 1
@@ -122,9 +121,10 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
         done, audio_s = done + 1, audio_s + each.heard.audio_s
         _tell(args, each)
         _compare(rates, each)
-        if args.align:
-            _draw(args.align, each, recogniser)
+        last = each
     took_s = time.perf_counter() - began
+    if args.align and last:
+        _draw(args.align, last, recogniser)
     summary = {
         "run": run.name, "recordings": done, "failed": failed, "audio_s": round(audio_s, 3), "took_s": round(took_s, 3),
         "times_real_time": round(audio_s / took_s, 2), "provenance": "measured", "errors": rates.rows(),

@@ -57,8 +57,9 @@ def figure_alignment(
     figure.add_scatter(
         x=at,
         y=[bands + 3] * len(at),
-        mode="lines",
+        mode="lines+markers",
         line={"color": look.color, "width": 4},
+        marker={"color": look.color, "symbol": "line-ns-open", "size": 9},  # tell neighbours apart
         hoverinfo="skip",
         showlegend=False,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -26,16 +25,8 @@ TRIED = 100
 """Utterances of the validation split by which the weight is chosen"""
 
 
-@dataclass(frozen=True)
-class Beam:
-    """A beam search, and how it was chosen."""
-
-    write: Decoder
-    note: str
-
-
-def fitted_beam(recogniser: Recogniser, beam: int, texts: str | None = None) -> Beam:
-    """A beam search with a character model, whose weight has the lowest error rate on the run's validation split.
+def fitted_beam(recogniser: Recogniser, beam: int, texts: str | None = None) -> tuple[Decoder, str]:
+    """A beam search, and in words how it was chosen: its model's weight by the error rate on the validation split.
 
     Args:
         recogniser: that of a run.
@@ -46,7 +37,7 @@ def fitted_beam(recogniser: Recogniser, beam: int, texts: str | None = None) -> 
         UserError: the run's data, or the file, cannot be read.
     """
     if texts == NO_MODEL:
-        return Beam(partial(beam_search, beam=beam), f"beam search, {beam} wide, without a character model")
+        return partial(beam_search, beam=beam), f"beam search, {beam} wide, without a character model"
     utterances = _utterances(recogniser.record)
     if texts is None:
         lines, of = (each.text for each in utterances if each.split == "train"), "the training transcripts"
@@ -59,7 +50,7 @@ def fitted_beam(recogniser: Recogniser, beam: int, texts: str | None = None) -> 
         f"beam search, {beam} wide, with a model of {model.order} characters of {of}; its weight, {weight:g}, has the "
         f"lowest CER on {len(said)} utterances of the validation split: {cer:.4f}"
     )
-    return Beam(partial(beam_search, beam=beam, model=model, weight=weight), note)
+    return partial(beam_search, beam=beam, model=model, weight=weight), note
 
 
 def read_texts(path: Path) -> list[str]:

@@ -114,7 +114,7 @@ def test_known_transcripts_give_error_rates(tmp_path, runs, capfd):
 
 def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
     lines = []
-    for number, split in enumerate(("train", "validation", "test")):
+    for number, split in enumerate(("train", "validation", "validation", "test")):
         soundfile.write(tmp_path / f"{number}.wav", wave(), RATE_HZ)
         lines.append(json.dumps({"audio": f"{number}.wav", "text": "one two", "speaker": split, "split": split}))
     manifest = tmp_path / "utterances.jsonl"
@@ -123,7 +123,7 @@ def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
     transcribe = ["transcribe", str(manifest), "--split", "test", "--json", "--run", str(run)]
     assert main([*transcribe, "--beam", "4"]) == 0
     lines, errors = told(capfd)
-    assert len(lines) == 2 and "training transcripts" in errors and "1 utterances of the validation split" in errors
+    assert len(lines) == 2 and "training transcripts" in errors and "2 utterances of the validation split" in errors
     (tmp_path / "texts.txt").write_text("One, two!\n")
     assert main([*transcribe, "--lm", str(tmp_path / "texts.txt")]) == 0
     assert "16 wide" in capfd.readouterr().err
