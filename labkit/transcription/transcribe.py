@@ -113,4 +113,5 @@ def _is_cut_off(path: Path) -> bool:
         file.seek(max(0, path.stat().st_size - LONGEST_PAGE))
         end = file.read()
     last = end.rfind(OGG_PAGE)
-    return not end[last + 5] & LAST_PAGE
+    flags = end[last + 5 : last + 6]  # none where it was cut within the page's head
+    return not flags or not flags[0] & LAST_PAGE

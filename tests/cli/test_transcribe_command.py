@@ -45,6 +45,7 @@ def test_every_kind_of_bad_audio_is_named_and_the_rest_is_transcribed(tmp_path, 
     write("whole.opus", wave(30), format="OGG", subtype="OPUS")
     opus = (folder / "whole.opus").read_bytes()
     (folder / "cut.opus").write_bytes(opus[: len(opus) // 2])
+    (folder / "head.opus").write_bytes(opus[: opus.rindex(b"OggS") + 5])
     (folder / "stub.opus").write_bytes(opus[:300])
     write("nan.wav", np.full(RATE_HZ, np.nan), subtype="FLOAT")
     (folder / "empty.wav").touch()
@@ -54,19 +55,19 @@ def test_every_kind_of_bad_audio_is_named_and_the_rest_is_transcribed(tmp_path, 
     lines, errors = told(capfd)
     good = {line["file"].rpartition("/")[2]: line for line in lines if "file" in line}
     assert sorted(good) == [
-        "44100.wav", "48000.wav", "8000.wav", "cut.opus", "good.flac", "mu-law.wav", "silence.wav", "stereo.wav",
+        "44100.wav", "48000.wav", "8000.wav", "cut.opus", "good.flac", "head.opus", "mu-law.wav", "silence.wav", "stereo.wav",
         "whole.opus",
     ]  # fmt: skip
     assert good["stereo.wav"]["text"] == good["good.flac"]["text"] != ""
     assert (good["silence.wav"]["text"], good["silence.wav"]["note"]) == ("", "silence")
-    assert "cut off" in good["cut.opus"]["note"] and "note" not in good["whole.opus"]
+    assert "cut off" in good["cut.opus"]["note"] == good["head.opus"]["note"] and "note" not in good["whole.opus"]
     refused = [line["error"] for line in lines if "error" in line]
     for name, words in (
         ("stub.opus", "cannot be decoded"), ("nan.wav", "NaN"), ("empty.wav", "0 bytes"),
         ("text.wav", "cannot be decoded"), ("missing.wav", "no such file"),
     ):  # fmt: skip
         assert any(name in line and words in line for line in refused) and name in errors
-    assert (lines[-1]["recordings"], lines[-1]["failed"], lines[-1]["provenance"]) == (9, 5, "measured")
+    assert (lines[-1]["recordings"], lines[-1]["failed"], lines[-1]["provenance"]) == (10, 5, "measured")
     assert lines[-1]["times_real_time"] == pytest.approx(lines[-1]["audio_s"] / lines[-1]["took_s"], rel=0.1)
 
 
