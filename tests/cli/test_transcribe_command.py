@@ -55,8 +55,8 @@ def test_every_kind_of_bad_audio_is_named_and_the_rest_is_transcribed(tmp_path, 
     lines, errors = told(capfd)
     good = {line["file"].rpartition("/")[2]: line for line in lines if "file" in line}
     assert sorted(good) == [
-        "44100.wav", "48000.wav", "8000.wav", "cut.opus", "good.flac", "head.opus", "mu-law.wav", "silence.wav", "stereo.wav",
-        "whole.opus",
+        "44100.wav", "48000.wav", "8000.wav", "cut.opus", "good.flac", "head.opus", "mu-law.wav", "silence.wav",
+        "stereo.wav", "whole.opus",
     ]  # fmt: skip
     assert good["stereo.wav"]["text"] == good["good.flac"]["text"] != ""
     assert (good["silence.wav"]["text"], good["silence.wav"]["note"]) == ("", "silence")
