@@ -10,6 +10,7 @@ import soundfile
 from made_recogniser import tiny_model, write_speech_run
 
 from labkit.cli import main
+from labkit.models.speech import KINDS
 
 RATE_HZ = 16_000
 
@@ -94,7 +95,7 @@ def test_a_stream_writes_what_the_whole_does(tmp_path, runs, capfd):
     text = told(capfd)[0][0]["text"]
     assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", *runs]) == 0
     assert capfd.readouterr().out.splitlines()[:2] == [text, f"{tmp_path / 'a.wav'}: {text}"]
-    backwards = write_speech_run(tmp_path / "runs", tiny_model("bigru"))
+    backwards = write_speech_run(tmp_path / "runs", tiny_model(KINDS[-1]))
     assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", "--run", str(backwards)]) == 2
     assert "hears recordings from their end" in capfd.readouterr().err
 

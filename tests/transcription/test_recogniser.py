@@ -14,7 +14,7 @@ from labkit.data.speech.audio import decode
 from labkit.data.speech.load import read_source
 from labkit.errors import UserError
 from labkit.fast.conv_block import ChannelsLastBlock
-from labkit.models.speech import ConvBlock
+from labkit.models.speech import KINDS, ConvBlock
 from labkit.transcription import Recogniser, Voice, read_recogniser
 from labkit.transcription.recogniser import newest_recogniser
 
@@ -25,7 +25,7 @@ def waves(*seconds: float) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("block", [ConvBlock, ChannelsLastBlock])
-@pytest.mark.parametrize("kind", ["conv", "lstm", "bigru"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_weights_of_either_kernels_give_what_the_trained_model_gave(tmp_path, kind, block):
     model = tiny_model(kind, block=block)
     recogniser = read_recogniser(write_speech_run(tmp_path, model))
@@ -39,7 +39,7 @@ def test_the_weights_of_either_kernels_give_what_the_trained_model_gave(tmp_path
 
 
 def test_batches_change_nothing_and_keep_the_order():
-    recogniser, given = Recogniser(tiny_model("bigru")), waves(0.3, 9.0, 0.31, 25.0, 4.0)
+    recogniser, given = Recogniser(tiny_model(KINDS[-1])), waves(0.3, 9.0, 0.31, 25.0, 4.0)
     together = recogniser.hear(given)
     assert [each.audio_s for each in together] == pytest.approx([0.3, 9.0, 0.31, 25.0, 4.0])
     voice = Voice()
