@@ -14,7 +14,7 @@ from labkit.errors import UserError, refusal
 COMMANDS = (
     "tour", "run", "train", "profile", "collocate", "pack", "sweep", "runs", "monitor", "energy", "energy_trial",
     "doctor", "budgets", "tiers", "data", "report", "course", "claims", "plan", "calibrate", "predict", "whatif",
-    "serve_tables",
+    "serve_tables", "transcribe",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ Of every figure, `template` is "labkit_light" or "labkit_dark", and `provenance`
 "measured", "recorded", "emulated" or "predicted".
 """
 
+from labkit.plots.alignment import figure_alignment
 from labkit.plots.batch_size import figure_batch_size
 from labkit.plots.costs import figure_costs, figure_pareto
 from labkit.plots.describe import describe
@@ -12,6 +13,6 @@ from labkit.plots.time_against_target import figure_time_against_target
 from labkit.plots.time_to_accuracy import figure_time_to_accuracy
 
 __all__ = [
-    "describe", "figure_batch_size", "figure_costs", "figure_pareto", "figure_sweep",
+    "describe", "figure_alignment", "figure_batch_size", "figure_costs", "figure_pareto", "figure_sweep",
     "figure_time_against_target", "figure_time_to_accuracy",
 ]  # fmt: skip

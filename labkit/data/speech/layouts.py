@@ -3,7 +3,7 @@
 A manifest has one JSON object an utterance, as NeMo and others write them.
 
     {"audio_filepath": "audio/a.opus", "offset": 0.35, "duration": 1.94, "text": "stop all jobs",
-     "speaker": "anna", "split": "train", "sample_rate": 16000}
+     "speaker": "anna", "accent": "scottish", "split": "train", "sample_rate": 16000}
 
 Audio (`audio_filepath`, `audio` or `path`, relative to the manifest) and transcript (`text`, `sentence` or
 `transcript`) are needed, the rest is optional. Lines of other listings are checked as if they stood in one.
@@ -30,7 +30,7 @@ SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 LARGEST = 1e9
 """Seconds or Hz; no audio is longer."""
 TABLES = ("train.tsv", "dev.tsv", "test.tsv")
-COLUMNS = {"path": "path", "sentence": "sentence", "client_id": "speaker"}
+COLUMNS = {"path": "path", "sentence": "sentence", "client_id": "speaker", "accents": "accent", "accent": "accent"}
 """Of Common Voice's tables, as a manifest calls them."""
 WHOLE = "validated.tsv"
 """Every checked clip of Common Voice; read where none of the splits is there."""
@@ -163,6 +163,7 @@ def _utterance(listing: Path, line: int, row: str | dict, audio_folder: Path) ->
         line,
         *fields,
         sample_rate_hz=numbers.get("sample_rate"),
+        accent=str(row.get("accent") or ""),
     )
 
 

@@ -45,6 +45,8 @@ class Utterance:
     """What that file calls the transcript."""
     sample_rate_hz: int | None = None
     """The rate the source states; None: it states none."""
+    accent: str = ""
+    """As the source calls it; empty: it does not say."""
 
     def error(self, what: str, fix: str, field: str | None = None) -> DataError:
         """The error that points at this utterance's line."""

@@ -1,0 +1,201 @@
+"""`labkit transcribe`: what a recogniser of a run hears in files, folders and pipes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.cli.flags import add_flags, refuse_unless_positive
+from labkit.errors import UserError
+
+if TYPE_CHECKING:
+    from labkit.transcription.errors import ErrorRates
+    from labkit.transcription.recogniser import Recogniser
+    from labkit.transcription.recordings import Recording
+    from labkit.transcription.transcribe import Transcribed
+
+PIPE = "standard input"
+BEAM = 16
+"""Texts kept at a time where --lm is given alone"""
+MOST_ROWS = 20
+"""Of the table of error rates; --json has all"""
+EPILOG = """\
+Recordings in one folder are taken for one speaker's (with --by-file each for another's) and normalised together: of a
+single short word the word itself is most of its mean, so transcribe what one speaker says together. Where transcripts
+are known (a .txt beside the audio, a manifest, LibriSpeech, Common Voice), error rates are told, too. What cannot be
+used is named, the rest is transcribed, and the exit status is 2."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    what = "write what is said in audio files, with a recogniser that was trained here"
+    parser = subparsers.add_parser("transcribe", help=what, description=what, epilog=EPILOG)
+    add = parser.add_argument
+    add(
+        "paths",
+        nargs="+",
+        metavar="FILE|FOLDER",
+        help="audio, folders with audio, manifests; - reads a file from a pipe",
+    )
+    add(
+        "--run", dest="which", metavar="RUN", help="the run of the recogniser (default: the newest finished speech run)"
+    )
+    add("--beam", type=int, metavar="N", help="search N texts at a time with a character model (default: none)")
+    add("--lm", metavar="FILE", help="text for that model, or none (default: the run's training transcripts)")
+    add("--split", choices=("train", "validation", "test"), help="of a manifest or a dataset, transcribe this split")
+    add("--by-file", action="store_true", help="each file is another speaker's, not each folder")
+    add("--stream", action="store_true", help="hear half a second at a time, and write text when it is known")
+    add("--align", type=Path, metavar="FILE.html", help="draw the characters of one recording over its spectrogram")
+    add(
+        "--json",
+        action="store_true",
+        help="print a JSON object a line: one a recording when it is done, then a summary",
+    )
+    add_flags(parser, "runs_dir")
+    parser.set_defaults(run=run_transcribe)
+
+
+def run_transcribe(args: argparse.Namespace) -> int:
+    refuse_unless_positive("--beam", args.beam)
+    if args.stream and (args.beam or args.lm):
+        raise UserError("--stream writes text when it is known, and --beam when all is heard: choose one.")
+    if args.align and (len(args.paths) > 1 or Path(args.paths[0]).is_dir() or args.paths[0].endswith(".jsonl")):
+        raise UserError(f"--align {args.align} draws one recording: name one audio file.", field="align")
+    from labkit.hardware.one_thread import one_thread
+    from labkit.runs import find_run
+    from labkit.transcription.recogniser import newest_recogniser, read_recogniser
+
+    run = newest_recogniser(args.runs_dir) if args.which is None else find_run(args.which, args.runs_dir)
+    recogniser = read_recogniser(run)
+    # models this small wait longer for a second thread than they gain
+    with one_thread(), tempfile.TemporaryDirectory(prefix="labkit-") as folder:
+        return _transcribe(args, recogniser, run, Path(folder))
+
+
+def _recordings(args: argparse.Namespace, folder: Path) -> Iterator[Recording | UserError]:
+    from labkit.transcription.recordings import find_recordings, from_file
+
+    for path in args.paths:
+        if path != "-":
+            yield from find_recordings([Path(path)], args.split)
+            continue
+        with (folder / PIPE).open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield from_file(folder / PIPE, PIPE)
+
+
+def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, folder: Path) -> int:
+    import numpy as np
+
+    from labkit.cli.console import say
+    from labkit.transcription.errors import ErrorRates
+    from labkit.transcription.streaming import Stream
+    from labkit.transcription.transcribe import transcribe
+    from labkit.transcription.tuning import fitted_beam
+
+    say(f"recogniser of {run}", to_stderr=True)
+    options = {}
+    if args.stream:
+        Stream(recogniser.model)  # which refuses models that hear backwards
+        options["on_more"] = (lambda piece: None) if args.json else _print_piece
+    if args.beam or args.lm:
+        options["decoder"], how = fitted_beam(recogniser, args.beam or BEAM, args.lm)
+        say(how, to_stderr=True)
+    recogniser.hear([np.zeros(1600, np.float32)])  # what is loaded at the first time is no time of hearing
+    rates, audio_s, failed, done, last, began = ErrorRates(), 0.0, 0, 0, None, time.perf_counter()
+    for each in transcribe(recogniser, _recordings(args, folder), by_file=args.by_file, **options):
+        if isinstance(each, UserError):
+            failed += 1
+            message = str(each).replace(f"{folder}{os.sep}", "")  # of what came through the pipe
+            say(f"labkit: {message}", to_stderr=True)
+            if args.json:
+                print(json.dumps({"error": message}), flush=True)
+            continue
+        done, audio_s = done + 1, audio_s + each.heard.audio_s
+        _tell(args, each)
+        _compare(rates, each)
+        last = each
+    took_s = time.perf_counter() - began
+    if args.align and last:
+        _draw(args.align, last, recogniser)
+    summary = {
+        "run": run.name, "recordings": done, "failed": failed, "audio_s": round(audio_s, 3), "took_s": round(took_s, 3),
+        "times_real_time": round(audio_s / took_s, 2), "provenance": "measured", "errors": rates.rows(),
+    }  # fmt: skip
+    if args.json:
+        print(json.dumps(summary), flush=True)
+    elif done:
+        _print_summary(summary)
+    return 2 if failed else 0
+
+
+def _print_piece(piece: str) -> None:
+    print(piece, end="", flush=True)
+
+
+def _tell(args: argparse.Namespace, each: Transcribed) -> None:
+    from labkit.cli.console import say
+
+    name = each.recording.name
+    if args.json:
+        told = {"file": name, "text": each.text, "audio_s": round(each.heard.audio_s, 3)}
+        print(json.dumps(told | ({"note": each.note} if each.note else {})), flush=True)
+        return
+    if args.stream:
+        print()
+    text = each.text or ("" if each.note else "(no words)")
+    say(" ".join(filter(None, (f"{name}:", text, each.note and f"({each.note})"))))
+    sys.stdout.flush()
+
+
+def _compare(rates: ErrorRates, each: Transcribed) -> None:
+    from labkit.cli.console import say
+
+    if not each.recording.utterance.text.strip():
+        return
+    try:
+        rates.add(each.recording.utterance, each.text)
+    except UserError as error:
+        say(f"labkit: not compared: {error}", to_stderr=True)
+
+
+def _draw(page: Path, each: Transcribed, recogniser: Recogniser) -> None:
+    from labkit.cli.console import say
+    from labkit.data.speech.features import log_mel
+    from labkit.plots.alignment import figure_alignment
+    from labkit.plots.show import page_of
+    from labkit.runs.atomic import replace_text
+    from labkit.transcription.alignment import align
+
+    characters = align(each.heard.log_probabilities, each.text, recogniser.outputs_per_s)
+    figure = figure_alignment(log_mel([each.wave])[0], characters)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(page, page_of(figure, f"What was heard in {Path(each.recording.name).name}"))
+    say(f"alignment in {page}", to_stderr=True)
+
+
+def _print_summary(summary: dict) -> None:
+    from labkit.cli.console import Console, print_frame
+
+    console = Console(highlight=False)
+    if rows := summary["errors"]:
+        shown = [
+            {"of": f"{row['of']} {row['name']}".strip(), "recordings": row["recordings"]}
+            | {name.upper(): f"{row[name]:.1%}" for name in ("cer", "wer")}
+            for row in rows[:MOST_ROWS]
+        ]
+        print_frame(console, shown)
+        if len(rows) > MOST_ROWS:
+            console.print(f"The {MOST_ROWS} first of {len(rows):,} rows; --json has all.")
+    line = (
+        f"{summary['audio_s']:.1f} s of audio in {summary['took_s']:.2f} s: {summary['times_real_time']:.3g} times "
+        "real time on one core, measured, with the decoding of files and of text."
+    )
+    console.print(line, soft_wrap=True)

@@ -1,0 +1,75 @@
+"""Speech as a recogniser sees it, with the characters that it heard at their times."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from labkit.plots.heat_maps import SCALE
+from labkit.plots.theme import encoding, new_figure
+
+FRAMES_PER_S = 100
+MOST_COLUMNS = 600
+"""Of the picture; frames beyond are averaged, several to a column"""
+RANGE_DB = 60
+"""Below the loudest; what is quieter is not told apart"""
+
+
+def figure_alignment(
+    log_mel: np.ndarray, characters: pd.DataFrame, *, provenance: str = "measured", template: str = "labkit_light"
+) -> go.Figure:
+    """A spectrogram, and above it each character that was heard, from its beginning to its end.
+
+    Args:
+        log_mel: float (frames, bands), natural logarithms of energies, 100 frames a second.
+        characters: columns character, start_s, end_s (`labkit.transcription.align`).
+        provenance: where the audio and its characters come from.
+        template: the theme.
+    """
+    frames, bands = log_mel.shape
+    each = -(-frames // MOST_COLUMNS)
+    columns = np.add.reduceat(log_mel, np.arange(0, frames, each)) / np.diff([*range(0, frames, each), frames])[:, None]
+    loudness = (columns - columns.max()) * 10 / np.log(10)  # dB below the loudest
+    seconds = np.arange(len(columns)) * each / FRAMES_PER_S
+    text, seen = "".join(characters["character"]), characters["character"].replace(" ", "␣")
+    finding = f"Nothing was heard in {frames / FRAMES_PER_S:.2f} s of audio."
+    if text:
+        finding = (
+            f"“{text}” was heard from {characters['start_s'].iloc[0]:.2f} s to {characters['end_s'].iloc[-1]:.2f} s, "
+            f"in {len(text)} characters, of {frames / FRAMES_PER_S:.2f} s of audio."
+        )
+    figure = new_figure("Time (s)", f"Mel band (1 to {bands}: 0 to 8 kHz)", finding, template=template)
+    figure.add_heatmap(
+        x=seconds.tolist(),
+        y=list(range(1, bands + 1)),
+        z=loudness.clip(-RANGE_DB).round().astype(np.int8).T,  # (bands, columns), a byte each
+        colorscale=SCALE,
+        colorbar={"title": "dB below<br>the loudest", "thickness": 12},
+        name=f"log-mel energy · {provenance}",
+        hovertemplate="%{x:.2f} s, band %{y}: %{z} dB<extra></extra>",
+    )
+    look = encoding(1, template)
+    gaps = [None] * len(characters)
+    at = [value for span in zip(characters["start_s"], characters["end_s"], gaps, strict=True) for value in span]
+    figure.add_scatter(
+        x=at,
+        y=[bands + 3] * len(at),
+        mode="lines+markers",
+        line={"color": look.color, "width": 4},
+        marker={"color": look.color, "symbol": "line-ns-open", "size": 9},  # tell neighbours apart
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    figure.add_scatter(
+        x=((characters["start_s"] + characters["end_s"]) / 2).tolist(),
+        y=[bands + 7] * len(characters),
+        mode="text",
+        text=[escape(one) for one in seen],
+        customdata=characters[["start_s", "end_s"]].to_numpy().round(3).tolist(),
+        name=f"characters heard · {provenance}",
+        hovertemplate="%{text}: %{customdata[0]:.2f} to %{customdata[1]:.2f} s<extra></extra>",
+    )
+    return figure.update_yaxes(range=[0.5, bands + 11]).update_layout(height=420, showlegend=False)

@@ -1,0 +1,55 @@
+"""How wrong transcripts are: character and word error rates in total, by speaker and by accent."""
+
+from __future__ import annotations
+
+from labkit.data.speech.alphabet import Alphabet, transcript
+from labkit.data.speech.utterance import Utterance
+
+
+class ErrorRates:
+    """Counts of errors that do not grow with the recordings."""
+
+    def __init__(self):
+        self._counts: dict[tuple[str, str], list[int]] = {}
+        """(what, which): recordings, wrong characters, characters, wrong words, words"""
+
+    def add(self, utterance: Utterance, heard: str) -> None:
+        """Compare what was heard with an utterance's transcript, brought to the alphabet as for training.
+
+        Raises:
+            DataError: the transcript cannot be written in the alphabet.
+        """
+        import jiwer
+
+        said = transcript(utterance, Alphabet(), without_punctuation=True)
+        counts = [1]
+        for compared in (jiwer.process_characters(said, heard), jiwer.process_words(said, heard)):
+            wrong = compared.substitutions + compared.deletions
+            counts += [wrong + compared.insertions, wrong + compared.hits]
+        for key in (("total", ""), ("speaker", utterance.speaker), ("accent", utterance.accent)):
+            if key[1] or key[0] == "total":
+                old = self._counts.setdefault(key, [0] * 5)
+                old[:] = (before + more for before, more in zip(old, counts, strict=True))
+
+    def rows(self) -> list[dict[str, str | int | float]]:
+        """The total, then accents and speakers where there are several, most errors first.
+
+        >>> rates = ErrorRates()
+        >>> rates.add(Utterance((), "One, two.", "anna"), "one too")
+        >>> rates.rows()
+        [{'of': 'total', 'name': '', 'recordings': 1, 'cer': 0.14285714285714285, 'wer': 0.5}]
+        """
+        rows = [
+            {
+                "of": of,
+                "name": name,
+                "recordings": counts[0],
+                "cer": counts[1] / counts[2],
+                "wer": counts[3] / counts[4],
+            }
+            for (of, name), counts in self._counts.items()
+        ]
+        many = {of for of in ("accent", "speaker") if sum(row["of"] == of for row in rows) > 1}
+        order = ("total", "accent", "speaker")
+        kept = [row for row in rows if row["of"] == "total" or row["of"] in many]
+        return sorted(kept, key=lambda row: (order.index(row["of"]), -row["cer"]))

@@ -1,0 +1,144 @@
+"""The recordings that paths lead to, one after another: files, folders of any size, and listings with transcripts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from labkit.data.bad_rows import BadRows
+from labkit.data.speech.layouts import read_common_voice, read_librispeech, read_manifest
+from labkit.data.speech.utterance import Segment, Source, Utterance
+from labkit.errors import DataError, UserError
+
+SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
+"""Of the files that are taken for audio in a folder; a file that is named is tried whatever its name."""
+SORTED = 4096
+"""Names of a folder that are read and sorted together, however many it has"""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Something to transcribe."""
+
+    name: str
+    """For people: the path, and where it is a stretch of a file, its beginning."""
+    utterance: Utterance
+    """Its text is empty where nobody wrote it down."""
+    voice: str
+    """Recordings in a row with one `voice` are one speaker's"""
+
+
+def find_recordings(paths: Iterable[Path], split: str | None = None) -> Iterator[Recording | UserError]:
+    """The recordings below paths, or why one of them cannot be used, in bounded memory unless a listing has them.
+
+    Listings (a .jsonl manifest, a folder with one, a LibriSpeech tree, a Common Voice folder) say who
+    speaks, and what. Elsewhere what lies in one folder is one speaker's, and a transcript is a .txt file beside the
+    audio.
+
+    Args:
+        paths: files and folders.
+        split: of listings, keep this one.
+    """
+    for path in paths:
+        try:
+            listing = _listing(path)
+        except OSError as error:
+            yield UserError(f"{path}: this cannot be read ({error.strerror}): give yourself the permission.")
+            continue
+        if listing is not None:
+            yield from _listed(*listing, split)
+        elif path.is_dir():
+            yield from _walked(path)
+        elif path.exists():
+            yield from_file(path)
+        else:
+            yield DataError("There is no such file or folder.", fix="Correct the path.", file=path)
+
+
+def from_file(path: Path, name: str | None = None) -> Recording:
+    """A file of one recording, with its transcript where a .txt of its name lies beside it."""
+    transcript = path.with_suffix(".txt")
+    text = ""
+    if transcript != path and transcript.is_file():
+        text = transcript.read_text(encoding="utf-8", errors="surrogateescape")
+    else:
+        transcript = None
+    utterance = Utterance((Segment(path),), text, path.absolute().parent.name, listed_in=transcript)
+    return Recording(name or str(path), utterance, f"folder {path.parent}")
+
+
+def _listing(path: Path) -> tuple[Source, BadRows] | None:
+    """The listing that a path is or has; None: it has none."""
+    bad, has_audio = BadRows("skip"), False
+    manifests = [path] if path.suffix == ".jsonl" and path.is_file() else []
+    if path.is_dir():
+        with os.scandir(path) as entries:  # one by one, for there may be a million
+            for entry in entries:
+                has_audio = has_audio or _is_audio(entry.name)
+                if entry.name.endswith(".jsonl"):
+                    manifests.append(Path(entry.path))
+    if len(manifests) == 1:
+        return read_manifest(manifests[0], bad), bad
+    if has_audio or not path.is_dir():
+        return None
+    source = read_common_voice(path, bad) or read_librispeech(path, bad)
+    return source and (source, bad)
+
+
+def _listed(source: Source, bad: BadRows, split: str | None) -> Iterator[Recording | UserError]:
+    """A listing's recordings, speaker by speaker, then its bad lines."""
+    chosen = [each for each in source.utterances if split in (None, each.split)]
+    if not chosen:
+        wanted = f" in its {split} split" if split else ""
+        yield source.error(f"There is no recording{wanted}.", "Name another split with --split, or leave it away.")
+    chosen.sort(key=lambda each: (each.split or "", each.speaker))
+    for number, each in enumerate(chosen):
+        segment = each.segments[0]
+        at = f" at {segment.offset_s:g} s" if segment.offset_s else ""
+        # as in training: a speaker's splits stand apart, and whose speaker nobody knows stands alone
+        voice = f"{each.split} {each.speaker}" if each.speaker else f"line {number}"
+        yield Recording(f"{segment.audio}{at}", each, voice)
+    if bad.count:
+        yield UserError(f"{bad.count:,} lines of the listing cannot be used; the first: {bad.first[0]['reason']}")
+
+
+def _walked(folder: Path) -> Iterator[Recording | UserError]:
+    """The audio files of a folder and of those in it, thousands at a time."""
+    found = False
+    folders = [folder]
+    while folders:
+        inner: list[Path] = []
+        place = folders.pop()
+        try:
+            entries = _entries(place, inner)
+            while names := sorted(islice(entries, SORTED)):
+                for name in names:
+                    yield from_file(place / name)
+                found = True
+        except OSError as error:
+            yield UserError(f"{place}: this folder cannot be read ({error.strerror}); the others are.")
+            found = True
+        folders += sorted(inner, reverse=True)
+    if not found:
+        yield DataError(
+            "There is no audio in this folder.",
+            fix=f"Name one with files such as {', '.join(sorted(SUFFIXES)[:6])}, or a file itself.",
+            file=folder,
+        )
+
+
+def _entries(folder: Path, inner: list[Path]) -> Iterator[str]:
+    """Names of the audio files of a folder; the folders in it go into `inner`."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(Path(entry.path))
+            elif _is_audio(entry.name):
+                yield entry.name
+
+
+def _is_audio(name: str) -> bool:
+    return Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")

@@ -1,0 +1,156 @@
+"""`labkit transcribe`: good and bad audio from files, folders and a pipe; what is told, and the exit status."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+from made_recogniser import tiny_model, write_speech_run
+
+from labkit.cli import main
+from labkit.models.speech import KINDS
+
+RATE_HZ = 16_000
+
+
+@pytest.fixture
+def runs(tmp_path):
+    write_speech_run(tmp_path / "runs")
+    return ["--runs-dir", str(tmp_path / "runs")]
+
+
+def wave(seconds: float = 1.0) -> np.ndarray:
+    return np.random.default_rng(0).normal(0, 0.1, round(RATE_HZ * seconds)).astype(np.float32)
+
+
+def told(capfd) -> tuple[list[dict], str]:
+    said = capfd.readouterr()
+    return [json.loads(line) for line in said.out.splitlines()], said.err
+
+
+def test_every_kind_of_bad_audio_is_named_and_the_rest_is_transcribed(tmp_path, runs, capfd):
+    folder = tmp_path / "audio"
+    folder.mkdir()
+
+    def write(name, samples=None, rate_hz=RATE_HZ, **options):
+        soundfile.write(folder / name, wave() if samples is None else samples, rate_hz, **options)
+
+    write("stereo.wav", np.stack([wave(), wave()], 1))
+    for rate_hz in (8_000, 44_100, 48_000):
+        write(f"{rate_hz}.wav", rate_hz=rate_hz)
+    write("mu-law.wav", subtype="ULAW")
+    write("good.flac")
+    write("silence.wav", np.zeros(RATE_HZ))
+    write("whole.opus", wave(30), format="OGG", subtype="OPUS")
+    opus = (folder / "whole.opus").read_bytes()
+    (folder / "cut.opus").write_bytes(opus[: len(opus) // 2])
+    (folder / "head.opus").write_bytes(opus[: opus.rindex(b"OggS") + 5])
+    (folder / "stub.opus").write_bytes(opus[:300])
+    write("nan.wav", np.full(RATE_HZ, np.nan), subtype="FLOAT")
+    (folder / "empty.wav").touch()
+    (folder / "text.wav").write_text("This is no audio.")
+    missing = tmp_path / "missing.wav"
+    assert main(["transcribe", str(folder), str(missing), "--json", "--by-file", *runs]) == 2
+    lines, errors = told(capfd)
+    good = {line["file"].rpartition("/")[2]: line for line in lines if "file" in line}
+    assert sorted(good) == [
+        "44100.wav", "48000.wav", "8000.wav", "cut.opus", "good.flac", "head.opus", "mu-law.wav", "silence.wav",
+        "stereo.wav", "whole.opus",
+    ]  # fmt: skip
+    assert good["stereo.wav"]["text"] == good["good.flac"]["text"] != ""
+    assert (good["silence.wav"]["text"], good["silence.wav"]["note"]) == ("", "silence")
+    assert "cut off" in good["cut.opus"]["note"] == good["head.opus"]["note"] and "note" not in good["whole.opus"]
+    refused = [line["error"] for line in lines if "error" in line]
+    for name, words in (
+        ("stub.opus", "cannot be decoded"), ("nan.wav", "NaN"), ("empty.wav", "0 bytes"),
+        ("text.wav", "cannot be decoded"), ("missing.wav", "no such file"),
+    ):  # fmt: skip
+        assert any(name in line and words in line for line in refused) and name in errors
+    assert (lines[-1]["recordings"], lines[-1]["failed"], lines[-1]["provenance"]) == (10, 5, "measured")
+    assert lines[-1]["times_real_time"] == pytest.approx(lines[-1]["audio_s"] / lines[-1]["took_s"], rel=0.1)
+
+
+def pipe(monkeypatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_a_pipe_is_heard_and_drawn_and_a_bad_one_named(tmp_path, runs, capfd, monkeypatch):
+    file, page = io.BytesIO(), tmp_path / "page.html"
+    soundfile.write(file, wave(), RATE_HZ, format="FLAC")
+    pipe(monkeypatch, file.getvalue())
+    assert main(["transcribe", "-", "--align", str(page), *runs]) == 0
+    said = capfd.readouterr().out
+    assert said.startswith("standard input: ") and "real time on one core, measured" in said
+    assert "What was heard in standard input" in page.read_text(encoding="utf-8")
+    pipe(monkeypatch, b"")
+    assert main(["transcribe", "-", *runs]) == 2
+    assert "labkit: standard input: The audio file standard input is empty" in capfd.readouterr().err
+
+
+def test_a_stream_writes_what_the_whole_does(tmp_path, runs, capfd):
+    soundfile.write(tmp_path / "a.wav", wave(3), RATE_HZ)
+    assert main(["transcribe", str(tmp_path / "a.wav"), "--json", *runs]) == 0
+    text = told(capfd)[0][0]["text"]
+    assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", *runs]) == 0
+    assert capfd.readouterr().out.splitlines()[:2] == [text, f"{tmp_path / 'a.wav'}: {text}"]
+    backwards = write_speech_run(tmp_path / "runs", tiny_model(KINDS[-1]))
+    assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", "--run", str(backwards)]) == 2
+    assert "hears recordings from their end" in capfd.readouterr().err
+
+
+def test_known_transcripts_give_error_rates(tmp_path, runs, capfd):
+    for speaker in ("anna", "ben"):
+        (tmp_path / speaker).mkdir()
+        soundfile.write(tmp_path / speaker / "a.wav", wave(), RATE_HZ)
+        (tmp_path / speaker / "a.txt").write_text("Stop all jobs!")
+    soundfile.write(tmp_path / "ben" / "b.wav", wave(), RATE_HZ)
+    (tmp_path / "ben" / "b.txt").write_text("Привет")
+    paths = [str(tmp_path / speaker) for speaker in ("anna", "ben")]
+    assert main(["transcribe", *paths, *runs]) == 0
+    said = capfd.readouterr()
+    assert all(words in said.out for words in ("CER", "WER", "total", "speaker anna", "speaker ben"))
+    assert "not compared" in said.err and "b.txt" in said.err
+
+
+def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
+    lines = []
+    for number, split in enumerate(("train", "validation", "validation", "test")):
+        soundfile.write(tmp_path / f"{number}.wav", wave(), RATE_HZ)
+        lines.append(json.dumps({"audio": f"{number}.wav", "text": "one two", "speaker": split, "split": split}))
+    manifest = tmp_path / "utterances.jsonl"
+    manifest.write_text("\n".join(lines))
+    run = write_speech_run(tmp_path / "runs", data=str(manifest))
+    transcribe = ["transcribe", str(manifest), "--split", "test", "--json", "--run", str(run)]
+    assert main([*transcribe, "--beam", "4"]) == 0
+    lines, errors = told(capfd)
+    assert len(lines) == 2 and "training transcripts" in errors and "2 utterances of the validation split" in errors
+    (tmp_path / "texts.txt").write_text("One, two!\n")
+    assert main([*transcribe, "--lm", str(tmp_path / "texts.txt")]) == 0
+    assert "16 wide" in capfd.readouterr().err
+    manifest.unlink()
+    one = ["transcribe", str(tmp_path / "0.wav"), "--run", str(run)]
+    assert main([*one, "--beam", "4"]) == 2
+    assert "--lm none" in capfd.readouterr().err
+    assert main([*one, "--lm", "none"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--stream", "--beam", "4"], "choose one"),
+        (["--beam", "0"], "above zero"),
+        (["b.wav", "--align", "a.html"], "name one audio file"),
+        (["--run", "nothing"], "there is no run"),
+        (["--lm", "nothing.txt"], "--lm nothing.txt"),
+    ],
+)
+def test_flags_that_cannot_be_are_refused(runs, capfd, flags, words):
+    assert main(["transcribe", "a.wav", *flags, *runs]) == 2
+    assert words in capfd.readouterr().err
+
+
+def test_without_a_run_it_says_how_to_get_one(tmp_path, capfd):
+    assert main(["transcribe", "a.wav", "--runs-dir", str(tmp_path)]) == 2
+    assert "labkit train speech" in capfd.readouterr().err

@@ -1,0 +1,53 @@
+"""A finished speech run without training: a tiny random recogniser in a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from labkit.models.speech import ConvBlock, SpeechConfig, SpeechModel
+from labkit.runs import Provenance, RunWriter
+from labkit.tracking.checkpoint import save_checkpoints
+
+
+def tiny_model(kind: str = "conv", strides: tuple[int, ...] = (2, 2), block=ConvBlock, **fields) -> SpeechModel:
+    """A random model in evaluation, its norms as after some training."""
+    torch.manual_seed(0)
+    shape = {"channels": 8, "layers": 2, "hidden": 8, "kernel": 5} | fields
+    model = SpeechModel(SpeechConfig(29, kind, strides=strides, **shape), block=block).eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2.0)
+    return model
+
+
+def write_speech_run(
+    runs_dir: Path, model: SpeechModel | None = None, *, status: str | None = "done", job="speech", data="", saves=True
+) -> Path:
+    """The run of a model; None of `status`: it is still running."""
+    model = model or tiny_model()
+    run = RunWriter.create(
+        runs_dir,
+        job,
+        config={
+            "job": job,
+            "data": {"name": data or "shipped", "fingerprint": ""},
+            "model": asdict(model.config),
+            "train": {},
+            "arguments": ["--data", data] if data else [],
+        },
+        budget={"name": "all-cores"},
+        tier=None,
+        devices=[],
+        seed=0,
+        provenance=Provenance.now("measured"),
+        software={},
+    )
+    if saves:
+        save_checkpoints({run.folder / "checkpoint" / "best.pt": {"kept": {"model": model.state_dict()}}})
+    if status is not None:
+        run.finish(status, {})
+    return run.folder

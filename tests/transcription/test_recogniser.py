@@ -1,0 +1,107 @@
+"""A recogniser from its run: which runs have one, its weights, its batches, its voices."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from made_recogniser import tiny_model, write_speech_run
+
+from labkit.data.bad_rows import BadRows
+from labkit.data.speech import load_speech
+from labkit.data.speech.audio import decode
+from labkit.data.speech.load import read_source
+from labkit.errors import UserError
+from labkit.fast.conv_block import ChannelsLastBlock
+from labkit.models.speech import KINDS, ConvBlock
+from labkit.transcription import Recogniser, Voice, read_recogniser
+from labkit.transcription.recogniser import newest_recogniser
+
+
+def waves(*seconds: float) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(0, 0.1, round(16_000 * each)).astype(np.float32) for each in seconds]
+
+
+@pytest.mark.parametrize("block", [ConvBlock, ChannelsLastBlock])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_weights_of_either_kernels_give_what_the_trained_model_gave(tmp_path, kind, block):
+    model = tiny_model(kind, block=block)
+    recogniser = read_recogniser(write_speech_run(tmp_path, model))
+    (features,) = recogniser.features(waves(0.7))
+    given = torch.from_numpy(features).unsqueeze(0), torch.tensor([len(features)])
+    with torch.inference_mode():
+        expected = model(*given)[0][0].numpy()
+    (heard,) = recogniser.hear(waves(0.7))
+    np.testing.assert_allclose(heard.log_probabilities, expected, atol=1e-4)  # other orders of fp32 sums
+    assert heard.audio_s == pytest.approx(0.7)
+
+
+def test_batches_change_nothing_and_keep_the_order():
+    recogniser, given = Recogniser(tiny_model(KINDS[-1])), waves(0.3, 9.0, 0.31, 25.0, 4.0)
+    together = recogniser.hear(given)
+    assert [each.audio_s for each in together] == pytest.approx([0.3, 9.0, 0.31, 25.0, 4.0])
+    voice = Voice()
+    features = recogniser.features(given, voice)
+    for each, own in zip(together, features, strict=True):
+        with torch.inference_mode():
+            alone = recogniser.model(torch.from_numpy(own).unsqueeze(0), torch.tensor([len(own)]))[0][0]
+        np.testing.assert_allclose(each.log_probabilities, alone.numpy(), atol=1e-4)
+
+
+def test_chunks_give_the_text_of_the_whole_piece_by_piece():
+    recogniser = Recogniser(tiny_model("lstm", (2,)))
+    (wave,) = waves(2.0)
+    (heard,), pieces = recogniser.hear([wave]), []
+    streamed = recogniser.hear_in_chunks(recogniser.features([wave])[0], pieces.append)
+    assert "".join(pieces) == streamed.text == heard.text and len(pieces) > 3
+    assert streamed.audio_s == heard.audio_s
+
+
+def test_a_speakers_recordings_are_normalised_as_in_training(tmp_path):
+    lines = []
+    for number, wave in enumerate(waves(0.6, 0.9, 1.2, 0.7, 0.8, 1.1)):
+        soundfile.write(tmp_path / f"{number}.wav", wave * (1 + number), 16_000)
+        of = {"speaker": "anna", "split": "test"}
+        if number >= 4:
+            of = {"speaker": f"s{number}", "split": ("train", "validation")[number - 4]}
+        lines.append(json.dumps({"audio": f"{number}.wav", "text": "one", **of}))
+    (tmp_path / "manifest.jsonl").write_text("\n".join(lines))
+    utterances = read_source(str(tmp_path), BadRows("error"), 0).utterances
+    features = Recogniser(tiny_model()).features([decode(each) for each in utterances[:4]])
+    split = load_speech(str(tmp_path)).split("test")
+    for index, each in enumerate(features):
+        np.testing.assert_allclose(each, split.features(index), atol=0.02)  # prepared features are float16
+
+
+def test_a_voice_learns_from_what_it_hears():
+    first, second = waves(1.0, 0.5)
+    recogniser, voice = Recogniser(tiny_model()), Voice()
+    recogniser.features([first], voice)
+    (later,) = recogniser.features([second], voice)
+    np.testing.assert_allclose(later, recogniser.features([first, second])[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        ({"job": "dlrm"}, "trains dlrm, no recogniser"),
+        ({"saves": False}, "no checkpoint of its best weights"),
+        ({"status": None}, "still training"),
+        ({"status": "interrupted"}, "--resume"),
+    ],
+)
+def test_a_run_without_a_recogniser_says_why(tmp_path, run, words):
+    folder = write_speech_run(tmp_path, **run)
+    with pytest.raises(UserError, match=words):
+        read_recogniser(folder)
+    with pytest.raises(UserError, match="has no finished speech run"):
+        newest_recogniser(tmp_path)
+    good = write_speech_run(tmp_path)
+    assert newest_recogniser(tmp_path) == good
+
+
+def test_where_there_is_no_run_it_says_so(tmp_path):
+    with pytest.raises(UserError, match="no run folder"):
+        read_recogniser(tmp_path)

@@ -1,0 +1,102 @@
+"""Which recordings paths lead to: listings, folders of any size, single files; and what is wrong with others."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from labkit.data.speech.utterance import Segment, Utterance
+from labkit.errors import UserError
+from labkit.transcription import recordings
+from labkit.transcription.errors import ErrorRates
+from labkit.transcription.recordings import Recording, find_recordings
+
+
+def names(*paths, **options) -> list[str]:
+    return [each.name if isinstance(each, Recording) else str(each) for each in find_recordings(paths, **options)]
+
+
+def test_folders_are_walked_in_order_and_what_is_no_audio_is_left_alone(tmp_path):
+    for name in ("b.wav", "a.FLAC", "inner/z.ogg", "inner/deep/y.opus", "a.txt", "notes.md", "._b.wav"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("Hello")
+    found = list(find_recordings([tmp_path]))
+    assert [os.path.relpath(each.name, tmp_path) for each in found] == [
+        "a.FLAC", "b.wav", "inner/z.ogg", "inner/deep/y.opus",
+    ]  # fmt: skip
+    assert [each.utterance.text for each in found] == ["Hello", "", "", ""]
+    assert [each.voice == found[0].voice for each in found] == [True, True, False, False]
+
+
+def test_a_folder_of_very_many_files_is_read_a_part_at_a_time(tmp_path, monkeypatch):
+    for number in range(50):
+        (tmp_path / f"{number}.wav").touch()
+    monkeypatch.setattr(recordings, "SORTED", 10)
+    read = []
+    entries = recordings._entries
+    monkeypatch.setattr(recordings, "_entries", lambda *given: (read.append(each) or each for each in entries(*given)))
+    found = find_recordings([tmp_path])
+    assert next(found).name and len(read) == 10
+    assert len(list(found)) == 49
+
+
+def test_listings_say_who_speaks_and_what(tmp_path):
+    voice = tmp_path / "voice"
+    (voice / "clips").mkdir(parents=True)
+    rows = ["client_id\tpath\tsentence\taccents"]
+    for number in range(4):
+        (voice / "clips" / f"{number}.mp3").touch()
+        rows.append(f"s{number % 2}\t{number}.mp3\tOne, two.\t{('Scottish', '')[number % 2]}")
+    (voice / "test.tsv").write_text("\n".join(rows))
+    found = list(find_recordings([voice]))
+    assert [each.utterance.speaker for each in found] == ["s0", "s0", "s1", "s1"]
+    assert [each.utterance.accent for each in found] == ["Scottish", "Scottish", "", ""]
+    chapter = tmp_path / "libri" / "dev-clean" / "1" / "2"
+    chapter.mkdir(parents=True)
+    (chapter / "1-2.trans.txt").write_text("1-2-0 ONE TWO\n")
+    (chapter / "1-2-0.flac").touch()
+    (each,) = find_recordings([tmp_path / "libri"])
+    assert (each.utterance.text, each.utterance.speaker) == ("ONE TWO", "1")
+
+
+def test_a_manifest_gives_one_split_and_tells_of_its_bad_lines(tmp_path):
+    (tmp_path / "a.wav").touch()
+    lines = [{"audio": "a.wav", "text": "one", "split": split, "offset": 1.5} for split in ("train", "test")]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, [*lines, {"audio": "none.wav", "text": "x"}])))
+    good, bad = names(tmp_path, split="test")
+    assert good.endswith("a.wav at 1.5 s") and "1 lines" in bad and "none.wav" in bad
+    nothing, _ = names(tmp_path / "m.jsonl", split="validation")
+    assert "no recording in its validation split" in nothing
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a user who may not read everything")
+def test_a_folder_that_may_not_be_read_is_named(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    (told,) = names(tmp_path / "closed")
+    assert "closed" in told and "Permission" in told
+
+
+def test_what_is_not_there_is_named_and_the_rest_goes_on(tmp_path):
+    (tmp_path / "a.wav").touch()
+    missing, empty, found = names(tmp_path / "missing.wav", tmp_path / "no", tmp_path / "a.wav")
+    assert "missing.wav: There is no such file" in missing and "no: There is no such" in empty
+    assert found.endswith("a.wav")
+    (tmp_path / "empty").mkdir()
+    assert "no audio in this folder" in names(tmp_path / "empty")[0]
+
+
+def test_error_rates_by_speaker_and_accent_add_up():
+    rates = ErrorRates()
+    for speaker, accent, said, heard in (
+        ("anna", "Scottish", "One, two!", "one two"),
+        ("anna", "Scottish", "three", "tree"),
+        ("ben", "Welsh", "four", ""),
+    ):
+        rates.add(Utterance((), said, speaker, accent=accent), heard)
+    total, *groups = rates.rows()
+    assert (total["recordings"], total["cer"], total["wer"]) == (3, 5 / 16, 2 / 4)
+    assert [each["name"] for each in groups] == ["Welsh", "Scottish", "ben", "anna"]
+    assert [each["cer"] for each in groups] == [1.0, 1 / 12, 1.0, 1 / 12]
+    with pytest.raises(UserError, match="привет"):
+        rates.add(Utterance((Segment(Path("a.wav")),), "привет", ""), "")
