@@ -25,9 +25,16 @@ def tiny_model(kind: str = "conv", strides: tuple[int, ...] = (2, 2), block=Conv
 
 
 def write_speech_run(
-    runs_dir: Path, model: SpeechModel | None = None, *, status: str | None = "done", job="speech", data="", saves=True
+    runs_dir: Path,
+    model: SpeechModel | None = None,
+    *,
+    status: str | None = "done",
+    job="speech",
+    data="",
+    saves=True,
+    **train,
 ) -> Path:
-    """The run of a model; None of `status`: it is still running."""
+    """The run of a model, with these settings of its training; None of `status`: it is still running."""
     model = model or tiny_model()
     run = RunWriter.create(
         runs_dir,
@@ -36,7 +43,7 @@ def write_speech_run(
             "job": job,
             "data": {"name": data or "shipped", "fingerprint": ""},
             "model": asdict(model.config),
-            "train": {},
+            "train": train,
             "arguments": ["--data", data] if data else [],
         },
         budget={"name": "all-cores"},

@@ -15,6 +15,7 @@ HIGHEST_HZ = 8000.0
 STEP = math.log(6.4) / 27
 """Of the mel scale above 1,000 Hz, in logarithms of Hz"""
 
+
 class Warping(nn.Module):
     """While training, changes the speed of each utterance and stretches its frequencies (on the features' mel scale).
 

@@ -1,6 +1,6 @@
 """A recogniser of a finished run: its best weights, and what they hear.
 
-N recordings, n samples at 16 kHz, T frames of F log-mel bins, T' outputs, V alphabet with the blank.
+N recordings, n samples at 16 kHz, T frames of F features, T' outputs, V alphabet with the blank.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import torch
 
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.audio import SAMPLE_RATE_HZ
-from labkit.data.speech.features import MEL_BINS, MIN_DEVIATION, log_mel
+from labkit.data.speech.features import MIN_DEVIATION, features_of
 from labkit.data.speech.prepared import FRAMES_PER_S
 from labkit.errors import UserError
 from labkit.fast.conv_block import ChannelsLastBlock
+from labkit.fast.lstm import UnpackedBothWays
 from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.runs import RunRecord, read_run
 from labkit.runs.query import run_folders
@@ -50,15 +51,15 @@ class Voice:
     """
 
     def __init__(self):
-        self._frames, self._sum, self._squares = 0, np.zeros(MEL_BINS), np.zeros(MEL_BINS)
+        self._frames, self._sum, self._squares = 0, np.zeros(1), np.zeros(1)
 
     def listen(self, features: list[np.ndarray]) -> None:
         """Count in features (T, F)."""
         for each in features:
             values = each.astype(np.float64)
             self._frames += len(values)
-            self._sum += values.sum(0)
-            self._squares += np.square(values).sum(0)
+            self._sum = self._sum + values.sum(0)
+            self._squares = self._squares + np.square(values).sum(0)
 
     def normalised(self, features: np.ndarray) -> np.ndarray:
         """Features float32 (T, F) with mean 0 and variance 1 a bin over this voice's frames."""
@@ -73,6 +74,7 @@ class Recogniser:
     def __init__(self, model: SpeechModel, record: RunRecord | None = None):
         """`record` is that of the run which trained the model."""
         self.model, self.record, self.alphabet = model.eval(), record, Alphabet()
+        self._kind = record.config["train"].get("features", "log-mel") if record else "log-mel"
 
     @property
     def outputs_per_s(self) -> float:
@@ -81,7 +83,7 @@ class Recogniser:
 
     def features(self, waves: list[np.ndarray], voice: Voice | None = None) -> list[np.ndarray]:
         """Features float32 (T, F) of waves float32 (n,) by one speaker, whose voice learns from them."""
-        voice, features = voice or Voice(), log_mel(waves)
+        voice, features = voice or Voice(), features_of(waves, self._kind)
         voice.listen(features)
         return [voice.normalised(each) for each in features]
 
@@ -138,7 +140,7 @@ def read_recogniser(run: Path) -> Recogniser:
         raise UserError(reason)
     config = SpeechConfig(**record.config["model"] | {"strides": tuple(record.config["model"]["strides"])})
     weights: dict[str, Any] = load_checkpoint(run / BEST)["kept"]["model"]
-    model = SpeechModel(config, block=ChannelsLastBlock)
+    model = SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
     # either kernels' convolutions, of images of height 1 or of series
     own = model.state_dict()
     model.load_state_dict({name: value.reshape(own[name].shape) for name, value in weights.items()})

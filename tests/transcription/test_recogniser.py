@@ -11,6 +11,7 @@ from made_recogniser import tiny_model, write_speech_run
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech import load_speech
 from labkit.data.speech.audio import decode
+from labkit.data.speech.features import MIN_DEVIATION, features_of
 from labkit.data.speech.load import read_source
 from labkit.errors import UserError
 from labkit.fast.conv_block import ChannelsLastBlock
@@ -105,3 +106,14 @@ def test_a_run_without_a_recogniser_says_why(tmp_path, run, words):
 def test_where_there_is_no_run_it_says_so(tmp_path):
     with pytest.raises(UserError, match="no run folder"):
         read_recogniser(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "bins"), [("log-mel", 80), ("mel", 80), ("mfcc", 40)])
+def test_a_recogniser_hears_the_features_that_it_was_trained_on(tmp_path, kind, bins):
+    run = write_speech_run(tmp_path, tiny_model(mel_bins=bins), features=kind)
+    wave = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
+    (expected,) = features_of([wave], kind)
+    (features,) = read_recogniser(run).features([wave])
+    deviation = expected.std(0).clip(MIN_DEVIATION)
+    np.testing.assert_allclose(features, (expected - expected.mean(0)) / deviation, atol=1e-3)
+    assert read_recogniser(run).hear([wave])[0].log_probabilities.shape[1] == 29
