@@ -20,7 +20,6 @@ from labkit.perfmodel.kernels import features_of, geometric_error
 from labkit.perfmodel.measure import (
     TOLD,
     TimedStep,
-    at_usual_speed,
     fit_card,
     no_collection,
     time_workload,
@@ -74,8 +73,8 @@ def measure(seconds: float, threads: int) -> None:
     before = held_out(timing)
     found = list(timed_steps(seconds))
     after = held_out(timing)
-    steps = at_usual_speed(found)
-    card = fit_card(steps, limits, [reference_s for _, reference_s in found])
+    steps = [step for step, _ in found]
+    card = fit_card(found, limits)
     lines = {job: by_batch_size(steps, job) for job in TOLD}
     rows, kernels = [], []
     for first, second in zip(before, after, strict=True):

@@ -41,13 +41,12 @@ def made_card(**changes) -> Card:
         "took_s": 1.0,
         "limits": LIMITS,
         "caches": CACHES,
-        "reference_ms": 1.0,
         "noise": 0.05,
         "accelerators": {},
         "kernels": {"aten.mm float32": made_points()},
-        "overheads": {ALL: Overheads(2.0, (0.1, 0.0, 0.0)), "dlrm": Overheads(4.0, (0.0, 0.0, 0.0))},
+        "overheads": {ALL: Overheads(10.0, (2.0, 0.0, 0.0)), "dlrm": Overheads(0.0, (4.0, 0.0, 0.0))},
         "misses": {"dlrm": [-0.1, 0.0, 0.1] * 20, "speech": []},
-        "shared": {"dlrm": 0.1},
+        "shared": {"dlrm": [-0.2, 0.0, 0.2] * 20, "speech": []},
         "kinds": {"aten.mm float32": (0.01, 1.0)},
     }
     return Card(**told | changes)

@@ -76,7 +76,9 @@ def _tell(card: Card, path: Path) -> None:
                 "steps": str(len(misses)),
                 "error": f"{card.error(job):.1%}",
                 "an interval": "from {:.0%} to {:.0%} of the prediction".format(*card.interval(job)),
-                "between operators": f"{card.overheads.get(job, card.overheads[ALL]).call_us:.2f} µs a call",
+                "µs after a call": "{:.1f} forward, {:.1f} backward, {:.1f} optimiser".format(
+                    *card.overheads.get(job, card.overheads[ALL]).calls_us
+                ),
             }
             for job, misses in card.misses.items()
         ],
@@ -85,7 +87,7 @@ def _tell(card: Card, path: Path) -> None:
         own = gpu["limits"]
         console.print(
             f"GPU {number}, {own['device']}: {own['fp32_gflops']:,.0f} GFLOP/s in fp32, {own['bf16_gflops']:,.0f} in "
-            f"bf16, copies of {own['bandwidth_gb_per_s']:,.0f} GB/s, {own['launch_us']:.1f} µs a launch; from the host "
-            f"{1e6 * gpu['to_device']['start_s']:.0f} µs and {1e-9 / gpu['to_device']['byte_s']:.1f} GB/s."
+            f"bf16, copies of {own['bandwidth_gb_per_s']:,.0f} GB/s, {own['launch_us']:.1f} µs a launch; a MiB from "
+            f"the host takes {1e6 * gpu['to_device']['start_s'] + 2**20 * 1e6 * gpu['to_device']['byte_s']:.0f} µs."
         )
     console.print(f"{path}: the card. Next: labkit predict dlrm --card {path}")

@@ -85,7 +85,7 @@ def _predict(args: argparse.Namespace, command: ScriptCommand, job: str) -> int:
         captured = captured_steps(command, stop)
     prediction = predict_steps(captured.steps, card, job, tier_change(card, tier) if tier else NO_CHANGE)
     told = to_target(prediction, samples, need, tier.name if tier else card.tier) if need else None
-    notes = [*captured.notes, *_of_another_version(card), *_of_tier(tier, captured.memory_bytes)]
+    notes = [*unsure(prediction), *captured.notes, *notes_of(card, command), *_of_tier(tier, captured.memory_bytes)]
     if args.json:
         print(json.dumps(_as_json(prediction, card, samples, captured, told, tier) | {"notes": notes}))
     else:
@@ -123,24 +123,51 @@ def _need(args: argparse.Namespace, command: ScriptCommand, samples: int | None)
     return samples_to_target(runs, Target.parse(asked.target), samples)
 
 
-def _of_another_version(card: Card) -> list[str]:
+def notes_of(card: Card, command: ScriptCommand) -> list[str]:
+    """What a prediction from a card has to say of it, in this process and under this command's budget."""
     import torch
 
+    from labkit.hardware.cpu import read_cpu
+
+    notes = []
     versions = [each.partition("+")[0] for each in (card.software["torch"], torch.__version__)]
-    if versions[0] == versions[1]:
-        return []
-    return [
-        f"The card is of torch {versions[0]}, and this step's operators are of {versions[1]}: calibrate anew on that "
-        "machine to be sure."
-    ]
+    if versions[0] != versions[1]:
+        notes.append(
+            f"The card is of torch {versions[0]}, and this step's operators are of {versions[1]}: calibrate anew on "
+            "that machine to be sure."
+        )
+    cpu, cores = read_cpu(), command.budget and command.budget.cores
+    if cores and card.device == cpu.model and cores != card.threads:
+        notes.append(
+            f"The card is of {card.threads} threads, and this budget has {cores} cores: `labkit calibrate --budget "
+            f"{command.budget.name}` makes the card of it."
+        )
+    return notes
+
+
+def unsure(prediction: Prediction) -> list[str]:
+    """How much of a prediction is of operators that the card has no model of, or none that large or small."""
+    without, outside = prediction.share("is_modelled"), prediction.share("is_known")
+    frame, notes = prediction.operators, []
+    if without > WORTH_SAYING:
+        names = ", ".join(frame.loc[~frame["is_modelled"], "kind"].head(3))
+        notes.append(
+            f"{without:.0%} of this time is of operators that the card has no model of ({names}), reckoned from the "
+            "machine's best speed, and so too short."
+        )
+    if outside - without > WORTH_SAYING:
+        notes.append(
+            f"{outside - without:.0%} of it is of operators larger or smaller than any on the card: less certain."
+        )
+    return notes
 
 
 def _of_tier(tier: Tier | None, memory_bytes: int) -> list[str]:
     if tier is None:
         return []
     notes = [
-        f"Tier {tier.name} by its data sheet beside what this card's machine does: nobody has measured it, so the "
-        "interval is twice as wide on each side."
+        f"Tier {tier.name} by its data sheet beside what this card's machine does: nobody has measured it, so each end "
+        "of the interval is a further factor of two away."
     ]
     if tier.memory_gb and memory_bytes > 1e9 * tier.memory_gb:
         notes.append(f"It does not fit: tier {tier.name} has {tier.memory_gb:g} GB of memory.")
@@ -196,14 +223,7 @@ def _print(
     from labkit.hardware.sizes import size_text
 
     console = Console(highlight=False)
-    without, outside = prediction.share("is_modelled"), prediction.share("is_known")
     frame = prediction.operators
-    if without > WORTH_SAYING:
-        names = ", ".join(frame.loc[~frame["is_modelled"], "kind"].head(3))
-        console.print(
-            f"First: {without:.0%} of this time is of operators that the card has no model of ({names}), reckoned from "
-            "the machine's best speed, and so too short."
-        )
     for note in notes:
         console.print(note)
     speed = f", {1e3 * samples / prediction.step_ms:,.0f} samples/s" if samples else ""
@@ -214,10 +234,9 @@ def _print(
     )
     console.print(
         f"A step takes {prediction.step_ms:.3g} ms{speed}: predicted, for {machine} {'the' if tier else 'its'} card of "
-        f"{card.when}; nine of ten steps lie from {prediction.low_ms:.3g} to {prediction.high_ms:.3g} ms."
+        f"{card.when}; nine of ten trainings' usual step lies from {prediction.low_ms:.3g} to "
+        f"{prediction.high_ms:.3g} ms."
     )
-    if outside > WORTH_SAYING:
-        console.print(f"{outside:.0%} of it is of operators larger or smaller than any on the card: less certain.")
     shown = frame.groupby("kind", sort=False)[["calls", "time_ms"]].sum().sort_values("time_ms", ascending=False)
     rows = [
         {
@@ -240,8 +259,9 @@ def _print(
         "that compute nothing (T5). One timeline: a CPU has no launches, so no T2 to T4."
     )
     console.print(
-        f"Operators that need each other's results make a chain of {prediction.critical_ms:.3g} ms: the step could not "
-        f"take less with all others beside it. The process held {size_text(captured.memory_bytes)} (measured here)."
+        f"Operators that need each other's results make a chain of {prediction.critical_ms:.3g} ms: about what the "
+        f"step would take with all others beside it. The process held {size_text(captured.memory_bytes)} (measured "
+        "here)."
     )
     if told is not None:
         money = f", ${told.cost_usd:.2g}" if told.cost_usd is not None else ""

@@ -7,6 +7,7 @@ import json
 
 from labkit.cli.predict import add_card
 from labkit.errors import UserError
+from labkit.hardware.cpu import read_cpu
 
 EXAMPLE = {"rows": (1_000_000, 500_000, 200_000, 100_000, 50_000, 20_000), "lookups": (1, 1, 4, 1, 20, 40)}
 MOST_BYTES = 2**31
@@ -45,6 +46,11 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(
             f"--processes {args.processes}, --batch-size {args.batch_size}: give at least 2 processes, and a batch "
             "that they can share evenly.",
+            field="processes",
+        )
+    if args.processes > (cores := read_cpu().available_cores):
+        raise UserError(
+            f"--processes {args.processes}: this process may use {cores} cores, and each process needs its own.",
             field="processes",
         )
     if (needed := 4 * args.dim * sum(args.rows)) > MOST_BYTES:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.cli import sharding
 from labkit.cli.flags import add_harness_flags, add_script
-from labkit.cli.predict import add_card, batch_size_of, bound
+from labkit.cli.predict import add_card, batch_size_of, bound, notes_of, unsure
 from labkit.cli.run import given_command, harness_command
 from labkit.cli.train import add_job_parser, checked, print_help
 from labkit.errors import UserError
@@ -82,7 +82,15 @@ def run_job(args: argparse.Namespace) -> int:
 
 def run_script(args: argparse.Namespace) -> int:
     changes = [read_change(text) for text in args.change or USUAL_MACHINES]
-    return _what_if(args, given_command(args), changes, "all")
+    base = given_command(args)
+    for change in changes:
+        if batch_size_of(args, base) is None and batch_size_of(args, _changed(base, change)) is not None:
+            raise UserError(
+                f"--change {change.text}: nobody knows the batch size as it is. If {base.script} has --batch-size, "
+                "give it with the script's own flags, too.",
+                field="change",
+            )
+    return _what_if(args, base, changes, "all")
 
 
 def read_change(text: str) -> WhatIf:
@@ -127,14 +135,19 @@ def _what_if(args: argparse.Namespace, base: ScriptCommand, changes: list[WhatIf
         for _ in range(ROUNDS * args.measure):
             for each in dict.fromkeys(commands):
                 measured_s[each.arguments].append(measured_step_s(each, stop))
-    rows = []
+    rows, notes = (
+        [],
+        list(dict.fromkeys(notes_of(card, base) + [note for each in captured.values() for note in each.notes])),
+    )
     for number, (own, (on, change)) in enumerate(zip(commands, [(card, NO_CHANGE), *machines], strict=True)):
         samples = batch_size_of(args, own)
         prediction = predict_steps(captured[own.arguments].steps, on, job, change)
+        what = changes[number - 1].text if number else "as it is"
+        notes += [f"{what}: {note}" for note in unsure(prediction)]
         is_real = args.measure and on is card and change == NO_CHANGE
         rows.append(
             {
-                "change": changes[number - 1].text if number else "as it is",
+                "change": what,
                 "samples": samples,
                 "step_ms": prediction.step_ms,
                 "low_ms": prediction.low_ms,
@@ -147,9 +160,9 @@ def _what_if(args: argparse.Namespace, base: ScriptCommand, changes: list[WhatIf
     for each in rows:
         each["provenance"] = "predicted"
     if args.json:
-        print(json.dumps({"device": card.device, "threads": card.threads, "changes": rows}))
+        print(json.dumps({"device": card.device, "threads": card.threads, "notes": notes, "changes": rows}))
     else:
-        _print(rows, card, args.measure)
+        _print(rows, notes, card, args.measure)
     return 0
 
 
@@ -186,7 +199,7 @@ def _gain(measured_s: Mapping[tuple[str, ...], list[float]], base: ScriptCommand
     return statistics.median(before / after for before, after in pairs)
 
 
-def _print(rows: list[dict[str, Any]], card: Card, is_measured: bool) -> None:
+def _print(rows: list[dict[str, Any]], notes: list[str], card: Card, is_measured: bool) -> None:
     from labkit.cli.console import Console, print_frame
 
     shown = []
@@ -209,6 +222,8 @@ def _print(rows: list[dict[str, Any]], card: Card, is_measured: bool) -> None:
             }
         )
     console = Console(highlight=False)
+    for note in notes:
+        console.print(note)
     print_frame(console, shown)
     unit = "samples a second" if rows[0]["samples"] else "steps a second"
     console.print(

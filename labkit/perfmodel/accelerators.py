@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,8 +43,8 @@ def measure_accelerator(device: torch.device) -> Accelerator:
     to_s, from_s = [], []
     for size in COPY_BYTES:
         host, own = torch.ones(size // 4, pin_memory=device.type == "cuda"), torch.ones(size // 4, device=device)
-        to_s.append(_median_s(own, host))
-        from_s.append(_median_s(host, own))
+        to_s.append(_median_s(own, host, device))
+        from_s.append(_median_s(host, own, device))
     return Accelerator(calibrate(str(device)), fit_transfer(COPY_BYTES, to_s), fit_transfer(COPY_BYTES, from_s))
 
 
@@ -55,13 +54,17 @@ def measure_collectives(processes: int, backend: str) -> dict[str, Any]:
     return {name: asdict(fit_transfer(SIZES, times_s, bus_factor(name, processes))) for name, times_s in times.items()}
 
 
-def _median_s(target: Tensor, source: Tensor) -> float:
-    wait: Callable[[], object] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+def _median_s(target: Tensor, source: Tensor, device: torch.device) -> float:
     times = []
     for _ in range(ROUNDS):
-        wait()
+        _wait(device)
         began = time.perf_counter()
         target.copy_(source, non_blocking=True)
-        wait()
+        _wait(device)
         times.append(time.perf_counter() - began)
     return statistics.median(times)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -21,8 +21,8 @@ MEASURED_S, MOST_STEPS = 2.0, 400
 """How long, or how many steps, the steps of a script are timed"""
 MOST_CAPTURED = 16
 """Steps that are looked at, where they differ: a recogniser's batches are of few seconds of speech, or of many"""
-CUT = 0.1
-"""Of the steps that were timed, as many of the shortest and of the longest do not count"""
+FAR_OFF = 3.0
+"""Times the median: a step that takes longer was held up by others, and does not count"""
 WARM = 6
 
 
@@ -121,7 +121,7 @@ def captured_steps(command: ScriptCommand, stop: StopRequest) -> CapturedSteps:
 
 
 def measured_step_s(command: ScriptCommand, stop: StopRequest) -> float:
-    """Run a script for some steps: the trimmed mean of what they take, without the wait for their data.
+    """Run a script for some steps: the mean of what they take, without the wait for their data.
 
     Raises:
         UserError: as `captured_steps`.
@@ -130,8 +130,8 @@ def measured_step_s(command: ScriptCommand, stop: StopRequest) -> float:
     _run(command, times, stop)
     if not times.times_s:
         raise UserError(f"{command.script}: it ended before step {WARM + 1}, so that none could be timed.")
-    cut = int(CUT * len(times.times_s))
-    return statistics.fmean(sorted(times.times_s)[cut : len(times.times_s) - cut])
+    usual_s = statistics.median(times.times_s)
+    return statistics.fmean(each for each in times.times_s if each <= FAR_OFF * usual_s)
 
 
 def _run(command: ScriptCommand, watcher: StepWatcher, stop: StopRequest) -> None:

@@ -18,8 +18,7 @@ from labkit.hardware.calibration import Calibration
 from labkit.perfmodel.kernels import KernelModel, Points, geometric_error
 from labkit.perfmodel.operators import PHASES
 
-SCHEMA = 3
-DEFAULT = Path("card.json")
+SCHEMA = 4
 ALL = "all"
 """Stands for every job together"""
 INSIDE = 0.9
@@ -30,14 +29,15 @@ INSIDE = 0.9
 class Overheads:
     """What a step takes beyond its operators: on a CPU T1, the time between them, for there is one timeline."""
 
-    call_us: float
-    """For each operator"""
-    shares: tuple[float, float, float]
-    """For each second of operators, by phase"""
+    step_us: float
+    """For each step"""
+    calls_us: tuple[float, float, float]
+    """For each operator, by phase"""
 
-    def seconds(self, calls: float, phases_s: Mapping[str, float]) -> float:
-        shares = sum(share * phases_s[phase] for share, phase in zip(self.shares, PHASES, strict=True))
-        return calls * self.call_us / 1e6 + shares
+    def seconds(self, calls: Mapping[str, int]) -> float:
+        """Of a step with so many operators by phase."""
+        of_calls = sum(us * calls[phase] for us, phase in zip(self.calls_us, PHASES, strict=True))
+        return (self.step_us + of_calls) / 1e6
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,9 @@ class Card:
     limits: Calibration
     caches: tuple[float, float]
     """Bytes of the second- and last-level cache of the cores that computed"""
-    reference_ms: float
-    """The median of the reference, a step that was taken between all others"""
     noise: float
-    """How far the reference came to lie from it, as a geometric mean: 0.05 is 5 %"""
+    """How far the reference, a step that was taken between all others, came to lie from its median, as a geometric
+    mean: 0.05 is 5 %"""
     accelerators: dict[str, Any]
     """Of the GPUs, of `labkit.perfmodel.accelerators.measure_accelerators`; empty without any"""
     kernels: dict[str, Points]
@@ -68,10 +67,11 @@ class Card:
     """By job, and of all"""
     misses: dict[str, list[float]]
     """By job: the logarithms of measured ÷ predicted, each of a step that its prediction had not seen"""
-    shared: dict[str, float]
-    """By job: how far off such predictions are with the overheads of all jobs together, as a geometric mean"""
+    shared: dict[str, list[float]]
+    """The same of predictions with the overheads of all jobs together"""
     kinds: dict[str, tuple[float, float]]
-    """By kind: the geometric error of operators that its model had not seen, and its share of all time"""
+    """By kind that several steps have: the geometric error of operators that its model had not seen, and its share of
+    all time"""
 
     @cached_property
     def models(self) -> dict[str, KernelModel]:
@@ -84,16 +84,25 @@ class Card:
         return math.exp(float(np.median(misses))) if misses else 1.0
 
     def error(self, job: str) -> float:
-        """How far off predictions are of steps that had not been seen, their bias taken out, as a geometric mean."""
-        return unbiased_error(self._misses(job))
+        """How far off predictions are of steps that had not been seen, as a geometric mean.
+
+        The bias that is taken out of each is that of the others.
+        """
+        return geometric_error(_without_bias(self._misses(job)))
+
+    def shared_error(self, job: str) -> float:
+        """The same with overheads, and a bias, of all jobs together."""
+        left = iter(_without_bias(self._misses(ALL)))
+        return geometric_error({name: [next(left) for _ in own] for name, own in self.shared.items()}[job])
 
     def _misses(self, job: str) -> list[float]:
-        return self.misses.get(job) or [miss for own in self.misses.values() for miss in own]
+        """A job's; those with shared overheads for any that was not timed."""
+        return self.misses.get(job) or [miss for own in self.shared.values() for miss in own]
 
     def interval(self, job: str, outside: float = 0.0) -> tuple[float, float]:
         """What a predicted time, its bias taken out, is multiplied by for the ends of its interval.
 
-        It is where steps lay that had not been seen (split conformal prediction, Lei et al., JASA 2018, §2.2).
+        It is where nine of ten trainings' usual steps lay, of those that had not been seen.
 
         Args:
             job: one that was timed; any other counts as all of them.
@@ -103,8 +112,8 @@ class Card:
         if not misses:
             return 0.5, 2.0
         misses = np.array(misses) - np.median(misses)
-        rank = min(1.0, (1 + INSIDE) / 2 * (len(misses) + 1) / len(misses))
-        low, high = np.quantile(misses, [1 - rank, rank])
+        rank = min(1.0, (1 + INSIDE) / 2 * (len(misses) + 1) / len(misses))  # as in conformal prediction
+        low, high = np.quantile(misses, 1 - rank, method="lower"), np.quantile(misses, rank, method="higher")
         wider = math.log(2) * outside
         return math.exp(min(low, 0.0) - wider), math.exp(max(high, 0.0) + wider)
 
@@ -118,9 +127,11 @@ class Card:
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def unbiased_error(misses: Sequence[float]) -> float:
-    """The geometric mean of how far each lies from their median; NaN without any."""
-    return geometric_error(np.array(misses) - np.median(misses)) if len(misses) else math.nan
+def _without_bias(misses: Sequence[float]) -> list[float]:
+    """How far each lies from the median of the others."""
+    if len(misses) < 2:
+        return list(misses)
+    return [miss - float(np.median(np.delete(misses, place))) for place, miss in enumerate(misses)]
 
 
 def _text(value: Any) -> str:
@@ -156,7 +167,7 @@ def read_card(path: Path) -> Card:
                 "caches": tuple(told["caches"]),
                 "kernels": {kind: Points.from_json(points) for kind, points in told["kernels"].items()},
                 "overheads": {
-                    job: Overheads(each["call_us"], tuple(each["shares"])) for job, each in told["overheads"].items()
+                    job: Overheads(each["step_us"], tuple(each["calls_us"])) for job, each in told["overheads"].items()
                 },
                 "kinds": {kind: tuple(each) for kind, each in told["kinds"].items()},
             }

@@ -156,8 +156,8 @@ class KernelModel:
         return self._physics(features, arithmetic, bandwidth) * np.exp(correction)
 
     def is_known(self, features: np.ndarray) -> np.ndarray:
-        """Whether each lies within what was timed, in arithmetic and in bytes, up to a factor of two."""
-        own, asked = (_logarithms(each)[:, :2] for each in (self.points.features, features))
+        """Whether each lies within what was timed, in arithmetic, bytes, tables and rows, up to a factor of two."""
+        own, asked = (_logarithms(each)[:, : len(SIZES)] for each in (self.points.features, features))
         return ((asked >= own.min(0) - 1) & (asked <= own.max(0) + 1)).all(1)
 
     def _physics(self, features: np.ndarray, arithmetic: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:

@@ -24,9 +24,10 @@ from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import cpu_device
 from labkit.hardware.tiers import cpu_tier, match_tier
 from labkit.perfmodel.accelerators import measure_accelerators
-from labkit.perfmodel.card import ALL, Card, Overheads, unbiased_error
+from labkit.perfmodel.card import ALL, Card, Overheads
 from labkit.perfmodel.kernels import FASTEST_S, KernelModel, Points, features_of, geometric_error
-from labkit.perfmodel.operators import PHASES, Operator, operator_times, operators_of, timing_s
+from labkit.perfmodel.operators import Operator, operator_times, operators_of, timing_s
+from labkit.perfmodel.prediction import best_times_s, calls_of
 from labkit.perfmodel.workloads import Workload, build_workload, draw_workload
 
 TURNS = ("dlrm", "speech", "tables", "dlrm", "cnn", "speech")
@@ -71,10 +72,6 @@ class TimedStep:
         """The share of the step in which no operator computes: between them, and in views."""
         computes = [seconds for each, seconds in zip(self.operators, self.times_s, strict=True) if not each.is_view]
         return max(0.0, 1 - sum(computes) / self.step_s)
-
-    def phases_s(self) -> dict[str, float]:
-        phases = np.array([operator.phase for operator in self.operators])
-        return {phase: float(self.times_s[phases == phase].sum()) for phase in PHASES}
 
 
 def step_s(step: Callable[[], object], enough_s: float = ENOUGH_S) -> float:
@@ -140,14 +137,12 @@ class Reference:
 def timed_steps(seconds: float, seed: int = 0) -> Iterator[tuple[TimedStep, float]]:
     """Steps drawn at random until the time is over, and what the reference took beside each."""
     until, timing, reference = time.perf_counter() + seconds, timing_s(), Reference()
-    beside_s = reference.beside()
     with no_collection():
         for turn in itertools.count(1):
             job = TURNS[turn % len(TURNS)]
             timed = time_workload(draw_workload(job, SEEDS * seed + turn), timing)
             gc.collect()
-            if timed is None or job in TOLD:
-                beside_s = reference.beside()
+            beside_s = reference.beside()
             if timed is not None:
                 yield timed, beside_s
             if turn >= len(TURNS) and time.perf_counter() > until:
@@ -191,11 +186,11 @@ def fit_overheads(steps: list[TimedStep]) -> Overheads:
     """From steps and the times of their operators."""
     from scipy.optimize import nnls
 
-    parts = np.array([[len(step.operators) / 1e6, *step.phases_s().values()] for step in steps])
+    parts = np.array([[1.0, *calls_of(step.operators).values()] for step in steps]) / 1e6
     whole = np.array([step.step_s for step in steps])
-    left = np.maximum(whole - parts[:, 1:].sum(1), 0.0)
-    (call_us, *shares), _ = nnls(parts / whole[:, None], left / whole)
-    return Overheads(float(call_us), tuple(map(float, shares)))
+    left = whole - [step.times_s.sum() for step in steps]
+    (step_us, *calls_us), _ = nnls(parts / whole[:, None], left / whole)
+    return Overheads(float(step_us), tuple(map(float, calls_us)))
 
 
 def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], None] = lambda words: None) -> Card:
@@ -214,53 +209,48 @@ def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], 
         if len(steps) % 20 == 0:
             say(f"{len(steps)} steps timed, {time.perf_counter() - began:.0f} s")
     say(f"{len(steps)} steps timed; fitting")
-    card = fit_card(at_usual_speed(steps), limits, [beside_s for _, beside_s in steps])
+    card = fit_card(steps, limits)
     accelerators = measure_accelerators()
     return replace(card, accelerators=accelerators, took_s=round(time.perf_counter() - began, 1))
 
 
-def fit_card(steps: list[TimedStep], limits: Calibration, reference_s: Sequence[float]) -> Card:
-    """The card of what was timed; predictions of steps that had not been seen say how good it is."""
-    cpu, threads = read_cpu(), torch.get_num_threads()
+def fit_card(found: Sequence[tuple[TimedStep, float]], limits: Calibration) -> Card:
+    """The card of steps that were timed, each with what the reference took beside it.
+
+    Models are fitted at the machine's usual speed; how good they are is judged by whole steps as they were measured,
+    slow moments among them, in three folds of which each is predicted from the other two.
+    """
+    cpu, threads, steps = read_cpu(), torch.get_num_threads(), at_usual_speed(found)
     caches = float(cpu.caches.get("L2", 2**20) * threads), float(cpu.caches.get("L3", 2**23))
-    points = points_of(steps)
-    whole_steps = [step for step in steps if step.job in TOLD]
-    overheads = {job: fit_overheads([s for s in whole_steps if s.job == job]) for job in TOLD}
-    overheads[ALL] = fit_overheads(whole_steps)
-    predicted, of_kind = np.zeros(len(steps)), {}
-    phases: dict[str, np.ndarray] = {phase: np.zeros(len(steps)) for phase in PHASES}
-    whole = sum(step.times_s.sum() for step in steps)
-    folds = np.random.default_rng(0).permutation(len(steps)) % FOLDS  # not in turns, as the jobs are
-    for kind, own in points.items():
-        seen = np.full(len(own), np.nan)
-        for fold in range(FOLDS):
-            left_out = folds[own.steps] == fold
-            if left_out.any() and not left_out.all():
-                model = KernelModel(own.where(~left_out), caches, limits.bandwidth_gb_per_s)
-                seen[left_out] = model.seconds(own.features[left_out])
-        seen = np.where(np.isnan(seen), own.times_s, seen)
-        spent = own.times_s * own.weights
-        off = np.abs(np.log(own.times_s / seen))
-        of_kind[kind] = (float(np.expm1((off * spent).sum() / spent.sum())), float(spent.sum() / whole))
-        np.add.at(predicted, own.steps, seen * own.weights)
-        for number, phase in enumerate(PHASES):
-            chosen = own.features[:, 6] == number
-            np.add.at(phases[phase], own.steps[chosen], (seen * own.weights)[chosen])
+    rng = np.random.default_rng(0)
+    points = {
+        kind: own if len(own) <= MOST_POINTS else own.where(np.sort(rng.choice(len(own), MOST_POINTS, replace=False)))
+        for kind, own in points_of(steps).items()
+    }
+    folds = rng.permutation(len(steps)) % FOLDS  # not in turns, as the jobs are
+    off: dict[str, list[tuple[float, float]]] = {kind: [] for kind in points}
     misses: dict[str, list[float]] = {job: [] for job in TOLD}
     shared: dict[str, list[float]] = {job: [] for job in TOLD}
-    for number, step in enumerate(steps):
-        if step.job not in TOLD:
-            continue
-        own = {phase: phases[phase][number] for phase in PHASES}
-        for whose, found in ((step.job, misses), (ALL, shared)):
-            told = predicted[number] + overheads[whose].seconds(len(step.operators), own)
-            found[step.job].append(float(np.log(step.step_s / told)))
-    rng = np.random.default_rng(0)
-    kept = {
-        kind: own if len(own) <= MOST_POINTS else own.where(np.sort(rng.choice(len(own), MOST_POINTS, replace=False)))
-        for kind, own in points.items()
-    }
-    usual_s = statistics.median(reference_s)
+    for fold in range(FOLDS):
+        models = {
+            kind: KernelModel(own.where(folds[own.steps] != fold), caches, limits.bandwidth_gb_per_s)
+            for kind, own in points.items()
+            if (folds[own.steps] != fold).any()
+        }
+        overheads = fit_all_overheads([step for step, own in zip(steps, folds, strict=True) if own != fold])
+        for number in np.flatnonzero(folds == fold):
+            step = steps[number]
+            told_s = predicted_times_s(step, models, limits)
+            for operator, took_s, each_s in zip(step.operators, step.times_s, told_s, strict=True):
+                if operator.kind in models:
+                    off[operator.kind].append((abs(np.log(took_s / each_s)), took_s))
+            if step.job in TOLD:
+                for whose, misses_of in ((step.job, misses), (ALL, shared)):
+                    beyond = overheads.get(whose, overheads[ALL])
+                    seconds = told_s.sum() + beyond.seconds(calls_of(step.operators))
+                    misses_of[step.job].append(float(np.log(found[number][0].step_s / seconds)))
+    whole_s = sum(step.times_s.sum() for step in steps)
+    reference_s = np.array([beside_s for _, beside_s in found])
     tier = match_tier(cpu_device()) if threads == cpu.machine_cores else cpu_tier(threads)
     return Card(
         device=cpu.model,
@@ -271,12 +261,34 @@ def fit_card(steps: list[TimedStep], limits: Calibration, reference_s: Sequence[
         took_s=0.0,
         limits=limits,
         caches=caches,
-        reference_ms=1e3 * usual_s,
-        noise=geometric_error(np.log(np.array(reference_s) / usual_s)),
+        noise=geometric_error(np.log(reference_s / np.median(reference_s))),
         accelerators={},
-        kernels=kept,
-        overheads=overheads,
+        kernels=points,
+        overheads=fit_all_overheads(steps),
         misses=misses,
-        shared={job: unbiased_error(own) for job, own in shared.items()},
-        kinds=of_kind,
+        shared=shared,
+        kinds={kind: _error_of(pairs, whole_s) for kind, pairs in off.items() if pairs},
     )
+
+
+def fit_all_overheads(steps: list[TimedStep]) -> dict[str, Overheads]:
+    """By job that was timed, and of all."""
+    by_job = {job: [step for step in steps if step.job == job] for job in TOLD}
+    by_job[ALL] = [step for step in steps if step.job in TOLD]
+    return {job: fit_overheads(own) for job, own in by_job.items() if own}
+
+
+def predicted_times_s(step: TimedStep, models: dict[str, KernelModel], limits: Calibration) -> np.ndarray:
+    """Of each operator."""
+    times_s = best_times_s(step.operators, limits)
+    kinds = np.array([operator.kind for operator in step.operators])
+    for kind in set(kinds) & models.keys():
+        own = np.flatnonzero(kinds == kind)
+        times_s[own] = models[kind].seconds(np.array([features_of(step.operators[number]) for number in own]))
+    return times_s
+
+
+def _error_of(pairs: list[tuple[float, float]], whole_s: float) -> tuple[float, float]:
+    """The geometric error of operators by their time, and their share of all time."""
+    off, took_s = np.array(pairs).T
+    return float(np.expm1((off * took_s).sum() / took_s.sum())), float(took_s.sum() / whole_s)

@@ -73,6 +73,7 @@ class Calls(TorchDispatchMode):
         """Of each memory of a tensor the number of the call that wrote it last"""
         self._alive: list[Any] = []
         """So that no memory is taken for another"""
+        self._follows_backward = False
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None) -> Any:
         keywords = keywords or {}
@@ -81,6 +82,15 @@ class Calls(TorchDispatchMode):
         self.operators.append(self._read(function, arguments, keywords, given, made, result))
         self._alive.append([each.untyped_storage() for each in (*given, *made) if _is_plain(each)])
         return result
+
+    def _phase(self, computes: bool) -> str:
+        """Gradients are off in an optimiser, which follows a backward pass, and in a forward pass of the user's own."""
+        if torch._C._current_graph_task_id() != -1:
+            self._follows_backward = True
+            return "backward"
+        if torch.is_grad_enabled() and computes:
+            self._follows_backward = False
+        return "optimiser" if self._follows_backward else "forward"
 
     def _read(self, function: Any, arguments: tuple, keywords: dict, given: list, made: list, result: Any) -> Operator:
         schema, number = function._schema, len(self.operators)
@@ -103,7 +113,7 @@ class Calls(TorchDispatchMode):
         name = f"{function.namespace}.{function._opname}"
         return Operator(
             name=name,
-            phase=_phase(),
+            phase=self._phase(bool(inputs)),
             tensors=tuple(
                 (str(each.dtype).removeprefix("torch."), tuple(each.shape), _lies_plain(each)) for each in inputs
             ),
@@ -113,12 +123,6 @@ class Calls(TorchDispatchMode):
             after=tuple(sorted(after)),
             **({"bytes": 0.0} if is_view else _moved(function._opname, arguments, inputs, results, changed)),
         )
-
-
-def _phase() -> str:
-    if torch._C._current_graph_task_id() != -1:
-        return "backward"
-    return "forward" if torch.is_grad_enabled() else "optimiser"
 
 
 def _is_plain(tensor: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.errors import UserError
+from labkit.hardware.calibration import Calibration
 from labkit.hardware.tiers import Tier
 from labkit.perfmodel.card import ALL, Card
 from labkit.perfmodel.kernels import features_of
@@ -27,7 +28,7 @@ class Prediction:
     step_ms: float
     low_ms: float
     high_ms: float
-    """The ends of its interval, which holds nine of ten steps"""
+    """The ends of its interval, which holds nine of ten trainings' usual step"""
     operators: pd.DataFrame
     """Columns kind, phase, calls, time_ms, is_modelled, is_known (within what was timed); the longest first"""
     overheads_ms: float
@@ -59,7 +60,7 @@ class Change:
     overheads: float = 1.0
     """The share that remains of the time in which nothing is computed"""
     doubt: float = 1.0
-    """So many times as far from the prediction lies each end of its interval"""
+    """A further factor that each end of the interval is away"""
 
 
 NO_CHANGE = Change()
@@ -70,8 +71,14 @@ def tier_change(card: Card, tier: Tier) -> Change:
     """The difference of a tier of the catalogue: its data sheet by what was measured here; CPUs go by their cores.
 
     Raises:
-        UserError: the catalogue has neither its speeds nor its cores.
+        UserError: it is a GPU, or the catalogue has neither its speeds nor its cores.
     """
+    if tier.kind == "gpu":
+        raise UserError(
+            f"tier {tier.name} is a GPU, and this card of a CPU says nothing of launches and of kernels there: name a "
+            "CPU of `labkit tiers`.",
+            field="tier",
+        )
     speeds = tier.fp32_tflops, tier.bandwidth_gb_s
     if None not in speeds:
         arithmetic, bandwidth = 1e3 * speeds[0] / card.limits.fp32_gflops, speeds[1] / card.limits.bandwidth_gb_per_s
@@ -105,7 +112,7 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, chan
         features = np.array([features_of(each) for each in own])
         model = card.models.get(kind)
         faster = (change.arithmetic, change.bandwidth)
-        seconds = card_times(own, card, *faster) if model is None else model.seconds(features, *faster)
+        seconds = best_times_s(own, card.limits, *faster) if model is None else model.seconds(features, *faster)
         seconds *= bias * (change.overheads if is_view else 1.0)
         times_s[numbers] = seconds
         known = np.zeros(len(own), bool) if model is None else model.is_known(features)
@@ -115,16 +122,20 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, chan
                 rows.append((kind, phase, int(chosen.sum()), 1e3 * seconds[chosen].sum(), model is not None, is_known))
     columns = ["kind", "phase", "calls", "time_ms", "is_modelled", "is_known"]
     frame = pd.DataFrame(rows, columns=columns).sort_values("time_ms", ascending=False, ignore_index=True)
-    phases = frame.groupby("phase")["time_ms"].sum().reindex(PHASES, fill_value=0.0)
     overheads = card.overheads.get(job, card.overheads[ALL])
-    overheads_ms = 1e3 * overheads.seconds(bias * len(operators), {phase: phases[phase] / 1e3 for phase in PHASES})
-    overheads_ms *= change.overheads
+    overheads_ms = 1e3 * bias * change.overheads * overheads.seconds(calls_of(operators))
     step_ms = float(frame["time_ms"].sum() + overheads_ms)
     outside = float(frame.loc[~frame["is_known"], "time_ms"].sum() / frame["time_ms"].sum())
     low, high = card.interval(job, outside)
     low, high = low / change.doubt, high * change.doubt
     critical_ms = 1e3 * critical_path_s(operators, times_s)
     return Prediction(step_ms, low * step_ms, high * step_ms, frame, overheads_ms, 1e3 * views_s, critical_ms)
+
+
+def calls_of(operators: Sequence[Operator]) -> dict[str, int]:
+    """How many operators each phase has."""
+    phases = [operator.phase for operator in operators]
+    return {phase: phases.count(phase) for phase in PHASES}
 
 
 def predict_steps(
@@ -153,11 +164,10 @@ def critical_path_s(operators: Sequence[Operator], times_s: Sequence[float]) -> 
     return max(ends)
 
 
-def card_times(
-    operators: Sequence[Operator], card: Card, arithmetic: float = 1.0, bandwidth: float = 1.0
+def best_times_s(
+    operators: Sequence[Operator], limits: Calibration, arithmetic: float = 1.0, bandwidth: float = 1.0
 ) -> np.ndarray:
     """Of operators without a model: what the machine's best arithmetic and bandwidth allow, and a call."""
-    limits = card.limits
     flop_per_s, bytes_per_s = 1e9 * limits.fp32_gflops * arithmetic, 1e9 * limits.bandwidth_gb_per_s * bandwidth
     times = [limits.launch_us / 1e6 + max(each.flop / flop_per_s, each.bytes / bytes_per_s) for each in operators]
     return np.array(times)

@@ -84,6 +84,8 @@ def predict_placement(tables: Tables, placement: Placement, processes: int, card
             step()
             slowest_s = max(slowest_s, predict_step(operators_of(step), card, ALL).step_ms / 1e3)
             most_bytes = max(most_bytes, 4.0 * tables.batch_size * len(own) * tables.dim)
+    if processes == 1:
+        return slowest_s
     return slowest_s + 2 * all_to_all.seconds(bus_factor("all_to_all", processes) * most_bytes)
 
 

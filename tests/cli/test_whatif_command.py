@@ -29,7 +29,7 @@ def test_a_faster_machine_gains_and_is_not_measured(card, capfd):  # noqa: F811
     assert {row["measured_ms"] for row in rows} == {None}
 
 
-def test_a_tier_has_an_interval_twice_as_wide(card, capfd):  # noqa: F811
+def test_a_tier_has_an_interval_whose_ends_are_a_factor_of_two_further_away(card, capfd):  # noqa: F811
     own, tier = changed(capfd, "tier=cloud-cpu-2")
     assert tier["step_ms"] == pytest.approx(own["step_ms"])
     assert tier["high_ms"] == pytest.approx(2 * own["high_ms"])

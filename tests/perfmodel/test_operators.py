@@ -33,6 +33,22 @@ def test_operators_come_in_order_with_phase_and_work():
     assert product.tensors[2] == ("float32", (8, 4), False), "the weight is transposed"
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.mul(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.mul(2)
+
+
+def test_a_forward_pass_of_the_users_own_is_no_optimiser():
+    x = torch.randn(4, requires_grad=True)
+    operators = operators_of(lambda: Doubled.apply(x.exp()).sum().backward())
+    assert [each.phase for each in operators if each.name == "aten.mul"][:2] == ["forward", "backward"]
+
+
 def test_views_move_nothing_and_what_is_used_comes_after_what_made_it():
     operators = operators_of(linear_step())
     transposed = next(each for each in operators if each.name == "aten.t")
