@@ -99,8 +99,9 @@ soak: setup
 bench: setup
 	@$(BIN)/python benchmarks/bench.py $(BENCH)
 
-# Predicted beside measured training steps, on all of two cores and on one (six minutes).
+# Predicted beside recorded and measured training steps, on all of two cores and on one (twenty minutes).
 bench-perfmodel: setup
+	@$(BIN)/python benchmarks/recorded_step.py
 	@$(BIN)/python benchmarks/step_prediction.py
 	@$(BIN)/python benchmarks/step_prediction.py --threads 1
 	@$(BIN)/python benchmarks/what_if.py
