@@ -64,6 +64,16 @@ SPEECH_PRESETS = (
         ADAM | {"batch_size": 32, "lr": 4e-3, "schedule": "cosine", "warmup_steps": 50, "max_epochs": 12},
         data="shipped",
     ),
+    # for who has minutes: layers in both directions, on speech that is never twice the same
+    Preset(
+        "digits-large",
+        {
+            "kind": "bilstm", "channels": 96, "layers": 2, "hidden": 96, "kernel": 7, "dropout": 0.2, "mask_bins": 8,
+            "mask_frames": 6, "speed": 0.1, "tract": 0.1, "noise": 0.1,
+        },  # fmt: skip
+        ADAM | {"batch_size": 32, "lr": 2e-3, "schedule": "cosine", "warmup_steps": 100, "max_epochs": 40},
+        data="shipped",
+    ),
     _budget_m5("budget-m5", 1),
     _budget_m5("budget-m5-mini", 8),
     # after DeepSpeech2 (Amodei et al., ICML 2016): convolutions, then recurrent layers in both directions
