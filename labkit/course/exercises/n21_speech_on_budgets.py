@@ -169,15 +169,16 @@ EXERCISES = {
     "21.why_gap": Explanation(
         rubric=(
             "numbers: the gap at an easy and at a hard target, at the common and at the own batches, with both factors",
-            "why: at one batch the same steps are taken, so only the rate differs; a larger batch needs more samples, "
-            "and the more the harder the target",
+            "why: at one batch the same steps are taken, so only the rate differs; a larger batch has fewer steps in the "
+            "same samples and needs more of them, by a factor that may move with the target or not",
             "trade-off: when a dear platform should leave a part of its memory empty, or what a paper should report",
         ),
-        model="At the common batch the slow budget takes about 1.6 times as long at a CER of 0.6 and at 0.2, because "
-        "both take the very same steps and only the samples a second differ. At the own batches the rates differ by "
-        "about 1.9, but the large budget's batch takes more samples to each target, so the two factors multiply to a "
-        "gap near or below 1: the lead is spent on samples. A paper should give both factors; whoever has the large "
-        "machine should train at the batch that is soonest, not at the largest that fits.",
+        model="At the common batch small takes 1.3 times as long as large at a CER of 0.7 and 1.4 times at 0.2, "
+        "for both take the same steps, but for rounding, and the rates differ by 1.3. At the own batches of "
+        "204 and 300 the rates differ by 1.5, but large needs 1.6 and 1.4 times the samples, so the gap is "
+        "0.97 and 1.07: the lead is spent on samples at every threshold, and does not melt from one to the "
+        "next. On large I would train at 96, which is 2.4 times sooner than 300, and leave memory empty; a "
+        "paper should give both factors.",
     ),
     "21.why_hard": Explanation(
         rubric=(
@@ -186,10 +187,11 @@ EXERCISES = {
             "so a small difference in error is a large one in time",
             "trade-off: what more seeds, several thresholds or a fixed time would cost and tell",
         ),
-        model="At the hardest target the slowest of three seeds takes 1.4 times as long as the fastest, while two "
-        "budgets differ by 1.2, so one run each would name the wrong winner in a third of the pairs. Near its end a "
-        "curve is flat: 0.01 of error, which a seed decides, is a fifth of the time. One threshold and one seed make a "
-        "ranking by chance; several thresholds with three seeds cost a few times as much and show where the ranking "
-        "holds. With fewer seeds I would report the range and no winner.",
+        model="To a CER of 0.7 small's slowest seed takes 1.5 times the samples of its fastest, while the medians "
+        "of small and large differ by some per cent: one run each names the small one at 0.5 and the large "
+        "one at 0.6. A crossing is the first evaluation past a threshold, and where a curve is flat a small "
+        "difference in error, which a seed decides, is a large one in time. Six thresholds cost nothing "
+        "more and three seeds three times as much, and they show that there is no winner: I would report "
+        "ranges and both factors, and the error after a fixed time.",
     ),
 }
