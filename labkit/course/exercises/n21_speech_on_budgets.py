@@ -169,16 +169,16 @@ EXERCISES = {
     "21.why_gap": Explanation(
         rubric=(
             "numbers: the gap at an easy and at a hard target, at the common and at the own batches, with both factors",
-            "why: at one batch the same steps are taken, so only the rate differs; a larger batch has fewer steps in the "
-            "same samples and needs more of them, by a factor that may move with the target or not",
+            "why: at one batch the same steps are taken, so only the rate differs; a larger batch has fewer steps "
+            "in the same samples and needs more of them, by a factor that may move with the target or not",
             "trade-off: when a dear platform should leave a part of its memory empty, or what a paper should report",
         ),
-        model="At the common batch small takes 1.3 times as long as large at a CER of 0.7 and 1.4 times at 0.2, "
-        "for both take the same steps, but for rounding, and the rates differ by 1.3. At the own batches of "
-        "204 and 300 the rates differ by 1.5, but large needs 1.6 and 1.4 times the samples, so the gap is "
-        "0.97 and 1.07: the lead is spent on samples at every threshold, and does not melt from one to the "
-        "next. On large I would train at 96, which is 2.4 times sooner than 300, and leave memory empty; a "
-        "paper should give both factors.",
+        model="At the common batch small takes 1.2 to 1.4 times as long as large at every threshold, for both "
+        "take the same steps, but for rounding, and only the rates differ. At the own batches of 168 and "
+        "288 the rates differ by 1.4, too, but large needs 1.41 times the samples to a CER of 0.7 and 1.87 "
+        "times to 0.2, so the gap falls from 1.02 to 0.72: its lead is spent on samples. On large I would "
+        "train at 96, which is 2.8 times sooner than 288, and leave memory empty; a paper should give both "
+        "factors.",
     ),
     "21.why_hard": Explanation(
         rubric=(
@@ -187,11 +187,11 @@ EXERCISES = {
             "so a small difference in error is a large one in time",
             "trade-off: what more seeds, several thresholds or a fixed time would cost and tell",
         ),
-        model="To a CER of 0.7 small's slowest seed takes 1.5 times the samples of its fastest, while the medians "
-        "of small and large differ by some per cent: one run each names the small one at 0.5 and the large "
-        "one at 0.6. A crossing is the first evaluation past a threshold, and where a curve is flat a small "
-        "difference in error, which a seed decides, is a large one in time. Six thresholds cost nothing "
-        "more and three seeds three times as much, and they show that there is no winner: I would report "
-        "ranges and both factors, and the error after a fixed time.",
+        model="To a CER of 0.7 middle's slower seed takes 1.27 times as long as its faster one, while small and "
+        "large differ by 2 %, and the winner changes with the threshold: small is sooner in 0 % of the "
+        "pairs at 0.7 and in all at 0.6. A crossing is the first evaluation past a threshold, and where a "
+        "curve is flat a small difference in error, which a seed decides, is a large one in time. Six "
+        "thresholds cost nothing more and three seeds three times as much; I would report ranges and both "
+        "factors, and the error after a fixed time.",
     ),
 }
