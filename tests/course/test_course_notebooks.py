@@ -14,7 +14,7 @@ from labkit.course.site import build_site
 from labkit.plots.show import MIME
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-WITH_RECORDINGS = ("10", "13", "30", "31", "50", "51")
+WITH_RECORDINGS = ("10", "13", "21", "30", "31", "50", "51")
 KIND = re.compile(r"\b(measured|recorded|emulated|predicted)\b")
 
 

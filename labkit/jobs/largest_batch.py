@@ -1,0 +1,113 @@
+"""The largest batch that a budget's memory holds: short runs under it, doubled until one runs out, then bisected."""
+
+from __future__ import annotations
+
+import collections
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.hardware.budgets.budget import Budget
+from labkit.hardware.budgets.memory_watch import held
+from labkit.jobs.command import job_command
+from labkit.tracking.command import ScriptCommand
+from labkit.tracking.launch import LaunchedRun, WorkerFailed
+
+HEADROOM = 16
+"""A trial has a sixteenth less memory than the budget: later epochs bring batches of other lengths, whose kernels and
+buffers stay. The recogniser `tour` at a batch of 256 held 342 MiB after an epoch, 380 after two and 386 after ten (one
+core of an AMD EPYC, 25 November 2026)."""
+LOOK_S = 0.02
+"""So often a process is asked what it holds"""
+
+
+class _Trial(LaunchedRun):
+    """A run that is asked what it holds, as a budget counts it."""
+
+    most_bytes = 0
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        try:
+            while True:
+                event = self.next_message(LOOK_S)
+                self.most_bytes = max(self.most_bytes, held(self.pid) or 0)
+                if event is not None:
+                    yield event
+        except EOFError:
+            return
+
+
+def memory_held(job: str, budget: str | None = None, **settings: Any) -> int:
+    """The most bytes that a run of a job holds, as a budget of memory counts them; the settings say when it ends."""
+    return _tried(job_command(job, budget=budget, **settings)).most_bytes
+
+
+def largest_batch(job: str, budget: str, *, first: int, most: int, step: int = 1, **settings: Any) -> dict[int, bool]:
+    """Try batch sizes of a job under a budget, each in a run of its own that trains for as long as the settings say.
+
+    Args:
+        job: "dlrm", "speech", or the path of a script that takes --batch-size.
+        budget: its name, as --budget takes it.
+        first: the size to begin with.
+        most: the largest that is of interest, such as the number of training samples.
+        step: how near to the largest one to come.
+        settings: the script's flags by name; `max_epochs=2` shows most lengths.
+
+    Returns:
+        Each size that was tried, in that order, and whether it fits.
+
+    Raises:
+        UserError: not even the first one fits, or the job failed for another reason than its memory.
+    """
+
+    def fits(batch_size: int) -> bool:
+        command = job_command(job, budget=budget, batch_size=batch_size, **settings)
+        return not _tried(replace(command, budget=_less(command.budget))).failure
+
+    tried = tried_sizes(fits, first, most, step)
+    if not any(tried.values()):
+        raise UserError(
+            f"the budget {budget!r} does not hold a batch of {first}: give it more memory, or begin with a smaller one."
+        )
+    return tried
+
+
+def tried_sizes(fits: Callable[[int], bool], first: int, most: int, step: int) -> dict[int, bool]:
+    """Double from `first` up to `most` until one does not fit, then halve what is open until it is at most `step`.
+
+    >>> tried_sizes(lambda size: size <= 150, 32, 1000, 16)
+    {32: True, 64: True, 128: True, 256: False, 192: False, 160: False, 144: True}
+    """
+    tried = {first: fits(first)}
+    low, high = first, most + step if tried[first] else first
+    while low < most and high > most:
+        size = min(2 * low, most)
+        tried[size] = fits(size)
+        low, high = (size, high) if tried[size] else (low, size)
+    while high <= most and high - low > step:
+        size = (low + high) // 2
+        tried[size] = fits(size)
+        low, high = (size, high) if tried[size] else (low, size)
+    return tried
+
+
+def _tried(command: ScriptCommand) -> _Trial:
+    """The run at its end, which may be that it needed more memory than it may have; it leaves no folder."""
+    with (
+        tempfile.TemporaryDirectory(prefix="labkit-trial-") as folder,
+        _Trial(replace(command, runs_dir=folder)) as run,
+    ):
+        try:
+            collections.deque(run.events(), maxlen=0)
+        except (UserError, WorkerFailed):
+            if run.failure.get("status") != "out_of_memory":
+                raise
+        return run
+
+
+def _less(budget: Budget) -> Budget:
+    """The budget with a sixteenth less of each memory that it caps."""
+    caps = {name: getattr(budget, name) for name in ("memory_bytes", "gpu_memory_bytes")}
+    return replace(budget, **{name: cap and cap - cap // HEADROOM for name, cap in caps.items()})
