@@ -68,9 +68,18 @@ SPEECH_PRESETS = (
     Preset(
         "digits-large",
         {
-            "kind": "bilstm", "channels": 96, "layers": 2, "hidden": 96, "kernel": 7, "dropout": 0.2, "mask_bins": 8,
-            "mask_frames": 6, "speed": 0.1, "tract": 0.1, "noise": 0.1,
-        },  # fmt: skip
+            "kind": "bilstm",
+            "channels": 96,
+            "layers": 2,
+            "hidden": 96,
+            "kernel": 7,
+            "dropout": 0.2,
+            "mask_bins": 8,
+            "mask_frames": 6,
+            "speed": 0.1,
+            "tract": 0.1,
+            "noise": 0.1,
+        },
         ADAM | {"batch_size": 32, "lr": 2e-3, "schedule": "cosine", "warmup_steps": 100, "max_epochs": 40},
         data="shipped",
     ),
