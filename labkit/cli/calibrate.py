@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from labkit.perfmodel.card import Card
 
 LEAST_S, MOST_S = 20.0, 3600.0
+POOR = 0.3
+"""An error of predicted steps from which a card is called poor"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -89,5 +91,10 @@ def _tell(card: Card, path: Path) -> None:
             f"GPU {number}, {own['device']}: {own['fp32_gflops']:,.0f} GFLOP/s in fp32, {own['bf16_gflops']:,.0f} in "
             f"bf16, copies of {own['bandwidth_gb_per_s']:,.0f} GB/s, {own['launch_us']:.1f} µs a launch; a MiB from "
             f"the host takes {1e6 * gpu['to_device']['start_s'] + 2**20 * 1e6 * gpu['to_device']['byte_s']:.0f} µs."
+        )
+    if max(map(card.error, card.misses)) > POOR:
+        console.print(
+            "This card is poor: calibrate again while nothing else runs, and for longer (--seconds 300), before you "
+            "trust it."
         )
     console.print(f"{path}: the card. Next: labkit predict dlrm --card {path}")

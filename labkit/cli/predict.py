@@ -150,14 +150,16 @@ def unsure(prediction: Prediction) -> list[str]:
     without, outside = prediction.share("is_modelled"), prediction.share("is_known")
     frame, notes = prediction.operators, []
     if without > WORTH_SAYING:
-        names = ", ".join(frame.loc[~frame["is_modelled"], "kind"].head(3))
+        unknown = frame[~frame["is_modelled"]].groupby("kind")[["seen_ms", "time_ms"]].sum().max(axis=1)
+        names = ", ".join(unknown.sort_values(ascending=False).index[:3])
         notes.append(
-            f"{without:.0%} of this time is of operators that the card has no model of ({names}), reckoned from the "
-            "machine's best speed, and so too short."
+            f"{without:.0%} of the step's time is of operators that the card has no model of ({names}), reckoned from "
+            "the machine's best speed, and so too short."
         )
     if outside - without > WORTH_SAYING:
         notes.append(
-            f"{outside - without:.0%} of it is of operators larger or smaller than any on the card: less certain."
+            f"{outside - without:.0%} of the step's time is of operators larger or smaller than any on the card: less "
+            "certain."
         )
     return notes
 

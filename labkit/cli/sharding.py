@@ -42,15 +42,15 @@ def run(args: argparse.Namespace) -> int:
     if len(args.rows) != len(args.lookups):
         said = f"--rows names {len(args.rows)} tables and --lookups {len(args.lookups)}: give one number a table."
         raise UserError(said, field="lookups")
+    if args.processes > (cores := read_cpu().available_cores):
+        raise UserError(
+            f"--processes {args.processes}: this process may use {cores} cores, and each process needs its own.",
+            field="processes",
+        )
     if args.processes < 2 or args.dim < 1 or args.batch_size < 1 or args.batch_size % args.processes:
         raise UserError(
             f"--processes {args.processes}, --batch-size {args.batch_size}: give at least 2 processes, and a batch "
             "that they can share evenly.",
-            field="processes",
-        )
-    if args.processes > (cores := read_cpu().available_cores):
-        raise UserError(
-            f"--processes {args.processes}: this process may use {cores} cores, and each process needs its own.",
             field="processes",
         )
     if (needed := 4 * args.dim * sum(args.rows)) > MOST_BYTES:

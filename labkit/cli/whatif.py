@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import statistics
 from collections.abc import Mapping
@@ -83,6 +84,8 @@ def run_job(args: argparse.Namespace) -> int:
 def run_script(args: argparse.Namespace) -> int:
     changes = [read_change(text) for text in args.change or USUAL_MACHINES]
     base = given_command(args)
+    if "--change" in base.arguments:
+        raise UserError(f"--change stands behind {base.script}, whose flag it is not: put it before.", field="change")
     for change in changes:
         if batch_size_of(args, base) is None and batch_size_of(args, _changed(base, change)) is not None:
             raise UserError(
@@ -104,6 +107,9 @@ def read_change(text: str) -> WhatIf:
         name, equals, value = (each.strip() for each in part.partition("="))
         if not (equals and name and value):
             raise UserError(f"--change {text!r}: {part!r} is no NAME=VALUE, such as batch-size=4096.", field="change")
+        near = difflib.get_close_matches(name, MACHINE, n=1, cutoff=0.8)
+        if near and name not in MACHINE:
+            raise UserError(f"--change {text!r}: did you mean {near[0]}, which is of the machine?", field="change")
         if name in MACHINE:
             machine[name] = value
         else:
@@ -143,7 +149,8 @@ def _what_if(args: argparse.Namespace, base: ScriptCommand, changes: list[WhatIf
         samples = batch_size_of(args, own)
         prediction = predict_steps(captured[own.arguments].steps, on, job, change)
         what = changes[number - 1].text if number else "as it is"
-        notes += [f"{what}: {note}" for note in unsure(prediction)]
+        if not number or own.arguments != base.arguments:
+            notes += [f"{what}: {note}" for note in unsure(prediction)]
         is_real = args.measure and on is card and change == NO_CHANGE
         rows.append(
             {
@@ -213,7 +220,7 @@ def _print(rows: list[dict[str, Any]], notes: list[str], card: Card, is_measured
                 "predicted gain": f"{row['gain']:.2f}",
                 **(
                     {
-                        "measured, ms": f"{row['measured_ms']:.3g}" if real else "",
+                        "measured, ms": f"{row['measured_ms']:.3g}" if real else "predicted only",
                         "measured gain": f"{real:.2f}" if real else "",
                     }
                     if is_measured

@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -53,6 +53,8 @@ class Operator:
     distinct: float = 0.0
     """Of the rows that are named"""
     is_view: bool = False
+    seen_s: float = field(default=0.0, compare=False)
+    """What it took when it was written down, of which only shares are used"""
     after: tuple[int, ...] = ()
     """The numbers of the operators that made or last changed what it works on"""
 
@@ -77,9 +79,12 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None) -> Any:
         keywords = keywords or {}
+        began = time.perf_counter()
         result = function(*arguments, **keywords)
+        seen_s = time.perf_counter() - began
         given, made = tree_flatten((arguments, keywords))[0], tree_flatten(result)[0]
-        self.operators.append(self._read(function, arguments, keywords, given, made, result))
+        read = self._read(function, arguments, keywords, given, made, result)
+        self.operators.append(replace(read, seen_s=seen_s))
         self._alive.append([each.untyped_storage() for each in (*given, *made) if _is_plain(each)])
         return result
 

@@ -30,7 +30,8 @@ class Prediction:
     high_ms: float
     """The ends of its interval, which holds nine of ten trainings' usual step"""
     operators: pd.DataFrame
-    """Columns kind, phase, calls, time_ms, is_modelled, is_known (within what was timed); the longest first"""
+    """Columns kind, phase, calls, time_ms, seen_ms (while the step was looked at), is_modelled, is_known (within what
+    was timed); the longest first"""
     overheads_ms: float
     """Of the step, in which no operator runs: T1"""
     views_ms: float
@@ -44,9 +45,13 @@ class Prediction:
         return 1 - (self.overheads_ms + self.views_ms) / self.step_ms
 
     def share(self, column: str) -> float:
-        """The share of the operators' time for which a column of theirs says no."""
+        """The share of the operators' time for which a column of theirs says no.
+
+        What has no model is predicted too short, so of the predicted time and of what was seen the larger share counts.
+        """
         frame = self.operators
-        return float(frame.loc[~frame[column], "time_ms"].sum() / frame["time_ms"].sum())
+        times = [frame[name] for name in ("time_ms", "seen_ms") if frame[name].sum()]
+        return max(float(own[~frame[column]].sum() / own.sum()) for own in times)
 
 
 @dataclass(frozen=True)
@@ -119,8 +124,10 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, chan
         views_s += seconds.sum() if is_view else 0.0
         for chosen, is_known in ((known, True), (~known, False)):
             if chosen.any():
-                rows.append((kind, phase, int(chosen.sum()), 1e3 * seconds[chosen].sum(), model is not None, is_known))
-    columns = ["kind", "phase", "calls", "time_ms", "is_modelled", "is_known"]
+                seen_s = sum(each.seen_s for each, is_one in zip(own, chosen, strict=True) if is_one)
+                times_ms = 1e3 * seconds[chosen].sum(), 1e3 * seen_s
+                rows.append((kind, phase, int(chosen.sum()), *times_ms, model is not None, is_known))
+    columns = ["kind", "phase", "calls", "time_ms", "seen_ms", "is_modelled", "is_known"]
     frame = pd.DataFrame(rows, columns=columns).sort_values("time_ms", ascending=False, ignore_index=True)
     overheads = card.overheads.get(job, card.overheads[ALL])
     overheads_ms = 1e3 * bias * change.overheads * overheads.seconds(calls_of(operators))
@@ -151,8 +158,9 @@ def predict_steps(
         if each.name != "operators"
     }
     keys = ["kind", "phase", "is_modelled", "is_known"]
-    frame = pd.concat([one.operators for one in told]).groupby(keys, as_index=False)[["calls", "time_ms"]].sum()
-    frame[["calls", "time_ms"]] /= len(told)
+    numbers_of = ["calls", "time_ms", "seen_ms"]
+    frame = pd.concat([one.operators for one in told]).groupby(keys, as_index=False)[numbers_of].sum()
+    frame[numbers_of] /= len(told)
     return Prediction(operators=frame.sort_values("time_ms", ascending=False, ignore_index=True), **numbers)
 
 

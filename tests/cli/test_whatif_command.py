@@ -47,11 +47,21 @@ def test_a_flag_is_predicted_from_its_own_step_and_then_measured(card, capfd):  
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [("faster", "no NAME=VALUE"), ("bandwidth=much", "takes a number"), ("tier=a,card=b", "two machines")],
+    [
+        ("faster", "no NAME=VALUE"),
+        ("bandwidth=much", "takes a number"),
+        ("tier=a,card=b", "two machines"),
+        ("bandwith=2", "did you mean bandwidth"),
+    ],
 )
 def test_a_change_that_is_not_understood(change, words):
     with pytest.raises(UserError, match=words):
         read_change(change)
+
+
+def test_a_change_behind_the_script_is_refused(card, capfd):  # noqa: F811
+    assert main(["whatif", "run", script(), "--change", "bandwidth=2"]) == 2
+    assert "put it before" in capfd.readouterr().err
 
 
 def test_a_prediction_tells_memory_the_longest_chain_and_a_tier(card, capfd):  # noqa: F811

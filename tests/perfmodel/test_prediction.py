@@ -78,6 +78,13 @@ def test_a_table_larger_than_any_that_was_timed_is_not_known():
     assert model.is_known(asked).tolist() == [True, False]
 
 
+def test_what_has_no_model_counts_by_what_was_seen():
+    slow = Operator("mine.svd", "forward", (("float32", (8, 8), True),), bytes=512.0, seen_s=0.1)
+    prediction = predict_step([replace(product(256, 256, 256), seen_s=0.001), slow], made_card(), "dlrm")
+    assert prediction.share("is_modelled") > 0.9
+    assert prediction.step_ms < 10, "predicted, it is a call and no more"
+
+
 def test_views_are_told_apart():
     view = Operator("aten.mm", "forward", (("float32", (8, 8), True),) * 2, is_view=True)
     prediction = predict_step([product(256, 256, 256), view], made_card(), "dlrm")

@@ -94,8 +94,8 @@ def _ended_early(command: ScriptCommand, observer: StepWatcher, reason: str) -> 
     if taken >= needed:
         return f"{reason} after {taken} steps: {min(taken - needed + 1, observer.settings.steps)} are recorded"
     why = (
-        f"after {taken} steps, and recording begins at step {needed}: let it train for longer, or give a smaller "
-        "--skip and --warmup"
+        f"after {taken} steps, and recording begins at step {needed}: let it train for longer"
+        + (", or give a smaller --skip and --warmup" if observer.tool == "torch" else "")
         if taken
         else "and no optimiser of torch had stepped, so there is no step to profile: name the script that trains, in "
         "the main thread of its process"
