@@ -11,10 +11,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from math import log
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pandas as pd
 from measuring import write_result
 
@@ -69,9 +69,9 @@ def main() -> None:
                 )  # fmt: skip
     table = pd.DataFrame(rows)
     print(table.to_string(index=False, float_format="{:.2f}".format))
-    error = geometric_error([log(each) for each in table["ratio"]])
-    print(f"{error:.0%} off (geometric mean)")
-    write_result("target_prediction", pairs=rows, error=error)
+    errors = {job: geometric_error(np.log(own)) for job, own in table.groupby("job")["ratio"]}
+    print(", ".join(f"{job} {error:.0%} off" for job, error in errors.items()), "(geometric means)")
+    write_result("target_prediction", pairs=rows, errors=errors)
 
 
 if __name__ == "__main__":

@@ -78,11 +78,12 @@ def _tell(card: Card, path: Path) -> None:
                 "steps": str(len(misses)),
                 "error": f"{card.error(job):.1%}",
                 "an interval": "from {:.0%} to {:.0%} of the prediction".format(*card.interval(job)),
-                "µs after a call": "{:.1f} forward, {:.1f} backward, {:.1f} optimiser".format(
-                    *card.overheads.get(job, card.overheads[ALL]).calls_us
-                ),
+                "between operators": f"{beyond.step_us:.0f} µs a step, "
+                + ", ".join(f"{us:.1f}" for us in beyond.calls_us)
+                + " µs a call",
             }
             for job, misses in card.misses.items()
+            for beyond in [card.overheads.get(job, card.overheads[ALL])]
         ],
     )
     for number, gpu in enumerate(card.accelerators.get("devices", [])):

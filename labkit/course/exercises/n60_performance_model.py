@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from labkit.course.explanation import Explanation
@@ -32,6 +33,19 @@ HOST_BOUND = [("T1", 3.0, None, None), ("T2", 5.0, None, None), ("T4", 2.0, 0, N
 GPU_BOUND = [("T4", 3.0, 0, None), ("T4", 3.0, 1, None), ("T4", 3.0, 2, None)]
 WAITING = [("T4", 2.0, 0, None), ("T5", 1.0, None, 0), ("T1", 4.0, None, None), ("T4", 2.0, 1, None)]
 CROSSING = [("T4", 2.0, 0, None), ("T4", 2.0, 1, None)]
+
+
+@functools.cache
+def recorded() -> tuple[list[Call], list[Kernel]]:
+    """A rank of the recorded step of eight V100s, as the notebook gives it to the student's function."""
+    from labkit.perfmodel.recorded_step import read_step
+    from labkit.project import shipped_datasets
+
+    step = read_step(min((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir()))
+    calls = [(call.kind, call.us, call.launches, call.waits_for) for call in step.calls]
+    return calls, [(kernel.stream, kernel.duration_us, kernel.after) for kernel in step.kernels]
+
+
 WALK = WrittenExercise(
     walk,
     module="prediction",
@@ -42,6 +56,7 @@ WALK = WrittenExercise(
         Case("one that waits for another stream", lambda code: code(CROSSING, [("7", 50.0, []), ("8", 5.0, [0])])),
         Case("a host that synchronises", lambda code: code(WAITING, [("7", 50.0, []), ("7", 5.0, [])])),
         Case("the same without T1", lambda code: code(WAITING, [("7", 50.0, []), ("7", 5.0, [])], ["T1"])),
+        Case("a recorded rank, bound by its host", lambda code: code(*recorded())),
         Case("nothing is launched", lambda code: code([("T5", 3.0, None, None)], [])),
     ),
     mistakes={
