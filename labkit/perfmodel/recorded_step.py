@@ -55,9 +55,9 @@ class Call:
     """A stretch of the host's time."""
 
     kind: str
-    """"T1" to "T5" """
+    """"T1" to "T5"; "compute" where the host itself computes"""
     operator: str
-    """The top-level operator, or that before, where it lies between two"""
+    """The top-level operator, or that beside it, where it lies between two"""
     us: float
     """Without waiting"""
     launches: int | None = None

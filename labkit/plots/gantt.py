@@ -12,8 +12,9 @@ from labkit.plots.words import seconds_text
 
 PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
 FIRST, FULL, AGAIN = KINDS = ("first attempt", "ran out of memory", "another attempt")
-LOOKS = {name: number for names in (PHASES, KINDS) for number, name in enumerate(names)}
-"""Phases, and the bars of a queue, look the same in every figure"""
+WALKED = ("T1", "T2", "T3", "T4", "T5", "kernel", "collective", "compute")
+LOOKS = {name: number for names in (PHASES, KINDS, WALKED) for number, name in enumerate(names)}
+"""Phases, the bars of a queue, and what a walk goes over look the same in every figure"""
 
 
 def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured", template: str = "labkit_light") -> go.Figure:

@@ -1,4 +1,4 @@
-"""A step on the GPU, walked over again with one overhead after the other gone."""
+"""A step, walked over again with one overhead after the other gone."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from labkit.plots.gantt import figure_timeline
 from labkit.widgets.figures import FigureView, PictureButton
 
 
-def overheads(step: RecordedStep, *, template: str = "labkit_light") -> Overheads:
-    """Let T1 to T5 of a step take no time, one after the other, and see what is left of it.
+def overheads(step: RecordedStep, *, name: str = "step", template: str = "labkit_light") -> Overheads:
+    """Let those of T1 to T5 that a step has take no time, one after the other, and see what is left of it.
 
     Args:
-        step: what stands in the notebook under the name `step` is what the line of code below the figure takes.
+        step: one recorded on a GPU, or one of your own (`TimedStep.as_calls`).
+        name: under which it stands in the notebook, for the line of code below the figure.
         template: "labkit_light" or "labkit_dark".
     """
-    return Overheads(step, template)
+    return Overheads(step, name, template)
 
 
 class Overheads(FigureView):
     """A slider, the step's length, the figure of host and streams in words, too, and the line that draws the same."""
 
-    def __init__(self, step: RecordedStep, template: str = "labkit_light"):
+    def __init__(self, step: RecordedStep, name: str, template: str):
         super().__init__(template)
-        self._step, self._whole_us = step, walk(step).step_us
-        options = [("none", 0), *((f"T1 to {kind}" if kind != "T1" else kind, n) for n, kind in enumerate(KINDS, 1))]
+        self._step, self._name, self._whole_us = step, name, walk(step).step_us
+        self._kinds = tuple(kind for kind in KINDS if any(call.kind == kind for call in step.calls))
+        options = [(", ".join(self._kinds[:count]) or "none", count) for count in range(len(self._kinds) + 1)]
         self.gone = widgets.SelectionSlider(
             options=options,
             description="Overheads that take no time",
@@ -41,13 +43,12 @@ class Overheads(FigureView):
         self._show()
 
     def in_code(self) -> str:
-        """The line that draws what is shown from `step`."""
-        return (
-            f"show(figure_timeline(walk_timeline(step, without={KINDS[: self.gone.value]!r}), provenance='predicted'))"
-        )
+        """The line that draws what is shown."""
+        timeline = f"walk_timeline({self._name}, without={self._kinds[: self.gone.value]!r})"
+        return f"show(figure_timeline({timeline}, provenance='predicted'))"
 
     def _show(self) -> None:
-        without = KINDS[: self.gone.value]
+        without = self._kinds[: self.gone.value]
         left_us = walk(self._step, without=without).step_us
         share = f"{left_us / 1e3:.2f} ms, {left_us / self._whole_us:.0%} of the whole step (predicted)"
         self.length.value = f"<p>{share}</p>"

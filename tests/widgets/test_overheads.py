@@ -1,5 +1,9 @@
 """The slider of overheads shortens the step, redraws host and streams, and says the line that draws the same."""
 
+import numpy as np
+
+from labkit.perfmodel.measure import TimedStep
+from labkit.perfmodel.operators import Operator
 from labkit.perfmodel.recorded_step import Call, Kernel, RecordedStep
 from labkit.perfmodel.walk import KINDS, walk_timeline
 from labkit.plots.gantt import figure_timeline
@@ -23,8 +27,22 @@ def test_each_step_of_the_slider_takes_one_more_overhead_away():
     assert "0.14 ms, 100% of the whole step" in view.length.value
     view.gone.value = 1
     assert "0.10 ms, 71%" in view.length.value
-    view.gone.value = 5
+    view.gone.value = 4
     assert "0.05 ms, 36%" in view.length.value
     names = {"step": STEP, "walk_timeline": walk_timeline, "figure_timeline": figure_timeline}
     drawn = eval(view.in_code().removeprefix("show"), names)
     assert [trace.name for trace in drawn.data] == [trace.name for trace in view.figure.data]
+
+
+def test_a_step_of_the_readers_own_has_t1_and_t5_to_take_away():
+    operators = [Operator("aten.mm", "forward", ()), Operator("aten.t", "forward", (), is_view=True)]
+    own = TimedStep("mine", {}, operators, np.array([60e-6, 10e-6]), 100e-6).as_calls()
+    view = overheads(own, name="own")
+    assert [words for words, _ in view.gone.options] == ["none", "T1", "T1, T5"]
+    assert "0.10 ms, 100%" in view.length.value
+    view.gone.value = 1
+    assert "0.07 ms, 70%" in view.length.value
+    assert "walk_timeline(own, without=('T1',))" in view.in_code()
+    view.gone.value = 2
+    assert "0.06 ms, 60%" in view.length.value
+    assert [(bar.name, bar.y[0]) for bar in view.figure.data] == [("compute · predicted", "thread of the host")]
