@@ -15,6 +15,8 @@ exchange (all-to-all); what lies between operators, for the reductions of the ba
 
 from __future__ import annotations
 
+import ast
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +32,12 @@ LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", *COPIES)
 SYNCHRONISES = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 LETS_WAIT = "cudaStreamWaitEvent"
 STEP, COLLECTIVE, REDUCTION = "ProfilerStep#", "nccl", "AllReduce"
+ASKS_NCCL = "nccl:"
+"""Of each collective one operator is named so, with its tensor"""
+ITEM_BYTES = {
+    "float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "long int": 8, "int": 4, "short int": 2,
+    "unsigned char": 1, "signed char": 1, "bool": 1,
+}  # fmt: skip
 USUAL_CALL_US = 10.0
 """More of a call that may block is time that it waited, if what it waits for was running; launches of the recorded
 V100s take 4 to 12 µs"""
@@ -48,6 +56,8 @@ class Kernel:
     """Kernels of other streams that end before it starts, by their numbers in order of launch"""
     collective: int | None = None
     """Its number among the step's collectives, from 0"""
+    bytes: float = 0.0
+    """Of the tensor that this rank gives to a collective; 0 where the trace does not say"""
 
 
 @dataclass(frozen=True)
@@ -113,11 +123,20 @@ def read_step(path: Path | str) -> RecordedStep:
         for row in _rows(inside[inside["category"] == "cuda_runtime"])
     ]
     operators = list(_outermost(_rows(inside[inside["category"] == "cpu_op"])))
-    reader = _Reader(trace.began_us)
+    asks = inside[inside["name"].astype(str).str.startswith(ASKS_NCCL)]
+    reader = _Reader(trace.began_us, [_tensor_bytes(row.shapes, row.types) for row in asks.itertuples()])
     reader.read(operators, acts, start_us, start_us + duration_us)
     return RecordedStep(
         trace.began_us + start_us, duration_us, len(operators), tuple(reader.calls), tuple(reader.kernels)
     )
+
+
+def _tensor_bytes(shapes: str, types: str) -> float:
+    """Of an operator's first input, as the trace has it."""
+    if not shapes or not types:
+        return 0.0
+    shape, kind = ast.literal_eval(shapes)[0], ast.literal_eval(types)[0]
+    return float(math.prod(shape) * ITEM_BYTES.get(kind, 0))
 
 
 def _rows(events: pd.DataFrame) -> Iterator[NamedTuple]:
@@ -137,10 +156,11 @@ def _outermost(operators: Iterable[NamedTuple]) -> Iterator[NamedTuple]:
 class _Reader:
     """Goes once over a step, and collects its calls and kernels."""
 
-    def __init__(self, clock_us: float):
+    def __init__(self, clock_us: float, collective_bytes: list[float]):
         self.calls: list[Call] = []
         self.kernels: list[Kernel] = []
         self._clock_us = clock_us
+        self._collective_bytes = collective_bytes
         self._last: dict[str, int] = {}
         """Of each stream its last kernel so far"""
         self._stream: dict[str, str] = {}
@@ -197,10 +217,11 @@ class _Reader:
 
     def _launch(self, name: str, act: _Act, us: float) -> None:
         made, number = act.launched, len(self.kernels)
-        after, collective = tuple(self._pending), None
+        after, collective, size = tuple(self._pending), None, 0.0
         if made.name.startswith(COLLECTIVE):
             last = self._last.get(self._stream.get(act.lane, ""))
             after, collective = () if last is None else (last,), sum(k.collective is not None for k in self.kernels)
+            size = self._collective_bytes[collective] if collective < len(self._collective_bytes) else 0.0
             if REDUCTION in made.name:
                 self._reductions.append(number)
             else:
@@ -209,9 +230,8 @@ class _Reader:
             self._pending = []
             self._stream[act.lane] = str(made.lane)
         self._last[str(made.lane)] = number
-        self.kernels.append(
-            Kernel(str(made.name), str(made.lane), self._clock_us + made.start_us, made.duration_us, after, collective)
-        )
+        stream, start_us = str(made.lane), self._clock_us + made.start_us
+        self.kernels.append(Kernel(str(made.name), stream, start_us, made.duration_us, after, collective, size))
         blocks = act.name in COPIES and "Pageable" in str(made.name) and "DtoH" in str(made.name)
         own_us, waits_for = self._waited(us, number) if blocks else (us, None)
         self.calls.append(Call("T4", name, own_us, number, waits_for))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from labkit.perfmodel.recorded_step import Call, Kernel, RecordedStep, read_step, with_overheads
-from labkit.perfmodel.walk import active_us, transfers_us, walk, walk_together
+from labkit.perfmodel.walk import active_us, collectives, transfers_us, walk, walk_together
 from labkit.profiling.traces.trace_file import TraceError
 from labkit.project import shipped_datasets
 
@@ -102,6 +102,15 @@ def test_all_ranks_together_wait_for_the_same_rank_as_was_recorded(ranks):
             measured.append(rank.kernels[place].start_us)
             walked.append(rank.start_us + its.starts_us[place])
         assert np.argmax(measured) == np.argmax(walked)
+
+
+def test_exchanges_of_the_recorded_step_have_their_bytes_and_the_time_from_the_last_rank_on(ranks):
+    found = collectives(ranks).sort_values(["collective", "bytes"], ignore_index=True)
+    reduced = found[found["collective"] == "all_reduce"]
+    assert reduced["bytes"].tolist() == [4 * 112, 4 * 226_960, 4 * 394_241]
+    assert reduced["transfer_us"].tolist() == [23, 69, 87]
+    exchanged = found[found["collective"] == "all_to_all"]
+    assert exchanged["bytes"].tolist() == [8 * 24, 4 * 384, 4 * 3392, 4 * 6144, 4 * 6144]
 
 
 def test_kernels_of_the_step_before_are_left_out(ranks):
