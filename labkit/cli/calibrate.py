@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from labkit.perfmodel.card import Card
 
 LEAST_S, MOST_S = 20.0, 3600.0
-POOR = 0.3
-"""An error of predicted steps from which a card is called poor"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -93,7 +91,7 @@ def _tell(card: Card, path: Path) -> None:
             f"bf16, copies of {own['bandwidth_gb_per_s']:,.0f} GB/s, {own['launch_us']:.1f} µs a launch; a MiB from "
             f"the host takes {1e6 * gpu['to_device']['start_s'] + 2**20 * 1e6 * gpu['to_device']['byte_s']:.0f} µs."
         )
-    if max(map(card.error, card.misses)) > POOR:
+    if card.is_poor:
         console.print(
             "This card is poor: calibrate again while nothing else runs, and for longer (--seconds 300), before you "
             "trust it."

@@ -130,6 +130,11 @@ def notes_of(card: Card, command: ScriptCommand) -> list[str]:
     from labkit.hardware.cpu import read_cpu
 
     notes = []
+    if card.is_poor:
+        notes.append(
+            "The card is poor, as `labkit calibrate` said: steps that it had not seen lay up to "
+            f"{max(map(card.error, card.misses)):.0%} off. Calibrate anew while nothing else runs, and for longer."
+        )
     versions = [each.partition("+")[0] for each in (card.software["torch"], torch.__version__)]
     if versions[0] != versions[1]:
         notes.append(

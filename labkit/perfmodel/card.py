@@ -21,6 +21,8 @@ from labkit.perfmodel.operators import PHASES
 SCHEMA = 4
 ALL = "all"
 """Stands for every job together"""
+POOR = 0.3
+"""An error of predicted steps from which a card is called poor"""
 INSIDE = 0.9
 """Of steps, that a prediction's interval is to hold"""
 
@@ -89,6 +91,11 @@ class Card:
         The bias that is taken out of each is that of the others.
         """
         return geometric_error(_without_bias(self._misses(job)))
+
+    @property
+    def is_poor(self) -> bool:
+        """Whether predictions of some job's steps are too far off to be trusted."""
+        return max(map(self.error, self.misses)) > POOR
 
     def shared_error(self, job: str) -> float:
         """The same with overheads, and a bias, of all jobs together."""

@@ -59,10 +59,13 @@ def test_steps_of_different_sizes_are_pointed_out(card, capfd):
     assert "steps depend on its data" in " ".join(capfd.readouterr().out.split())
 
 
-def test_a_card_of_another_torch_is_pointed_out(card, capfd):
-    made_card(software={"torch": "2.0.0", "labkit": "0"}).save(Path("card.json"))
+def test_a_poor_card_of_another_torch_is_pointed_out(card, capfd):
+    poor = {job: [-0.5, 0.0, 0.5] * 20 for job in ("dlrm", "speech")}
+    made_card(software={"torch": "2.0.0", "labkit": "0"}, misses=poor, shared=poor).save(Path("card.json"))
     assert main(["predict", "run", script()]) == 0
-    assert "The card is of torch 2.0.0" in " ".join(capfd.readouterr().out.split())
+    text = " ".join(capfd.readouterr().out.split())
+    assert "The card is of torch 2.0.0" in text
+    assert "The card is poor" in text
 
 
 def test_a_script_that_ends_too_soon_is_refused(card, capfd):
