@@ -18,6 +18,7 @@ from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
 from labkit.data.speech.metrics import speech_metrics
 from labkit.data.speech.resolution import Resolution, fitting_resolution
+from labkit.errors import UserError
 from labkit.fast.conv_block import ChannelsLastBlock
 from labkit.fast.lstm import UnpackedBothWays
 from labkit.fast.optimisers import quick_optimiser
@@ -51,6 +52,8 @@ def load_data(args: argparse.Namespace, preset: Preset) -> tuple[SpeechSet, Spee
     """The data, the model's shape for it, and which of it can be learnt from at that shape's outputs a second."""
     model = {name: vars(args)[name] for name in ("layers", "hidden") if name in args}
     shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model | model)
+    if shape.kind == "conv" and "hidden" in model:
+        raise UserError(f"--hidden is of recurrent layers, and {preset.name} has none.", field="hidden")
     speech = load_speech(args.data, on_bad_row=args.on_bad_row, progress=tell_preparing, features=args.features)
     resolution = fitting_resolution(speech.split("train"), shape.strides)
     return speech, replace(shape, strides=resolution.strides, mel_bins=speech.bins), resolution
@@ -75,7 +78,7 @@ def loss_of(model: nn.Module, batch: Batch, device: str) -> Tensor:
     """The mean CTC loss of a batch: features (B, T, 80), tokens (B, S)."""
     log_probabilities, lengths = model(batch.features.to(device), batch.feature_lengths.to(device))  # (B, T', V)
     tokens, token_lengths = batch.tokens.to(device), batch.token_lengths.to(device)
-    # a transcript longer than its frames was refused when the data was prepared, so no loss is infinite
+    # what a changed speed leaves too few outputs for counts as zero this time
     return F.ctc_loss(log_probabilities.transpose(0, 1), tokens, lengths, token_lengths, zero_infinity=True)
 
 
@@ -120,7 +123,10 @@ def main() -> None:
     # model and optimiser
     model = build_model(shape, args.kernels).to(device)
     optimizer = build_optimizer(model, args.optimiser, args.lr, args.kernels)
-    length = f"{args.max_seconds:g} s" if args.max_epochs == ENDLESS else f"{args.max_epochs} epochs"
+    limits = [] if args.max_epochs == ENDLESS else [f"{args.max_epochs} epochs"]
+    if args.max_seconds:
+        limits.append(f"{args.max_seconds:g} s")
+    length = " or ".join(limits)
     settings = run_settings(
         args,
         speech,

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.layouts import read_common_voice, read_librispeech, read_manifest
+from labkit.data.speech.layouts import RECORDING, read_common_voice, read_fsdd, read_librispeech, read_manifest
 from labkit.data.speech.utterance import Segment, Source, Utterance
 from labkit.errors import DataError, UserError
 
@@ -44,12 +44,14 @@ def find_recordings(paths: Iterable[Path], split: str | None = None) -> Iterator
     """
     for path in paths:
         try:
-            listing = _listing(path)
+            listing = _listing(path, split)
         except OSError as error:
             yield UserError(f"{path}: this cannot be read ({error.strerror}): give yourself the permission.")
             continue
         if listing is not None:
             yield from _listed(*listing, split)
+        elif split and path.exists():
+            yield UserError(f"{path}: only listings and datasets have splits: leave --split {split} away.")
         elif path.is_dir():
             yield from _walked(path)
         elif path.exists():
@@ -58,30 +60,37 @@ def find_recordings(paths: Iterable[Path], split: str | None = None) -> Iterator
             yield DataError("There is no such file or folder.", fix="Correct the path.", file=path)
 
 
-def from_file(path: Path, name: str | None = None) -> Recording:
-    """A file of one recording, with its transcript where a .txt of its name lies beside it."""
+def from_file(path: Path, name: str | None = None) -> Recording | UserError:
+    """A file of one recording, with its transcript where a .txt of its name lies beside it; an error if unreadable."""
     transcript = path.with_suffix(".txt")
     text = ""
     if transcript != path and transcript.is_file():
-        text = transcript.read_text(encoding="utf-8", errors="surrogateescape")
+        try:
+            text = transcript.read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError as error:
+            return UserError(f"{transcript}: this cannot be read ({error.strerror}): give yourself the permission.")
     else:
         transcript = None
     utterance = Utterance((Segment(path),), text, path.absolute().parent.name, listed_in=transcript)
     return Recording(name or str(path), utterance, f"folder {path.parent}")
 
 
-def _listing(path: Path) -> tuple[Source, BadRows] | None:
-    """The listing that a path is or has; None: it has none."""
-    bad, has_audio = BadRows("skip"), False
+def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
+    """The listing that a path is or has; None: it has none. Spoken digits are joined only where a split is asked for,
+    as training joins them."""
+    bad, has_audio, has_digits = BadRows("skip"), False, False
     manifests = [path] if path.suffix == ".jsonl" and path.is_file() else []
     if path.is_dir():
         with os.scandir(path) as entries:  # one by one, for there may be a million
             for entry in entries:
                 has_audio = has_audio or _is_audio(entry.name)
+                has_digits = has_digits or RECORDING.fullmatch(entry.name) is not None
                 if entry.name.endswith(".jsonl"):
                     manifests.append(Path(entry.path))
     if len(manifests) == 1:
         return read_manifest(manifests[0], bad), bad
+    if has_digits and split:
+        return read_fsdd(path, seed=0), bad
     if has_audio or not path.is_dir():
         return None
     source = read_common_voice(path, bad) or read_librispeech(path, bad)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from labkit.data.speech.audio import decode
 from labkit.data.speech.load import read_source, readable
 from labkit.data.speech.utterance import Utterance, fill_splits
 from labkit.errors import UserError
+from labkit.jobs.flags import job_flags, read_arguments
 from labkit.runs import RunRecord
 from labkit.transcription.decoding import CharacterModel, beam_search, chosen_weight
 from labkit.transcription.recogniser import Recogniser
@@ -72,9 +73,9 @@ def read_texts(path: Path) -> list[str]:
 
 def _utterances(record: RunRecord) -> list[Utterance]:
     """The utterances of the data that a run was trained on, in the splits of its training."""
-    arguments, data = record.config.get("arguments", ()), record.config["data"]["name"]
-    for flag, value in pairwise(arguments):
-        data = value if flag == "--data" else data
+    data = record.config["data"]["name"]
+    if arguments := record.config.get("arguments"):
+        data = read_arguments(job_flags("speech"), list(arguments))[0].data
     bad = BadRows("skip")
     try:
         return fill_splits(readable(read_source(data, bad, seed=0), Alphabet(), bad), seed=0)
@@ -88,10 +89,11 @@ def _utterances(record: RunRecord) -> list[Utterance]:
 def _heard(recogniser: Recogniser, utterances: list[Utterance]) -> tuple[list[np.ndarray], list[str]]:
     """Log-probabilities and texts of `TRIED` of these, drawn with a fixed seed."""
     order = np.random.default_rng(0).permutation(len(utterances))[:TRIED]
-    chosen = sorted((utterances[index] for index in order), key=lambda each: each.speaker)
+    # whose speaker nobody knows stands alone, as in training
+    chosen = sorted((utterances[index].speaker or f"\0{index}", index) for index in order)
     heard, said = [], []
-    for _, own in groupby(chosen, key=lambda each: each.speaker):
-        own = list(own)
+    for _, own in groupby(chosen, key=lambda each: each[0]):
+        own = [utterances[index] for _, index in own]
         waves = []
         for each in own:
             try:

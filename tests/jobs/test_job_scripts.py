@@ -246,6 +246,11 @@ def test_a_budget_of_seconds_is_used(train, tiny_speech):
     assert read_run(answer["folder"]).config["train"]["schedule"] == "cosine over 2 s"
 
 
+def test_a_width_of_layers_that_a_preset_has_not_is_refused(train, tiny_speech):
+    with pytest.raises(UserError, match="tour has none"):
+        train("speech", data=tiny_speech, hidden=16, max_epochs=1)
+
+
 @pytest.mark.parametrize("kernels", ["plain", "fast"])
 def test_the_paper_s_recipe_and_other_shapes_train(train, tiny_speech, kernels):
     shape = {"layers": 1, "hidden": 16, "features": "mfcc", "kernels": kernels, "batch_size": 4}

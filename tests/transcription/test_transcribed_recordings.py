@@ -70,6 +70,31 @@ def test_a_manifest_gives_one_split_and_tells_of_its_bad_lines(tmp_path):
     assert "no recording in its validation split" in nothing
 
 
+def test_spoken_digits_are_joined_where_a_split_is_asked_for_and_other_files_have_none(tmp_path):
+    for speaker in "ab":
+        for index in range(10):
+            (tmp_path / f"3_{speaker}_{index}.wav").touch()
+    joined = list(find_recordings([tmp_path], "test"))
+    assert {each.utterance.speaker for each in joined} == {"a", "b"}
+    assert {word for each in joined for word in each.utterance.text.split()} == {"three"}
+    assert len(list(find_recordings([tmp_path]))) == 20
+    (told,) = names(tmp_path / "3_a_0.wav", split="test")
+    assert "only listings and datasets have splits" in told
+
+
+def test_a_transcript_that_cannot_be_read_costs_that_file_alone(tmp_path, monkeypatch):
+    for name in ("a.wav", "a.txt", "b.wav"):
+        (tmp_path / name).touch()
+
+    def refuse(self, **how):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    told, found = names(tmp_path)
+    assert "a.txt: this cannot be read (Permission denied)" in told
+    assert found.endswith("b.wav")
+
+
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a user who may not read everything")
 def test_a_folder_that_may_not_be_read_is_named(tmp_path):
     (tmp_path / "closed").mkdir(mode=0)

@@ -117,4 +117,6 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
     if len(samples) < min(wanted, file.frames - start) and file.format != "MP3":
         what = f"{name} ends after {(start + len(samples)) / rate_hz:.2f} s of {length_s:.2f} s."
         raise utterance.error(what, "The file is cut off or damaged: copy or download it again.", field)
+    if not len(samples):
+        raise utterance.error(f"{name} has no samples there.", "Correct the duration, or replace the audio.", field)
     return samples
