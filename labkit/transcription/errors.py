@@ -14,7 +14,7 @@ class ErrorRates:
         """(what, which): recordings, wrong characters, characters, wrong words, words"""
 
     def add(self, utterance: Utterance, heard: str) -> None:
-        """Compare what was heard with an utterance's transcript, brought to the alphabet as for training.
+        """Compare what was heard with an utterance's transcript, in the alphabet's characters.
 
         Raises:
             DataError: the transcript cannot be written in the alphabet.

@@ -54,7 +54,7 @@ class Stream:
         if kind not in ("conv", "lstm"):
             raise UserError(
                 f'a recogniser of kind "{kind}" hears recordings from their end, too, and needs them whole: leave '
-                '--stream away, or train one of kind "lstm", such as the preset budget-m5.'
+                '--stream away, or train one of kind "conv" or "lstm", such as the presets tour and budget-m5.'
             )
         self._model, self._state = model, None
         self._blocks = [_Convolution(block) for block in (*model.subsample, *getattr(model, "blocks", ()))]
