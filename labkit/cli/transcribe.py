@@ -118,7 +118,7 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
             if args.json:
                 print(json.dumps({"error": message}), flush=True)
             continue
-        done, audio_s = done + 1, audio_s + each.heard.audio_s
+        done, audio_s = done + 1, audio_s + each.audio_s
         _tell(args, each)
         _compare(rates, each)
         last = each
@@ -145,7 +145,7 @@ def _tell(args: argparse.Namespace, each: Transcribed) -> None:
 
     name = each.recording.name
     if args.json:
-        told = {"file": name, "text": each.text, "audio_s": round(each.heard.audio_s, 3)}
+        told = {"file": name, "text": each.text, "audio_s": round(each.audio_s, 3)}
         print(json.dumps(told | ({"note": each.note} if each.note else {})), flush=True)
         return
     if args.stream:

@@ -15,10 +15,10 @@ from labkit.jobs.command import job_command
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.launch import LaunchedRun, WorkerFailed
 
-HEADROOM = 16
-"""A trial has a sixteenth less memory than the budget: later epochs bring batches of other lengths, whose kernels and
+HEADROOM = 8
+"""A trial has an eighth less memory than the budget: later epochs bring batches of other lengths, whose kernels and
 buffers stay. The recogniser `tour` at a batch of 256 held 342 MiB after an epoch, 380 after two and 386 after ten (one
-core of an AMD EPYC, 25 November 2026)."""
+core of an AMD EPYC, 25 November 2026); with a sixteenth, one of 18 longer runs with other seeds ran out."""
 LOOK_S = 0.02
 """So often a process is asked what it holds"""
 
@@ -108,6 +108,6 @@ def _tried(command: ScriptCommand) -> _Trial:
 
 
 def _less(budget: Budget) -> Budget:
-    """The budget with a sixteenth less of each memory that it caps."""
+    """The budget with an eighth less of each memory that it caps."""
     caps = {name: getattr(budget, name) for name in ("memory_bytes", "gpu_memory_bytes")}
     return replace(budget, **{name: cap and cap - cap // HEADROOM for name, cap in caps.items()})

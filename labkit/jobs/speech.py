@@ -56,7 +56,10 @@ def load_data(args: argparse.Namespace, preset: Preset) -> tuple[SpeechSet, Spee
         raise UserError(f"--hidden is of recurrent layers, and {preset.name} has none.", field="hidden")
     speech = load_speech(args.data, on_bad_row=args.on_bad_row, progress=tell_preparing, features=args.features)
     resolution = fitting_resolution(speech.split("train"), shape.strides)
-    return speech, replace(shape, strides=resolution.strides, mel_bins=speech.bins), resolution
+    shape = replace(shape, strides=resolution.strides, mel_bins=speech.bins)
+    if args.features == "mfcc":  # whose numbers are no neighbours in frequency
+        shape = replace(shape, mask_bins=0, tract=0.0)
+    return speech, shape, resolution
 
 
 def learning_rate(args: argparse.Namespace, done: Callable[[int], float]):

@@ -2,7 +2,7 @@
 
 from labkit.transcription.alignment import align
 from labkit.transcription.decoding import CharacterModel, beam_search
-from labkit.transcription.recogniser import Heard, Recogniser, Voice, read_recogniser
+from labkit.transcription.recogniser import Heard, Recogniser, read_recogniser
 from labkit.transcription.streaming import Stream
 
-__all__ = ["CharacterModel", "Heard", "Recogniser", "Stream", "Voice", "align", "beam_search", "read_recogniser"]
+__all__ = ["CharacterModel", "Heard", "Recogniser", "Stream", "align", "beam_search", "read_recogniser"]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.audio import SAMPLE_RATE_HZ
-from labkit.data.speech.features import MIN_DEVIATION, features_of
+from labkit.data.speech.features import Voice, features_of
 from labkit.data.speech.prepared import FRAMES_PER_S
 from labkit.errors import UserError
 from labkit.fast.conv_block import ChannelsLastBlock
@@ -41,31 +41,6 @@ class Heard:
     """The characters of the likeliest path."""
     log_probabilities: np.ndarray
     """float32 (T', V)"""
-    audio_s: float
-
-
-class Voice:
-    """Mean and deviation of each bin over all that was heard of one speaker so far, as training normalises speakers.
-
-    Of one short word they say little: the word itself is most of them. So what one speaker says belongs together.
-    """
-
-    def __init__(self):
-        self._frames, self._sum, self._squares = 0, np.zeros(1), np.zeros(1)
-
-    def listen(self, features: list[np.ndarray]) -> None:
-        """Count in features (T, F)."""
-        for each in features:
-            values = each.astype(np.float64)
-            self._frames += len(values)
-            self._sum = self._sum + values.sum(0)
-            self._squares = self._squares + np.square(values).sum(0)
-
-    def normalised(self, features: np.ndarray) -> np.ndarray:
-        """Features float32 (T, F) with mean 0 and variance 1 a bin over this voice's frames."""
-        mean = self._sum / self._frames
-        deviation = np.sqrt(np.maximum(self._squares / self._frames - mean**2, 0)).clip(MIN_DEVIATION)
-        return ((features - mean) / deviation).astype(np.float32)
 
 
 class Recogniser:
@@ -76,6 +51,10 @@ class Recogniser:
         self.model, self.record, self.alphabet = model.eval(), record, Alphabet()
         self._kind = record.config["train"].get("features", "log-mel") if record else "log-mel"
 
+    def voice(self) -> Voice:
+        """One of which nothing was heard yet."""
+        return Voice(self._kind)
+
     @property
     def outputs_per_s(self) -> float:
         """CTC outputs a second of audio."""
@@ -83,8 +62,9 @@ class Recogniser:
 
     def features(self, waves: list[np.ndarray], voice: Voice | None = None) -> list[np.ndarray]:
         """Features float32 (T, F) of waves float32 (n,) by one speaker, whose voice learns from them."""
-        voice, features = voice or Voice(), features_of(waves, self._kind)
-        voice.listen(features)
+        voice, features = voice or self.voice(), features_of(waves, self._kind)
+        for each in features:
+            voice.listen(each)
         return [voice.normalised(each) for each in features]
 
     @torch.inference_mode()
@@ -102,14 +82,14 @@ class Recogniser:
             fit = max(1, BATCH_FRAMES // len(features[by_length[0]]))
             chosen, by_length = by_length[:fit], by_length[fit:]
             lengths = torch.tensor([len(features[index]) for index in chosen])
-            padded = torch.zeros(len(chosen), int(lengths[0]), features[0].shape[1])  # (B, T, F)
-            for row, index in zip(padded, chosen, strict=True):
-                row[: len(features[index])] = torch.from_numpy(features[index])
+            padded = pad_sequence(
+                [torch.from_numpy(features[index]) for index in chosen], batch_first=True
+            )  # (B, T, F)
             log_probabilities, lengths = self.model(padded, lengths)  # (B, T', V)
             texts = self.alphabet.decode(log_probabilities.argmax(2), lengths)
             for place, index in enumerate(chosen):
                 own = log_probabilities[place, : lengths[place]].numpy().copy()
-                heard[index] = Heard(texts[place], own, len(waves[index]) / SAMPLE_RATE_HZ)
+                heard[index] = Heard(texts[place], own)
         return [heard[index] for index in range(len(waves))]
 
     def hear_in_chunks(self, features: np.ndarray, on_more: Callable[[str], None]) -> Heard:
@@ -126,7 +106,7 @@ class Recogniser:
             (longer,) = self.alphabet.decode(np.array([ids], np.int64), np.array([len(ids)]))
             on_more(longer[len(text) :])
             text = longer
-        return Heard(text, np.concatenate(parts), (len(features) - 1) / FRAMES_PER_S)
+        return Heard(text, np.concatenate(parts))
 
 
 def read_recogniser(run: Path) -> Recogniser:

@@ -9,8 +9,10 @@ from itertools import islice
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
+from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.layouts import RECORDING, read_common_voice, read_fsdd, read_librispeech, read_manifest
-from labkit.data.speech.utterance import Segment, Source, Utterance
+from labkit.data.speech.load import readable
+from labkit.data.speech.utterance import Segment, Source, Utterance, fill_splits
 from labkit.errors import DataError, UserError
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
@@ -99,7 +101,14 @@ def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
 
 def _listed(source: Source, bad: BadRows, split: str | None) -> Iterator[Recording | UserError]:
     """A listing's recordings, speaker by speaker, then its bad lines."""
-    chosen = [each for each in source.utterances if split in (None, each.split)]
+    utterances = source.utterances
+    if split and any(each.split is None for each in utterances):  # then those that training deals out
+        try:
+            utterances = fill_splits(readable(source, Alphabet(), bad), seed=0)
+        except DataError as error:
+            yield error
+            return
+    chosen = [each for each in utterances if split in (None, each.split)]
     if not chosen:
         wanted = f" in its {split} split" if split else ""
         yield source.error(f"There is no recording{wanted}.", "Name another split with --split, or leave it away.")
@@ -111,7 +120,7 @@ def _listed(source: Source, bad: BadRows, split: str | None) -> Iterator[Recordi
         voice = f"{each.split} {each.speaker}" if each.speaker else f"line {number}"
         yield Recording(f"{segment.audio}{at}", each, voice)
     if bad.count:
-        yield UserError(f"{bad.count:,} lines of the listing cannot be used; the first: {bad.first[0]['reason']}")
+        yield UserError(f"Lines of the listing that cannot be used: {bad.count:,}; the first: {bad.first[0]['reason']}")
 
 
 def _walked(folder: Path) -> Iterator[Recording | UserError]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from labkit.data.speech.audio import SAMPLE_RATE_HZ, decode
+from labkit.data.speech.features import Voice
 from labkit.errors import UserError, refusal
-from labkit.transcription.recogniser import Heard, Recogniser, Voice
+from labkit.transcription.recogniser import Heard, Recogniser
 from labkit.transcription.recordings import Recording
 
 LOT = 64
@@ -38,6 +39,10 @@ class Transcribed:
     note: str
     """What a reader should know: silence, or that the file is cut off; mostly empty."""
 
+    @property
+    def audio_s(self) -> float:
+        return len(self.wave) / SAMPLE_RATE_HZ
+
 
 def transcribe(
     recogniser: Recogniser,
@@ -57,14 +62,14 @@ def transcribe(
         on_more: hear in chunks, and call this with each piece of text when it is known.
     """
     lot: list[tuple[Recording, np.ndarray]] = []
-    voice, of = Voice(), ""
+    voice, of = recogniser.voice(), ""
     for recording in recordings:
         if isinstance(recording, UserError):
             yield recording
             continue
         if by_file or recording.voice != of:
             yield from _hear(recogniser, lot, voice, decoder, on_more)
-            voice, of = Voice(), recording.voice
+            voice, of = recogniser.voice(), recording.voice
         try:
             lot.append((recording, decode(recording.utterance)))
         except UserError as error:
@@ -91,7 +96,7 @@ def _hear(
         heard = (recogniser.hear_in_chunks(each, on_more) for each in recogniser.features(spoken, voice))
     for recording, wave in lot:
         if _is_silent(wave):
-            nothing = Heard("", np.empty((0, len(recogniser.alphabet)), np.float32), len(wave) / SAMPLE_RATE_HZ)
+            nothing = Heard("", np.empty((0, len(recogniser.alphabet)), np.float32))
             yield Transcribed(recording, "", nothing, wave, "silence")
             continue
         own = next(heard)

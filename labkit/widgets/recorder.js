@@ -50,6 +50,7 @@ function render({ model, el }) {
     tell("Allow the microphone, where the browser asks.");
     const asItIs = { echoCancellation: false, noiseSuppression: false, autoGainControl: false };
     own.stream = await navigator.mediaDevices.getUserMedia({ audio: asItIs });
+    const longest_s = Math.min(model.get("longest_s"), Math.floor(MOST_BYTES / 4 / own.context.sampleRate)); // float32
     const [track] = own.stream.getTracks();
     if (recording !== own) return track.stop(); // the view was closed meanwhile
     track.onended = stop; // it was unplugged
@@ -62,12 +63,12 @@ function render({ model, el }) {
       own.blocks.push(data);
       own.count += data.length;
       level.value = Math.max(Math.sqrt(Math.max(...data.map(Math.abs))), 0.97 * level.value);
-      if (own.count >= model.get("longest_s") * own.context.sampleRate) stop();
+      if (own.count >= longest_s * own.context.sampleRate) stop();
     };
     own.context.createMediaStreamSource(own.stream).connect(tap);
     await own.context.resume();
     button.textContent = "Stop";
-    tell(`Recording, for ${model.get("longest_s")} s at most. Press Stop when you have spoken.`);
+    tell(`Recording, for ${longest_s} s at most. Press Stop when you have spoken.`);
   }
 
   function stop() {

@@ -90,11 +90,13 @@ def test_a_pipe_is_heard_and_drawn_and_a_bad_one_named(tmp_path, runs, capfd, mo
 
 
 def test_a_stream_writes_what_the_whole_does(tmp_path, runs, capfd):
-    soundfile.write(tmp_path / "a.wav", wave(3), RATE_HZ)
+    soundfile.write(tmp_path / "a.wav", wave(3.005), RATE_HZ)
     assert main(["transcribe", str(tmp_path / "a.wav"), "--json", *runs]) == 0
     text = told(capfd)[0][0]["text"]
     assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", *runs]) == 0
     assert capfd.readouterr().out.splitlines()[:2] == [text, f"{tmp_path / 'a.wav'}: {text}"]
+    assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", "--json", *runs]) == 0
+    assert told(capfd)[0][0]["audio_s"] == 3.005
     backwards = write_speech_run(tmp_path / "runs", tiny_model(KINDS[-1]))
     assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", "--run", str(backwards)]) == 2
     assert "hears recordings from their end" in capfd.readouterr().err

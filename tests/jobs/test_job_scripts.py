@@ -20,6 +20,7 @@ from labkit.data.speech.metrics import speech_metrics
 from labkit.errors import UserError
 from labkit.fast.precision import chosen_precision
 from labkit.jobs.command import script_of
+from labkit.jobs.flags import job_flags, read_arguments
 from labkit.jobs.presets import JOBS
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.tracking.ending import RunFailed, StopRequest
@@ -259,6 +260,12 @@ def test_the_paper_s_recipe_and_other_shapes_train(train, tiny_speech, kernels):
     model, settings = config["model"], config["train"]
     assert (model["kind"], model["layers"], model["hidden"], model["mel_bins"]) == ("lstm", 1, 16, 40)
     assert (settings["optimiser"], settings["lr"], settings.get("clip_norm")) == ("adadelta", 1.0, None)
+
+
+def test_cosine_terms_are_not_masked_or_stretched_like_bins(tiny_speech):
+    flags = ["--data", str(tiny_speech), "--features", "mfcc", "--preset", "digits-large"]
+    _, shape, _ = speech.load_data(*read_arguments(job_flags("speech"), flags))
+    assert (shape.mask_bins, shape.tract) == (0, 0) and shape.mask_frames and shape.speed
 
 
 def test_a_preset_s_clipping_can_be_left_out(train, tiny_speech):

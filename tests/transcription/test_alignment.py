@@ -1,7 +1,6 @@
 """When characters were said."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -51,4 +50,4 @@ def test_a_text_longer_than_its_outputs_is_refused():
     assert outputs_needed("aab") == 4
     with pytest.raises(UserError, match="needs 4 outputs, and the audio gives 3"):
         align(spoken("aab"), "aab", 25)
-    assert math.isfinite(align(spoken("a-ab"), "aab", 25)["end_s"].iloc[-1])
+    assert "".join(align(spoken("a-ab"), "aab", 25)["character"]) == "aab"

@@ -5,7 +5,8 @@ import pytest
 import soundfile
 from made_recogniser import tiny_model
 
-from labkit.transcription import Recogniser, Voice
+from labkit.data.speech.features import Voice
+from labkit.transcription import Recogniser
 from labkit.transcription.recordings import find_recordings
 from labkit.transcription.transcribe import transcribe
 

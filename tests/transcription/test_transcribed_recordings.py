@@ -4,8 +4,11 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
+from labkit.data.speech import load_speech
 from labkit.data.speech.utterance import Segment, Utterance
 from labkit.errors import UserError
 from labkit.transcription import recordings
@@ -65,9 +68,19 @@ def test_a_manifest_gives_one_split_and_tells_of_its_bad_lines(tmp_path):
     lines = [{"audio": "a.wav", "text": "one", "split": split, "offset": 1.5} for split in ("train", "test")]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, [*lines, {"audio": "none.wav", "text": "x"}])))
     good, bad = names(tmp_path, split="test")
-    assert good.endswith("a.wav at 1.5 s") and "1 lines" in bad and "none.wav" in bad
+    assert good.endswith("a.wav at 1.5 s") and "cannot be used: 1;" in bad and "none.wav" in bad
     nothing, _ = names(tmp_path / "m.jsonl", split="validation")
     assert "no recording in its validation split" in nothing
+
+
+def test_a_manifest_without_splits_is_dealt_out_as_in_training(tmp_path):
+    lines, manifest = [], tmp_path / "m.jsonl"
+    for number in range(6):
+        soundfile.write(tmp_path / f"{number}.wav", np.random.default_rng(number).normal(0, 0.1, 16_000), 16_000)
+        lines.append({"audio": f"{number}.wav", "text": "one", "speaker": f"s{number}"})
+    manifest.write_text("\n".join(map(json.dumps, lines)))
+    (heard,) = find_recordings([manifest], "test")
+    assert [heard.utterance.speaker] == load_speech(str(manifest)).split("test").speakers
 
 
 def test_spoken_digits_are_joined_where_a_split_is_asked_for_and_other_files_have_none(tmp_path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +20,6 @@ from labkit.data.speech.audio import SAMPLE_RATE_HZ
 from labkit.data.torchaudio_cpu import import_torchaudio
 
 MEL_BINS = 80
-KINDS = {"log-mel": MEL_BINS, "mel": MEL_BINS, "mfcc": 40}
-"""Of each kind the numbers a frame: mel energies, their logarithms, and these logarithms' first cosine terms"""
 HOP = SAMPLE_RATE_HZ // 100
 WINDOW = SAMPLE_RATE_HZ // 40
 FFT = 512
@@ -29,8 +28,19 @@ FLOOR = 1e-6
 """Added to the energies: quieter than the noise of 16-bit speech, so digital silence has no deep valleys."""
 BATCH_SAMPLES = 10 * SAMPLE_RATE_HZ
 """Samples of a batch, padding included: ten seconds, which stay in a core's cache (benchmarks/speech_features.py)."""
-MIN_DEVIATION = 0.1
-"""A bin that hardly moves (above 4 kHz in resampled 8 kHz audio) stays quiet and is not blown up."""
+
+
+class Kind(NamedTuple):
+    """What is made of the sound."""
+
+    bins: int
+    """Numbers a frame"""
+    min_deviation: float = 0.1
+    """A bin that moves less (above 4 kHz in resampled 8 kHz audio) stays quiet and is not blown up."""
+
+
+KINDS = {"log-mel": Kind(MEL_BINS), "mel": Kind(MEL_BINS, 10 * FLOOR), "mfcc": Kind(40)}
+"""Mel energies, their logarithms, and these logarithms' first cosine terms"""
 
 
 def frame_count(samples: int) -> int:
@@ -46,7 +56,7 @@ def features_of(waves: list[np.ndarray], kind: str = "log-mel") -> list[np.ndarr
     if kind == "mfcc":
         from scipy.fft import dct
 
-        return [dct(one, norm="ortho")[:, : KINDS[kind]] for one in logarithms]
+        return [dct(one, norm="ortho")[:, : KINDS[kind].bins] for one in logarithms]
     return logarithms
 
 
@@ -82,28 +92,47 @@ def mel_spectrogram() -> torch.nn.Module:
     return transforms.MelSpectrogram(SAMPLE_RATE_HZ, FFT, WINDOW, HOP, n_mels=MEL_BINS, **how)
 
 
-def normalise_speakers(path: Path, keys: list[tuple], frames: list[int], bins: int = MEL_BINS) -> None:
-    """Rewrite a file of features, for each speaker mean 0 and variance 1 a bin over all of their frames.
+class Voice:
+    """Mean and deviation of each bin over all that was heard of one speaker so far.
 
-    That removes loudness and the colour of voice, microphone and room, and keeps what tells one short word from
-    another: over a single word of 0.3 s the word itself is most of what a mean and variance see. Splits are normalised
-    apart, so nothing of the test split reaches training.
+    To normalise by them removes loudness and the colour of voice, microphone and room, and keeps what tells one short
+    word from another: over a single word of 0.3 s the word itself is most of what a mean and variance see. So what one
+    speaker says belongs together.
+    """
+
+    def __init__(self, kind: str = "log-mel"):
+        self._min_deviation = KINDS[kind].min_deviation
+        self._frames, self._sum, self._squares = 0, np.zeros(1), np.zeros(1)
+
+    def listen(self, features: np.ndarray) -> None:
+        """Count in features (T, F)."""
+        values = features.astype(np.float64)
+        self._frames += len(values)
+        self._sum = self._sum + values.sum(0)
+        self._squares = self._squares + np.square(values).sum(0)
+
+    def normalised(self, features: np.ndarray) -> np.ndarray:
+        """Features float32 (T, F) with mean 0 and variance 1 a bin over this voice's frames."""
+        mean = self._sum / self._frames
+        deviation = np.sqrt(np.maximum(self._squares / self._frames - mean**2, 0)).clip(self._min_deviation)
+        return ((features - mean) / deviation).astype(np.float32)
+
+
+def normalise_speakers(path: Path, keys: list[tuple], frames: list[int], kind: str = "log-mel") -> None:
+    """Rewrite a file of features, normalised for each speaker by all of their frames.
+
+    Splits are normalised apart, so nothing of the test split reaches training.
 
     In the file are float16 (sum of frames, F), utterance after utterance; `keys` says of each its split and speaker.
     """
-    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), bins))
+    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), KINDS[kind].bins))
     spans: dict[tuple, list[slice]] = defaultdict(list)
     for key, count, end in zip(keys, frames, np.cumsum(frames), strict=True):
         spans[key].append(slice(end - count, end))
     for own in spans.values():
-        total, squares, count = np.zeros(bins), np.zeros(bins), 0
+        voice = Voice(kind)
         for span in own:
-            values = features[span].astype(np.float64)
-            total += values.sum(0)
-            squares += np.square(values).sum(0)
-            count += len(values)
-        mean = total / count
-        deviation = np.sqrt(np.maximum(squares / count - mean**2, 0)).clip(MIN_DEVIATION)
+            voice.listen(features[span])
         for span in own:
-            features[span] = (features[span].astype(np.float32) - mean) / deviation
+            features[span] = voice.normalised(features[span])
     features.flush()

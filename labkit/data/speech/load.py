@@ -138,11 +138,11 @@ def prepare_speech(
         hours[split] = sum(splits[split]["frames"]) / FRAMES_PER_S / 3600
     # utterances of one speaker go together; one whose speaker nobody knows stands alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
-    normalise_speakers(folder / "features.f16", keys, frames, KINDS[kind])
+    normalise_speakers(folder / "features.f16", keys, frames, kind)
     meta = {
         "name": source.name,
         "fingerprint": content,
-        "bins": KINDS[kind],
+        "bins": KINDS[kind].bins,
         "splits": splits,
         "info": {"hours": hours, "skipped": bad.info()},
     }

@@ -14,7 +14,7 @@ from scipy.signal import resample_poly
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech import load_speech
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import frame_count, log_mel, log_mel_batch, normalise_speakers
+from labkit.data.speech.features import KINDS, frame_count, log_mel, log_mel_batch, normalise_speakers
 from labkit.data.speech.load import prepare_speech
 from labkit.data.speech.prepared import SpeechSet
 from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance
@@ -103,6 +103,12 @@ def test_a_batch_pads_the_features_of_the_audio_and_the_tokens(manifest):
     expected = (raw - raw.mean(0)) / raw.std(0).clip(0.1)  # no speaker is named, so it is normalised alone
     # raw log energies reach 14 and are kept in float16, whose 11 bits resolve 0.008 there, before the division
     np.testing.assert_allclose(speech.split("test").features(0), expected, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bins_of_each_kind_are_normalised_however_little_they_move(manifest, kind):
+    speech = load_speech(str(manifest), features=kind)
+    np.testing.assert_allclose(speech.split("train").features(2).std(0), 1, atol=0.02)  # prepared features are float16
 
 
 def test_the_second_start_reads_no_audio_and_a_changed_source_or_option_is_prepared_anew(
