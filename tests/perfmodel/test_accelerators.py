@@ -5,6 +5,8 @@ import torch
 
 from labkit.perfmodel import accelerators
 
+LEFT = {"all_reduce": 1.5, "all_to_all": 0.75}
+
 
 def test_a_device_is_measured_with_its_copies(monkeypatch):
     monkeypatch.setattr(accelerators, "COPY_BYTES", (2**10, 2**20, 2**22))
@@ -14,10 +16,13 @@ def test_a_device_is_measured_with_its_copies(monkeypatch):
 
 
 def test_collectives_between_processes_have_a_start_and_a_cost_a_byte(monkeypatch):
-    monkeypatch.setattr(accelerators, "SIZES", (2**8, 2**22))
-    found = accelerators.measure_collectives(2, "gloo")
-    assert found.keys() == {"all_reduce", "all_to_all"}
-    assert min(each["byte_s"] for each in found.values()) > 0
+    # four processes send 6/4 of a tensor to reduce it, and 3/4 to exchange it
+    def times(processes, sizes, backend):
+        return {name: [1e-4 + 2e-9 * left * size for size in sizes] for name, left in LEFT.items()}
+
+    monkeypatch.setattr(accelerators, "time_collectives", times)
+    found = accelerators.measure_collectives(4, "gloo")
+    assert found == {name: pytest.approx({"start_s": 1e-4, "byte_s": 2e-9}, rel=1e-3) for name in LEFT}
 
 
 def test_without_a_gpu_a_card_has_none(monkeypatch):
