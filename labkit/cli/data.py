@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from labkit.data.bad_rows import POLICIES, POLICY_WORDS, UNASKED
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,10 +42,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     clicks.set_defaults(run=run_make_clicks)
 
     prepare = commands.add_parser("prepare", help="download if need be, check and prepare a dataset")
-    add, policy = prepare.add_argument, "stop at a bad row, or count and list it"
+    add = prepare.add_argument
     add("data", metavar="NAME|PATH", help="a name from `labkit data list`, a file or a folder")
     add("--schema", metavar="FILE", help="what the columns of a table mean; see datasets/schemas")
-    add("--on-bad-row", choices=("error", "skip"), default="error", help=policy)
+    unasked = " and ".join(f"{policy} for {what}" for what, policy in UNASKED.items())
+    add("--on-bad-row", choices=POLICIES, help=f"{POLICY_WORDS}; default: {unasked}")
     add("--seed", type=int, default=0, metavar="N", help="of a generator or a random split; default: 0")
     prepare.set_defaults(run=run_prepare)
 
@@ -113,8 +115,10 @@ def run_prepare(args: argparse.Namespace) -> int:
     with shown_progress() as progress:
         if data in DOWNLOADS:
             data = str(fetch(data, DOWNLOADS[data].archives, progress=progress))
-        options = {"on_bad_row": args.on_bad_row, "progress": progress, "seed": args.seed}
-        if args.schema is None and kind_of(data) == "speech":
+        kind = kind_of(data) if args.schema is None else "clicks"
+        policy = args.on_bad_row or UNASKED[kind]
+        options = {"on_bad_row": policy, "progress": progress, "seed": args.seed}
+        if kind == "speech":
             from labkit.data.speech import load_speech
 
             prepared = load_speech(data, **options)

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PIPE = "standard input"
 BEAM = 16
 """Texts kept at a time where --lm is given alone"""
+HARDLY = 0.5
+"""CER of a recogniser that writes little more than frequent letters"""
 MOST_ROWS = 20
 """Of the table of error rates; --json has all"""
 EPILOG = """\
@@ -48,7 +50,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--run", dest="which", metavar="RUN", help="the run of the recogniser (default: the newest finished speech run)"
     )
     add("--beam", type=int, metavar="N", help="search N texts at a time with a character model (default: none)")
-    add("--lm", metavar="FILE", help="text for that model, or none (default: the run's training transcripts)")
+    words = f"text for that model, or none; alone it turns on --beam {BEAM} (default: the run's training transcripts)"
+    add("--lm", metavar="FILE", help=words)
     add("--split", choices=("train", "validation", "test"), help="of a manifest or a dataset, transcribe this split")
     add("--by-file", action="store_true", help="each file is another speaker's, not each folder")
     add("--stream", action="store_true", help="hear half a second at a time, and write text when it is known")
@@ -95,20 +98,21 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
     import numpy as np
 
     from labkit.cli.console import say
+    from labkit.data.speech.audio import resample
     from labkit.transcription.errors import ErrorRates
     from labkit.transcription.streaming import Stream
     from labkit.transcription.transcribe import transcribe
     from labkit.transcription.tuning import fitted_beam
 
-    say(f"recogniser of {run}", to_stderr=True)
+    say(f"recogniser of {run}: {_how_good(recogniser)}", to_stderr=True)
     options = {}
     if args.stream:
         Stream(recogniser.model)  # which refuses models that hear backwards
-        options["on_more"] = (lambda piece: None) if args.json else _print_piece
+        options["on_more"] = (lambda recording, piece: None) if args.json else _printed_pieces()
     if args.beam or args.lm:
         options["decoder"], how = fitted_beam(recogniser, args.beam or BEAM, args.lm)
         say(how, to_stderr=True)
-    recogniser.hear([np.zeros(1600, np.float32)])  # what is loaded at the first time is no time of hearing
+    recogniser.hear([resample(np.zeros(800, np.float32), 8000)])  # what is loaded at the first time is no hearing
     rates, audio_s, failed, done, last, began = ErrorRates(), 0.0, 0, 0, None, time.perf_counter()
     for each in transcribe(recogniser, _recordings(args, folder), by_file=args.by_file, **options):
         if isinstance(each, UserError):
@@ -136,8 +140,27 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
     return 2 if failed else 0
 
 
-def _print_piece(piece: str) -> None:
-    print(piece, end="", flush=True)
+def _how_good(recogniser: Recogniser) -> str:
+    """How many errors its run told of."""
+    record = recogniser.record
+    cer = ((record.result or {}).get("metrics") or {}).get("cer")
+    if cer is None:
+        return f"a run that ended as {record.status} and was not tested"
+    hint = "; it has hardly learnt, so train longer" if cer > HARDLY else ""
+    return f"CER {cer:.1%} on its test split{hint}"
+
+
+def _printed_pieces() -> Callable[[Recording, str], None]:
+    """Prints the pieces of a recording after its name."""
+    begun = None
+
+    def show(recording: Recording, piece: str) -> None:
+        nonlocal begun
+        name = "" if recording is begun else f"{recording.name}: "
+        begun = recording
+        print(f"{name}{piece}", end="", flush=True)
+
+    return show
 
 
 def _tell(args: argparse.Namespace, each: Transcribed) -> None:
@@ -148,20 +171,24 @@ def _tell(args: argparse.Namespace, each: Transcribed) -> None:
         told = {"file": name, "text": each.text, "audio_s": round(each.audio_s, 3)}
         print(json.dumps(told | ({"note": each.note} if each.note else {})), flush=True)
         return
-    if args.stream:
-        print()
-    text = each.text or ("" if each.note else "(no words)")
-    say(" ".join(filter(None, (f"{name}:", text, each.note and f"({each.note})"))))
+    is_printed = args.stream and len(each.heard.log_probabilities) > 0
+    words = ["" if is_printed else f"{name}: {each.text}".rstrip()]
+    if not each.text.strip() and not each.note:
+        words.append("(no words)")
+    if each.note:
+        words.append(f"({each.note})")
+    say(" ".join(words))
     sys.stdout.flush()
 
 
 def _compare(rates: ErrorRates, each: Transcribed) -> None:
     from labkit.cli.console import say
 
-    if not each.recording.utterance.text.strip():
+    utterance = each.recording.utterance
+    if not utterance.text.strip() and utterance.listed_in is None:
         return
     try:
-        rates.add(each.recording.utterance, each.text)
+        rates.add(utterance, each.text, each.wave)
     except UserError as error:
         say(f"labkit: not compared: {error}", to_stderr=True)
 
@@ -194,8 +221,9 @@ def _print_summary(summary: dict) -> None:
         print_frame(console, shown)
         if len(rows) > MOST_ROWS:
             console.print(f"The {MOST_ROWS} first of {len(rows):,} rows; --json has all.")
+    times = summary["times_real_time"]
     line = (
-        f"{summary['audio_s']:.1f} s of audio in {summary['took_s']:.2f} s: {summary['times_real_time']:.3g} times "
+        f"{summary['audio_s']:.1f} s of audio in {summary['took_s']:.2f} s: {times:,.0f} times "
         "real time on one core, measured, with the decoding of files and of text."
     )
     console.print(line, soft_wrap=True)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.data.bad_rows import POLICIES, POLICY_WORDS, UNASKED
 from labkit.errors import UserError, with_flag
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.cpu import read_cpu
@@ -55,7 +56,8 @@ def job_flags(job: str) -> argparse.ArgumentParser:
     add("--kernels", choices=("plain", "fast"), default="fast", help=words)
     add("--max-seconds", type=float, metavar="S", help="end then, with one last evaluation")
     add("--max-epochs", type=int, metavar="N", help="end after this many passes over the training split")
-    add("--on-bad-row", choices=("error", "skip"), default="error", help="what to do with bad input")
+    unasked = UNASKED["speech" if job == "speech" else "clicks"]
+    add("--on-bad-row", choices=POLICIES, default=unasked, help=f"{POLICY_WORDS} (default: {unasked})")
     add("--runs-dir", default="runs", metavar="DIR", help="where run folders go (default: runs)")
     for name, settings in JOBS[job].flags.items():
         add(name, **settings)

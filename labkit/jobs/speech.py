@@ -16,6 +16,7 @@ import labkit
 from labkit.data.speech import Batch, SpeechSet, load_speech
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
+from labkit.data.speech.features import KINDS
 from labkit.data.speech.metrics import speech_metrics
 from labkit.data.speech.resolution import Resolution, fitting_resolution
 from labkit.errors import UserError
@@ -57,7 +58,7 @@ def load_data(args: argparse.Namespace, preset: Preset) -> tuple[SpeechSet, Spee
     speech = load_speech(args.data, on_bad_row=args.on_bad_row, progress=tell_preparing, features=args.features)
     resolution = fitting_resolution(speech.split("train"), shape.strides)
     shape = replace(shape, strides=resolution.strides, mel_bins=speech.bins)
-    if args.features == "mfcc":  # whose numbers are no neighbours in frequency
+    if not KINDS[args.features].neighbours:
         shape = replace(shape, mask_bins=0, tract=0.0)
     return speech, shape, resolution
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from labkit.data.speech.alphabet import Alphabet, transcript
+from labkit.data.speech.load import refuse_mismatch
 from labkit.data.speech.utterance import Utterance
 
 
@@ -13,15 +18,17 @@ class ErrorRates:
         self._counts: dict[tuple[str, str], list[int]] = {}
         """(what, which): recordings, wrong characters, characters, wrong words, words"""
 
-    def add(self, utterance: Utterance, heard: str) -> None:
-        """Compare what was heard with an utterance's transcript, in the alphabet's characters.
+    def add(self, utterance: Utterance, heard: str, wave: np.ndarray) -> None:
+        """Compare what was heard in a wave float32 (n,) with its transcript, in the alphabet's characters.
 
         Raises:
-            DataError: the transcript cannot be written in the alphabet.
+            DataError: training would leave it out: the alphabet cannot write the transcript, or the wave has no such
+                words.
         """
         import jiwer
 
         said = transcript(utterance, Alphabet(), without_punctuation=True)
+        refuse_mismatch(replace(utterance, text=said), wave)
         counts = [1]
         for compared in (jiwer.process_characters(said, heard), jiwer.process_words(said, heard)):
             wrong = compared.substitutions + compared.deletions
@@ -35,7 +42,7 @@ class ErrorRates:
         """The total, then accents and speakers where there are several, most errors first.
 
         >>> rates = ErrorRates()
-        >>> rates.add(Utterance((), "One, two.", "anna"), "one too")
+        >>> rates.add(Utterance((), "One, two.", "anna"), "one too", np.ones(16_000))
         >>> rates.rows()
         [{'of': 'total', 'name': '', 'recordings': 1, 'cer': 0.14285714285714285, 'wer': 0.5}]
         """

@@ -59,7 +59,8 @@ def find_recordings(paths: Iterable[Path], split: str | None = None) -> Iterator
         elif path.exists():
             yield from_file(path)
         else:
-            yield DataError("There is no such file or folder.", fix="Correct the path.", file=path)
+            fix = "Correct the path; what ships with labkit is in the folder datasets/speech."
+            yield DataError("There is no such file or folder.", fix=fix, file=path)
 
 
 def from_file(path: Path, name: str | None = None) -> Recording | UserError:
@@ -102,7 +103,8 @@ def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
 def _listed(source: Source, bad: BadRows, split: str | None) -> Iterator[Recording | UserError]:
     """A listing's recordings, speaker by speaker, then its bad lines."""
     utterances = source.utterances
-    if split and any(each.split is None for each in utterances):  # then those that training deals out
+    present = {each.split for each in utterances}
+    if split and (None in present or split not in present):  # as training divides those that its alphabet can write
         try:
             utterances = fill_splits(readable(source, Alphabet(), bad), seed=0)
         except DataError as error:
@@ -143,7 +145,7 @@ def _walked(folder: Path) -> Iterator[Recording | UserError]:
     if not found:
         yield DataError(
             "There is no audio in this folder.",
-            fix=f"Name one with files such as {', '.join(sorted(SUFFIXES)[:6])}, or a file itself.",
+            fix=f"Name one with files of {', '.join(sorted(SUFFIXES))}, or a file itself.",
             file=folder,
         )
 

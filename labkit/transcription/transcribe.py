@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
-from labkit.data.speech.audio import SAMPLE_RATE_HZ, decode
+from labkit.data.speech.audio import SAMPLE_RATE_HZ, SILENT, decode, is_cut_off, is_silent
 from labkit.data.speech.features import Voice
 from labkit.errors import UserError, refusal
 from labkit.transcription.recogniser import Heard, Recogniser
@@ -18,10 +18,6 @@ LOT = 64
 """Recordings that are decoded before they are heard"""
 LOT_S = 300.0
 """Seconds of audio from which a lot has enough"""
-SILENT = 1e-4
-"""No sample is beyond three steps of 16 bits: nobody spoke, and whatever a recogniser writes is made up"""
-OGG_PAGE, LONGEST_PAGE, LAST_PAGE = b"OggS", 65_307, 4
-"""How a page begins, its most bytes, and the flag of the last one"""
 
 Decoder = Callable[[np.ndarray], str]
 """Log-probabilities (T', V) to a text"""
@@ -50,7 +46,7 @@ def transcribe(
     *,
     by_file: bool = False,
     decoder: Decoder | None = None,
-    on_more: Callable[[str], None] | None = None,
+    on_more: Callable[[Recording, str], None] | None = None,
 ) -> Iterator[Transcribed | UserError]:
     """What is said in each recording, or why that cannot be told.
 
@@ -86,37 +82,24 @@ def _hear(
     lot: list[tuple[Recording, np.ndarray]],
     voice: Voice,
     decoder: Decoder | None,
-    on_more: Callable[[str], None] | None,
+    on_more: Callable[[Recording, str], None] | None,
 ) -> Iterator[Transcribed]:
     """Hear a lot of one voice, and empty it."""
-    spoken = [wave for _, wave in lot if not _is_silent(wave)]
+    spoken = [(recording, wave) for recording, wave in lot if not is_silent(wave)]
+    waves = [wave for _, wave in spoken]
     if on_more is None:
-        heard = iter(recogniser.hear(spoken, voice))
+        heard = iter(recogniser.hear(waves, voice))
     else:
-        heard = (recogniser.hear_in_chunks(each, on_more) for each in recogniser.features(spoken, voice))
+        features = zip(spoken, recogniser.features(waves, voice), strict=True)
+        heard = (recogniser.hear_in_chunks(each, partial(on_more, recording)) for (recording, _), each in features)
     for recording, wave in lot:
-        if _is_silent(wave):
+        if is_silent(wave):
             nothing = Heard("", np.empty((0, len(recogniser.alphabet)), np.float32))
-            yield Transcribed(recording, "", nothing, wave, "silence")
+            note = f"too quiet: no sample beyond {SILENT:g} of full scale" if wave.any() else "silence"
+            yield Transcribed(recording, "", nothing, wave, note)
             continue
         own = next(heard)
         text = own.text if decoder is None else decoder(own.log_probabilities)
-        is_cut = any(_is_cut_off(segment.audio) for segment in recording.utterance.segments)
+        is_cut = any(is_cut_off(segment.audio) for segment in recording.utterance.segments)
         yield Transcribed(recording, text, own, wave, "the file is cut off, this is its beginning" if is_cut else "")
     lot.clear()
-
-
-def _is_silent(wave: np.ndarray) -> bool:
-    return float(np.abs(wave).max()) < SILENT
-
-
-def _is_cut_off(path: Path) -> bool:
-    """Whether an Ogg file (Opus, Vorbis) lacks its last page, which libsndfile does not tell (RFC 3533, section 6)."""
-    with path.open("rb") as file:
-        if file.read(4) != OGG_PAGE:
-            return False
-        file.seek(max(0, path.stat().st_size - LONGEST_PAGE))
-        end = file.read()
-    last = end.rfind(OGG_PAGE)
-    flags = end[last + 5 : last + 6]  # none where it was cut within the page's head
-    return not flags or not flags[0] & LAST_PAGE

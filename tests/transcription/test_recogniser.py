@@ -11,7 +11,7 @@ from made_recogniser import tiny_model, write_speech_run
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech import load_speech
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import KINDS, Voice, features_of
+from labkit.data.speech.features import Voice, features_of
 from labkit.data.speech.load import read_source
 from labkit.errors import UserError
 from labkit.fast.conv_block import ChannelsLastBlock
@@ -41,7 +41,7 @@ def test_the_weights_of_either_kernels_give_what_the_trained_model_gave(tmp_path
 def test_batches_change_nothing_and_keep_the_order():
     recogniser, given = Recogniser(tiny_model(models.KINDS[-1])), waves(0.3, 9.0, 0.31, 25.0, 4.0)
     together = recogniser.hear(given)
-    voice = Voice()
+    voice = Voice("log-mel")
     features = recogniser.features(given, voice)
     for each, own in zip(together, features, strict=True):
         with torch.inference_mode():
@@ -75,7 +75,7 @@ def test_a_speakers_recordings_are_normalised_as_in_training(tmp_path):
 
 def test_a_voice_learns_from_what_it_hears():
     first, second = waves(1.0, 0.5)
-    recogniser, voice = Recogniser(tiny_model()), Voice()
+    recogniser, voice = Recogniser(tiny_model()), Voice("log-mel")
     recogniser.features([first], voice)
     (later,) = recogniser.features([second], voice)
     np.testing.assert_allclose(later, recogniser.features([first, second])[1], atol=1e-5)
@@ -111,6 +111,6 @@ def test_a_recogniser_hears_the_features_that_it_was_trained_on(tmp_path, kind, 
     wave = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
     (expected,) = features_of([wave], kind)
     (features,) = read_recogniser(run).features([wave])
-    assert (expected.std(0) > KINDS[kind].min_deviation).all()
+    expected = np.exp(expected) if kind == "mel" else expected
     np.testing.assert_allclose(features, (expected - expected.mean(0)) / expected.std(0), atol=1e-3)
     assert read_recogniser(run).hear([wave])[0].log_probabilities.shape[1] == 29

@@ -51,6 +51,6 @@ def test_lots_of_one_voice_are_heard_with_all_before_them(tmp_path, voices, monk
     monkeypatch.setattr("labkit.transcription.transcribe.LOT", 1)
     recogniser, expected = Recogniser(tiny_model()), []
     for speaker in ("anna", "ben"):
-        voice = Voice()
+        voice = Voice("log-mel")
         expected += [recogniser.hear([voices[speaker, number]], voice)[0] for number in (1, 2)]
     same(outputs(recogniser, tmp_path), expected)

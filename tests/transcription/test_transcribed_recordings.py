@@ -69,18 +69,19 @@ def test_a_manifest_gives_one_split_and_tells_of_its_bad_lines(tmp_path):
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, [*lines, {"audio": "none.wav", "text": "x"}])))
     good, bad = names(tmp_path, split="test")
     assert good.endswith("a.wav at 1.5 s") and "cannot be used: 1;" in bad and "none.wav" in bad
-    nothing, _ = names(tmp_path / "m.jsonl", split="validation")
-    assert "no recording in its validation split" in nothing
+    (nothing,) = names(tmp_path / "m.jsonl", split="validation")
+    assert "too few for a train split" in nothing
 
 
-def test_a_manifest_without_splits_is_dealt_out_as_in_training(tmp_path):
+@pytest.mark.parametrize(("given", "asked"), [(None, "test"), ("train", "validation")])
+def test_a_split_that_a_manifest_lacks_is_dealt_out_as_in_training(tmp_path, given, asked):
     lines, manifest = [], tmp_path / "m.jsonl"
     for number in range(6):
         soundfile.write(tmp_path / f"{number}.wav", np.random.default_rng(number).normal(0, 0.1, 16_000), 16_000)
-        lines.append({"audio": f"{number}.wav", "text": "one", "speaker": f"s{number}"})
+        lines.append({"audio": f"{number}.wav", "text": "one", "speaker": f"s{number}", "split": given})
     manifest.write_text("\n".join(map(json.dumps, lines)))
-    (heard,) = find_recordings([manifest], "test")
-    assert [heard.utterance.speaker] == load_speech(str(manifest)).split("test").speakers
+    (heard,) = find_recordings([manifest], asked)
+    assert [heard.utterance.speaker] == load_speech(str(manifest)).split(asked).speakers
 
 
 def test_spoken_digits_are_joined_where_a_split_is_asked_for_and_other_files_have_none(tmp_path):
@@ -124,6 +125,9 @@ def test_what_is_not_there_is_named_and_the_rest_goes_on(tmp_path):
     assert "no audio in this folder" in names(tmp_path / "empty")[0]
 
 
+SPOKEN = np.ones(16_000, np.float32)
+
+
 def test_error_rates_by_speaker_and_accent_add_up():
     rates = ErrorRates()
     for speaker, accent, said, heard in (
@@ -131,10 +135,17 @@ def test_error_rates_by_speaker_and_accent_add_up():
         ("anna", "Scottish", "three", "tree"),
         ("ben", "Welsh", "four", ""),
     ):
-        rates.add(Utterance((), said, speaker, accent=accent), heard)
+        rates.add(Utterance((), said, speaker, accent=accent), heard, SPOKEN)
     total, *groups = rates.rows()
     assert (total["recordings"], total["cer"], total["wer"]) == (3, 5 / 16, 2 / 4)
     assert [each["name"] for each in groups] == ["Welsh", "Scottish", "ben", "anna"]
     assert [each["cer"] for each in groups] == [1.0, 1 / 12, 1.0, 1 / 12]
-    with pytest.raises(UserError, match="привет"):
-        rates.add(Utterance((Segment(Path("a.wav")),), "привет", ""), "")
+    for said, wave, words in (
+        ("привет", SPOKEN, "Write it in these letters, or"),
+        ("two 2", SPOKEN, "Write numbers as words, or"),
+        ("one", np.zeros(16_000), "Nobody is heard in a.wav"),
+        ("one two three", SPOKEN[:160], "14 CTC outputs"),
+    ):
+        with pytest.raises(UserError, match=words):
+            rates.add(Utterance((Segment(Path("a.wav")),), said, ""), "", wave)
+    assert rates.rows()[0]["recordings"] == 3

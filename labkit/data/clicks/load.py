@@ -37,7 +37,7 @@ def load_clicks(
         data: a name ("synthetic", "synthetic-small", "synthetic-benchmark"), a file (Criteo's layout, CSV,
             TSV or Parquet; text may be packed by gzip), or a folder of Criteo's day files.
         schema: the TOML file that says what the columns mean; Criteo's layout and UCI Adult are known
-            without one. on_bad_row: "error" stops at the first bad row, "skip" counts and lists them in
+            without one. on_bad_row: one of `labkit.data.bad_rows.POLICIES`; what is left out is listed in
             `info["skipped"]`. cache_dir: where prepared data is kept; default `store.prepared_root()`. seed: of the
             generator, or of a random split. progress: called with the fraction done and a few words. options:
             fields of `GeneratorConfig` for a name, of the schema for a path, in place of what they are there;

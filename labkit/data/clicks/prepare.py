@@ -54,6 +54,7 @@ def prepare_files(
     progress(0.0, f"about {expected_rows:,} rows: {size_text(needed_bytes)} of disk ({size_text(free_bytes)} free)")
     rows_of_files, folds, offset = _parse(folder, files, schema, checker, expected_rows, progress)
     rows = sum(rows_of_files)
+    bad.expect(rows + bad.count)
     order = split_rows(rows_of_files, folds, schema.split, seed)
     splits = {split: len(chosen) for split, chosen in order.items()}
     if min(splits.values()) == 0:

@@ -81,7 +81,7 @@ class RowChecker:
             self.label_values |= dict.fromkeys(pc.unique(text).to_pylist()[:LISTED])
         never = [name for name in ("positive", "negative") if name not in self._seen]
         strange = ~(positive | negative | is_in(text, self._missing))
-        if strange.any() and len(never) > (self.bad.policy == "skip"):  # the schema is wrong rather than the rows
+        if strange.any() and len(never) > (self.bad.policy != "error"):  # the schema is wrong rather than the rows
             values = ", ".join(map(repr, self.label_values))
             what = f"No row of {path} that was read so far has a value of it; column {label.column!r} has {values}."
             field, file = ", ".join(f"label.{name}" for name in never), self.schema_file or path

@@ -16,6 +16,16 @@ BLANK = 0
 
 ENGLISH = " '" + string.ascii_lowercase
 
+ADVICE = {
+    "L": "write it in these letters",
+    "M": "write it in these letters",
+    "N": "write numbers as words",
+    "P": "remove punctuation and signs",
+}
+"""By what a character is in Unicode: a letter or a mark on one, a number, a sign"""
+UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")
+"""Its marks of byte order, read as UTF-8 with what is not so kept"""
+
 
 class Alphabet:
     """A set of characters; id 0 is the blank, character i has id i + 1.
@@ -82,12 +92,16 @@ def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation:
         (utterance.text + utterance.speaker).encode("utf-8")
     except UnicodeEncodeError:
         what = f"{utterance.text[:60]!r} by {utterance.speaker[:60]!r} is not UTF-8."
-        fix = "Convert the file, for example: iconv -f latin1 -t utf-8 OLD > NEW."
+        coding = "latin1"
+        if utterance.text.startswith(UTF_16):
+            what, coding = "The transcript is UTF-16, not UTF-8.", "utf-16"
+        fix = f"Convert the file, for example: iconv -f {coding} -t utf-8 OLD > NEW."
         raise utterance.error(what, fix, field) from None
     if not text:
         raise utterance.error("The transcript is empty.", "Write what is said, or remove the line.", field)
-    if outside := ", ".join(map(repr, alphabet.outside(text))):
-        what = f"The transcript {text[:60]!r} has {outside}, and the alphabet is {alphabet.characters!r}."
-        fix = "Remove punctuation, and write numbers as words and other letters by their nearest ones."
-        raise utterance.error(what, fix, field)
+    if outside := alphabet.outside(text):
+        which = ", ".join(map(repr, outside))
+        what = f"The transcript {text[:60]!r} has {which}, and the alphabet is {alphabet.characters!r}."
+        advice = dict.fromkeys(ADVICE.get(unicodedata.category(each)[0], ADVICE["P"]) for each in outside)
+        raise utterance.error(what, f"{' and '.join(advice).capitalize()}, or leave the utterance out.", field)
     return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +19,16 @@ LOWEST_RATE_HZ = 8_000
 """Telephone speech; audio of a lower rate has lost its consonants, or its header is wrong."""
 HIGHEST_RATE_HZ = 768_000
 """The highest that sound cards have; above it a file's header is wrong."""
+LOUDEST = 1e10
+"""Full scale is 1, or 2^31 in files that keep a sound card's numbers; beyond is no sound, and its energies overflow."""
+SILENT = 1e-4
+"""No sample is beyond three steps of 16 bits: nobody spoke, and whatever a recogniser writes is made up"""
+CANCELLED = 0.1
+"""Channels whose mean has less of the louder one's energy, as amplitude, cancel each other out."""
+NO_LAST_PAGE, STATED_SIZE = "Last page lacks an end-of-stream bit", re.compile(r": (\d+) \(should be")
+"""What libsndfile's log says of files that are cut off"""
+UNKNOWN_SIZE = 2**31 - 2**16
+"""Bytes from which a header's size is that of a program that wrote into a pipe and did not know it"""
 LONGEST_S = 600.0
 """Nobody trains on longer utterances, and a damaged header may promise any length."""
 TOLERANCE_S = 0.02
@@ -51,8 +62,7 @@ def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
     """A stretch of a file: float32 (samples,) at 16 kHz."""
     path, field = segment.audio, utterance.audio_field
     try:
-        # as bytes, for soundfile encodes no name that is not UTF-8; Windows has none
-        with soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path)) as file:
+        with _open(path) as file:
             rate_hz, stated_hz = file.samplerate, utterance.sample_rate_hz
             if stated_hz not in (None, rate_hz):
                 what = f"The sample rate is stated as {stated_hz:,} Hz, and {path.name} has {rate_hz:,} Hz."
@@ -62,16 +72,30 @@ def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
                 wrong = "too low for speech" if rate_hz < LOWEST_RATE_HZ else "more than any microphone's"
                 fix = f"Check its header, or record it anew with {LOWEST_RATE_HZ:,} to {HIGHEST_RATE_HZ:,} Hz."
                 raise utterance.error(f"{path.name} has a sample rate of {rate_hz:,} Hz, {wrong}.", fix, field)
-            wave = _read_stretch(file, segment, utterance).mean(1)
+            channels = _read_stretch(file, segment, utterance)
     except (soundfile.LibsndfileError, TypeError) as error:  # a TypeError where the name ends in .raw
         why = getattr(error, "error_string", "it is raw audio, without a header")
         what = "is empty (0 bytes)." if path.stat().st_size == 0 else f"cannot be decoded: {why}"
         fix = "Replace it by one that plays (WAV, FLAC, Ogg Vorbis or Opus, MP3)."
         raise utterance.error(f"The audio file {path} {what}", fix, field) from None
-    if not np.isfinite(wave).all():
+    if not np.abs(channels).max() < LOUDEST:  # which NaN is not, either
         fix = "Export the audio again, for example as 16-bit PCM."
-        raise utterance.error(f"{path.name} has samples that are not numbers (NaN or infinite).", fix, field)
-    return resample(wave, rate_hz)
+        what = f"{path.name} has samples that are not numbers (NaN or infinite), or beyond {LOUDEST:g}."
+        raise utterance.error(what, fix, field)
+    return resample(mixed_down(channels), rate_hz)
+
+
+def mixed_down(channels: np.ndarray) -> np.ndarray:
+    """One channel float32 (n,) of several (n, channels): their mean, or the loudest where they cancel each other out."""
+    mean, loudness = channels.mean(1), np.square(channels, dtype=np.float64).mean(0)
+    if np.square(mean, dtype=np.float64).mean() < CANCELLED**2 * loudness.max():
+        return channels[:, loudness.argmax()]
+    return mean
+
+
+def is_silent(wave: np.ndarray) -> bool:
+    """Whether nobody speaks in a wave (n,)."""
+    return float(np.abs(wave).max(initial=0)) < SILENT
 
 
 def resample(wave: np.ndarray, rate_hz: int) -> np.ndarray:
@@ -90,6 +114,22 @@ def _low_pass(factor: int) -> np.ndarray:
     from scipy.signal import firwin
 
     return firwin(20 * factor + 1, 1 / factor, window=("kaiser", 5.0)).astype(np.float32)
+
+
+def is_cut_off(path: Path) -> bool:
+    """Whether a file ends before its header says, or an Ogg stream (Opus, Vorbis) lacks its last page.
+
+    libsndfile reads both as whole, and tells of them in its log alone. FLAC is refused then, and MP3 may not say how
+    long it is.
+    """
+    with _open(path) as file:
+        log = file.extra_info
+    return NO_LAST_PAGE in log or any(int(size) < UNKNOWN_SIZE for size in STATED_SIZE.findall(log))
+
+
+def _open(path: Path) -> soundfile.SoundFile:
+    # as bytes, for soundfile encodes no name that is not UTF-8; Windows has none
+    return soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path))
 
 
 def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Utterance) -> np.ndarray:

@@ -18,7 +18,7 @@ from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed
 from labkit.data.speech.audio import decode
 from labkit.data.speech.features import Voice, features_of, frame_count
-from labkit.data.speech.load import read_source, readable
+from labkit.data.speech.load import read_source, readable, refuse_mismatch
 from labkit.data.speech.prepared import Batch, SpeechSplit, padded
 from labkit.data.speech.utterance import fill_splits
 from labkit.errors import DataError
@@ -89,6 +89,7 @@ class WaveformUtterances(Dataset):
             if each.split == split:
                 with contextlib.suppress(DataError):
                     wave = decode(each)
+                    refuse_mismatch(each, wave)
                     if outputs_needed(each.text) * frames_an_output <= frame_count(len(wave)) + frames_an_output - 1:
                         self.waves.append(wave)
                         self.texts.append(each.text)
@@ -98,7 +99,8 @@ class WaveformUtterances(Dataset):
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray, str]:
         """Features (T, F), normalised over the utterance, its characters (S,), and its text."""
-        (features,), voice = features_of([self.waves[index]], self.kind), Voice(self.kind)
+        voice = Voice(self.kind)
+        (features,) = features_of([self.waves[index]], self.kind)
         voice.listen(features)
         return voice.normalised(features), self.alphabet.encode(self.texts[index]), self.texts[index]
 

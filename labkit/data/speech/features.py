@@ -30,16 +30,21 @@ BATCH_SAMPLES = 10 * SAMPLE_RATE_HZ
 """Samples of a batch, padding included: ten seconds, which stay in a core's cache (benchmarks/speech_features.py)."""
 
 
+MIN_DEVIATION = 0.1
+"""A bin that moves less (above 4 kHz in resampled 8 kHz audio) stays quiet and is not blown up: of logarithms, and of
+energies as a share of their mean."""
+
+
 class Kind(NamedTuple):
     """What is made of the sound."""
 
     bins: int
     """Numbers a frame"""
-    min_deviation: float = 0.1
-    """A bin that moves less (above 4 kHz in resampled 8 kHz audio) stays quiet and is not blown up."""
+    neighbours: bool = True
+    """Whether bins side by side are of neighbouring frequencies"""
 
 
-KINDS = {"log-mel": Kind(MEL_BINS), "mel": Kind(MEL_BINS, 10 * FLOOR), "mfcc": Kind(40)}
+KINDS = {"log-mel": Kind(MEL_BINS), "mel": Kind(MEL_BINS), "mfcc": Kind(40, neighbours=False)}
 """Mel energies, their logarithms, and these logarithms' first cosine terms"""
 
 
@@ -48,11 +53,12 @@ def frame_count(samples: int) -> int:
     return 1 + samples // HOP
 
 
-def features_of(waves: list[np.ndarray], kind: str = "log-mel") -> list[np.ndarray]:
-    """Features float32 (T, F) of utterances float32 (n,) at 16 kHz, of one of `KINDS`."""
+def features_of(waves: list[np.ndarray], kind: str) -> list[np.ndarray]:
+    """Features float32 (T, F) of utterances float32 (n,) at 16 kHz, of one of `KINDS`, for a `Voice` to normalise.
+
+    Mel energies are logarithms until then, which 16 bits hold however loud the sound is.
+    """
     logarithms = log_mel(waves)
-    if kind == "mel":
-        return [np.exp(one) for one in logarithms]
     if kind == "mfcc":
         from scipy.fft import dct
 
@@ -100,13 +106,13 @@ class Voice:
     speaker says belongs together.
     """
 
-    def __init__(self, kind: str = "log-mel"):
-        self._min_deviation = KINDS[kind].min_deviation
+    def __init__(self, kind: str):
+        self._are_energies = kind == "mel"
         self._frames, self._sum, self._squares = 0, np.zeros(1), np.zeros(1)
 
     def listen(self, features: np.ndarray) -> None:
         """Count in features (T, F)."""
-        values = features.astype(np.float64)
+        values = self._values(features)
         self._frames += len(values)
         self._sum = self._sum + values.sum(0)
         self._squares = self._squares + np.square(values).sum(0)
@@ -114,11 +120,16 @@ class Voice:
     def normalised(self, features: np.ndarray) -> np.ndarray:
         """Features float32 (T, F) with mean 0 and variance 1 a bin over this voice's frames."""
         mean = self._sum / self._frames
-        deviation = np.sqrt(np.maximum(self._squares / self._frames - mean**2, 0)).clip(self._min_deviation)
-        return ((features - mean) / deviation).astype(np.float32)
+        deviation = np.sqrt(np.maximum(self._squares / self._frames - mean**2, 0))
+        deviation = deviation.clip(MIN_DEVIATION * (mean if self._are_energies else 1.0))
+        return ((self._values(features) - mean) / deviation).astype(np.float32)
+
+    def _values(self, features: np.ndarray) -> np.ndarray:
+        values = features.astype(np.float64)
+        return np.exp(values) if self._are_energies else values
 
 
-def normalise_speakers(path: Path, keys: list[tuple], frames: list[int], kind: str = "log-mel") -> None:
+def normalise_speakers(path: Path, keys: list[tuple], frames: list[int], kind: str) -> None:
     """Rewrite a file of features, normalised for each speaker by all of their frames.
 
     Splits are normalised apart, so nothing of the test split reaches training.

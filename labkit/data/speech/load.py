@@ -17,7 +17,7 @@ import numpy as np
 from labkit.data import store
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
-from labkit.data.speech.audio import decode
+from labkit.data.speech.audio import decode, is_silent
 from labkit.data.speech.features import KINDS, features_of, frame_count, normalise_speakers
 from labkit.data.speech.layouts import find_source, read_manifest
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
@@ -55,8 +55,7 @@ def load_speech(
         data: "shipped" (the corpus that comes with labkit), or the path of a .jsonl manifest or of a folder:
             FSDD's recordings (made into connected digits), a LibriSpeech tree, a Common Voice language.
         cache_dir: where prepared data is kept; default `store.prepared_root()`.
-        on_bad_row: "error" stops at the first bad utterance, "skip" counts and lists them in
-            `info["skipped"]`.
+        on_bad_row: one of `labkit.data.bad_rows.POLICIES`; what is left out is listed in `info["skipped"]`.
         progress: called with the fraction done and a few words.
         seed: of splits by speaker where the source has none, and of FSDD's connected digits.
         features: one of `labkit.data.speech.features.KINDS`.
@@ -108,10 +107,8 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
 def prepare_speech(
     folder: Path, source: Source, content: str, kind: str, seed: int, bad: BadRows, progress: Progress
 ) -> None:
-    """Write a prepared speech set, with features of a kind, into an empty folder.
-
-    A transcript that needs more CTC outputs than it has frames is no transcript of its audio: a bad utterance.
-    """
+    """Write a prepared speech set, with features of a kind, into an empty folder."""
+    bad.expect(len(source.utterances) + bad.count)
     utterances = fill_splits(readable(source, Alphabet(), bad), seed)
     utterances.sort(key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []
@@ -179,18 +176,29 @@ def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.nd
     for utterance in utterances:
         try:
             wave = decode(utterance)
-            # what CTC cannot write in its frames (Graves et al., 2006, section 3)
-            frames, needed = frame_count(len(wave)), outputs_needed(utterance.text)
-            if needed > frames:
-                what = (
-                    f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank "
-                    f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {frames} at most."
-                )
-                fix = "Check that audio and transcript belong together, and offset and duration."
-                raise utterance.error(what, fix, utterance.text_field)
+            refuse_mismatch(utterance, wave)
             found.append(wave)
         except DataError as error:
             found.append(error)
     features = iter(features_of([wave for wave in found if not isinstance(wave, DataError)], kind))
     results = [each if isinstance(each, DataError) else next(features) for each in found]
     return list(zip(utterances, results, strict=True))
+
+
+def refuse_mismatch(utterance: Utterance, wave: np.ndarray) -> None:
+    """Check that a transcript, in the alphabet's characters, can be that of its wave float32 (n,) at 16 kHz.
+
+    Raises:
+        DataError: nobody speaks, or the text is longer than CTC can write (Graves et al., 2006, section 3).
+    """
+    fix = "Check that audio and transcript belong together, and offset and duration."
+    if is_silent(wave):
+        what = f"Nobody is heard in {utterance.segments[0].audio.name}, and the transcript is {utterance.text[:60]!r}."
+        raise utterance.error(what, fix, utterance.audio_field)
+    frames, needed = frame_count(len(wave)), outputs_needed(utterance.text)
+    if needed > frames:
+        what = (
+            f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank "
+            f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {frames} at most."
+        )
+        raise utterance.error(what, fix, utterance.text_field)

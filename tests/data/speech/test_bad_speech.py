@@ -51,6 +51,8 @@ AUDIO = {
     "no samples": (lambda path: soundfile.write(path, np.zeros(0), 16_000), "no samples"),
     "not audio": (lambda path: path.write_bytes(bytes(range(256)) * 8), "cannot be decoded"),
     "NaN": (lambda path: soundfile.write(path, np.full(16_000, np.nan), 16_000, subtype="FLOAT"), "not numbers"),
+    "beyond all sound": (lambda path: soundfile.write(path, np.full(9, 1e30), 16_000, subtype="DOUBLE"), "beyond"),
+    "silence": (lambda path: soundfile.write(path, np.zeros(16_000), 16_000), "Nobody is heard in bad.wav"),
     "no sample rate for speech": (lambda path: soundfile.write(path, np.zeros(1_000), 1_000), "1,000 Hz, too low"),
     "a sample rate beyond all cards": (lambda path: soundfile.write(path, np.zeros(9), 2_000_000), "more than any"),
     "cut off": (write_cut_flac, "cannot be decoded|ends after"),
@@ -78,6 +80,18 @@ def test_a_bad_line_is_refused_or_skipped(write_manifest, line, field, message):
 def test_bad_audio_is_refused_or_skipped(tmp_path, write_manifest, write, message):
     write(tmp_path / "bad.wav")
     refused_or_skipped(write_manifest({"audio_filepath": "bad.wav", "text": "one"}), "audio_filepath", message)
+
+
+def test_one_bad_utterance_costs_itself_and_one_in_a_hundred_is_the_most(write_audio, write_manifest, tmp_path):
+    write_audio(tmp_path / "a.wav")
+    good, bad = {"audio": "a.wav", "text": "one"}, [{"audio": "none.wav", "text": "one"}, {"audio": "a.wav"}]
+    late = {"audio": "a.wav", "text": "two " * 200}  # seen only when the audio is decoded
+    for many, rows in ((100, bad), (197, [*bad, late])):
+        with pytest.raises(DataError, match=f"{len(rows)} of {many + len(rows)} are bad so far, and .* 1% is the most"):
+            load_speech(str(write_manifest(*[good] * many, *rows, good=False)), on_bad_row="few")
+    for many, rows in ((5, [late]), (198, bad)):
+        speech = load_speech(str(write_manifest(*[good] * many, *rows, good=False)), on_bad_row="few")
+        assert speech.info["skipped"]["rows"] == len(rows)
 
 
 @pytest.mark.parametrize("policy", ["error", "skip"])
@@ -117,5 +131,5 @@ def test_an_unknown_name_or_option_is_refused_with_the_known_ones():
     for data, words in {"shiped": "'shipped'", "fsdd": "data prepare fsdd-1.0.9", "synthetic": "train dlrm"}.items():
         with pytest.raises(UserError, match=words):
             load_speech(data)
-    with pytest.raises(UserError, match='"skip"'):
+    with pytest.raises(UserError, match="choose one of error, few, skip"):
         load_speech(on_bad_row="ignore")

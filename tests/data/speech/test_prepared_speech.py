@@ -14,7 +14,7 @@ from scipy.signal import resample_poly
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech import load_speech
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import KINDS, frame_count, log_mel, log_mel_batch, normalise_speakers
+from labkit.data.speech.features import KINDS, Voice, frame_count, log_mel, log_mel_batch, normalise_speakers
 from labkit.data.speech.load import prepare_speech
 from labkit.data.speech.prepared import SpeechSet
 from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance
@@ -70,7 +70,7 @@ def test_a_speakers_frames_have_mean_zero_and_variance_one_in_each_bin(tmp_path)
     raw = [rng.normal(who, 1 + who, (count, 80)) for who, count in zip((0, 3, 0), frames, strict=True)]
     path = tmp_path / "features.f16"
     path.write_bytes(np.concatenate(raw).astype(np.float16).tobytes())
-    normalise_speakers(path, [("train", "a"), ("train", "b"), ("train", "a")], frames)
+    normalise_speakers(path, [("train", "a"), ("train", "b"), ("train", "a")], frames, "log-mel")
     features = np.split(np.fromfile(path, np.float16).reshape(-1, 80).astype(np.float32), np.cumsum(frames)[:-1])
     for speaker in (np.concatenate([features[0], features[2]]), features[1]):
         np.testing.assert_allclose(speaker.mean(0), 0, atol=2e-3)  # half precision keeps three digits
@@ -106,9 +106,27 @@ def test_a_batch_pads_the_features_of_the_audio_and_the_tokens(manifest):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bins_of_each_kind_are_normalised_however_little_they_move(manifest, kind):
-    speech = load_speech(str(manifest), features=kind)
-    np.testing.assert_allclose(speech.split("train").features(2).std(0), 1, atol=0.02)  # prepared features are float16
+def test_features_of_each_kind_are_the_same_however_loud_the_recording_is(tmp_path, write_manifest, kind):
+    found = []
+    for scale in (0.1, 1, 32_768):  # as a sound card's numbers, which some programs keep in float files
+        for number in range(3):
+            loud = scale * np.random.default_rng(number).standard_normal(16_000)
+            soundfile.write(tmp_path / f"{number}.wav", loud, 16_000, subtype="FLOAT")
+        rows = [{"audio": f"{each}.wav", "text": "one"} for each in range(3)]
+        speech = load_speech(str(write_manifest(*rows, good=False)), features=kind)
+        found.append(speech.split("train").features(0))
+    np.testing.assert_allclose(found[1].std(0), 1, atol=0.02)  # prepared features are float16
+    for other in found:
+        # logarithms to 27 in float16 are within 0.008, as are then shares of energies; MFCCs are sums of 80
+        np.testing.assert_allclose(other, found[1], atol=0.15)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bin_in_which_nothing_happens_stays_quiet(kind):
+    voice, features = Voice(kind), np.random.default_rng(0).normal(0, 1, (500, 3))
+    features[:, 1] = np.log(1e-6) + np.random.default_rng(1).normal(0, 0.01, 500)  # above 4 kHz in telephone speech
+    voice.listen(features)
+    np.testing.assert_allclose(voice.normalised(features).std(0), [1, 0.1, 1], atol=0.02)
 
 
 def test_the_second_start_reads_no_audio_and_a_changed_source_or_option_is_prepared_anew(
