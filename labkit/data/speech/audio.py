@@ -86,7 +86,7 @@ def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
 
 
 def mixed_down(channels: np.ndarray) -> np.ndarray:
-    """One channel float32 (n,) of several (n, channels): their mean, or the loudest where they cancel each other out."""
+    """One channel float32 (n,) of (n, channels): their mean, or the loudest where they cancel each other out."""
     mean, loudness = channels.mean(1), np.square(channels, dtype=np.float64).mean(0)
     if np.square(mean, dtype=np.float64).mean() < CANCELLED**2 * loudness.max():
         return channels[:, loudness.argmax()]
