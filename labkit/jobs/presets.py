@@ -57,10 +57,13 @@ def _budget_m5(name: str, narrower: int) -> Preset:
 
 ADAM = {"optimiser": "adam", "clip_norm": 5.0}
 SPEECH_PRESETS = (
-    # labkit's own: residual convolutions, small enough to reach their target in seconds on two CPU cores
+    # labkit's own: residual convolutions, small enough to reach their target in seconds on two CPU cores; what it does
+    # on voices that it has not heard is in docs/performance.md
     Preset(
         "tour",
-        {"kind": "conv", "channels": 64, "layers": 4, "kernel": 7, "dropout": 0.1, "mask_bins": 8, "mask_frames": 6},
+        {"kind": "conv", "channels": 64, "layers": 4, "kernel": 7, "dropout": 0.1}
+        | {"strides": (2, 2, 1), "maps": (8, 16, 24)}
+        | {"mask_bins": 8, "mask_frames": 6, "speed": 0.1, "tract": 0.1},
         ADAM | {"batch_size": 32, "lr": 4e-3, "schedule": "cosine", "warmup_steps": 50, "max_epochs": 12},
         data="shipped",
     ),

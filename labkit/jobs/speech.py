@@ -20,7 +20,7 @@ from labkit.data.speech.features import KINDS
 from labkit.data.speech.metrics import speech_metrics
 from labkit.data.speech.resolution import Resolution, fitting_resolution
 from labkit.errors import UserError
-from labkit.fast.conv_block import ChannelsLastBlock
+from labkit.fast.conv_block import ChannelsLastBlock, ChannelsLastImage
 from labkit.fast.lstm import UnpackedBothWays
 from labkit.fast.optimisers import quick_optimiser
 from labkit.fast.precision import autocast, chosen_precision
@@ -40,7 +40,7 @@ def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
     """Either kernels give it the same weights from the same seed."""
     if kernels == "plain":
         return SpeechModel(config)
-    return SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
+    return SpeechModel(config, block=ChannelsLastBlock, image=ChannelsLastImage, both_ways=UnpackedBothWays)
 
 
 def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> torch.optim.Optimizer:

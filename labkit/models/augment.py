@@ -39,10 +39,9 @@ class Warping(nn.Module):
         times = speed[:, None] * torch.arange(int(new.max()), **on)  # (B, T')
         mels = torch.arange(1, bins + 1, **on) * (_mel(torch.tensor(HIGHEST_HZ)) / (bins + 1)).item()  # (F,)
         places = _mel(tract * _hz(mels)) / mels[0] - 1  # (B, F)
-        features = _at(features, times)
-        features = _at(features.transpose(1, 2), places).transpose(1, 2)
-        kept = torch.arange(features.shape[1], **on) < new[:, None]
-        return features * kept.unsqueeze(2), new
+        kept = torch.arange(times.shape[1], **on) < new[:, None]
+        # frequencies by a product, whose result lies in memory as features do
+        return (_at(features, times) * kept.unsqueeze(2)) @ _between(places, bins), new
 
 
 def _mel(hz: Tensor) -> Tensor:
@@ -52,6 +51,13 @@ def _mel(hz: Tensor) -> Tensor:
 
 def _hz(mels: Tensor) -> Tensor:
     return torch.where(mels < 15, mels * 200 / 3, 1000 * (STEP * (mels - 15)).exp())
+
+
+def _between(places: Tensor, bins: int) -> Tensor:
+    """Weights (B, F, M) by which features (B, T, F) give those at places (B, M) between bins; beyond all, the last."""
+    places = places.clamp(0, bins - 1).unsqueeze(1)
+    numbers = torch.arange(bins, device=places.device)[:, None]
+    return (1 - (numbers - places).abs()).clamp(min=0)
 
 
 def _at(values: Tensor, places: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Speech recognisers that write characters with CTC (Graves et al., 2006).
 
-Shapes: B batch, T frames of 80 log-mel bins, T' outputs, C channels, V alphabet incl. blank (id 0).
+Shapes: B batch, T frames of F = 80 log-mel bins, T' outputs, C channels, V alphabet incl. blank (id 0).
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class SpeechConfig:
     kernel: int = 5
     """Frames a convolution sees."""
     strides: tuple[int, ...] = (2, 2)
-    """Stride of each subsampling convolution."""
+    """Stride of each subsampling convolution, in frames."""
+    maps: tuple[int, ...] = ()
+    """Width of each subsampling convolution, where these see frames and bins as an image; () sees all bins at once."""
     dropout: float = 0.05
     """Dropout after each layer, as a probability."""
     mask_bins: int = 0
@@ -53,6 +55,8 @@ class SpeechConfig:
     """Numbers of a frame: log-mel bins."""
 
     def __post_init__(self):
+        if self.maps and len(self.maps) != len(self.strides):
+            raise UserError(f"strides {self.strides} and maps {self.maps} of a speech model are not of one length.")
         if self.kind not in KINDS:
             raise UserError(f"kind {self.kind!r} of a speech model is unknown: choose one of {', '.join(KINDS)}.")
 
@@ -83,6 +87,22 @@ class ConvBlock(nn.Module):
         return x + y if self.residual else y  # what a shortcut brings is masked already
 
 
+class ImageConv(nn.Module):
+    """3 × 3 convolution over frames and bins, ReLU.
+
+    It sees the same pattern wherever it lies, so also a little higher or lower, in another speaker's voice.
+    """
+
+    def __init__(self, before: int, after: int, stride: int):
+        super().__init__()
+        self.stride = stride
+        self.conv = nn.Conv2d(before, after, 3, stride=(stride, 2), padding=1)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return (B, after, T/stride, F/2) for (B, before, T, F); `mask` (B, 1, T/stride) keeps padded frames at 0."""
+        return F.relu(self.conv(x)) * mask.unsqueeze(3)
+
+
 class BothWays(nn.LSTM):
     """One layer of an LSTM from the first frame to the last and one back, then dropout."""
 
@@ -102,18 +122,28 @@ class SpeechModel(nn.Module):
     """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters."""
 
     def __init__(
-        self, config: SpeechConfig, *, block: type[nn.Module] = ConvBlock, both_ways: type[nn.Module] = BothWays
+        self,
+        config: SpeechConfig,
+        *,
+        block: type[nn.Module] = ConvBlock,
+        image: type[nn.Module] = ImageConv,
+        both_ways: type[nn.Module] = BothWays,
     ):
-        """Build the model; `block` and `both_ways` are the parts that `labkit.fast` has faster equals of."""
+        """Build the model; `block`, `image` and `both_ways` are the parts that `labkit.fast` has faster equals of."""
         super().__init__()
         self.config = config
         self.warping, self.noise = Warping(config.speed, config.tract), Noise(config.noise)
         self.masking = Masking(config.mask_bins, config.mask_frames)
         width = config.channels
-        widths = [config.mel_bins] + [config.channels] * len(config.strides)
+        self.images = nn.ModuleList(map(image, (1, *config.maps[:-1]), config.maps, config.strides))
+        if config.maps:  # of which a convolution of single frames makes channels
+            seen, kernel, strides = math.ceil(config.mel_bins / 2 ** len(config.maps)) * config.maps[-1], 1, (1,)
+        else:
+            seen, kernel, strides = config.mel_bins, config.kernel, config.strides
+        befores = (seen, *[width] * (len(strides) - 1))
         self.subsample = nn.ModuleList(
-            block(before, after, config.kernel, stride, config.dropout)
-            for before, after, stride in zip(widths, widths[1:], config.strides, strict=False)
+            block(before, width, kernel, stride, config.dropout)
+            for before, stride in zip(befores, strides, strict=True)
         )
         if config.kind == "conv":
             self.blocks = nn.ModuleList(
@@ -134,7 +164,11 @@ class SpeechModel(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (B, T', V) and their lengths (B,) for log-mel features (B, T, 80), zero padded."""
         features, lengths = self.warping(features, lengths)
-        x = self.masking(self.noise(features), lengths).transpose(1, 2)  # (B, 80, T)
+        x = self.masking(self.noise(features), lengths).unsqueeze(1)  # (B, 1, T, F)
+        for image in self.images:
+            lengths = (lengths + image.stride - 1) // image.stride
+            x = image(x, _mask(lengths, -(-x.shape[2] // image.stride)))  # (B, C, T', F')
+        x = bins_of(x)
         for block in self.subsample:
             lengths = (lengths + block.stride - 1) // block.stride
             x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))
@@ -149,6 +183,11 @@ class SpeechModel(nn.Module):
             for layer in self.bilstm:
                 x = layer(x, lengths)
         return F.log_softmax(self.characters(x).float(), dim=2), lengths
+
+
+def bins_of(image: Tensor) -> Tensor:
+    """Return (B, F C, T) of (B, C, T, F)."""
+    return image.permute(0, 2, 3, 1).flatten(2).transpose(1, 2)
 
 
 def _mask(lengths: Tensor, frames: int) -> Tensor:

@@ -15,11 +15,10 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.features import Voice, features_of
+from labkit.data.speech.features import Voice, log_mel
 from labkit.data.speech.prepared import FRAMES_PER_S
 from labkit.errors import UserError
-from labkit.fast.conv_block import ChannelsLastBlock
-from labkit.fast.lstm import UnpackedBothWays
+from labkit.jobs.speech import build_model
 from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.runs import RunRecord, read_run
 from labkit.runs.query import run_folders
@@ -62,10 +61,9 @@ class Recogniser:
 
     def features(self, waves: list[np.ndarray], voice: Voice | None = None) -> list[np.ndarray]:
         """Features float32 (T, F) of waves float32 (n,) by one speaker, whose voice learns from them."""
-        voice, features = voice or self.voice(), features_of(waves, self._kind)
-        for each in features:
-            voice.listen(each)
-        return [voice.normalised(each) for each in features]
+        voice, log_mels = voice or self.voice(), log_mel(waves)
+        voice.listen(log_mels)
+        return [voice.normalised(each) for each in log_mels]
 
     @torch.inference_mode()
     def hear(self, waves: list[np.ndarray], voice: Voice | None = None) -> list[Heard]:
@@ -118,9 +116,9 @@ def read_recogniser(run: Path) -> Recogniser:
     record = read_run(run)
     if reason := why_unusable(run, record):
         raise UserError(reason)
-    config = SpeechConfig(**record.config["model"] | {"strides": tuple(record.config["model"]["strides"])})
+    shape = {name: tuple(value) if isinstance(value, list) else value for name, value in record.config["model"].items()}
     weights: dict[str, Any] = load_checkpoint(run / BEST)["kept"]["model"]
-    model = SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
+    model = build_model(SpeechConfig(**shape), "fast")
     # either kernels' convolutions, of images of height 1 or of series
     own = model.state_dict()
     model.load_state_dict({name: value.reshape(own[name].shape) for name, value in weights.items()})

@@ -39,9 +39,9 @@ def test_a_fast_dlrm_is_the_plain_one_of_the_same_seed():
     torch.testing.assert_close(fast.tables.weight.grad.to_dense(), of_tables)
 
 
-@pytest.mark.parametrize("kind", ["conv", "lstm", "bilstm"])
-def test_a_fast_recogniser_is_the_plain_one_of_the_same_seed(kind):
-    config = SpeechConfig(vocabulary=29, kind=kind, channels=16, layers=2, hidden=8, dropout=0.0)
+@pytest.mark.parametrize(("kind", "maps"), [("conv", ()), ("conv", (2, 3)), ("lstm", ()), ("bilstm", ())])
+def test_a_fast_recogniser_is_the_plain_one_of_the_same_seed(kind, maps):
+    config = SpeechConfig(vocabulary=29, kind=kind, channels=16, layers=2, hidden=8, dropout=0.0, maps=maps)
     features, lengths, answers = torch.randn(2, 61, 80), torch.tensor([61, 50]), []
     for kernels in ("plain", "fast"):
         torch.manual_seed(0)

@@ -8,7 +8,8 @@ from labkit.models.speech import SpeechConfig, SpeechModel
 CONV = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2)
 LSTM = SpeechConfig(vocabulary=29, kind="lstm", channels=16, layers=2, hidden=12, kernel=11, strides=(2,))
 BILSTM = SpeechConfig(vocabulary=29, kind="bilstm", channels=16, layers=2, hidden=12)
-MODELS = {config.kind: config for config in (CONV, LSTM, BILSTM)}
+IMAGES = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2, strides=(2, 2, 1), maps=(2, 3, 4))
+MODELS = {config.kind: config for config in (CONV, LSTM, BILSTM)} | {"images": IMAGES}
 
 
 @pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
@@ -33,6 +34,11 @@ def test_a_recogniser_learns_by_every_weight_and_padding_changes_no_output(confi
 def test_an_unknown_kind_is_refused():
     with pytest.raises(UserError, match="conv, lstm, bilstm"):
         SpeechConfig(vocabulary=29, kind="transformer", channels=16, layers=2)
+
+
+def test_convolutions_of_images_have_a_width_and_a_stride_each():
+    with pytest.raises(UserError, match="not of one length"):
+        SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2, maps=(8,))
 
 
 def test_masks_hide_stretches_of_the_utterance_while_training_only():

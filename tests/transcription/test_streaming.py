@@ -5,7 +5,7 @@ import torch
 from made_recogniser import tiny_model
 
 from labkit.errors import UserError
-from labkit.fast.conv_block import ChannelsLastBlock
+from labkit.fast.conv_block import ChannelsLastBlock, ChannelsLastImage
 from labkit.models.speech import KINDS
 from labkit.transcription import Stream
 
@@ -25,16 +25,25 @@ def whole(model, features: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 50])
-@pytest.mark.parametrize(("kind", "strides", "kernel"), [("lstm", (2,), 11), ("lstm", (2, 2), 5), ("conv", (2, 2), 7)])
-def test_any_chunks_give_what_the_whole_gives(kind, strides, kernel, chunk):
-    model = tiny_model(kind, strides, kernel=kernel)
+@pytest.mark.parametrize(
+    ("kind", "strides", "shape"),
+    [
+        ("lstm", (2,), {"kernel": 11}),
+        ("lstm", (2, 2), {"kernel": 5}),
+        ("conv", (2, 2), {"kernel": 7}),
+        ("conv", (2, 1, 1), {"kernel": 7, "maps": (2, 3, 4)}),
+    ],
+)
+def test_any_chunks_give_what_the_whole_gives(kind, strides, shape, chunk):
+    model = tiny_model(kind, strides, **shape)
     for frames in (1, 2, 3, 8, 49, 50, 51, 130):
         features = torch.randn(frames, 80, generator=torch.Generator().manual_seed(frames))
         torch.testing.assert_close(streamed(model, features, chunk), whole(model, features), atol=TOLERANCE, rtol=0)
 
 
 def test_a_hundred_utterances_of_the_fast_kernels():
-    model = tiny_model("lstm", (2,), block=ChannelsLastBlock)
+    fast = {"block": ChannelsLastBlock, "image": ChannelsLastImage}
+    model = tiny_model("lstm", (2, 2), maps=(2, 3), **fast)
     dice = torch.Generator().manual_seed(0)
     for _ in range(100):
         frames, chunk = torch.randint(20, 300, (2,), generator=dice).tolist()

@@ -1,4 +1,4 @@
-"""80 log-mel bins a frame (or mel energies, or MFCC), for many utterances at once, and normalised for each speaker.
+"""80 log-mel bins a frame for many utterances at once, and features of them, normalised for each speaker.
 
 Frames are 25 ms long and 10 ms apart; frame t is centred on sample 160·t, with zeros beyond both ends, so that
 a batch's padding changes nothing: an utterance of n samples has 1 + n // 160 frames.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,9 @@ BATCH_SAMPLES = 10 * SAMPLE_RATE_HZ
 """Samples of a batch, padding included: ten seconds, which stay in a core's cache (benchmarks/speech_features.py)."""
 
 
+VALLEY = 0.01
+"""Share of a voice's mean energy in a bin that is added to its energies: how far silence lies below speech is of the
+room and the recorder, and a model that has heard few of them takes it for speech (docs/performance.md)."""
 MIN_DEVIATION = 0.1
 """A bin that moves less (above 4 kHz in resampled 8 kHz audio) stays quiet and is not blown up: of logarithms, and of
 energies as a share of their mean."""
@@ -45,25 +49,12 @@ class Kind(NamedTuple):
 
 
 KINDS = {"log-mel": Kind(MEL_BINS), "mel": Kind(MEL_BINS), "mfcc": Kind(40, neighbours=False)}
-"""Mel energies, their logarithms, and these logarithms' first cosine terms"""
+"""Logarithms of mel energies, the energies, and the logarithms' first cosine terms"""
 
 
 def frame_count(samples: int) -> int:
     """Frames of an utterance of that many samples at 16 kHz."""
     return 1 + samples // HOP
-
-
-def features_of(waves: list[np.ndarray], kind: str) -> list[np.ndarray]:
-    """Features float32 (T, F) of utterances float32 (n,) at 16 kHz, of one of `KINDS`, for a `Voice` to normalise.
-
-    Mel energies are logarithms until then, which 16 bits hold however loud the sound is.
-    """
-    logarithms = log_mel(waves)
-    if kind == "mfcc":
-        from scipy.fft import dct
-
-        return [dct(one, norm="ortho")[:, : KINDS[kind].bins] for one in logarithms]
-    return logarithms
 
 
 def log_mel(waves: list[np.ndarray]) -> list[np.ndarray]:
@@ -99,7 +90,7 @@ def mel_spectrogram() -> torch.nn.Module:
 
 
 class Voice:
-    """Mean and deviation of each bin over all that was heard of one speaker so far.
+    """What was heard of one speaker so far: the mean energy of each bin, and mean and deviation of each feature.
 
     To normalise by them removes loudness and the colour of voice, microphone and room, and keeps what tells one short
     word from another: over a single word of 0.3 s the word itself is most of what a mean and variance see. So what one
@@ -107,43 +98,58 @@ class Voice:
     """
 
     def __init__(self, kind: str):
-        self._are_energies = kind == "mel"
+        """`kind` is one of `KINDS`."""
+        self._kind = kind
+        self._heard, self._energies = 0, np.zeros(MEL_BINS)
         self._frames, self._sum, self._squares = 0, np.zeros(1), np.zeros(1)
 
-    def listen(self, features: np.ndarray) -> None:
-        """Count in features (T, F)."""
-        values = self._values(features)
-        self._frames += len(values)
-        self._sum = self._sum + values.sum(0)
-        self._squares = self._squares + np.square(values).sum(0)
+    def listen(self, log_mels: Sequence[np.ndarray]) -> None:
+        """Count in log-mel features (T, 80) of utterances."""
+        for each in log_mels:
+            self._heard += len(each)
+            self._energies = self._energies + np.exp(each, dtype=np.float64).sum(0)
+        for each in log_mels:
+            values = self._values(each)
+            self._frames += len(values)
+            self._sum = self._sum + values.sum(0)
+            self._squares = self._squares + np.square(values).sum(0)
 
-    def normalised(self, features: np.ndarray) -> np.ndarray:
-        """Features float32 (T, F) with mean 0 and variance 1 a bin over this voice's frames."""
+    def normalised(self, log_mel: np.ndarray) -> np.ndarray:
+        """Features float32 (T, F) of log-mel ones (T, 80): mean 0 and variance 1 a bin over this voice's frames."""
         mean = self._sum / self._frames
         deviation = np.sqrt(np.maximum(self._squares / self._frames - mean**2, 0))
-        deviation = deviation.clip(MIN_DEVIATION * (mean if self._are_energies else 1.0))
-        return ((self._values(features) - mean) / deviation).astype(np.float32)
+        deviation = deviation.clip(MIN_DEVIATION * (mean if self._kind == "mel" else 1.0))
+        return ((self._values(log_mel) - mean) / deviation).astype(np.float32)
 
-    def _values(self, features: np.ndarray) -> np.ndarray:
-        values = features.astype(np.float64)
-        return np.exp(values) if self._are_energies else values
+    def _values(self, log_mel: np.ndarray) -> np.ndarray:
+        """Features float64 (T, F), not yet normalised."""
+        energies = np.exp(log_mel, dtype=np.float64)
+        if self._kind == "mel":
+            return energies
+        logarithms = np.log(energies + VALLEY / self._heard * self._energies)
+        if self._kind == "mfcc":
+            from scipy.fft import dct
+
+            return dct(logarithms, norm="ortho")[:, : KINDS["mfcc"].bins]
+        return logarithms
 
 
-def normalise_speakers(path: Path, keys: list[tuple], frames: list[int], kind: str) -> None:
-    """Rewrite a file of features, normalised for each speaker by all of their frames.
+def normalise_speakers(raw: Path, keys: list[tuple], frames: list[int], kind: str, path: Path) -> None:
+    """Write features of a kind, normalised for each speaker by all of their frames.
 
     Splits are normalised apart, so nothing of the test split reaches training.
 
-    In the file are float16 (sum of frames, F), utterance after utterance; `keys` says of each its split and speaker.
+    Both files hold float16 (sum of frames, F), utterance after utterance, `raw` log-mel features; `keys` says of each
+    utterance its split and speaker.
     """
-    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), KINDS[kind].bins))
+    log_mels = np.memmap(raw, np.float16, "r", shape=(sum(frames), MEL_BINS))
+    features = np.memmap(path, np.float16, "w+", shape=(sum(frames), KINDS[kind].bins))
     spans: dict[tuple, list[slice]] = defaultdict(list)
     for key, count, end in zip(keys, frames, np.cumsum(frames), strict=True):
         spans[key].append(slice(end - count, end))
     for own in spans.values():
         voice = Voice(kind)
+        voice.listen([log_mels[span] for span in own])
         for span in own:
-            voice.listen(features[span])
-        for span in own:
-            features[span] = voice.normalised(features[span])
+            features[span] = voice.normalised(log_mels[span])
     features.flush()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from labkit.data import store
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
 from labkit.data.speech.audio import decode, is_silent
-from labkit.data.speech.features import KINDS, features_of, frame_count, normalise_speakers
+from labkit.data.speech.features import KINDS, frame_count, log_mel, normalise_speakers
 from labkit.data.speech.layouts import find_source, read_manifest
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
 from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
@@ -113,8 +112,9 @@ def prepare_speech(
     utterances.sort(key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []
     frames: list[int] = []
-    with (folder / "features.f16").open("wb") as file:
-        for done, (utterance, features) in enumerate(_features(utterances, kind), 1):
+    raw = folder / "log-mel.f16"
+    with raw.open("wb") as file:
+        for done, (utterance, features) in enumerate(_features(utterances), 1):
             if done % GROUP == 0 or done == len(utterances):
                 progress(done / len(utterances), f"{source.name}: features of {done:,} utterances")
             if isinstance(features, DataError):
@@ -135,7 +135,8 @@ def prepare_speech(
         hours[split] = sum(splits[split]["frames"]) / FRAMES_PER_S / 3600
     # utterances of one speaker go together; one whose speaker nobody knows stands alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
-    normalise_speakers(folder / "features.f16", keys, frames, kind)
+    normalise_speakers(raw, keys, frames, kind, folder / "features.f16")
+    raw.unlink()
     meta = {
         "name": source.name,
         "fingerprint": content,
@@ -161,16 +162,16 @@ def readable(source: Source, alphabet: Alphabet, bad: BadRows) -> list[Utterance
     return readable
 
 
-def _features(utterances: list[Utterance], kind: str) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
-    """Of each utterance, in order, its features float32 (T, F), or why it has none."""
+def _features(utterances: list[Utterance]) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
+    """Of each utterance, in order, its log-mel features float32 (T, 80), or why it has none."""
     groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
     with one_thread(), ThreadPoolExecutor(WORKERS) as pool:  # of each worker; more took five times as long
         for start in range(0, len(groups), AT_ONCE):
-            for group in pool.map(partial(_work, kind), groups[start : start + AT_ONCE]):
+            for group in pool.map(_work, groups[start : start + AT_ONCE]):
                 yield from group
 
 
-def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
+def _work(utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
     """Decode a group, check it, compute the features of what is good."""
     found: list[np.ndarray | DataError] = []
     for utterance in utterances:
@@ -180,7 +181,7 @@ def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.nd
             found.append(wave)
         except DataError as error:
             found.append(error)
-    features = iter(features_of([wave for wave in found if not isinstance(wave, DataError)], kind))
+    features = iter(log_mel([wave for wave in found if not isinstance(wave, DataError)]))
     results = [each if isinstance(each, DataError) else next(features) for each in found]
     return list(zip(utterances, results, strict=True))
 
