@@ -40,7 +40,7 @@ def job_flags(job: str) -> argparse.ArgumentParser:
     flags.set_defaults(job=job)
     add = flags.add_argument
     add("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
-    presets = ", ".join(JOBS[job].presets)
+    presets = ", ".join(map(str, JOBS[job].presets.values()))
     add("--preset", default="tour", metavar="P", help=f"model and settings: {presets} (default: tour)")
     goals = ", ".join(JOBS[job].metrics)
     add("--target", metavar="X", help=f"stop when it is reached: a number, metric=number ({goals}), or none")

@@ -19,6 +19,7 @@ from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loade
 from labkit.data.speech.features import KINDS
 from labkit.data.speech.metrics import speech_metrics
 from labkit.data.speech.resolution import Resolution, fitting_resolution
+from labkit.data.speech.utterance import SPLITS
 from labkit.errors import UserError
 from labkit.fast.conv_block import ChannelsLastBlock, ChannelsLastImage
 from labkit.fast.lstm import UnpackedBothWays
@@ -110,6 +111,9 @@ def main() -> None:
 
     # data: features made once and batches of like length, or anew for each utterance that comes up at random
     speech, shape, resolution = load_data(args, preset)
+    if speech.info["divided"]:
+        sizes = ", ".join(f"{split} {len(speech.split(split)):,}" for split in SPLITS)
+        print(f"The data does not say all of its splits, so they were divided: {sizes} utterances.")
     if resolution.words:
         print(resolution.words)
     train_samples = len(resolution.kept)

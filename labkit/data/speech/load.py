@@ -108,7 +108,9 @@ def prepare_speech(
 ) -> None:
     """Write a prepared speech set, with features of a kind, into an empty folder."""
     bad.expect(len(source.utterances) + bad.count)
-    utterances = fill_splits(readable(source, Alphabet(), bad), seed)
+    utterances = readable(source, Alphabet(), bad)
+    divided = {each.split for each in utterances} != set(SPLITS)
+    utterances = fill_splits(utterances, seed)
     utterances.sort(key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []
     frames: list[int] = []
@@ -142,7 +144,7 @@ def prepare_speech(
         "fingerprint": content,
         "bins": KINDS[kind].bins,
         "splits": splits,
-        "info": {"hours": hours, "skipped": bad.info()},
+        "info": {"hours": hours, "skipped": bad.info(), "divided": divided},
     }
     store.write_json(folder / "meta.json", meta)
 

@@ -22,7 +22,7 @@ from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.utterance import SPLITS
 from labkit.data.store import read_json
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 FRAMES_PER_S = 100
 
 
@@ -87,7 +87,7 @@ class SpeechSet:
         self.bins: int = meta["bins"]
         """Numbers a frame"""
         self.info: dict = meta["info"]
-        """Hours of each split, and utterances skipped."""
+        """Hours of each split, utterances skipped, and whether splits were divided because the source lacks some."""
         self._splits: dict[str, dict[str, list]] = meta["splits"]
 
     def split(self, name: str) -> SpeechSplit:

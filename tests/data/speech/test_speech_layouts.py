@@ -58,6 +58,7 @@ def test_common_voices_tables_are_the_splits_and_punctuation_goes(write_common_v
     speech = load_speech(str(write_common_voice(train=train, dev=["Three?"], test=['Say "four"'])))
     expected = {"train": {"it's one he said", "two a b"}, "validation": {"three"}, "test": {"say four"}}
     assert sentences(speech) == expected and speech.split("train").speakers == ["client-0", "client-1"]
+    assert not speech.info["divided"]
 
 
 def test_bad_rows_of_a_common_voice_table_are_refused_with_their_line_or_skipped(write_common_voice):
@@ -77,7 +78,7 @@ def test_a_manifest_without_splits_is_divided_by_speaker_and_seed(tmp_path, writ
     rows = [{"audio": "a.wav", "text": "one", "speaker": f"speaker{number % 10}"} for number in range(30)]
     path = str(write_manifest(*rows, good=False))
     divided, *others = ([{*load_speech(path, seed=seed).split(name).speakers} for name in SPLITS] for seed in range(4))
-    assert [len(of_split) for of_split in divided] == [8, 1, 1]
+    assert [len(of_split) for of_split in divided] == [8, 1, 1] and load_speech(path).info["divided"]
     assert len(set.union(*divided)) == 10
     assert any(other != divided for other in others)
 
