@@ -7,18 +7,16 @@ from pathlib import Path
 
 import torch
 
-from labkit.models.speech import ConvBlock, ImageConv, SpeechConfig, SpeechModel
+from labkit.models.speech import ConvBlock, SpeechConfig, SpeechModel
 from labkit.runs import Provenance, RunWriter
 from labkit.tracking.checkpoint import save_checkpoints
 
 
-def tiny_model(
-    kind: str = "conv", strides: tuple[int, ...] = (2, 2), block=ConvBlock, image=ImageConv, **fields
-) -> SpeechModel:
+def tiny_model(kind: str = "conv", strides: tuple[int, ...] = (2, 2), block=ConvBlock, **fields) -> SpeechModel:
     """A random model in evaluation, its norms as after some training."""
     torch.manual_seed(0)
     shape = {"channels": 8, "layers": 2, "hidden": 8, "kernel": 5} | fields
-    model = SpeechModel(SpeechConfig(29, kind, strides=strides, **shape), block=block, image=image).eval()
+    model = SpeechModel(SpeechConfig(29, kind, strides=strides, **shape), block=block).eval()
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d):
             module.running_mean.normal_()

@@ -172,7 +172,7 @@ def _tell(args: argparse.Namespace, each: Transcribed) -> None:
         print(json.dumps(told | ({"note": each.note} if each.note else {})), flush=True)
         return
     is_printed = args.stream and len(each.heard.log_probabilities) > 0
-    words = ["" if is_printed else f"{name}: {each.text}".rstrip()]
+    words = [""] * bool(each.text.strip()) if is_printed else [f"{name}: {each.text}".rstrip()]
     if not each.text.strip() and not each.note:
         words.append("(no words)")
     if each.note:
@@ -221,9 +221,9 @@ def _print_summary(summary: dict) -> None:
         print_frame(console, shown)
         if len(rows) > MOST_ROWS:
             console.print(f"The {MOST_ROWS} first of {len(rows):,} rows; --json has all.")
-    times = summary["times_real_time"]
+    times = f"{summary['times_real_time']:{',.0f' if summary['times_real_time'] >= 10 else '.2g'}}"
     line = (
-        f"{summary['audio_s']:.1f} s of audio in {summary['took_s']:.2f} s: {times:,.0f} times "
+        f"{summary['audio_s']:.1f} s of audio in {summary['took_s']:.2f} s: {times} times "
         "real time on one core, measured, with the decoding of files and of text."
     )
     console.print(line, soft_wrap=True)

@@ -51,7 +51,7 @@ class BadRows:
         if self.policy == "few":
             if self._rows is None or self.count <= max(1, FEW * self._rows):
                 return
-            many = f" {self.count:,} of {self._rows:,} are bad so far, and unasked {FEW:.0%} is the most to leave out."
+            many = f" {self.count:,} of {self._rows:,} are bad so far, and {FEW:.0%} is the most to be left out."
         fix = f"{error.fix}{many} Or pass --on-bad-row skip to leave such rows out; they are then counted and listed."
         raise DataError(error.what, fix=fix, file=error.file, line=error.line, field=error.field)
 

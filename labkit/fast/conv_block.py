@@ -1,4 +1,4 @@
-"""The recogniser's convolutions with channels last, and one pass for what follows a block's norm.
+"""The recogniser's convolution block with channels last and one pass for what follows its norm.
 
 ReLU, dropout and the mask of padded frames in one take three passes over the values instead of seven. Dropout draws a
 byte for each value, eight in one draw: on a CPU torch draws them one by one.
@@ -11,8 +11,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from labkit.models.speech import ImageConv
 
 LEVELS = 256
 
@@ -76,11 +74,3 @@ class ChannelsLastBlock(nn.Module):
         """Return (B, after, T/stride) for (B, before, T); `mask` (B, 1, T/stride) keeps padded frames at zero."""
         y = self.activation(self.norm(self.conv(x.unsqueeze(2))), mask.unsqueeze(2)).squeeze(2)
         return x + y if self.residual else y
-
-
-class ChannelsLastImage(ImageConv):
-    """`labkit.models.speech.ImageConv`, whose weights lie channels last, and so its outputs."""
-
-    def __init__(self, before: int, after: int, stride: int):
-        super().__init__(before, after, stride)
-        self.conv.to(memory_format=torch.channels_last)

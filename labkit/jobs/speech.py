@@ -21,7 +21,7 @@ from labkit.data.speech.metrics import speech_metrics
 from labkit.data.speech.resolution import Resolution, fitting_resolution
 from labkit.data.speech.utterance import SPLITS
 from labkit.errors import UserError
-from labkit.fast.conv_block import ChannelsLastBlock, ChannelsLastImage
+from labkit.fast.conv_block import ChannelsLastBlock
 from labkit.fast.lstm import UnpackedBothWays
 from labkit.fast.optimisers import quick_optimiser
 from labkit.fast.precision import autocast, chosen_precision
@@ -41,7 +41,9 @@ def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
     """Either kernels give it the same weights from the same seed."""
     if kernels == "plain":
         return SpeechModel(config)
-    return SpeechModel(config, block=ChannelsLastBlock, image=ChannelsLastImage, both_ways=UnpackedBothWays)
+    model = SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
+    model.images.to(memory_format=torch.channels_last)
+    return model
 
 
 def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> torch.optim.Optimizer:
@@ -60,7 +62,7 @@ def load_data(args: argparse.Namespace, preset: Preset) -> tuple[SpeechSet, Spee
     resolution = fitting_resolution(speech.split("train"), shape.strides)
     shape = replace(shape, strides=resolution.strides, mel_bins=speech.bins)
     if not KINDS[args.features].neighbours:
-        shape = replace(shape, mask_bins=0, tract=0.0)
+        shape = replace(shape, mask_bins=0, tract=0.0, maps=())
     return speech, shape, resolution
 
 

@@ -40,7 +40,7 @@ class Warping(nn.Module):
         mels = torch.arange(1, bins + 1, **on) * (_mel(torch.tensor(HIGHEST_HZ)) / (bins + 1)).item()  # (F,)
         places = _mel(tract * _hz(mels)) / mels[0] - 1  # (B, F)
         kept = torch.arange(times.shape[1], **on) < new[:, None]
-        # frequencies by a product, whose result lies in memory as features do
+        # frequencies by a product: taken by index they would lie transposed, and be copied for the convolutions
         return (_at(features, times) * kept.unsqueeze(2)) @ _between(places, bins), new
 
 

@@ -56,7 +56,10 @@ class SpeechConfig:
 
     def __post_init__(self):
         if self.maps and len(self.maps) != len(self.strides):
-            raise UserError(f"strides {self.strides} and maps {self.maps} of a speech model are not of one length.")
+            raise UserError(
+                f"strides {self.strides} and maps {self.maps} of a speech model are not of one length: give "
+                "each convolution both."
+            )
         if self.kind not in KINDS:
             raise UserError(f"kind {self.kind!r} of a speech model is unknown: choose one of {', '.join(KINDS)}.")
 
@@ -122,29 +125,24 @@ class SpeechModel(nn.Module):
     """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters."""
 
     def __init__(
-        self,
-        config: SpeechConfig,
-        *,
-        block: type[nn.Module] = ConvBlock,
-        image: type[nn.Module] = ImageConv,
-        both_ways: type[nn.Module] = BothWays,
+        self, config: SpeechConfig, *, block: type[nn.Module] = ConvBlock, both_ways: type[nn.Module] = BothWays
     ):
-        """Build the model; `block`, `image` and `both_ways` are the parts that `labkit.fast` has faster equals of."""
+        """Build the model; `block` and `both_ways` are the parts that `labkit.fast` has faster equals of."""
         super().__init__()
         self.config = config
         self.warping, self.noise = Warping(config.speed, config.tract), Noise(config.noise)
         self.masking = Masking(config.mask_bins, config.mask_frames)
         width = config.channels
-        self.images = nn.ModuleList(map(image, (1, *config.maps[:-1]), config.maps, config.strides))
-        if config.maps:  # of which a convolution of single frames makes channels
-            seen, kernel, strides = math.ceil(config.mel_bins / 2 ** len(config.maps)) * config.maps[-1], 1, (1,)
+        self.images = nn.ModuleList(map(ImageConv, (1, *config.maps[:-1]), config.maps, config.strides))
+        if config.maps:  # all that the images have of a frame becomes its channels
+            of_a_frame = config.maps[-1] * math.ceil(config.mel_bins / 2 ** len(config.maps))
+            self.subsample = nn.ModuleList([block(of_a_frame, width, 1, 1, config.dropout)])
         else:
-            seen, kernel, strides = config.mel_bins, config.kernel, config.strides
-        befores = (seen, *[width] * (len(strides) - 1))
-        self.subsample = nn.ModuleList(
-            block(before, width, kernel, stride, config.dropout)
-            for before, stride in zip(befores, strides, strict=True)
-        )
+            widths = [config.mel_bins] + [width] * len(config.strides)
+            self.subsample = nn.ModuleList(
+                block(before, after, config.kernel, stride, config.dropout)
+                for before, after, stride in zip(widths, widths[1:], config.strides, strict=False)
+            )
         if config.kind == "conv":
             self.blocks = nn.ModuleList(
                 block(config.channels, config.channels, config.kernel, 1, config.dropout) for _ in range(config.layers)

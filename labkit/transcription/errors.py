@@ -22,8 +22,8 @@ class ErrorRates:
         """Compare what was heard in a wave float32 (n,) with its transcript, in the alphabet's characters.
 
         Raises:
-            DataError: training would leave it out: the alphabet cannot write the transcript, or the wave has no such
-                words.
+            DataError: no recogniser could be scored on it: the alphabet cannot write the transcript, or the wave cannot
+                have such words.
         """
         import jiwer
 

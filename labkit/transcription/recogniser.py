@@ -15,7 +15,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.features import Voice, log_mel
+from labkit.data.speech.features import Voice, features_of
 from labkit.data.speech.prepared import FRAMES_PER_S
 from labkit.errors import UserError
 from labkit.jobs.speech import build_model
@@ -61,9 +61,10 @@ class Recogniser:
 
     def features(self, waves: list[np.ndarray], voice: Voice | None = None) -> list[np.ndarray]:
         """Features float32 (T, F) of waves float32 (n,) by one speaker, whose voice learns from them."""
-        voice, log_mels = voice or self.voice(), log_mel(waves)
-        voice.listen(log_mels)
-        return [voice.normalised(each) for each in log_mels]
+        voice, features = voice or self.voice(), features_of(waves, self._kind)
+        for each in features:
+            voice.listen(each)
+        return [voice.normalised(each) for each in features]
 
     @torch.inference_mode()
     def hear(self, waves: list[np.ndarray], voice: Voice | None = None) -> list[Heard]:
@@ -116,9 +117,8 @@ def read_recogniser(run: Path) -> Recogniser:
     record = read_run(run)
     if reason := why_unusable(run, record):
         raise UserError(reason)
-    shape = {name: tuple(value) if isinstance(value, list) else value for name, value in record.config["model"].items()}
     weights: dict[str, Any] = load_checkpoint(run / BEST)["kept"]["model"]
-    model = build_model(SpeechConfig(**shape), "fast")
+    model = build_model(SpeechConfig(**record.config["model"]), "fast")
     # either kernels' convolutions, of images of height 1 or of series
     own = model.state_dict()
     model.load_state_dict({name: value.reshape(own[name].shape) for name, value in weights.items()})
@@ -129,6 +129,8 @@ def why_unusable(run: Path, record: RunRecord) -> str:
     """Why a run has no recogniser to transcribe with, and what to do; empty where it has one."""
     if record.config.get("job", record.name) != "speech" or "model" not in record.config:
         return f"{run}: this run trains {record.name}, no recogniser: name one of `labkit train speech`."
+    if "maps" not in record.config["model"]:
+        return f"{run}: this run is of an older labkit, with other features: train one with `labkit train speech`."
     if record.status == "running":
         return f"{run}: this run is still training: wait for its end, or end it with `labkit runs stop {run}`."
     if record.status == "interrupted":

@@ -12,7 +12,7 @@ from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.layouts import RECORDING, read_common_voice, read_fsdd, read_librispeech, read_manifest
 from labkit.data.speech.load import readable
-from labkit.data.speech.utterance import Segment, Source, Utterance, fill_splits
+from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance, fill_splits
 from labkit.errors import DataError, UserError
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
@@ -103,8 +103,9 @@ def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
 def _listed(source: Source, bad: BadRows, split: str | None) -> Iterator[Recording | UserError]:
     """A listing's recordings, speaker by speaker, then its bad lines."""
     utterances = source.utterances
-    present = {each.split for each in utterances}
-    if split and (None in present or split not in present):  # as training divides those that its alphabet can write
+    given = {each.split for each in utterances}
+    lacks = None in given or split not in given or (split == "train" and given != set(SPLITS))
+    if split and lacks:  # as training divides those that its alphabet can write, mostly at the training split's cost
         try:
             utterances = fill_splits(readable(source, Alphabet(), bad), seed=0)
         except DataError as error:

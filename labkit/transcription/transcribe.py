@@ -100,6 +100,6 @@ def _hear(
             continue
         own = next(heard)
         text = own.text if decoder is None else decoder(own.log_probabilities)
-        is_cut = any(is_cut_off(segment.audio) for segment in recording.utterance.segments)
+        is_cut = any(map(is_cut_off, recording.utterance.segments))
         yield Transcribed(recording, text, own, wave, "the file is cut off, this is its beginning" if is_cut else "")
     lot.clear()

@@ -11,7 +11,7 @@ import numpy as np
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.audio import decode
-from labkit.data.speech.load import read_source, readable
+from labkit.data.speech.load import read_source, readable, refuse_mismatch
 from labkit.data.speech.utterance import Utterance, fill_splits
 from labkit.errors import UserError
 from labkit.jobs.flags import job_flags, read_arguments
@@ -97,9 +97,11 @@ def _heard(recogniser: Recogniser, utterances: list[Utterance]) -> tuple[list[np
         waves = []
         for each in own:
             try:
-                waves.append(decode(each))
-                said.append(each.text)
-            except UserError:  # as in training with --on-bad-row skip
+                wave = decode(each)
+                refuse_mismatch(each, wave)
+            except UserError:  # which training left out
                 continue
+            waves.append(wave)
+            said.append(each.text)
         heard += [each.log_probabilities for each in recogniser.hear(waves)] if waves else []
     return heard, said

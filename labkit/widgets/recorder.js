@@ -50,7 +50,7 @@ function render({ model, el }) {
     tell("Allow the microphone, where the browser asks.");
     const asItIs = { echoCancellation: false, noiseSuppression: false, autoGainControl: false };
     own.stream = await navigator.mediaDevices.getUserMedia({ audio: asItIs });
-    const longest_s = model.get("longest_s");
+    const longest_s = Math.min(model.get("longest_s"), Math.floor(MOST_BYTES / 4 / own.context.sampleRate)); // float32
     const [track] = own.stream.getTracks();
     if (recording !== own) return track.stop(); // the view was closed meanwhile
     track.onended = stop; // it was unplugged

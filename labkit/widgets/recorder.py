@@ -15,8 +15,8 @@ from labkit.errors import DataError, UserError
 
 SHORTEST_S = 0.2
 """Less is a slip of the finger, and no word"""
-LONGEST_S = 10.0
-"""At a microphone's 192 kHz that is 7.7 MB, and a Jupyter server takes 10 MB at once"""
+LONGEST_S = 20.0
+"""At a microphone's 96 kHz that is 7.7 MB, and a Jupyter server takes 10 MB at once"""
 
 
 class Recorder(anywidget.AnyWidget):

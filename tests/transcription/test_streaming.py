@@ -5,7 +5,7 @@ import torch
 from made_recogniser import tiny_model
 
 from labkit.errors import UserError
-from labkit.fast.conv_block import ChannelsLastBlock, ChannelsLastImage
+from labkit.fast.conv_block import ChannelsLastBlock
 from labkit.models.speech import KINDS
 from labkit.transcription import Stream
 
@@ -42,8 +42,7 @@ def test_any_chunks_give_what_the_whole_gives(kind, strides, shape, chunk):
 
 
 def test_a_hundred_utterances_of_the_fast_kernels():
-    fast = {"block": ChannelsLastBlock, "image": ChannelsLastImage}
-    model = tiny_model("lstm", (2, 2), maps=(2, 3), **fast)
+    model = tiny_model("lstm", (2, 2), maps=(2, 3), block=ChannelsLastBlock)
     dice = torch.Generator().manual_seed(0)
     for _ in range(100):
         frames, chunk = torch.randint(20, 300, (2,), generator=dice).tolist()

@@ -16,13 +16,8 @@ BLANK = 0
 
 ENGLISH = " '" + string.ascii_lowercase
 
-ADVICE = {
-    "L": "write it in these letters",
-    "M": "write it in these letters",
-    "N": "write numbers as words",
-    "P": "remove punctuation and signs",
-}
-"""By what a character is in Unicode: a letter or a mark on one, a number, a sign"""
+ADVICE = {"L": "write it in these letters", "N": "write numbers as words"}
+"""By what a character is in Unicode: a letter, a number"""
 UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")
 """Its marks of byte order, read as UTF-8 with what is not so kept"""
 
@@ -102,6 +97,6 @@ def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation:
     if outside := alphabet.outside(text):
         which = ", ".join(map(repr, outside))
         what = f"The transcript {text[:60]!r} has {which}, and the alphabet is {alphabet.characters!r}."
-        advice = dict.fromkeys(ADVICE.get(unicodedata.category(each)[0], ADVICE["P"]) for each in outside)
+        advice = dict.fromkeys(ADVICE.get(unicodedata.category(each)[0], "remove signs") for each in outside)
         raise utterance.error(what, f"{' and '.join(advice).capitalize()}, or leave the utterance out.", field)
     return text

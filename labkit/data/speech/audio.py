@@ -24,9 +24,10 @@ LOUDEST = 1e10
 SILENT = 1e-4
 """No sample is beyond three steps of 16 bits: nobody spoke, and whatever a recogniser writes is made up"""
 CANCELLED = 0.1
-"""Channels whose mean has less of the louder one's energy, as amplitude, cancel each other out."""
-NO_LAST_PAGE, STATED_SIZE = "Last page lacks an end-of-stream bit", re.compile(r": (\d+) \(should be")
-"""What libsndfile's log says of files that are cut off"""
+"""Channels cancel each other out where their mean has less than this share of the loudest one's amplitude (RMS)."""
+NO_LAST_PAGE = "Last page lacks an end-of-stream bit"
+STATED_SIZE = re.compile(r"(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)")
+"""What libsndfile logs of cut Ogg streams, and of cut WAV, AIFF and AU files (stated and actual bytes)"""
 UNKNOWN_SIZE = 2**31 - 2**16
 """Bytes from which a header's size is that of a program that wrote into a pipe and did not know it"""
 LONGEST_S = 600.0
@@ -116,15 +117,19 @@ def _low_pass(factor: int) -> np.ndarray:
     return firwin(20 * factor + 1, 1 / factor, window=("kaiser", 5.0)).astype(np.float32)
 
 
-def is_cut_off(path: Path) -> bool:
-    """Whether a file ends before its header says, or an Ogg stream (Opus, Vorbis) lacks its last page.
+def is_cut_off(segment: Segment) -> bool:
+    """Whether the end of a file that belongs to a segment is missing.
 
-    libsndfile reads both as whole, and tells of them in its log alone. FLAC is refused then, and MP3 may not say how
-    long it is.
+    A WAV, AIFF or AU file ends before its header says then, or an Ogg stream (Opus, Vorbis) lacks its last page:
+    libsndfile reads these as whole, and tells of it in its log alone. FLAC is refused, and MP3 may not say how long it
+    is.
     """
-    with _open(path) as file:
+    if segment.duration_s is not None:
+        return False
+    with _open(segment.audio) as file:
         log = file.extra_info
-    return NO_LAST_PAGE in log or any(int(size) < UNKNOWN_SIZE for size in STATED_SIZE.findall(log))
+    sizes = (map(int, found) for found in STATED_SIZE.findall(log))
+    return NO_LAST_PAGE in log or any(actual < stated < UNKNOWN_SIZE for stated, actual in sizes)
 
 
 def _open(path: Path) -> soundfile.SoundFile:

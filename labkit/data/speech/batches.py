@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import Voice, frame_count, log_mel
+from labkit.data.speech.features import Voice, features_of, frame_count
 from labkit.data.speech.load import read_source, readable, refuse_mismatch
 from labkit.data.speech.prepared import Batch, SpeechSplit, padded
 from labkit.data.speech.utterance import fill_splits
@@ -100,9 +100,9 @@ class WaveformUtterances(Dataset):
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray, str]:
         """Features (T, F), normalised over the utterance, its characters (S,), and its text."""
         voice = Voice(self.kind)
-        features = log_mel([self.waves[index]])
+        (features,) = features_of([self.waves[index]], self.kind)
         voice.listen(features)
-        return voice.normalised(features[0]), self.alphabet.encode(self.texts[index]), self.texts[index]
+        return voice.normalised(features), self.alphabet.encode(self.texts[index]), self.texts[index]
 
 
 def textbook_loader(data: str, split: str, batch_size: int, *, shuffle: bool, **options: Any) -> DataLoader:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +31,8 @@ BATCH_SAMPLES = 10 * SAMPLE_RATE_HZ
 
 
 VALLEY = 0.01
-"""Share of a voice's mean energy in a bin that is added to its energies: how far silence lies below speech is of the
-room and the recorder, and a model that has heard few of them takes it for speech (docs/performance.md)."""
+"""Share of an utterance's mean energy in a bin that is added to its energies: how far silence lies below speech is of
+the room and the recorder, and a model that has heard few of them takes it for speech (docs/performance.md)."""
 MIN_DEVIATION = 0.1
 """A bin that moves less (above 4 kHz in resampled 8 kHz audio) stays quiet and is not blown up: of logarithms, and of
 energies as a share of their mean."""
@@ -55,6 +54,20 @@ KINDS = {"log-mel": Kind(MEL_BINS), "mel": Kind(MEL_BINS), "mfcc": Kind(40, neig
 def frame_count(samples: int) -> int:
     """Frames of an utterance of that many samples at 16 kHz."""
     return 1 + samples // HOP
+
+
+def features_of(waves: list[np.ndarray], kind: str) -> list[np.ndarray]:
+    """Features float32 (T, F) of utterances float32 (n,) at 16 kHz, of one of `KINDS`, for a `Voice` to normalise.
+
+    Mel energies are logarithms until then, which 16 bits hold however loud the sound is.
+    """
+    energies = [np.exp(each) for each in log_mel(waves)]
+    logarithms = [np.log(each + VALLEY * each.mean(0)) for each in energies]
+    if kind == "mfcc":
+        from scipy.fft import dct
+
+        return [dct(one, norm="ortho")[:, : KINDS[kind].bins] for one in logarithms]
+    return logarithms
 
 
 def log_mel(waves: list[np.ndarray]) -> list[np.ndarray]:
@@ -90,7 +103,7 @@ def mel_spectrogram() -> torch.nn.Module:
 
 
 class Voice:
-    """What was heard of one speaker so far: the mean energy of each bin, and mean and deviation of each feature.
+    """Mean and deviation of each bin over all that was heard of one speaker so far.
 
     To normalise by them removes loudness and the colour of voice, microphone and room, and keeps what tells one short
     word from another: over a single word of 0.3 s the word itself is most of what a mean and variance see. So what one
@@ -98,58 +111,44 @@ class Voice:
     """
 
     def __init__(self, kind: str):
-        """`kind` is one of `KINDS`."""
-        self._kind = kind
-        self._heard, self._energies = 0, np.zeros(MEL_BINS)
+        """`kind` is that of the features, one of `KINDS`."""
+        self._are_energies = kind == "mel"
         self._frames, self._sum, self._squares = 0, np.zeros(1), np.zeros(1)
 
-    def listen(self, log_mels: Sequence[np.ndarray]) -> None:
-        """Count in log-mel features (T, 80) of utterances."""
-        for each in log_mels:
-            self._heard += len(each)
-            self._energies = self._energies + np.exp(each, dtype=np.float64).sum(0)
-        for each in log_mels:
-            values = self._values(each)
-            self._frames += len(values)
-            self._sum = self._sum + values.sum(0)
-            self._squares = self._squares + np.square(values).sum(0)
+    def listen(self, features: np.ndarray) -> None:
+        """Count in features (T, F)."""
+        values = self._values(features)
+        self._frames += len(values)
+        self._sum = self._sum + values.sum(0)
+        self._squares = self._squares + np.square(values).sum(0)
 
-    def normalised(self, log_mel: np.ndarray) -> np.ndarray:
-        """Features float32 (T, F) of log-mel ones (T, 80): mean 0 and variance 1 a bin over this voice's frames."""
+    def normalised(self, features: np.ndarray) -> np.ndarray:
+        """Features float32 (T, F) with mean 0 and variance 1 a bin over this voice's frames."""
         mean = self._sum / self._frames
         deviation = np.sqrt(np.maximum(self._squares / self._frames - mean**2, 0))
-        deviation = deviation.clip(MIN_DEVIATION * (mean if self._kind == "mel" else 1.0))
-        return ((self._values(log_mel) - mean) / deviation).astype(np.float32)
+        deviation = deviation.clip(MIN_DEVIATION * (mean if self._are_energies else 1.0))
+        return ((self._values(features) - mean) / deviation).astype(np.float32)
 
-    def _values(self, log_mel: np.ndarray) -> np.ndarray:
-        """Features float64 (T, F), not yet normalised."""
-        energies = np.exp(log_mel, dtype=np.float64)
-        if self._kind == "mel":
-            return energies
-        logarithms = np.log(energies + VALLEY / self._heard * self._energies)
-        if self._kind == "mfcc":
-            from scipy.fft import dct
-
-            return dct(logarithms, norm="ortho")[:, : KINDS["mfcc"].bins]
-        return logarithms
+    def _values(self, features: np.ndarray) -> np.ndarray:
+        values = features.astype(np.float64)
+        return np.exp(values) if self._are_energies else values
 
 
-def normalise_speakers(raw: Path, keys: list[tuple], frames: list[int], kind: str, path: Path) -> None:
-    """Write features of a kind, normalised for each speaker by all of their frames.
+def normalise_speakers(path: Path, keys: list[tuple], frames: list[int], kind: str) -> None:
+    """Rewrite a file of features of a kind, normalised for each speaker by all of their frames.
 
     Splits are normalised apart, so nothing of the test split reaches training.
 
-    Both files hold float16 (sum of frames, F), utterance after utterance, `raw` log-mel features; `keys` says of each
-    utterance its split and speaker.
+    In the file are float16 (sum of frames, F), utterance after utterance; `keys` says of each its split and speaker.
     """
-    log_mels = np.memmap(raw, np.float16, "r", shape=(sum(frames), MEL_BINS))
-    features = np.memmap(path, np.float16, "w+", shape=(sum(frames), KINDS[kind].bins))
+    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), KINDS[kind].bins))
     spans: dict[tuple, list[slice]] = defaultdict(list)
     for key, count, end in zip(keys, frames, np.cumsum(frames), strict=True):
         spans[key].append(slice(end - count, end))
     for own in spans.values():
         voice = Voice(kind)
-        voice.listen([log_mels[span] for span in own])
         for span in own:
-            features[span] = voice.normalised(log_mels[span])
+            voice.listen(features[span])
+        for span in own:
+            features[span] = voice.normalised(features[span])
     features.flush()

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from labkit.data import store
-from labkit.data.bad_rows import BadRows
+from labkit.data.bad_rows import UNASKED, BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
-from labkit.data.speech.audio import decode, is_silent
-from labkit.data.speech.features import KINDS, frame_count, log_mel, normalise_speakers
+from labkit.data.speech.audio import decode, is_cut_off, is_silent
+from labkit.data.speech.features import KINDS, features_of, frame_count, normalise_speakers
 from labkit.data.speech.layouts import find_source, read_manifest
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
 from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
@@ -43,7 +44,7 @@ def load_speech(
     data: str = SHIPPED,
     *,
     cache_dir: Path | None = None,
-    on_bad_row: str = "error",
+    on_bad_row: str = UNASKED["speech"],
     progress: Progress | None = None,
     seed: int = 0,
     features: str = "log-mel",
@@ -114,9 +115,8 @@ def prepare_speech(
     utterances.sort(key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []
     frames: list[int] = []
-    raw = folder / "log-mel.f16"
-    with raw.open("wb") as file:
-        for done, (utterance, features) in enumerate(_features(utterances), 1):
+    with (folder / "features.f16").open("wb") as file:
+        for done, (utterance, features) in enumerate(_features(utterances, kind), 1):
             if done % GROUP == 0 or done == len(utterances):
                 progress(done / len(utterances), f"{source.name}: features of {done:,} utterances")
             if isinstance(features, DataError):
@@ -137,8 +137,7 @@ def prepare_speech(
         hours[split] = sum(splits[split]["frames"]) / FRAMES_PER_S / 3600
     # utterances of one speaker go together; one whose speaker nobody knows stands alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
-    normalise_speakers(raw, keys, frames, kind, folder / "features.f16")
-    raw.unlink()
+    normalise_speakers(folder / "features.f16", keys, frames, kind)
     meta = {
         "name": source.name,
         "fingerprint": content,
@@ -164,16 +163,16 @@ def readable(source: Source, alphabet: Alphabet, bad: BadRows) -> list[Utterance
     return readable
 
 
-def _features(utterances: list[Utterance]) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
-    """Of each utterance, in order, its log-mel features float32 (T, 80), or why it has none."""
+def _features(utterances: list[Utterance], kind: str) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
+    """Of each utterance, in order, its features float32 (T, F), or why it has none."""
     groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
     with one_thread(), ThreadPoolExecutor(WORKERS) as pool:  # of each worker; more took five times as long
         for start in range(0, len(groups), AT_ONCE):
-            for group in pool.map(_work, groups[start : start + AT_ONCE]):
+            for group in pool.map(partial(_work, kind), groups[start : start + AT_ONCE]):
                 yield from group
 
 
-def _work(utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
+def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
     """Decode a group, check it, compute the features of what is good."""
     found: list[np.ndarray | DataError] = []
     for utterance in utterances:
@@ -183,7 +182,7 @@ def _work(utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | Dat
             found.append(wave)
         except DataError as error:
             found.append(error)
-    features = iter(log_mel([wave for wave in found if not isinstance(wave, DataError)]))
+    features = iter(features_of([wave for wave in found if not isinstance(wave, DataError)], kind))
     results = [each if isinstance(each, DataError) else next(features) for each in found]
     return list(zip(utterances, results, strict=True))
 
@@ -192,9 +191,13 @@ def refuse_mismatch(utterance: Utterance, wave: np.ndarray) -> None:
     """Check that a transcript, in the alphabet's characters, can be that of its wave float32 (n,) at 16 kHz.
 
     Raises:
-        DataError: nobody speaks, or the text is longer than CTC can write (Graves et al., 2006, section 3).
+        DataError: the file is cut off, nobody speaks, or the text is longer than CTC can write (Graves et al., 2006,
+            section 3).
     """
     fix = "Check that audio and transcript belong together, and offset and duration."
+    if any(map(is_cut_off, utterance.segments)):
+        what = f"{utterance.segments[0].audio.name} is cut off, and {utterance.text[:60]!r} may be longer."
+        raise utterance.error(what, "Copy or download it again.", utterance.audio_field)
     if is_silent(wave):
         what = f"Nobody is heard in {utterance.segments[0].audio.name}, and the transcript is {utterance.text[:60]!r}."
         raise utterance.error(what, fix, utterance.audio_field)

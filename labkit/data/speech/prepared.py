@@ -22,7 +22,7 @@ from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.utterance import SPLITS
 from labkit.data.store import read_json
 
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 FRAMES_PER_S = 100
 
 

@@ -68,7 +68,7 @@ def test_bad_rows_of_a_common_voice_table_are_refused_with_their_line_or_skipped
     for old, new in ((b"validated1", b"gone"), (b"two\t", b"tw\xe9\t"), (b"\ttwo\ttwenties", b"")):
         table.write_bytes(good.replace(old, new))
         with pytest.raises(DataError) as caught:
-            load_speech(str(folder))
+            load_speech(str(folder), on_bad_row="error")
         assert (caught.value.file, caught.value.line) == (table, 3)
         assert load_speech(str(folder), on_bad_row="skip").info["skipped"]["rows"] == 1
 
