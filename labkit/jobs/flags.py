@@ -31,7 +31,7 @@ MAX_EPOCHS = 10
 ENDLESS = 10**6
 """Epochs of a run that something else ends"""
 PATIENCE_EPOCHS = 3
-"""Without a value to reach or a time, a run ends after this many epochs that brought nothing better."""
+"""Without a value to reach, a time or a schedule, a run ends after this many epochs that brought nothing better."""
 
 
 def job_flags(job: str) -> argparse.ArgumentParser:
@@ -159,8 +159,11 @@ def run_settings(
     """What `labkit.Run` takes: the flags' limits, and the configuration, to which `config` belongs, too."""
     skipped = data.info.get("skipped", {}).get("rows", 0)
     if skipped:
-        print(f"bad rows skipped: {skipped:,}; `labkit runs show` lists the first.")
+        first = data.info["skipped"]["first"][0]
+        place = f"{first['file']}, line {first['line']}" if first["line"] else first["file"]
+        print(f"Left out as bad: {skipped:,}; the first: {place}: {first['reason']}")
     ends_otherwise = ">" in args.target or "<" in args.target or args.max_seconds is not None
+    ends_otherwise = ends_otherwise or getattr(args, "schedule", None) == "cosine"  # which is to come to its end
     told = {"name": data.name, "fingerprint": data.fingerprint, "train_samples": train_samples, "info": data.info}
     return {
         "target": args.target,
