@@ -69,7 +69,7 @@ def from_file(path: Path, name: str | None = None) -> Recording | UserError:
     text = ""
     if transcript != path and transcript.is_file():
         try:
-            text = transcript.read_text(encoding="utf-8", errors="surrogateescape")
+            text = transcript.read_text(encoding="utf-8-sig", errors="surrogateescape")
         except OSError as error:
             return UserError(f"{transcript}: this cannot be read ({error.strerror}): give yourself the permission.")
     else:

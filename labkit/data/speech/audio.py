@@ -25,7 +25,7 @@ SILENT = 1e-4
 """No sample is beyond three steps of 16 bits: nobody spoke, and whatever a recogniser writes is made up"""
 CANCELLED = 0.1
 """Channels cancel each other out where their mean has less than this share of the loudest one's amplitude (RMS)."""
-NO_LAST_PAGE = "Last page lacks an end-of-stream bit"
+CUT_PAGES = re.compile("Last page lacks an end-of-stream bit|Junk after the last page")
 STATED_SIZE = re.compile(r"(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)")
 """What libsndfile logs of cut Ogg streams, and of cut WAV, AIFF and AU files (stated and actual bytes)"""
 UNKNOWN_SIZE = 2**31 - 2**16
@@ -77,7 +77,7 @@ def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
     except (soundfile.LibsndfileError, TypeError) as error:  # a TypeError where the name ends in .raw
         why = getattr(error, "error_string", "it is raw audio, without a header")
         what = "is empty (0 bytes)." if path.stat().st_size == 0 else f"cannot be decoded: {why}"
-        fix = "Replace it by one that plays (WAV, FLAC, Ogg Vorbis or Opus, MP3)."
+        fix = "Copy it again if it was cut off, or replace it by one that plays (WAV, FLAC, Ogg Vorbis or Opus, MP3)."
         raise utterance.error(f"The audio file {path} {what}", fix, field) from None
     if not np.abs(channels).max() < LOUDEST:  # which NaN is not, either
         fix = "Export the audio again, for example as 16-bit PCM."
@@ -129,7 +129,7 @@ def is_cut_off(segment: Segment) -> bool:
     with _open(segment.audio) as file:
         log = file.extra_info
     sizes = (map(int, found) for found in STATED_SIZE.findall(log))
-    return NO_LAST_PAGE in log or any(actual < stated < UNKNOWN_SIZE for stated, actual in sizes)
+    return bool(CUT_PAGES.search(log)) or any(actual < stated < UNKNOWN_SIZE for stated, actual in sizes)
 
 
 def _open(path: Path) -> soundfile.SoundFile:

@@ -11,6 +11,7 @@ Audio (`audio_filepath`, `audio` or `path`, relative to the manifest) and transc
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -102,7 +103,11 @@ def _lines(listing: Path) -> Iterator[tuple[int, str]]:
 
     What is not UTF-8 is kept as lone surrogates: names of files may be so, and other lines are refused singly.
     """
-    with listing.open(encoding="utf-8", errors="surrogateescape") as lines:
+    with listing.open("rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            fix = "Convert it: iconv -f utf-16 -t utf-8 OLD > NEW."
+            raise DataError("This is UTF-16, not UTF-8.", fix=fix, file=listing)
+    with listing.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
         yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
 
 

@@ -49,8 +49,9 @@ class Utterance:
     """As the source calls it; empty: it does not say."""
 
     def error(self, what: str, fix: str, field: str | None = None) -> DataError:
-        """The error that points at this utterance's line."""
-        file = self.listed_in or self.segments[0].audio
+        """The error that points at this utterance's line, or at that of its two files which it is about."""
+        of_audio = self.listed_in is None or (self.line is None and field != "text")
+        file = self.segments[0].audio if of_audio else self.listed_in
         return DataError(what, fix=fix, file=file, line=self.line, field=field)
 
 

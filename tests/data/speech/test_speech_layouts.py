@@ -73,6 +73,17 @@ def test_bad_rows_of_a_common_voice_table_are_refused_with_their_line_or_skipped
         assert load_speech(str(folder), on_bad_row="skip").info["skipped"]["rows"] == 1
 
 
+def test_a_manifest_of_windows_is_read_or_refused_as_a_whole(tmp_path, write_audio, write_manifest):
+    write_audio(tmp_path / "a.wav")
+    manifest = write_manifest(*[{"audio": "a.wav", "text": "one"}] * 3, good=False)
+    lines = manifest.read_text()
+    manifest.write_text(lines, encoding="utf-8-sig")
+    assert load_speech(str(manifest), on_bad_row="error").info["skipped"]["rows"] == 0
+    manifest.write_text(lines, encoding="utf-16")
+    with pytest.raises(DataError, match="iconv -f utf-16"):
+        load_speech(str(manifest), on_bad_row="skip")
+
+
 def test_a_manifest_without_splits_is_divided_by_speaker_and_seed(tmp_path, write_audio, write_manifest):
     write_audio(tmp_path / "a.wav")
     rows = [{"audio": "a.wav", "text": "one", "speaker": f"speaker{number % 10}"} for number in range(30)]
