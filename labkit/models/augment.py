@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 HIGHEST_HZ = 8000.0
 LENGTHS = 32
-"""Changed speeds give batches whose frames are a multiple of this: a CPU's kernels are made, and kept, for each shape."""
+"""Changed speeds give batches whose frames are a multiple of this: a CPU keeps kernels for each shape."""
 STEP = math.log(6.4) / 27
 """Of the mel scale above 1,000 Hz, in logarithms of Hz"""
 
