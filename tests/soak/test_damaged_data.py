@@ -118,7 +118,7 @@ def prepared(load: Callable[..., Any], data: Path, **options) -> tuple:
         options = {"cache_dir": Path(cache)} | options
         try:
             try:
-                found = load(str(data), **options)
+                found = load(str(data), on_bad_row="error", **options)
             except UserError:
                 load(str(data), on_bad_row="skip", **options)
                 raise
