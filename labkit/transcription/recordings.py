@@ -47,6 +47,9 @@ def find_recordings(paths: Iterable[Path], split: str | None = None) -> Iterator
     for path in paths:
         try:
             listing = _listing(path, split)
+        except DataError as error:
+            yield error
+            continue
         except OSError as error:
             yield UserError(f"{path}: this cannot be read ({error.strerror}): give yourself the permission.")
             continue

@@ -262,10 +262,20 @@ def test_the_paper_s_recipe_and_other_shapes_train(train, tiny_speech, kernels):
     assert (settings["optimiser"], settings["lr"], settings.get("clip_norm")) == ("adadelta", 1.0, None)
 
 
-def test_cosine_terms_are_not_masked_or_stretched_like_bins(tiny_speech):
-    flags = ["--data", str(tiny_speech), "--features", "mfcc", "--preset", "digits-large"]
+@pytest.mark.parametrize("preset", ["tour", "digits-large"])
+def test_cosine_terms_are_not_masked_stretched_or_seen_as_images_like_bins(tiny_speech, preset):
+    flags = ["--data", str(tiny_speech), "--features", "mfcc", "--preset", preset]
     _, shape, _ = speech.load_data(*read_arguments(job_flags("speech"), flags))
-    assert (shape.mask_bins, shape.tract) == (0, 0) and shape.mask_frames and shape.speed
+    assert (shape.mask_bins, shape.tract, shape.maps) == (0, 0, ()) and shape.mask_frames and shape.speed
+
+
+def test_patience_ends_no_run_whose_learning_rate_is_still_to_fall(train, tiny_speech):
+    settings = {"data": tiny_speech, "max_epochs": 1, "target": "none", "batch_size": 4}
+    patience = [
+        read_run(train("speech", preset=preset, **settings)["folder"]).config["train"]["patience_evaluations"]
+        for preset in ("tour", "deepspeech2-mini")
+    ]
+    assert patience == [None, 9]
 
 
 def test_a_preset_s_clipping_can_be_left_out(train, tiny_speech):

@@ -63,6 +63,13 @@ def test_listings_say_who_speaks_and_what(tmp_path):
     assert (each.utterance.text, each.utterance.speaker) == ("ONE TWO", "1")
 
 
+def test_a_listing_that_cannot_be_read_is_told_of_and_the_next_path_is_heard(tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"audio": "a.wav", "text": "one"}', encoding="utf-16")
+    (tmp_path / "a.wav").touch()
+    refused, heard = find_recordings([tmp_path / "m.jsonl", tmp_path / "a.wav"])
+    assert "UTF-16" in str(refused) and heard.name.endswith("a.wav")
+
+
 def test_a_manifest_gives_one_split_and_tells_of_its_bad_lines(tmp_path):
     (tmp_path / "a.wav").touch()
     lines = [{"audio": "a.wav", "text": "one", "split": split, "offset": 1.5} for split in ("train", "test")]
