@@ -53,7 +53,10 @@ class Evaluations:
             raise UserError(f"{given}, and the target {self.target} needs {name}: pass {name}=... too.")
 
     def take(self, numbers: dict[str, float]) -> bool:
-        """Record an evaluation's metrics at the position; whether it is the best so far."""
+        """Record an evaluation's metrics at the position; whether none was better so far.
+
+        Of equals the later is the best: it has learnt longer, often at a lower learning rate.
+        """
         position = self.position
         position.metrics, position.evaluated_step = numbers, position.step
         is_new = position.step != self._replayed_step  # else these weights were evaluated before a resume
@@ -69,11 +72,11 @@ class Evaluations:
         value = numbers[name]
         if is_new:
             self._observe(value, position.point)
-        if position.best_value is not None and not self.target.metric.better(value, position.best_value):
-            position.best_age += 1
+        better, best = self.target.metric.better, position.best_value
+        position.best_age = 0 if best is None or better(value, best) else position.best_age + 1
+        if best is not None and better(best, value):
             return False
-        position.best_metric, position.best_value = name, value
-        position.best_step, position.best_age = position.step, 0
+        position.best_metric, position.best_value, position.best_step = name, value, position.step
         return True
 
     def result(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Position:
     keeps_best: bool = True
     """Whether the best weights are kept, to be tested; else those of the last step are"""
     best_age: int = 0
-    """Evaluations since the best one"""
+    """Evaluations since one was better than all before"""
     metrics: dict[str, float] = field(default_factory=dict)
     """The latest evaluation"""
 
