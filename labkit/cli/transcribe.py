@@ -113,7 +113,7 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
         options["decoder"], how = fitted_beam(recogniser, args.beam or BEAM, args.lm)
         say(how, to_stderr=True)
     recogniser.hear([resample(np.zeros(800, np.float32), 8000)])  # what is loaded at the first time is no hearing
-    rates, audio_s, failed, done, last, began = ErrorRates(), 0.0, 0, 0, None, time.perf_counter()
+    rates, audio_s, failed, done, not_compared, last, began = ErrorRates(), 0.0, 0, 0, 0, None, time.perf_counter()
     for each in transcribe(recogniser, _recordings(args, folder), by_file=args.by_file, **options):
         if isinstance(each, UserError):
             failed += 1
@@ -124,13 +124,13 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
             continue
         done, audio_s = done + 1, audio_s + each.audio_s
         _tell(args, each)
-        _compare(rates, each)
+        not_compared += not _compare(rates, each)
         last = each
     took_s = time.perf_counter() - began
     if args.align and last:
         _draw(args.align, last, recogniser)
     summary = {
-        "run": run.name, "recordings": done, "failed": failed, "audio_s": round(audio_s, 3), "took_s": round(took_s, 3),
+        "run": run.name, "recordings": done, "failed": failed, "not_compared": not_compared, "audio_s": round(audio_s, 3), "took_s": round(took_s, 3),
         "times_real_time": round(audio_s / took_s, 2), "provenance": "measured", "errors": rates.rows(),
     }  # fmt: skip
     if args.json:
@@ -169,7 +169,8 @@ def _tell(args: argparse.Namespace, each: Transcribed) -> None:
     name = each.recording.name
     if args.json:
         told = {"file": name, "text": each.text, "audio_s": round(each.audio_s, 3)}
-        print(json.dumps(told | ({"note": each.note} if each.note else {})), flush=True)
+        known = {"transcript": each.recording.utterance.text, "note": each.note}
+        print(json.dumps(told | {key: value for key, value in known.items() if value}), flush=True)
         return
     is_printed = args.stream and len(each.heard.log_probabilities) > 0
     words = [""] * bool(each.text.strip()) if is_printed else [f"{name}: {each.text}".rstrip()]
@@ -181,16 +182,19 @@ def _tell(args: argparse.Namespace, each: Transcribed) -> None:
     sys.stdout.flush()
 
 
-def _compare(rates: ErrorRates, each: Transcribed) -> None:
+def _compare(rates: ErrorRates, each: Transcribed) -> bool:
+    """Whether a transcript, if there is one, could be compared."""
     from labkit.cli.console import say
 
     utterance = each.recording.utterance
     if not utterance.text.strip() and utterance.listed_in is None:
-        return
+        return True
     try:
         rates.add(utterance, each.text, each.wave)
     except UserError as error:
         say(f"labkit: not compared: {error}", to_stderr=True)
+        return False
+    return True
 
 
 def _draw(page: Path, each: Transcribed, recogniser: Recogniser) -> None:

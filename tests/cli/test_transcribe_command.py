@@ -119,6 +119,10 @@ def test_known_transcripts_give_error_rates(tmp_path, runs, capfd):
     said = capfd.readouterr()
     assert all(words in said.out for words in ("CER", "WER", "total", "speaker anna", "speaker ben"))
     assert "not compared" in said.err and "b.txt" in said.err
+    assert main(["transcribe", *paths, "--json", *runs]) == 0
+    *each, summary = told(capfd)[0]
+    assert [one["transcript"] for one in each] == ["Stop all jobs!", "Stop all jobs!", "Привет"]
+    assert (summary["recordings"], summary["not_compared"]) == (3, 1)
 
 
 def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
