@@ -130,9 +130,16 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
     if args.align and last:
         _draw(args.align, last, recogniser)
     summary = {
-        "run": run.name, "recordings": done, "failed": failed, "not_compared": not_compared, "audio_s": round(audio_s, 3), "took_s": round(took_s, 3),
-        "times_real_time": round(audio_s / took_s, 2), "provenance": "measured", "errors": rates.rows(),
-    }  # fmt: skip
+        "run": run.name,
+        "recordings": done,
+        "failed": failed,
+        "not_compared": not_compared,
+        "audio_s": round(audio_s, 3),
+        "took_s": round(took_s, 3),
+        "times_real_time": round(audio_s / took_s, 2),
+        "provenance": "measured",
+        "errors": rates.rows(),
+    }
     if args.json:
         print(json.dumps(summary), flush=True)
     elif done:
