@@ -67,8 +67,8 @@ SPEECH_PRESETS = (
     # on voices that it has not heard is in docs/performance.md
     Preset(
         "tour",
-        {"kind": "conv", "channels": 64, "layers": 4, "kernel": 7, "dropout": 0.1}
-        | {"strides": (3, 1, 1), "maps": (8, 16, 24)}
+        {"kind": "conv", "channels": 64, "layers": 4, "kernel": 7, "dropout": 0.2}
+        | {"strides": (3, 1, 1), "maps": (8, 24, 32)}
         | {"mask_bins": 8, "mask_frames": 6, "speed": 0.1, "tract": 0.1},
         ADAM | {"batch_size": 32, "lr": 4e-3, "schedule": "cosine", "warmup_steps": 50, "max_epochs": 12},
         data="shipped",
