@@ -41,10 +41,9 @@ def write_speech_run(
         job,
         config={
             "job": job,
-            "data": {"name": data or "shipped", "fingerprint": ""},
+            "data": {"name": data or "shipped", "source": data or "shipped", "fingerprint": ""},
             "model": asdict(model.config),
             "train": train,
-            "arguments": ["--data", data] if data else [],
         },
         budget={"name": "all-cores"},
         tier=None,

@@ -54,7 +54,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--lm", metavar="FILE", help=words)
     add("--split", choices=("train", "validation", "test"), help="of a manifest or a dataset, transcribe this split")
     add("--by-file", action="store_true", help="each file is another speaker's, not each folder")
-    add("--stream", action="store_true", help="hear half a second at a time, and write text when it is known")
+    add(
+        "--stream",
+        action="store_true",
+        help="hear each recording half a second at a time, and write text when it is known",
+    )
     add("--align", type=Path, metavar="FILE.html", help="draw the characters of one recording over its spectrogram")
     add(
         "--json",
@@ -112,7 +116,7 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
     if args.beam or args.lm:
         options["decoder"], how = fitted_beam(recogniser, args.beam or BEAM, args.lm)
         say(how, to_stderr=True)
-    recogniser.hear([resample(np.zeros(800, np.float32), 8000)])  # what is loaded at the first time is no hearing
+    recogniser.hear([resample(np.zeros(800, np.float32), 8000)])  # imports and set-up are not timed
     rates, audio_s, failed, done, not_compared, last, began = ErrorRates(), 0.0, 0, 0, 0, None, time.perf_counter()
     for each in transcribe(recogniser, _recordings(args, folder), by_file=args.by_file, **options):
         if isinstance(each, UserError):

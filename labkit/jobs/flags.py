@@ -165,6 +165,8 @@ def run_settings(
     ends_otherwise = ">" in args.target or "<" in args.target or args.max_seconds is not None
     ends_otherwise = ends_otherwise or getattr(args, "schedule", None) == "cosine"  # which is to come to its end
     told = {"name": data.name, "fingerprint": data.fingerprint, "train_samples": train_samples, "info": data.info}
+    path = Path(args.data).expanduser()
+    told["source"] = str(path.absolute()) if path.exists() else args.data
     return {
         "target": args.target,
         "max_seconds": args.max_seconds,

@@ -126,8 +126,7 @@ def main() -> None:
         held_out = {split: ByLength(speech.split(split), EVALUATION_UTTERANCES) for split in ("validation", "test")}
     else:
         textbook = partial(textbook_loader, args.data, kind=args.features)
-        many = shape.frames_an_output
-        batches = textbook("train", args.batch_size, shuffle=True, frames_an_output=many)
+        batches = textbook("train", args.batch_size, shuffle=True, kept=resolution.kept)
         held_out = {split: textbook(split, EVALUATION_UTTERANCES, shuffle=False) for split in ("validation", "test")}
 
     # model and optimiser

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 HIGHEST_HZ = 8000.0
-LENGTHS = 32
+FRAMES_MULTIPLE = 32
 """Changed speeds give batches whose frames are a multiple of this: a CPU keeps kernels for each shape."""
 STEP = math.log(6.4) / 27
 """Of the mel scale above 1,000 Hz, in logarithms of Hz"""
@@ -38,7 +38,7 @@ class Warping(nn.Module):
         speed = 1 + self.speed * (2 * torch.rand(size, **on) - 1)
         tract = 1 + self.tract * (2 * torch.rand(size, 1, **on) - 1)
         new = (lengths / speed).round().long().clamp(min=1)
-        longest = -(-int(new.max()) // LENGTHS) * LENGTHS
+        longest = -(-int(new.max()) // FRAMES_MULTIPLE) * FRAMES_MULTIPLE
         times = speed[:, None] * torch.arange(longest, **on)  # (B, T')
         mels = torch.arange(1, bins + 1, **on) * (_mel(torch.tensor(HIGHEST_HZ)) / (bins + 1)).item()  # (F,)
         places = _mel(tract * _hz(mels)) / mels[0] - 1  # (B, F)

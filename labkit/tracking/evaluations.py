@@ -127,9 +127,11 @@ class Evaluations:
             return
         for kind in [kind for kind in self._confirm if kind not in self.crossed]:
             up, count = self.target.metric.higher_is_better, len(self._values)
-            at = crossing(self._values, [count], [self.target.value], self._confirm[kind], higher_is_better=up).item()
-            if at >= 0:
-                self.crossed[kind] = self._points[at]
+            place = crossing(
+                self._values, [count], [self.target.value], self._confirm[kind], higher_is_better=up
+            ).item()
+            if place >= 0:
+                self.crossed[kind] = self._points[place]
                 what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value}
                 if kind not in self._announced:
-                    self._recording.event("target_reached", **what, **asdict(self._points[at]))
+                    self._recording.event("target_reached", **what, **asdict(self._points[place]))

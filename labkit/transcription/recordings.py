@@ -10,9 +10,9 @@ from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.layouts import RECORDING, read_common_voice, read_fsdd, read_librispeech, read_manifest
+from labkit.data.speech.layouts import find_source, read_common_voice, read_librispeech, read_manifest
 from labkit.data.speech.load import readable
-from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance, fill_splits
+from labkit.data.speech.utterance import Segment, Source, Utterance, dealing, fill_splits
 from labkit.errors import DataError, UserError
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
@@ -84,44 +84,42 @@ def from_file(path: Path, name: str | None = None) -> Recording | UserError:
 def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
     """The listing that a path is or has; None: it has none. Spoken digits are joined only where a split is asked for,
     as training joins them."""
-    bad, has_audio, has_digits = BadRows("skip"), False, False
-    manifests = [path] if path.suffix == ".jsonl" and path.is_file() else []
-    if path.is_dir():
-        with os.scandir(path) as entries:  # one by one, for there may be a million
-            for entry in entries:
-                has_audio = has_audio or _is_audio(entry.name)
-                has_digits = has_digits or RECORDING.fullmatch(entry.name) is not None
-                if entry.name.endswith(".jsonl"):
-                    manifests.append(Path(entry.path))
+    bad, has_audio, manifests = BadRows("skip"), False, []
+    if not path.is_dir():
+        return (read_manifest(path, bad), bad) if path.suffix == ".jsonl" and path.is_file() else None
+    if split:  # as training looks for it
+        source = find_source(path, bad, seed=0)
+        return source and (source, bad)
+    with os.scandir(path) as entries:  # one by one, for there may be a million
+        for entry in entries:
+            has_audio = has_audio or _is_audio(entry.name)
+            if entry.name.endswith(".jsonl"):
+                manifests.append(Path(entry.path))
     if len(manifests) == 1:
         return read_manifest(manifests[0], bad), bad
-    if has_digits and split:
-        return read_fsdd(path, seed=0), bad
-    if has_audio or not path.is_dir():
-        return None
-    source = read_common_voice(path, bad) or read_librispeech(path, bad)
+    source = None if has_audio else read_common_voice(path, bad) or read_librispeech(path, bad)
     return source and (source, bad)
 
 
 def _listed(source: Source, bad: BadRows, split: str | None) -> Iterator[Recording | UserError]:
     """A listing's recordings, speaker by speaker, then its bad lines."""
     utterances = source.utterances
-    given = {each.split for each in utterances}
-    lacks = None in given or split not in given or (split == "train" and given != set(SPLITS))
-    if split and lacks:  # as training divides those that its alphabet can write, mostly at the training split's cost
+    if split and utterances and split in dealing(utterances)[1]:  # of those that its alphabet can write, as in training
         try:
             utterances = fill_splits(readable(source, Alphabet(), bad), seed=0)
         except DataError as error:
             yield error
             return
     chosen = [each for each in utterances if split in (None, each.split)]
-    if not chosen:
-        wanted = f" in its {split} split" if split else ""
-        yield source.error(f"There is no recording{wanted}.", "Name another split with --split, or leave it away.")
+    if not chosen and split:
+        yield source.error(f"There is no recording in its {split} split.", "Name another with --split, or none.")
+    elif not chosen:
+        yield source.error("It lists nothing that can be used.", "Remove it from its folder, or name the audio files.")
     chosen.sort(key=lambda each: (each.split or "", each.speaker))
     for number, each in enumerate(chosen):
-        segment = each.segments[0]
+        segment, more = each.segments[0], len(each.segments) - 1
         at = f" at {segment.offset_s:g} s" if segment.offset_s else ""
+        at += f" and {more} more" if more else ""
         # as in training: a speaker's splits stand apart, and whose speaker nobody knows stands alone
         voice = f"{each.split} {each.speaker}" if each.speaker else f"line {number}"
         yield Recording(f"{segment.audio}{at}", each, voice)

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.alphabet import Alphabet
+from labkit.data.speech.alphabet import Alphabet, in_lower_case
 from labkit.data.speech.audio import decode
+from labkit.data.speech.layouts import read_lines
 from labkit.data.speech.load import read_source, readable, refuse_mismatch
 from labkit.data.speech.utterance import Utterance, fill_splits
 from labkit.errors import UserError
-from labkit.jobs.flags import job_flags, read_arguments
 from labkit.runs import RunRecord
 from labkit.transcription.decoding import CharacterModel, beam_search, chosen_weight
 from labkit.transcription.recogniser import Recogniser
@@ -58,10 +58,10 @@ def read_texts(path: Path) -> list[str]:
     """The lines of a file in the alphabet's characters: in lower case, whatever else is in them a space.
 
     Raises:
-        UserError: there is no such file, or it has no text.
+        UserError: there is no such file, it is UTF-16, or it has no text.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").lower().splitlines()
+        lines = [in_lower_case(line) for _, line in read_lines(path)]
     except OSError as error:
         raise UserError(f"--lm {path}: this file cannot be read ({error.strerror}): name a text file.") from None
     alphabet = Alphabet()
@@ -73,9 +73,7 @@ def read_texts(path: Path) -> list[str]:
 
 def _utterances(record: RunRecord) -> list[Utterance]:
     """The utterances of the data that a run was trained on, in the splits of its training."""
-    data = record.config["data"]["name"]
-    if arguments := record.config.get("arguments"):
-        data = read_arguments(job_flags("speech"), list(arguments))[0].data
+    data = record.config["data"].get("source", record.config["data"]["name"])
     bad = BadRows("skip")
     try:
         return fill_splits(readable(read_source(data, bad, seed=0), Alphabet(), bad), seed=0)
@@ -103,5 +101,5 @@ def _heard(recogniser: Recogniser, utterances: list[Utterance]) -> tuple[list[np
                 continue
             waves.append(wave)
             said.append(each.text)
-        heard += [each.log_probabilities for each in recogniser.hear(waves)] if waves else []
+        heard += [each.log_probabilities for each in recogniser.hear(waves)]
     return heard, said

@@ -11,6 +11,7 @@ from made_recogniser import tiny_model, write_speech_run
 
 from labkit.cli import main
 from labkit.models.speech import KINDS
+from labkit.transcription.tuning import read_texts
 
 RATE_HZ = 16_000
 
@@ -137,7 +138,8 @@ def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
     assert main([*transcribe, "--beam", "4"]) == 0
     lines, errors = told(capfd)
     assert len(lines) == 2 and "training transcripts" in errors and "2 utterances of the validation split" in errors
-    (tmp_path / "texts.txt").write_text("One, two!\n")
+    (tmp_path / "texts.txt").write_text("One, two!\nIt\N{RIGHT SINGLE QUOTATION MARK}s 3\n")
+    assert read_texts(tmp_path / "texts.txt") == ["one two", "it's"]
     assert main([*transcribe, "--lm", str(tmp_path / "texts.txt")]) == 0
     assert "16 wide" in capfd.readouterr().err
     manifest.unlink()

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from labkit.models.augment import Noise, Warping
+from labkit.data.torchaudio_cpu import import_torchaudio
+from labkit.models.augment import Noise, Warping, _hz, _mel
 
 LENGTHS = torch.tensor([40, 20, 30])
 
@@ -25,6 +26,15 @@ def test_speed_changes_lengths_and_keeps_what_is_said():
         assert 0.5 <= rate <= 1.5
         assert length == pytest.approx(float(before / rate), abs=1)
         assert not values[length:].any()
+
+
+def test_the_mel_scale_is_slaneys_there_and_back():
+    theirs = (
+        import_torchaudio().functional.melscale_fbanks(4001, 0.0, 8000.0, 80, 16_000, None, "slaney").argmax(0)
+    )  # Hz
+    mels = torch.arange(1, 81) * _mel(torch.tensor(8000.0)) / 81
+    assert torch.allclose(_hz(mels), 2 * theirs.float(), atol=2.0)
+    assert torch.allclose(_mel(_hz(mels)), mels, rtol=1e-4)
 
 
 def test_tracts_stretch_frequencies_alone():
@@ -49,4 +59,6 @@ def test_noise_raises_colours_and_disturbs():
     heard = Noise(0.3).train()(silence)
     assert heard.mean((1, 2)).std() == pytest.approx(0.3, rel=0.2)  # loudness, an utterance
     assert (heard[:, :, -1] - heard[:, :, 0]).mean(1).std() == pytest.approx(0.6, rel=0.2)  # colour, from -1 to 1
+    noise = (heard - heard.mean(1, keepdim=True)).std((1, 2))  # a frame and bin
+    assert 0.2 < noise.max() <= 0.31 and noise.min() < 0.1
     assert torch.equal(Noise(0.3).eval()(silence), silence)

@@ -80,7 +80,10 @@ def test_a_manifest_gives_one_split_and_tells_of_its_bad_lines(tmp_path):
     assert "too few for a train split" in nothing
 
 
-@pytest.mark.parametrize(("given", "asked"), [(None, "test"), ("train", "validation"), ("train", "train")])
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [(None, "test"), ("train", "validation"), ("train", "train"), ("test", "test"), ("validation", "validation")],
+)
 def test_a_split_that_a_manifest_lacks_is_dealt_out_as_in_training(tmp_path, given, asked):
     lines, manifest = [], tmp_path / "m.jsonl"
     for number in range(6):

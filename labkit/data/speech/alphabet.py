@@ -76,9 +76,14 @@ def outputs_needed(text: str) -> int:
     return sum(2 * len(list(same)) - 1 for _, same in groupby(text))
 
 
+def in_lower_case(text: str) -> str:
+    """A text in lower case, with the apostrophe of the alphabet."""
+    return text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+
+
 def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation: bool) -> str:
     """The text as the recogniser is to write it, in lower case with single spaces."""
-    text, field = utterance.text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"), utterance.text_field or "text"
+    text, field = in_lower_case(utterance.text), utterance.text_field or "text"
     if without_punctuation:
         marks = {character for character in alphabet.outside(text) if unicodedata.category(character)[0] == "P"}
         text = text.translate({ord(mark): " " for mark in marks})

@@ -8,16 +8,15 @@ Shapes: B batch, N utterances, T frames, S characters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.alphabet import Alphabet, outputs_needed
+from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import Voice, features_of, frame_count
+from labkit.data.speech.features import Voice, features_of
 from labkit.data.speech.load import read_source, readable, refuse_mismatch
 from labkit.data.speech.prepared import Batch, SpeechSplit, padded
 from labkit.data.speech.utterance import fill_splits
@@ -78,8 +77,8 @@ class ByLength:
 class WaveformUtterances(Dataset):
     """A split of a speech set, its audio in memory, features computed anew; what cannot be used is left out."""
 
-    def __init__(self, data: str, split: str, *, kind: str = "log-mel", frames_an_output: int = 1):
-        """Read the audio of `data`, as `load_speech` takes it; what is too fast for its outputs is left out."""
+    def __init__(self, data: str, split: str, *, kind: str = "log-mel"):
+        """Read the audio of `data`, as `load_speech` takes it."""
         self.alphabet, self.kind = Alphabet(), kind
         bad = BadRows("skip")
         utterances = fill_splits(readable(read_source(data, bad, 0), self.alphabet, bad), 0)
@@ -90,9 +89,8 @@ class WaveformUtterances(Dataset):
                 with contextlib.suppress(DataError):
                     wave = decode(each)
                     refuse_mismatch(each, wave)
-                    if outputs_needed(each.text) * frames_an_output <= frame_count(len(wave)) + frames_an_output - 1:
-                        self.waves.append(wave)
-                        self.texts.append(each.text)
+                    self.waves.append(wave)
+                    self.texts.append(each.text)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -105,7 +103,16 @@ class WaveformUtterances(Dataset):
         return voice.normalised(features), self.alphabet.encode(self.texts[index]), self.texts[index]
 
 
-def textbook_loader(data: str, split: str, batch_size: int, *, shuffle: bool, **options: Any) -> DataLoader:
-    """A data loader over `WaveformUtterances`, whose options these are."""
-    utterances = WaveformUtterances(data, split, **options)
-    return DataLoader(utterances, batch_size=batch_size, shuffle=shuffle, collate_fn=padded)
+def textbook_loader(
+    data: str,
+    split: str,
+    batch_size: int,
+    *,
+    shuffle: bool,
+    kind: str = "log-mel",
+    kept: Sequence[int] | None = None,
+) -> DataLoader:
+    """A data loader over `WaveformUtterances` of a kind of features; `kept` are the places of those given."""
+    utterances = WaveformUtterances(data, split, kind=kind)
+    chosen = utterances if kept is None else Subset(utterances, kept)
+    return DataLoader(chosen, batch_size=batch_size, shuffle=shuffle, collate_fn=padded)

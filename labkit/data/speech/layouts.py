@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.utterance import Segment, Source, Utterance
+from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance
 from labkit.errors import DataError
 
 AUDIO_FIELDS = ("audio_filepath", "audio", "path")
 TEXT_FIELDS = ("text", "sentence", "transcript")
-SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+SPLIT_OF = {"train": "train", "dev": "validation", "test": "test"}
 """By what LibriSpeech and Common Voice call them"""
 LARGEST = 1e9
 """Seconds or Hz; no audio is longer."""
@@ -64,7 +64,7 @@ def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
 def read_manifest(path: Path, bad: BadRows) -> Source:
     """The utterances of a manifest."""
     name = path.parent.name if path.stem == "manifest" else path.stem
-    return Source(name, _utterances(path, _lines(path), path.parent, bad), path.parent, listings=(path,))
+    return Source(name, _utterances(path, read_lines(path), path.parent, bad), path.parent, listings=(path,))
 
 
 def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
@@ -75,8 +75,8 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
     for listing in listings:
         speaker = listing.parent.parent
         subset = speaker.resolve().parent.name.partition("-")[0]
-        known = {"speaker": speaker.name, "split": SPLITS.get(subset)}
-        words = ((line, text.strip().partition(" ")) for line, text in _lines(listing))
+        known = {"speaker": speaker.name, "split": SPLIT_OF.get(subset)}
+        words = ((line, text.strip().partition(" ")) for line, text in read_lines(listing))
         rows = ((line, known | {"audio": f"{name}.flac", "text": text}) for line, (name, _, text) in words)
         utterances += _utterances(listing, rows, listing.parent, bad)
     return Source(folder.resolve().name, utterances, folder, listings=tuple(listings)) if listings else None
@@ -90,15 +90,15 @@ def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
         return None
     utterances = []
     for table in tables:
-        lines = ((line, text.rstrip("\n").split("\t")) for line, text in _lines(table))  # nothing is quoted
+        lines = ((line, text.rstrip("\n").split("\t")) for line, text in read_lines(table))  # nothing is quoted
         keys = [COLUMNS.get(name) for name in next(lines, (1, []))[1]]
-        split = SPLITS.get(table.stem)
+        split = SPLIT_OF.get(table.stem)
         rows = ((line, dict(zip(keys, values, strict=False)) | {"split": split}) for line, values in lines)
         utterances += _utterances(table, rows, folder / "clips", bad)
     return Source(folder.resolve().name, utterances, folder, listings=tuple(tables), has_punctuation=True)
 
 
-def _lines(listing: Path) -> Iterator[tuple[int, str]]:
+def read_lines(listing: Path) -> Iterator[tuple[int, str]]:
     """The lines of a listing that are not empty, with their numbers.
 
     What is not UTF-8 is kept as lone surrogates: names of files may be so, and other lines are refused singly.
@@ -157,8 +157,8 @@ def _utterance(listing: Path, line: int, row: str | dict, audio_folder: Path) ->
         if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < LARGEST:
             raise error(f"{key!r} is {value!r}.", "Give a positive number (seconds, Hz) or leave it out.", key)
         numbers[key] = value
-    if (split := row.get("split")) not in (None, *SPLITS.values()):
-        raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLITS.values())}.", "split")
+    if (split := row.get("split")) not in (None, *SPLITS):
+        raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLITS)}.", "split")
     return Utterance(
         (Segment(audio, float(numbers.get("offset", 0)), numbers.get("duration")),),
         row[fields[1]],

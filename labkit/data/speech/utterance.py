@@ -78,6 +78,16 @@ class Source:
         return DataError(what, fix=fix, file=self.listings[0] if self.listings else self.folder)
 
 
+def dealing(utterances: list[Utterance]) -> tuple[str | None, list[str]]:
+    """The split whose utterances `fill_splits` deals out, and those that get them: none where all splits are there."""
+    present = {each.split for each in utterances}
+    shared = next(split for split in (None, *SPLITS) if split in present)
+    wanted = [split for split in SPLITS if split not in present or split == shared]
+    if shared is None and "train" not in wanted:
+        wanted.insert(0, "train")
+    return shared, [] if wanted == [shared] else wanted
+
+
 def fill_splits(utterances: list[Utterance], seed: int) -> list[Utterance]:
     """Give every utterance a split, and every split its utterances.
 
@@ -85,12 +95,8 @@ def fill_splits(utterances: list[Utterance], seed: int) -> list[Utterance]:
     shared out because one is missing: the training split, or else the validation or test split. Speakers
     stay whole if there are enough of them.
     """
-    present = {each.split for each in utterances}
-    shared = next(split for split in (None, *SPLITS) if split in present)
-    wanted = [split for split in SPLITS if split not in present or split == shared]
-    if shared is None and "train" not in wanted:
-        wanted.insert(0, "train")
-    if wanted == [shared]:
+    shared, wanted = dealing(utterances)
+    if not wanted:
         return utterances
     pool = [index for index, each in enumerate(utterances) if each.split == shared]
     # With as many speakers as splits each would get one; fewer cannot be kept whole.
