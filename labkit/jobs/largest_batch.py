@@ -17,8 +17,9 @@ from labkit.tracking.launch import LaunchedRun, WorkerFailed
 
 HEADROOM = 8
 """A trial has an eighth less memory than the budget: later epochs bring batches of other lengths, whose kernels and
-buffers stay. The recogniser `tour` at a batch of 256 held 342 MiB after an epoch, 380 after two and 386 after ten (one
-core of an AMD EPYC, 25 November 2026, with narrower images); with a sixteenth, one of 18 longer runs with other seeds ran out."""
+buffers stay. The recogniser `tour`, with narrower images, at a batch of 256 held 342 MiB after an epoch, 380 after two
+and 386 after ten (one core of an AMD EPYC, 25 November 2026); with a sixteenth, one of 18 longer runs with other seeds
+ran out."""
 LOOK_S = 0.02
 """So often a process is asked what it holds"""
 
