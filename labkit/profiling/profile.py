@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import numpy as np
+
 from labkit.errors import DataError, UserError
 from labkit.hardware.calibration import Calibration
 from labkit.json_data import read_json
@@ -148,8 +150,8 @@ class Profile:
         frame["gflop_per_s"], frame["gb_per_s"] = (frame[name] / frame["time_us"] / 1e3 for name in ("flop", "bytes"))
         frame = frame.drop(columns=["time_us", "flop", "bytes"])
         of_arithmetic = frame["gflop_per_s"] / max(self.card.fp32_gflops, self.card.bf16_gflops)
-        of_bandwidth = frame["gb_per_s"] / self.card.bandwidth_gb_per_s
-        frame["of_peak"] = pd.concat([of_arithmetic, of_bandwidth], axis=1).max(axis=1)
+        with np.errstate(invalid="ignore"):  # of NaN, where nothing is known
+            frame["of_peak"] = np.fmax(of_arithmetic, frame["gb_per_s"] / self.card.bandwidth_gb_per_s)
         if self.trace.kernels.empty:
             return frame
         events = self.time.events
