@@ -54,11 +54,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--lm", metavar="FILE", help=words)
     add("--split", choices=("train", "validation", "test"), help="of a manifest or a dataset, transcribe this split")
     add("--by-file", action="store_true", help="each file is another speaker's, not each folder")
-    add(
-        "--stream",
-        action="store_true",
-        help="hear each recording half a second at a time, and write text when it is known",
-    )
+    add("--stream", action="store_true", help="hear each recording by half seconds, and write text when it is known")
     add("--align", type=Path, metavar="FILE.html", help="draw the characters of one recording over its spectrogram")
     add(
         "--json",

@@ -119,19 +119,17 @@ class Evaluations:
                 self._observe(event["metrics"][metric], at)
                 self._replayed_step = at.step
 
-    def _observe(self, value: float, at: Point) -> None:
+    def _observe(self, value: float, point: Point) -> None:
         """Look for crossings with one evaluation more."""
         self._values.append(value)
-        self._points.append(at)
+        self._points.append(point)
         if self.target.value is None:
             return
         for kind in [kind for kind in self._confirm if kind not in self.crossed]:
             up, count = self.target.metric.higher_is_better, len(self._values)
-            place = crossing(
-                self._values, [count], [self.target.value], self._confirm[kind], higher_is_better=up
-            ).item()
-            if place >= 0:
-                self.crossed[kind] = self._points[place]
+            at = crossing(self._values, [count], [self.target.value], self._confirm[kind], higher_is_better=up).item()
+            if at >= 0:
+                self.crossed[kind] = self._points[at]
                 what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value}
                 if kind not in self._announced:
-                    self._recording.event("target_reached", **what, **asdict(self._points[place]))
+                    self._recording.event("target_reached", **what, **asdict(self._points[at]))

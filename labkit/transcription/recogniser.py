@@ -129,6 +129,8 @@ def why_unusable(run: Path, record: RunRecord) -> str:
     """Why a run has no recogniser to transcribe with, and what to do; empty where it has one."""
     if record.config.get("job", record.name) != "speech" or "model" not in record.config:
         return f"{run}: this run trains {record.name}, no recogniser: name one of `labkit train speech`."
+    if "maps" not in record.config["model"]:
+        return f"{run}: this run is of an older labkit, with other features: train one with `labkit train speech`."
     if record.status == "running":
         return f"{run}: this run is still training: wait for its end, or end it with `labkit runs stop {run}`."
     if record.status == "interrupted":

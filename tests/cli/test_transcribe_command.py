@@ -142,6 +142,9 @@ def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
     assert read_texts(tmp_path / "texts.txt") == ["one two", "it's"]
     assert main([*transcribe, "--lm", str(tmp_path / "texts.txt")]) == 0
     assert "16 wide" in capfd.readouterr().err
+    (tmp_path / "texts.txt").write_text("One, two!", encoding="utf-16")
+    assert main([*transcribe, "--lm", str(tmp_path / "texts.txt")]) == 2
+    assert "UTF-16" in capfd.readouterr().err
     manifest.unlink()
     one = ["transcribe", str(tmp_path / "0.wav"), "--run", str(run)]
     assert main([*one, "--beam", "4"]) == 2

@@ -155,9 +155,7 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
             raise utterance.error(what, fix, "duration")
     if wanted > LONGEST_S * rate_hz:
         what = f"The utterance lasts {wanted / rate_hz:,.0f} s, of at most {LONGEST_S:,.0f} s."
-        raise utterance.error(
-            what, "Cut it, in a manifest with offset and duration; or the file's header is damaged.", field
-        )
+        raise utterance.error(what, "Cut it (in a manifest: offset, duration); or the file's header is damaged.", field)
     file.seek(start)
     samples = file.read(wanted, dtype="float32", always_2d=True)
     # MPEG files without a table of contents only estimate their length.

@@ -112,7 +112,7 @@ def textbook_loader(
     kind: str = "log-mel",
     kept: Sequence[int] | None = None,
 ) -> DataLoader:
-    """A data loader over `WaveformUtterances` of a kind of features; `kept` are the places of those given."""
+    """A data loader over `WaveformUtterances`; `kept` (K,) are indices of those it gives, as of the prepared split."""
     utterances = WaveformUtterances(data, split, kind=kind)
     chosen = utterances if kept is None else Subset(utterances, kept)
     return DataLoader(chosen, batch_size=batch_size, shuffle=shuffle, collate_fn=padded)

@@ -99,7 +99,7 @@ def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
 
 
 def read_lines(listing: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a listing that are not empty, with their numbers.
+    """The lines of a text file that are not empty, with their numbers.
 
     What is not UTF-8 is kept as lone surrogates: names of files may be so, and other lines are refused singly.
     """
