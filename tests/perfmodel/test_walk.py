@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
@@ -81,6 +82,16 @@ def test_the_walk_gives_each_recorded_rank_its_step_from_its_own_kernels_and_ove
             start - (k.start_us - rank.start_us) for start, k in zip(walked.starts_us, rank.kernels, strict=True)
         ]
         assert np.abs(late_us).max() < 60, "no stream waits for what it did not wait for"
+
+
+def test_a_kernel_that_the_driver_launched_is_read_as_one_of_the_runtime(ranks, tmp_path):
+    trace = json.loads(gzip.decompress(SHIPPED[0].read_bytes()))
+    for event in trace["traceEvents"][::2]:
+        if event["name"] == "cudaLaunchKernel":
+            event |= {"name": "cuLaunchKernel", "cat": "cuda_driver"}
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(trace))
+    assert read_step(path) == ranks[0]
 
 
 def test_overheads_carry_over_to_a_rank_that_they_are_not_from(ranks):
