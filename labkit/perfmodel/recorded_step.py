@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from labkit.profiling.traces.trace import OF_CUDA, ON_THE_DEVICE, read_trace
+from labkit.profiling.traces.trace import CUDA_CALLS, ON_THE_DEVICE, read_trace
 from labkit.profiling.traces.trace_file import TraceError
 
 COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync")
@@ -120,7 +120,7 @@ def read_step(path: Path | str) -> RecordedStep:
     by_correlation = {row.correlation: row for row in device.itertuples()}
     acts = [
         _Act(row.name, row.lane, row.start_us, row.start_us + row.duration_us, by_correlation.get(row.correlation))
-        for row in _rows(inside[inside["category"].isin(OF_CUDA)])
+        for row in _rows(inside[inside["category"].isin(CUDA_CALLS)])
     ]
     operators = list(_outermost(_rows(inside[inside["category"] == "cpu_op"])))
     asks = inside[inside["name"].astype(str).str.startswith(ASKS_NCCL)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.errors import UserError
 from labkit.profiling.traces.nesting import nest
-from labkit.profiling.traces.trace import OF_CUDA, Trace
+from labkit.profiling.traces.trace import CUDA_CALLS, Trace
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _named(events: pd.DataFrame) -> list[tuple[float, float, str]]:
 def _waits(events: pd.DataFrame) -> list[tuple[float, float]]:
     """Begin and end of each stretch in which numbers are read or the device is waited for, close ones joined."""
     operators = events[events["category"] == "cpu_op"]
-    calls = events["category"].isin(OF_CUDA) & events["name"].isin(WAITS)
+    calls = events["category"].isin(CUDA_CALLS) & events["name"].isin(WAITS)
     tops = operators[~operators["parent"].isin(operators.index)]
     starts, names = tops["start_us"].to_numpy(), tops["name"]
     found: list[tuple[float, float]] = []

@@ -12,7 +12,7 @@ from labkit.profiling.recording.profile_steps import profile_script
 from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.traces.device_time import device_breakdown
-from labkit.profiling.traces.trace import OF_CUDA
+from labkit.profiling.traces.trace import CUDA_CALLS
 from labkit.tracking.ending import StopRequest
 
 CARD = Calibration("some GPU", 1, 50_000.0, 300_000.0, 2000.0, 4.0, "2026-11-22")
@@ -84,7 +84,7 @@ def test_a_real_gpu_s_kernels_memory_and_backward_pass_are_recorded(tmp_path):
     save_card(folder, calibrate("cuda", repeats=3))
     profile = read_profile(folder)
     events = profile.trace.events
-    kernels, launches = (events[events["category"].isin(kinds)] for kinds in (["kernel"], OF_CUDA))
+    kernels, launches = (events[events["category"].isin(kinds)] for kinds in (["kernel"], CUDA_CALLS))
     assert len(kernels) > 0 and kernels["correlation"].isin(launches["correlation"]).mean() > 0.99
     (device,) = device_breakdown(profile.trace).itertuples()
     assert device.idle_us + device.compute_us + device.non_compute_us == pytest.approx(device.span_us)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 ON_THE_HOST = ("cpu_op", "user_annotation")
 """Kineto's categories of what runs on a thread of the host, operators and annotations, which nest."""
 ON_THE_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-OF_CUDA = ("cuda_runtime", "cuda_driver")
-"""Of calls that launch kernels and wait for them; the driver's are those that a library makes itself."""
+CUDA_CALLS = ("cuda_runtime", "cuda_driver")
+"""Of the host's calls, which launch kernels and wait for them; some code calls the driver without the runtime."""
 INPUTS = {"shapes": "Input Dims", "types": "Input type", "values": "Concrete Inputs"}
 """Our columns of what an operator was called with, and Kineto's names."""
 MEMORY = "[memory]"
