@@ -154,6 +154,7 @@ def page(lab, utterances):
 
 
 @pytest.mark.slow
+@pytest.mark.quiet  # a browser that lacks cores loses sound
 @pytest.mark.timeout(600)
 def test_what_is_said_into_the_microphone_arrives_and_its_transcript_appears(page, lab, utterances, spoken):
     record = page.get_by_role("group", name="Voice recorder").get_by_role("button").first

@@ -15,6 +15,7 @@ def small(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.quiet  # it compares rates
 def test_every_load_is_watched_and_only_two_of_them_use_many_bytes_or_operations(small):
     threads = torch.get_num_threads()
     places = np.roll(np.arange(2**12), 1)
