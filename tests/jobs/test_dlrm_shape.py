@@ -47,6 +47,7 @@ def shares_of_steps(slow: str) -> dict[str, float]:
     return part_shares(seen.events(), joins="between")
 
 
+@pytest.mark.quiet  # an interruption would count to a part
 def test_a_part_has_its_forward_and_its_backward_pass():
     shares = shares_of_steps("model")
     assert sum(shares.values()) == pytest.approx(1)
