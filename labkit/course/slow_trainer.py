@@ -60,15 +60,16 @@ class SlowTrainer:
         precision: str = "fp32",
         batch_size: int = 32,
         tables: int = TABLES,
+        hidden: int = HIDDEN,
     ):
         torch.manual_seed(0)
         self.make_batch, self.look_up, self.count_hits = make_batch, look_up, count_hits
         self.precision, self.batch_size = precision, batch_size
         self.tables = nn.Parameter(torch.randn(tables, ROWS, DIM) * 0.05)
         self.bottom = nn.Sequential(nn.Linear(DENSE, DIM), nn.ReLU())
-        widths = [(tables + 1) * DIM, HIDDEN, HIDDEN]
+        widths = [(tables + 1) * DIM, hidden, hidden]
         layers = [part for sizes in pairwise(widths) for part in (nn.Linear(*sizes), nn.ReLU())]
-        self.top = nn.Sequential(*layers, nn.Linear(HIDDEN, 1))
+        self.top = nn.Sequential(*layers, nn.Linear(hidden, 1))
         parameters = [self.tables, *self.bottom.parameters(), *self.top.parameters()]
         self.optimiser = torch.optim.SGD(parameters, lr=0.01, fused=True)
         self.hits: float | Tensor = 0
