@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from labkit.project import shipped_datasets
 from labkit.runs import recorded
-from labkit.tta import by_batch_size, crossings, survival
+from labkit.runs.query import run_folders
+from labkit.tta import by_batch_size, crossings, curves, run_table, survival
 
 SPEECH = "deepspeech2 on librispeech"
 
@@ -36,3 +38,12 @@ def test_at_one_batch_the_ratio_of_two_gpus_is_the_same_at_every_target():
     hours = survival(curves, runs, curves["value"].unique()).pivot(index="target", columns="budget", values="median")
     gaps = hours.max(axis=1) / hours.min(axis=1)
     assert len(gaps) == 7 and gaps.to_list() == pytest.approx([3.782] * 7, abs=1e-3)
+
+
+def test_labkit_s_own_runs_on_a_gpu_are_recorded_not_measured_here_and_bring_its_energy_and_price():
+    folders = run_folders(shipped_datasets() / "recorded" / "speech_h200")
+    runs = run_table(folders).set_index("seed").sort_index()
+    assert set(runs["provenance"]) == {"recorded"} and set(runs["tier"]) == {"h200"}
+    reached = crossings(curves(folders), runs.reset_index(), 0.05).set_index("run").loc[runs["run"]]
+    assert reached["outcome"].to_list() == ["reached"] * 3 and reached["time_to_target_s"].round(1).to_list() == [5.9, 7.2, 10.0]
+    assert runs["energy_j"].round().to_list() == [965, 1018, 1408]
