@@ -45,5 +45,6 @@ def test_labkit_s_own_runs_on_a_gpu_are_recorded_not_measured_here_and_bring_its
     runs = run_table(folders).set_index("seed").sort_index()
     assert set(runs["provenance"]) == {"recorded"} and set(runs["tier"]) == {"h200"}
     reached = crossings(curves(folders), runs.reset_index(), 0.05).set_index("run").loc[runs["run"]]
-    assert reached["outcome"].to_list() == ["reached"] * 3 and reached["time_to_target_s"].round(1).to_list() == [5.9, 7.2, 10.0]
+    assert reached["outcome"].to_list() == ["reached"] * 3
+    assert reached["time_to_target_s"].round(1).to_list() == [5.9, 7.2, 10.0]
     assert runs["energy_j"].round().to_list() == [965, 1018, 1408]
