@@ -14,15 +14,16 @@ EVIDENCE = ("id", "verdict", "mine", "reason", "how", "machine", "date", "notebo
 
 
 def collect(executed: Path, known: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Verdicts in the order of the claims: those of executed notebooks in place of the known ones of the same ids."""
-    found = {row["id"]: dict(row) for row in known}
+    """Verdicts in the order of the claims, one a notebook that judges it: of executed ones in place of known ones."""
+    found = {(row["id"], row["notebook"]): dict(row) for row in known}
     for path in sorted(executed.glob("[0-9]*.ipynb")):
         notebook = read_notebook(path)
         profile = notebook.metadata.get("papermill", {}).get("parameters", {}).get("profile", "standard")
         for output in (output for cell in code_cells(notebook) for output in cell.outputs):
             if card := output.get("data", {}).get(MIME):
-                found[card["id"]] = card | {"notebook": path.stem, "profile": profile}
-    return [found[id] for id in all_claims() if id in found]
+                found[card["id"], path.stem] = card | {"notebook": path.stem, "profile": profile}
+    places = list(all_claims())
+    return [found[each] for each in sorted(found, key=lambda each: (places.index(each[0]), each[1]))]
 
 
 def read_evidence(path: Path) -> list[dict[str, str]]:
@@ -37,17 +38,17 @@ def write_evidence(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
 
 
 def page(rows: Iterable[Mapping[str, str]]) -> str:
-    """`docs/reproductions.md`: every claim, with the verdict and the evidence where there is one."""
-    judged = {row["id"]: row for row in rows}
-    verdicts = [row["verdict"] for row in judged.values()]
+    """`docs/reproductions.md`: every claim, with the verdicts and their evidence where there are some."""
+    rows = list(rows)
+    verdicts = [row["verdict"] for row in rows]
     counts = ", ".join(f"{verdicts.count(each)} {each.removesuffix(' here')}" for each in VERDICTS)
-    machines = sorted({f"{row['machine']} (profile {row['profile']})" for row in judged.values()})
+    machines = sorted({f"{row['machine']} (profile {row['profile']})" for row in rows})
     head = f"""\
 # Claims of the papers, tried again
 
 Each claim that the course builds on, and what came of trying it. `make claims` runs the notebooks anew and
 writes this page from what they put out, which is kept in `reproductions.csv`. Of {len(all_claims())} claims
-{len(judged)} have a verdict: {counts}.
+{len({row["id"] for row in rows})} were tried, some by two notebooks: {counts}.
 
 Tried on: {"; ".join(machines) or "nothing yet"}. Other machines have other numbers, and may have other verdicts.
 
@@ -57,7 +58,8 @@ F a secondary source, M from memory and unchecked.
 | id | paper | claim | its number | evidence | here | verdict | reason |
 |---|---|---|---|---|---|---|---|
 """
-    return head + "".join(_line(paper, judged.get(id)) for id, paper in all_claims().items())
+    own = {id: [row for row in rows if row["id"] == id] for id in all_claims()}
+    return head + "".join(_line(paper, row) for id, paper in all_claims().items() for row in own[id] or [None])
 
 
 def _line(paper: Mapping[str, str], row: Mapping[str, str] | None) -> str:

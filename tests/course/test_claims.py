@@ -57,24 +57,24 @@ def test_a_claim_that_nobody_made_is_refused():
         claim("A9", "1", ("holds here", "one reason of several words"), how="guessed")
 
 
-def test_verdicts_of_executed_notebooks_replace_older_ones_of_the_same_claims(tmp_path, cards, capsys):
-    for id in ("A4", "C2"):
+def test_verdicts_of_executed_notebooks_replace_their_older_ones_and_no_others(tmp_path, cards, capsys):
+    for id in ("A4", "C2", "A4"):
         claim(id, "2 | 3", ("does not hold here", "one reason of several words"))
     executed = tmp_path / "executed"
     executed.mkdir()
-    for name, card in zip(("10_train_dlrm", "40_sharing_a_device"), cards, strict=True):
+    for name, card in zip(("10_train_dlrm", "40_sharing_a_device", "41_faults"), cards, strict=True):
         cell = new_code_cell("claim(...)", outputs=[new_output("display_data", data=card)])
         (executed / f"{name}.ipynb").write_text(canonical(new_notebook(cells=[cell])), encoding="utf-8")
     docs = tmp_path / "docs"
     docs.mkdir()
     for _ in range(2):
         assert main(["claims", "--executed", str(executed), "--out", str(docs)]) == 0
-        assert "2 verdicts" in capsys.readouterr().out
+        assert "3 verdicts" in capsys.readouterr().out
         (executed / "10_train_dlrm.ipynb").unlink(missing_ok=True)  # and its verdict stays
     text = (docs / "reproductions.md").read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if line.startswith("| A4 |"))
     assert "2 \\| 3 (measured, [10_train_dlrm](../notebooks/10_train_dlrm.ipynb)," in line
-    assert f"2 have a verdict: 0 {VERDICTS[0].removesuffix(' here')}, 2 does not hold" in text
+    assert f"2 were tried, some by two notebooks: 0 {VERDICTS[0].removesuffix(' here')}, 3 does not hold" in text
 
 
 def test_every_verdict_of_the_page_has_its_evidence():
