@@ -17,6 +17,7 @@ from labkit.cli.flags import add_flags, refuse_unless_positive
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
+    from labkit.runs import RunRecord
     from labkit.transcription.errors import ErrorRates
     from labkit.transcription.recogniser import Recogniser
     from labkit.transcription.recordings import Recording
@@ -69,12 +70,15 @@ def run_transcribe(args: argparse.Namespace) -> int:
     refuse_unless_positive("--beam", args.beam)
     if args.stream and (args.beam or args.lm):
         raise UserError("--stream writes text when it is known, and --beam when all is heard: choose one.")
-    if args.align and (len(args.paths) > 1 or Path(args.paths[0]).is_dir() or args.paths[0].endswith(".jsonl")):
-        raise UserError(f"--align {args.align} draws one recording: name one audio file.", field="align")
+    if "-" in args.paths and (args.split or args.paths.count("-") > 1):
+        raise UserError("- reads one recording from a pipe, which has no splits: give it once, without --split.")
     from labkit.hardware.one_thread import one_thread
     from labkit.runs import find_run
     from labkit.transcription.recogniser import newest_recogniser, read_recogniser
+    from labkit.transcription.recordings import MANIFESTS
 
+    if args.align and (len(args.paths) > 1 or Path(args.paths[0]).is_dir() or Path(args.paths[0]).suffix in MANIFESTS):
+        raise UserError(f"--align {args.align} draws one recording: name one audio file.", field="align")
     run = newest_recogniser(args.runs_dir) if args.which is None else find_run(args.which, args.runs_dir)
     recogniser = read_recogniser(run)
     # models this small wait longer for a second thread than they gain
@@ -82,12 +86,12 @@ def run_transcribe(args: argparse.Namespace) -> int:
         return _transcribe(args, recogniser, run, Path(folder))
 
 
-def _recordings(args: argparse.Namespace, folder: Path) -> Iterator[Recording | UserError]:
+def _recordings(args: argparse.Namespace, record: RunRecord, folder: Path) -> Iterator[Recording | UserError]:
     from labkit.transcription.recordings import find_recordings, from_file
 
     for path in args.paths:
         if path != "-":
-            yield from find_recordings([Path(path)], args.split)
+            yield from find_recordings([Path(path)], args.split, record)
             continue
         with (folder / PIPE).open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
@@ -105,16 +109,18 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
     from labkit.transcription.tuning import fitted_beam
 
     say(f"recogniser of {run}: {_how_good(recogniser)}", to_stderr=True)
+    by_file = args.by_file or recogniser.by_file
     options = {}
     if args.stream:
         Stream(recogniser.model)  # which refuses models that hear backwards
         options["on_more"] = (lambda recording, piece: None) if args.json else _printed_pieces()
     if args.beam or args.lm:
-        options["decoder"], how = fitted_beam(recogniser, args.beam or BEAM, args.lm)
+        options["decoder"], how = fitted_beam(recogniser, args.beam or BEAM, args.lm, by_file=by_file)
         say(how, to_stderr=True)
     recogniser.hear([resample(np.zeros(800, np.float32), 8000)])  # imports and set-up are not timed
     rates, audio_s, failed, done, not_compared, last, began = ErrorRates(), 0.0, 0, 0, 0, None, time.perf_counter()
-    for each in transcribe(recogniser, _recordings(args, folder), by_file=args.by_file, **options):
+    recordings = _recordings(args, recogniser.record, folder)
+    for each in transcribe(recogniser, recordings, by_file=by_file, **options):
         if isinstance(each, UserError):
             failed += 1
             message = str(each).replace(f"{folder}{os.sep}", "")  # of what came through the pipe
@@ -197,7 +203,7 @@ def _compare(rates: ErrorRates, each: Transcribed) -> bool:
     if not utterance.text.strip() and utterance.listed_in is None:
         return True
     try:
-        rates.add(utterance, each.text, each.wave)
+        rates.add(utterance, each.text, each.wave, each.is_cut_off)
     except UserError as error:
         say(f"labkit: not compared: {error}", to_stderr=True)
         return False

@@ -76,20 +76,21 @@ class Noise(nn.Module):
     """While training, adds noise, and colours and raises each utterance's spectrum, as another room would."""
 
     def __init__(self, deviation: float):
-        """`deviation` is the largest of the noise, in the features' own."""
+        """`deviation` is that of loudness and colour, and the largest of the noise, in the features' own."""
         super().__init__()
         self.deviation = deviation
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Return features (B, T, F)."""
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Return features (B, T, F), zero padded as they came; `lengths` (B,) are those of the utterances."""
         if not self.training or not self.deviation:
             return features
-        size, _, bins = features.shape
+        size, frames, bins = features.shape
         on = {"device": features.device}
+        heard = (torch.arange(frames, **on) < lengths[:, None]).unsqueeze(2)  # (B, T, 1)
         loudness, colour = self.deviation * torch.randn(2, size, 1, 1, **on)
         tilt = colour * torch.linspace(-1, 1, bins, **on)
         noise = self.deviation * torch.rand(size, 1, 1, **on) * torch.randn_like(features)
-        return features + loudness + tilt + noise
+        return features + heard * (loudness + tilt + noise)
 
 
 class Masking(nn.Module):

@@ -162,7 +162,7 @@ class SpeechModel(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (B, T', V) and their lengths (B,) for log-mel features (B, T, 80), zero padded."""
         features, lengths = self.warping(features, lengths)
-        x = self.masking(self.noise(features), lengths).unsqueeze(1)  # (B, 1, T, F)
+        x = self.masking(self.noise(features, lengths), lengths).unsqueeze(1)  # (B, 1, T, F)
         for image in self.images:
             lengths = (lengths + image.stride - 1) // image.stride
             x = image(x, _mask(lengths, -(-x.shape[2] // image.stride)))  # (B, C, T', F')

@@ -40,18 +40,20 @@ class CharacterModel:
     """
 
     def __init__(self, texts: Iterable[str], characters: str = ENGLISH, order: int = ORDER):
-        """Count texts that have no other characters than these, up to `MOST_CHARACTERS`."""
+        """Count texts that have no other characters than these, the first of `MOST_CHARACTERS` together."""
         self.order, self._symbols = order, characters + END
         self._places = {symbol: place for place, symbol in enumerate(self._symbols)}
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._known: dict[str, list[float]] = {}
-        counted = 0
+        self.counted = 0
+        """Characters, each text's begin and end among them"""
         for text in texts:
             text = BEGIN + text + END
             for at in range(1, len(text)):
                 for begin in range(max(0, at - order + 1), at + 1):
                     self._counts[text[begin:at]][text[at]] += 1
-            if (counted := counted + len(text)) > MOST_CHARACTERS:
+            self.counted += len(text)
+            if self.counted > MOST_CHARACTERS:
                 break
 
     def logs(self, before: str) -> list[float]:

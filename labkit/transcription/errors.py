@@ -18,7 +18,7 @@ class ErrorRates:
         self._counts: dict[tuple[str, str], list[int]] = {}
         """(what, which): recordings, wrong characters, characters, wrong words, words"""
 
-    def add(self, utterance: Utterance, heard: str, wave: np.ndarray) -> None:
+    def add(self, utterance: Utterance, heard: str, wave: np.ndarray, is_cut_off: bool = False) -> None:
         """Compare what was heard in a wave float32 (n,) with its transcript, in the alphabet's characters.
 
         Raises:
@@ -28,7 +28,7 @@ class ErrorRates:
         import jiwer
 
         said = transcript(utterance, Alphabet(), without_punctuation=True)
-        refuse_mismatch(replace(utterance, text=said), wave)
+        refuse_mismatch(replace(utterance, text=said), wave, is_cut_off)
         counts = [1]
         for compared in (jiwer.process_characters(said, heard), jiwer.process_words(said, heard)):
             wrong = compared.substitutions + compared.deletions

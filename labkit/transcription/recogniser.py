@@ -48,7 +48,10 @@ class Recogniser:
     def __init__(self, model: SpeechModel, record: RunRecord | None = None):
         """`record` is that of the run which trained the model."""
         self.model, self.record, self.alphabet = model.eval(), record, Alphabet()
-        self._kind = record.config["train"].get("features", "log-mel") if record else "log-mel"
+        trained = record.config["train"] if record else {}
+        self._kind = trained.get("features", "log-mel")
+        self.by_file = trained.get("kernels") == "plain"
+        """Whether it was trained on utterances that were each normalised alone"""
 
     def voice(self) -> Voice:
         """One of which nothing was heard yet."""
@@ -147,14 +150,15 @@ def why_unusable(run: Path, record: RunRecord) -> str:
 
 
 def newest_recogniser(runs_dir: Path) -> Path:
-    """The newest finished speech run in a folder.
+    """The newest speech run in a folder that ended without a failure.
 
     Raises:
         UserError: there is none.
     """
     for folder in reversed(run_folders(runs_dir)):
         try:
-            if not why_unusable(folder, read_run(folder)):
+            record = read_run(folder)
+            if record.status != "failed" and not why_unusable(folder, record):
                 return folder
         except UserError:  # a damaged record is not the one that is looked for
             continue

@@ -9,14 +9,15 @@ from itertools import islice
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.layouts import find_source, read_common_voice, read_librispeech, read_manifest
-from labkit.data.speech.load import readable
-from labkit.data.speech.utterance import Segment, Source, Utterance, dealing, fill_splits
+from labkit.data.speech.load import fingerprint, usable_utterances
+from labkit.data.speech.utterance import Segment, Source, Utterance, dealing
 from labkit.errors import DataError, UserError
+from labkit.runs import RunRecord
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
 """Of the files that are taken for audio in a folder; a file that is named is tried whatever its name."""
+MANIFESTS = {".jsonl", ".json"}
 SORTED = 4096
 """Names of a folder that are read and sorted together, however many it has"""
 
@@ -33,16 +34,19 @@ class Recording:
     """Recordings in a row with one `voice` are one speaker's"""
 
 
-def find_recordings(paths: Iterable[Path], split: str | None = None) -> Iterator[Recording | UserError]:
+def find_recordings(
+    paths: Iterable[Path], split: str | None = None, record: RunRecord | None = None
+) -> Iterator[Recording | UserError]:
     """The recordings below paths, or why one of them cannot be used, in bounded memory unless a listing has them.
 
-    Listings (a .jsonl manifest, a folder with one, a LibriSpeech tree, a Common Voice folder) say who
+    Listings (a manifest, a folder with one, a LibriSpeech tree, a Common Voice folder) say who
     speaks, and what. Elsewhere what lies in one folder is one speaker's, and a transcript is a .txt file beside the
     audio.
 
     Args:
         paths: files and folders.
         split: of listings, keep this one.
+        record: that of the run which trained the recogniser.
     """
     for path in paths:
         try:
@@ -54,7 +58,7 @@ def find_recordings(paths: Iterable[Path], split: str | None = None) -> Iterator
             yield UserError(f"{path}: this cannot be read ({error.strerror}): give yourself the permission.")
             continue
         if listing is not None:
-            yield from _listed(*listing, split)
+            yield from _listed(*listing, split, record)
         elif split and path.exists():
             yield UserError(f"{path}: only listings and datasets have splits: leave --split {split} away.")
         elif path.is_dir():
@@ -84,9 +88,9 @@ def from_file(path: Path, name: str | None = None) -> Recording | UserError:
 def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
     """The listing that a path is or has; None: it has none. Spoken digits are joined only where a split is asked for,
     as training joins them."""
-    bad, has_audio, manifests = BadRows("skip"), False, []
+    bad, has_audio, manifests, inner = BadRows("skip"), False, [], []
     if not path.is_dir():
-        return (read_manifest(path, bad), bad) if path.suffix == ".jsonl" and path.is_file() else None
+        return (read_manifest(path, bad), bad) if path.suffix in MANIFESTS and path.is_file() else None
     if split:  # as training looks for it
         source = find_source(path, bad, seed=0)
         return source and (source, bad)
@@ -95,18 +99,28 @@ def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
             has_audio = has_audio or _is_audio(entry.name)
             if entry.name.endswith(".jsonl"):
                 manifests.append(Path(entry.path))
+            if len(inner) < 2 and entry.is_dir():
+                inner.append(Path(entry.path))
     if len(manifests) == 1:
         return read_manifest(manifests[0], bad), bad
     source = None if has_audio else read_common_voice(path, bad) or read_librispeech(path, bad)
+    if source is None and not has_audio and len(inner) == 1:  # as of an unpacked archive
+        return _listing(inner[0], None)
     return source and (source, bad)
 
 
-def _listed(source: Source, bad: BadRows, split: str | None) -> Iterator[Recording | UserError]:
+def _listed(
+    source: Source, bad: BadRows, split: str | None, record: RunRecord | None
+) -> Iterator[Recording | UserError]:
     """A listing's recordings, speaker by speaker, then its bad lines."""
     utterances = source.utterances
-    if split and utterances and split in dealing(utterances)[1]:  # of those that its alphabet can write, as in training
+    if split and utterances and split in dealing(utterances)[1]:
         try:
-            utterances = fill_splits(readable(source, Alphabet(), bad), seed=0)
+            if record and _has_changed(source, record):
+                what = "It has changed since the recogniser's training, and would be dealt into other splits than then."
+                fix = "Train anew, write a split into each line of a manifest, or leave --split away."
+                raise source.error(what, fix)
+            utterances = usable_utterances(source, bad)
         except DataError as error:
             yield error
             return
@@ -125,6 +139,16 @@ def _listed(source: Source, bad: BadRows, split: str | None) -> Iterator[Recordi
         yield Recording(f"{segment.audio}{at}", each, voice)
     if bad.count:
         yield UserError(f"Lines of the listing that cannot be used: {bad.count:,}; the first: {bad.first[0]['reason']}")
+
+
+def _has_changed(source: Source, record: RunRecord) -> bool:
+    """Whether a source is what a run was trained on, and has changed since."""
+    data, train = record.config["data"], record.config["train"]
+    places = (path.absolute() for path in (source.folder, *source.listings))
+    if not any(place.is_relative_to(data.get("source", data["name"])) for place in places):
+        return False
+    settings = {"on_bad_row": train["on_bad_row"], "seed": 0, "features": train.get("features", "log-mel")}
+    return fingerprint(source, **settings) != data["fingerprint"]
 
 
 def _walked(folder: Path) -> Iterator[Recording | UserError]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from random import Random
 
 import numpy as np
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, in_lower_case
-from labkit.data.speech.audio import decode
 from labkit.data.speech.layouts import read_lines
-from labkit.data.speech.load import read_source, readable, refuse_mismatch
-from labkit.data.speech.utterance import Utterance, fill_splits
+from labkit.data.speech.load import read_source, usable_utterances, wave_of
+from labkit.data.speech.utterance import Utterance
 from labkit.errors import UserError
 from labkit.runs import RunRecord
-from labkit.transcription.decoding import CharacterModel, beam_search, chosen_weight
+from labkit.transcription.decoding import MOST_CHARACTERS, CharacterModel, beam_search, chosen_weight
 from labkit.transcription.recogniser import Recogniser
 from labkit.transcription.transcribe import Decoder
 
@@ -26,13 +28,16 @@ TRIED = 100
 """Utterances of the validation split by which the weight is chosen"""
 
 
-def fitted_beam(recogniser: Recogniser, beam: int, texts: str | None = None) -> tuple[Decoder, str]:
+def fitted_beam(
+    recogniser: Recogniser, beam: int, texts: str | None = None, *, by_file: bool = False
+) -> tuple[Decoder, str]:
     """A beam search, and in words how it was chosen: its model's weight by the error rate on the validation split.
 
     Args:
         recogniser: that of a run.
         beam: texts kept at a time.
         texts: a file with a text a line for the character model, or `NO_MODEL`; None: the training transcripts.
+        by_file: normalise each recording alone, whoever speaks.
 
     Raises:
         UserError: the run's data, or the file, cannot be read.
@@ -41,34 +46,38 @@ def fitted_beam(recogniser: Recogniser, beam: int, texts: str | None = None) -> 
         return partial(beam_search, beam=beam), f"beam search, {beam} wide, without a character model"
     utterances = _utterances(recogniser.record)
     if texts is None:
-        lines, of = (each.text for each in utterances if each.split == "train"), "the training transcripts"
+        lines, of = [each.text for each in utterances if each.split == "train"], "the training transcripts"
+        Random(0).shuffle(lines)  # for a listing goes speaker by speaker, and the model may not count all
     else:
         lines, of = read_texts(Path(texts)), texts
     model = CharacterModel(lines)
-    heard, said = _heard(recogniser, [each for each in utterances if each.split == "validation"])
+    if model.counted > MOST_CHARACTERS:
+        of = f"{MOST_CHARACTERS:,} characters of {of}"
+    if not model.counted:
+        raise UserError(f"--lm {texts}: there is no text in its letters a to z: name a text file, one sentence a line.")
+    heard, said = _heard(recogniser, [each for each in utterances if each.split == "validation"], by_file)
     weight, cer = chosen_weight(heard, said, beam, model)
     note = (
-        f"beam search, {beam} wide, with a model of {model.order} characters of {of}; its weight, {weight:g}, has the "
-        f"lowest CER on {len(said)} utterances of the validation split: {cer:.4f}"
+        f"beam search, {beam} wide, with an n-gram model (order {model.order}) of {of}; its weight, {weight:g}, has "
+        f"the lowest CER on {len(said)} utterances of the validation split: {cer:.4f}"
     )
     return partial(beam_search, beam=beam, model=model, weight=weight), note
 
 
-def read_texts(path: Path) -> list[str]:
+def read_texts(path: Path) -> Iterator[str]:
     """The lines of a file in the alphabet's characters: in lower case, whatever else is in them a space.
 
     Raises:
-        UserError: there is no such file, it is UTF-16, or it has no text.
+        UserError: there is no such file, or it is UTF-16.
     """
+    characters = set(Alphabet().characters)
     try:
-        lines = [in_lower_case(line) for _, line in read_lines(path)]
+        for _, line in read_lines(path):
+            line = "".join(c if c in characters else " " for c in in_lower_case(line))
+            if words := line.split():
+                yield " ".join(words)
     except OSError as error:
         raise UserError(f"--lm {path}: this file cannot be read ({error.strerror}): name a text file.") from None
-    alphabet = Alphabet()
-    known = [" ".join("".join(c if c in alphabet.characters else " " for c in line).split()) for line in lines]
-    if not any(known):
-        raise UserError(f"--lm {path}: there is no text in its letters a to z: name a text file, one sentence a line.")
-    return [line for line in known if line]
 
 
 def _utterances(record: RunRecord) -> list[Utterance]:
@@ -76,7 +85,7 @@ def _utterances(record: RunRecord) -> list[Utterance]:
     data = record.config["data"].get("source", record.config["data"]["name"])
     bad = BadRows("skip")
     try:
-        return fill_splits(readable(read_source(data, bad, seed=0), Alphabet(), bad), seed=0)
+        return usable_utterances(read_source(data, bad, seed=0), bad)
     except (UserError, OSError) as error:
         raise UserError(
             f"--beam chooses the weight of its character model on the validation split of the run's data, {data!r}, "
@@ -84,22 +93,19 @@ def _utterances(record: RunRecord) -> list[Utterance]:
         ) from error
 
 
-def _heard(recogniser: Recogniser, utterances: list[Utterance]) -> tuple[list[np.ndarray], list[str]]:
+def _heard(recogniser: Recogniser, utterances: list[Utterance], by_file: bool) -> tuple[list[np.ndarray], list[str]]:
     """Log-probabilities and texts of `TRIED` of these, drawn with a fixed seed."""
     order = np.random.default_rng(0).permutation(len(utterances))[:TRIED]
     # whose speaker nobody knows stands alone, as in training
-    chosen = sorted((utterances[index].speaker or f"\0{index}", index) for index in order)
+    voices = ["" if by_file else utterances[index].speaker for index in order]
+    chosen = sorted((voice or f"\0{index}", index) for voice, index in zip(voices, order, strict=True))
     heard, said = [], []
     for _, own in groupby(chosen, key=lambda each: each[0]):
         own = [utterances[index] for _, index in own]
         waves = []
         for each in own:
-            try:
-                wave = decode(each)
-                refuse_mismatch(each, wave)
-            except UserError:  # which training left out
-                continue
-            waves.append(wave)
-            said.append(each.text)
+            with contextlib.suppress(UserError):  # which training left out
+                waves.append(wave_of(each))
+                said.append(each.text)
         heard += [each.log_probabilities for each in recogniser.hear(waves)]
     return heard, said

@@ -139,7 +139,7 @@ def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
     lines, errors = told(capfd)
     assert len(lines) == 2 and "training transcripts" in errors and "2 utterances of the validation split" in errors
     (tmp_path / "texts.txt").write_text("One, two!\nIt\N{RIGHT SINGLE QUOTATION MARK}s 3\n")
-    assert read_texts(tmp_path / "texts.txt") == ["one two", "it's"]
+    assert list(read_texts(tmp_path / "texts.txt")) == ["one two", "it's"]
     assert main([*transcribe, "--lm", str(tmp_path / "texts.txt")]) == 0
     assert "16 wide" in capfd.readouterr().err
     (tmp_path / "texts.txt").write_text("One, two!", encoding="utf-16")
@@ -160,6 +160,8 @@ def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
         (["b.wav", "--align", "a.html"], "name one audio file"),
         (["--run", "nothing"], "there is no run"),
         (["--lm", "nothing.txt"], "--lm nothing.txt"),
+        (["-", "-"], "give it once"),
+        (["-", "--split", "test"], "which has no splits"),
     ],
 )
 def test_flags_that_cannot_be_are_refused(runs, capfd, flags, words):

@@ -54,9 +54,14 @@ def test_nothing_changes_in_evaluation_or_where_nothing_is_asked(module):
 def test_noise_raises_colours_and_disturbs():
     torch.manual_seed(0)
     silence = torch.zeros(200, 50, 8)
-    heard = Noise(0.3).train()(silence)
+    heard = Noise(0.3).train()(silence, torch.full((200,), 50))
     assert heard.mean((1, 2)).std() == pytest.approx(0.3, rel=0.2)  # loudness, an utterance
     assert (heard[:, :, -1] - heard[:, :, 0]).mean(1).std() == pytest.approx(0.6, rel=0.2)  # colour, from -1 to 1
     noise = (heard - heard.mean(1, keepdim=True)).std((1, 2))  # a frame and bin
     assert 0.2 < noise.max() <= 0.31 and noise.min() < 0.1
-    assert torch.equal(Noise(0.3).eval()(silence), silence)
+    assert torch.equal(Noise(0.3).eval()(silence, torch.full((200,), 50)), silence)
+
+
+def test_padding_stays_zero_under_noise():
+    heard = Noise(0.3).train()(torch.zeros(2, 50, 8), torch.tensor([50, 20]))
+    assert heard[0].all() and heard[1, :20].all() and not heard[1, 20:].any()

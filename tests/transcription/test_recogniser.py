@@ -68,7 +68,7 @@ def test_a_speakers_recordings_are_normalised_as_in_training(tmp_path):
         lines.append(json.dumps({"audio": f"{number}.wav", "text": "one", **of}))
     (tmp_path / "manifest.jsonl").write_text("\n".join(lines))
     utterances = read_source(str(tmp_path), BadRows("error"), 0).utterances
-    features = Recogniser(tiny_model()).features([decode(each) for each in utterances[:4]])
+    features = Recogniser(tiny_model()).features([decode(each)[0] for each in utterances[:4]])
     split = load_speech(str(tmp_path)).split("test")
     for index, each in enumerate(features):
         np.testing.assert_allclose(each, split.features(index), atol=0.02)  # prepared features are float16
@@ -98,6 +98,7 @@ def test_a_run_without_a_recogniser_says_why(tmp_path, run, words):
     with pytest.raises(UserError, match="has no finished speech run"):
         newest_recogniser(tmp_path)
     good = write_speech_run(tmp_path)
+    write_speech_run(tmp_path, status="failed")
     assert newest_recogniser(tmp_path) == good
 
 

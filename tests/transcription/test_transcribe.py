@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import soundfile
-from made_recogniser import tiny_model
+from made_recogniser import tiny_model, write_speech_run
 
 from labkit.data.speech.features import Voice
-from labkit.transcription import Recogniser
+from labkit.transcription import Recogniser, read_recogniser
 from labkit.transcription.recordings import find_recordings
 from labkit.transcription.transcribe import transcribe
 
@@ -45,6 +45,11 @@ def test_by_file_each_is_a_voice(tmp_path, voices):
     recogniser = Recogniser(tiny_model())
     alone = [recogniser.hear([wave])[0] for wave in voices.values()]
     same(outputs(recogniser, tmp_path, by_file=True), alone)
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fast"])
+def test_a_recogniser_knows_whether_it_was_trained_by_file(tmp_path, kernels):
+    assert read_recogniser(write_speech_run(tmp_path, kernels=kernels)).by_file == (kernels == "plain")
 
 
 def test_lots_of_one_voice_are_heard_with_all_before_them(tmp_path, voices, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -91,7 +92,24 @@ def test_a_split_that_a_manifest_lacks_is_dealt_out_as_in_training(tmp_path, giv
         lines.append({"audio": f"{number}.wav", "text": "one", "speaker": f"s{number}", "split": given})
     manifest.write_text("\n".join(map(json.dumps, lines)))
     heard = sorted(each.utterance.speaker for each in find_recordings([manifest], asked))
-    assert heard == sorted(load_speech(str(manifest)).split(asked).speakers)
+    speech = load_speech(str(manifest))
+    assert heard == sorted(speech.split(asked).speakers)
+    data = {"name": speech.name, "source": str(tmp_path), "fingerprint": speech.fingerprint}
+    run = SimpleNamespace(config={"data": data, "train": {"on_bad_row": "few"}})
+    assert heard == sorted(each.utterance.speaker for each in find_recordings([manifest], asked, run))
+    manifest.write_text("\n".join(map(json.dumps, [*lines, lines[0] | {"speaker": "s9"}])))
+    (told,) = find_recordings([manifest], asked, run)
+    assert "has changed since the recogniser's training" in str(told)
+
+
+def test_a_manifest_may_be_json_and_stand_in_the_only_folder_of_a_folder(tmp_path):
+    inner = tmp_path / "corpus" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "a.wav").touch()
+    (inner / "m.jsonl").write_text('{"audio": "a.wav", "text": "one"}')
+    (tmp_path / "m.json").write_text('{"audio": "corpus/inner/a.wav", "text": "one"}')
+    found = [*find_recordings([tmp_path / "corpus"]), *find_recordings([tmp_path / "m.json"])]
+    assert [each.utterance.text for each in found] == ["one", "one"]
 
 
 def test_spoken_digits_are_joined_where_a_split_is_asked_for_and_other_files_have_none(tmp_path):

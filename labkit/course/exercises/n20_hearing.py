@@ -138,8 +138,8 @@ WHY_CACHED = Explanation(
     ),
     model="Features of a batch took a measurable share of the step's time here, and they are the same in every epoch, "
     "so computing them once and keeping them saves that share from the second epoch on. What it costs is disk (160 "
-    "bytes a frame in float16, half of the sound's 320), and that the sound itself can no longer be changed while "
-    "training, by noise or speed.",
+    "bytes a frame in float16, half of the sound's 320), and that while training only the features can still be "
+    "changed (their speed, masks, noise on them), no longer the sound itself: another room, microphone or codec.",
 )
 
 EXERCISES = {

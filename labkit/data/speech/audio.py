@@ -44,23 +44,25 @@ def read_wave(path: Path | str) -> np.ndarray:
     """
     if not Path(path).is_file():
         raise DataError("There is no such file.", fix="Check the path.", file=path)
-    return decode(Utterance((Segment(Path(path)),), text="", speaker=""))
+    return decode(Utterance((Segment(Path(path)),), text="", speaker=""))[0]
 
 
-def decode(utterance: Utterance) -> np.ndarray:
-    """The waveform of an utterance: float32 (samples,) at 16 kHz.
+def decode(utterance: Utterance) -> tuple[np.ndarray, bool]:
+    """The waveform of an utterance: float32 (samples,) at 16 kHz; and whether the end of a file of it is missing.
 
     Raises:
         DataError: its audio cannot be used.
     """
-    pieces = []
+    pieces, is_cut_off = [], False
     for segment in utterance.segments:
-        pieces += [_read(segment, utterance), np.zeros(round(segment.silence_s * SAMPLE_RATE_HZ), np.float32)]
-    return np.concatenate(pieces)
+        wave, ends_early = _read(segment, utterance)
+        pieces += [wave, np.zeros(round(segment.silence_s * SAMPLE_RATE_HZ), np.float32)]
+        is_cut_off = is_cut_off or ends_early
+    return np.concatenate(pieces), is_cut_off
 
 
-def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
-    """A stretch of a file: float32 (samples,) at 16 kHz."""
+def _read(segment: Segment, utterance: Utterance) -> tuple[np.ndarray, bool]:
+    """A stretch of a file: float32 (samples,) at 16 kHz; and whether its end is missing."""
     path, field = segment.audio, utterance.audio_field
     try:
         with _open(path) as file:
@@ -74,6 +76,7 @@ def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
                 fix = f"Check its header, or record it anew with {LOWEST_RATE_HZ:,} to {HIGHEST_RATE_HZ:,} Hz."
                 raise utterance.error(f"{path.name} has a sample rate of {rate_hz:,} Hz, {wrong}.", fix, field)
             channels = _read_stretch(file, segment, utterance)
+            is_cut_off = segment.duration_s is None and _is_cut_off(file)
     except (soundfile.LibsndfileError, TypeError) as error:  # a TypeError where the name ends in .raw
         why = getattr(error, "error_string", "it is raw audio, without a header")
         what = "is empty (0 bytes)." if path.stat().st_size == 0 else f"cannot be decoded: {why}"
@@ -83,7 +86,7 @@ def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
         fix = "Export the audio again, for example as 16-bit PCM."
         what = f"{path.name} has samples that are not numbers (NaN or infinite), or beyond {LOUDEST:g}."
         raise utterance.error(what, fix, field)
-    return resample(mixed_down(channels), rate_hz)
+    return resample(mixed_down(channels), rate_hz), is_cut_off
 
 
 def mixed_down(channels: np.ndarray) -> np.ndarray:
@@ -117,17 +120,14 @@ def _low_pass(factor: int) -> np.ndarray:
     return firwin(20 * factor + 1, 1 / factor, window=("kaiser", 5.0)).astype(np.float32)
 
 
-def is_cut_off(segment: Segment) -> bool:
-    """Whether the end of a file that belongs to a segment is missing.
+def _is_cut_off(file: soundfile.SoundFile) -> bool:
+    """Whether the end of a file is missing.
 
     A WAV, AIFF or AU file ends before its header says then, or an Ogg stream (Opus, Vorbis) lacks its last page:
     libsndfile reads these as whole, and tells of it in its log alone. FLAC is refused, and MP3 may not say how long it
     is.
     """
-    if segment.duration_s is not None:
-        return False
-    with _open(segment.audio) as file:
-        log = file.extra_info
+    log = file.extra_info
     sizes = (map(int, found) for found in STATED_SIZE.findall(log))
     return bool(CUT_PAGES.search(log)) or any(actual < stated < UNKNOWN_SIZE for stated, actual in sizes)
 

@@ -15,11 +15,9 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.audio import decode
 from labkit.data.speech.features import Voice, features_of
-from labkit.data.speech.load import read_source, readable, refuse_mismatch
+from labkit.data.speech.load import read_source, usable_utterances, wave_of
 from labkit.data.speech.prepared import Batch, SpeechSplit, padded
-from labkit.data.speech.utterance import fill_splits
 from labkit.errors import DataError
 
 POOL_BATCHES = 32
@@ -81,15 +79,12 @@ class WaveformUtterances(Dataset):
         """Read the audio of `data`, as `load_speech` takes it."""
         self.alphabet, self.kind = Alphabet(), kind
         bad = BadRows("skip")
-        utterances = fill_splits(readable(read_source(data, bad, 0), self.alphabet, bad), 0)
         self.texts: list[str] = []
         self.waves: list[np.ndarray] = []
-        for each in utterances:
+        for each in usable_utterances(read_source(data, bad, seed=0), bad):
             if each.split == split:
                 with contextlib.suppress(DataError):
-                    wave = decode(each)
-                    refuse_mismatch(each, wave)
-                    self.waves.append(wave)
+                    self.waves.append(wave_of(each))
                     self.texts.append(each.text)
 
     def __len__(self) -> int:

@@ -47,18 +47,32 @@ SILENCE_S = (0.03, 0.15)
 
 
 def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
-    """The utterances of a manifest, or of a folder in one of the layouts; None: the folder is in none."""
+    """The utterances of a manifest, or of a folder in one of the layouts; None: the folder is in none.
+
+    Raises:
+        DataError: the folder has several such folders.
+    """
     if path.is_file():
         return read_manifest(path, bad)
     # An unpacked archive often has its layout one or two folders down.
-    for folder in (path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))):
-        manifests = sorted(folder.glob("*.jsonl"))
-        if len(manifests) == 1:
-            return read_manifest(manifests[0], bad)
-        found = read_fsdd(folder, seed) or read_common_voice(folder, bad) or read_librispeech(folder, bad)
-        if found is not None:
-            return found
+    for pattern in ("", "*/", "*/*/"):
+        folders = sorted(path.glob(pattern)) if pattern else [path]
+        found = [source for folder in folders if (source := _read_folder(folder, bad, seed))]
+        if len(found) > 1:
+            names = ", ".join(str(source.folder.relative_to(path)) for source in found[:4])
+            what = f"There are {len(found)} datasets in this folder: {names}{', …' if len(found) > 4 else ''}."
+            raise DataError(what, fix="Name one, or write a manifest of all, with a split in each line.", file=path)
+        if found:
+            return found[0]
     return None
+
+
+def _read_folder(folder: Path, bad: BadRows, seed: int) -> Source | None:
+    """The utterances of a folder in one of the layouts; None: it is in none."""
+    manifests = sorted(folder.glob("*.jsonl"))
+    if len(manifests) == 1:
+        return read_manifest(manifests[0], bad)
+    return read_fsdd(folder, seed) or read_common_voice(folder, bad) or read_librispeech(folder, bad)
 
 
 def read_manifest(path: Path, bad: BadRows) -> Source:
@@ -162,7 +176,7 @@ def _utterance(listing: Path, line: int, row: str | dict, audio_folder: Path) ->
     return Utterance(
         (Segment(audio, float(numbers.get("offset", 0)), numbers.get("duration")),),
         row[fields[1]],
-        str(row.get("speaker", "")),
+        "" if (speaker := row.get("speaker")) is None else str(speaker),
         split,
         listing,
         line,

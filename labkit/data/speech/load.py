@@ -17,7 +17,7 @@ import numpy as np
 from labkit.data import store
 from labkit.data.bad_rows import UNASKED, BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
-from labkit.data.speech.audio import decode, is_cut_off, is_silent
+from labkit.data.speech.audio import decode, is_silent
 from labkit.data.speech.features import KINDS, features_of, frame_count, normalise_speakers
 from labkit.data.speech.layouts import find_source, read_manifest
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
@@ -69,21 +69,24 @@ def load_speech(
     root = store.prepared_root() if cache_dir is None else Path(cache_dir)
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
-    content = store.fingerprint(
-        format=FORMAT_VERSION,
-        name=source.name,
-        folder=str(source.folder.resolve()),
-        listings=[store.file_fingerprint(path) for path in source.listings],
-        files=store.tree_fingerprint(source.folder, source.files),
-        on_bad_row=on_bad_row,
-        seed=seed,
-        features=features,
-    )
+    content = fingerprint(source, on_bad_row=on_bad_row, seed=seed, features=features)
     folder = root / "speech" / f"{source.name}-{content}"
 
     progress = progress or (lambda fraction, text: None)
     return SpeechSet(
         store.prepare_once(folder, lambda new: prepare_speech(new, source, content, features, seed, bad, progress))
+    )
+
+
+def fingerprint(source: Source, **settings: str | int) -> str:
+    """Of a dataset and what it is prepared with: `on_bad_row`, `seed` and `features`."""
+    return store.fingerprint(
+        format=FORMAT_VERSION,
+        name=source.name,
+        folder=str(source.folder.resolve()),
+        listings=[store.file_fingerprint(path) for path in source.listings],
+        files=store.tree_fingerprint(source.folder, source.files),
+        **settings,
     )
 
 
@@ -109,7 +112,7 @@ def prepare_speech(
 ) -> None:
     """Write a prepared speech set, with features of a kind, into an empty folder."""
     bad.expect(len(source.utterances) + bad.count)
-    utterances = readable(source, Alphabet(), bad)
+    utterances = _readable(source, bad)
     divided = {each.split for each in utterances} != set(SPLITS)
     utterances = fill_splits(utterances, seed)
     utterances.sort(key=lambda each: SPLITS.index(each.split))
@@ -148,9 +151,14 @@ def prepare_speech(
     store.write_json(folder / "meta.json", meta)
 
 
-def readable(source: Source, alphabet: Alphabet, bad: BadRows) -> list[Utterance]:
+def usable_utterances(source: Source, bad: BadRows) -> list[Utterance]:
+    """The utterances whose transcripts the alphabet can write, in its characters, in the splits of training."""
+    return fill_splits(_readable(source, bad), seed=0)
+
+
+def _readable(source: Source, bad: BadRows) -> list[Utterance]:
     """The utterances whose transcripts the alphabet can write, in its characters."""
-    readable = []
+    alphabet, readable = Alphabet(), []
     for utterance in source.utterances:
         try:
             text = transcript(utterance, alphabet, without_punctuation=source.has_punctuation)
@@ -177,9 +185,7 @@ def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.nd
     found: list[np.ndarray | DataError] = []
     for utterance in utterances:
         try:
-            wave = decode(utterance)
-            refuse_mismatch(utterance, wave)
-            found.append(wave)
+            found.append(wave_of(utterance))
         except DataError as error:
             found.append(error)
     features = iter(features_of([wave for wave in found if not isinstance(wave, DataError)], kind))
@@ -187,7 +193,18 @@ def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.nd
     return list(zip(utterances, results, strict=True))
 
 
-def refuse_mismatch(utterance: Utterance, wave: np.ndarray) -> None:
+def wave_of(utterance: Utterance) -> np.ndarray:
+    """The wave float32 (n,) at 16 kHz of an utterance whose transcript can be its own.
+
+    Raises:
+        DataError: it cannot be decoded, or `refuse_mismatch`.
+    """
+    wave, is_cut_off = decode(utterance)
+    refuse_mismatch(utterance, wave, is_cut_off)
+    return wave
+
+
+def refuse_mismatch(utterance: Utterance, wave: np.ndarray, is_cut_off: bool) -> None:
     """Check that a transcript, in the alphabet's characters, can be that of its wave float32 (n,) at 16 kHz.
 
     Raises:
@@ -195,7 +212,7 @@ def refuse_mismatch(utterance: Utterance, wave: np.ndarray) -> None:
             section 3).
     """
     fix = "Check that audio and transcript belong together, and offset and duration."
-    if any(map(is_cut_off, utterance.segments)):
+    if is_cut_off:
         what = f"{utterance.segments[0].audio.name} is cut off, and {utterance.text[:60]!r} may be longer."
         raise utterance.error(what, "Copy or download it again.", utterance.audio_field)
     if is_silent(wave):

@@ -93,15 +93,15 @@ def fill_splits(utterances: list[Utterance], seed: int) -> list[Utterance]:
 
     Utterances without a split are divided among the splits the source lacks, and so is a split that has to be
     shared out because one is missing: the training split, or else the validation or test split. Speakers
-    stay whole if there are enough of them.
+    stay whole if there are enough of them; whose speaker nobody knows stands alone.
     """
     shared, wanted = dealing(utterances)
     if not wanted:
         return utterances
     pool = [index for index, each in enumerate(utterances) if each.split == shared]
     # With as many speakers as splits each would get one; fewer cannot be kept whole.
-    whole = len({utterances[index].speaker for index in pool}) >= len(wanted)
-    keys = [utterances[index].speaker if whole else index for index in pool]
+    whole = len({utterances[index].speaker for index in pool} - {""}) >= len(wanted)
+    keys = [utterances[index].speaker or index if whole else index for index in pool]
     distinct = list(dict.fromkeys(keys))
     held_out, chosen = max(1, round(HELD_OUT * len(distinct))), {}
     for rank, index in enumerate(np.random.default_rng(seed).permutation(len(distinct))):

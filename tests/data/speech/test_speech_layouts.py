@@ -9,7 +9,7 @@ import pytest
 
 from labkit.data.speech import load_speech
 from labkit.data.speech.layouts import DIGITS, read_fsdd
-from labkit.data.speech.utterance import SPLITS
+from labkit.data.speech.utterance import SPLITS, Utterance, fill_splits
 from labkit.errors import DataError
 
 WORDS = ("one", "two", "three", "four", "five", "six")
@@ -92,6 +92,23 @@ def test_a_manifest_without_splits_is_divided_by_speaker_and_seed(tmp_path, writ
     assert [len(of_split) for of_split in divided] == [8, 1, 1] and load_speech(path).info["divided"]
     assert len(set.union(*divided)) == 10
     assert any(other != divided for other in others)
+
+
+def test_whose_speaker_nobody_knows_stands_alone_when_splits_are_dealt():
+    named = [Utterance((), "one", f"speaker{number}") for number in range(10)] * 9
+    for seed in range(9):
+        dealt = fill_splits([Utterance((), "one", "")] * 910 + named, seed)
+        held_out = [each for each in dealt if each.split != "train"]
+        assert 150 < len(held_out) < 350  # two tenths, but whole speakers have nine utterances
+
+
+def test_of_several_datasets_in_a_folder_none_is_chosen(tmp_path, write_audio):
+    for split in ("dev", "train"):
+        write_audio(tmp_path / split / "a.wav")
+        (tmp_path / split / "manifest.jsonl").write_text('{"audio": "a.wav", "text": "one", "speaker": null}\n' * 9)
+    with pytest.raises(DataError, match="2 datasets in this folder: dev, train"):
+        load_speech(str(tmp_path))
+    assert {*load_speech(str(tmp_path / "dev")).split("train").speakers} == {""}
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are Unicode there")
