@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from labkit.transcription.transcribe import Transcribed
 
 PIPE = "standard input"
+MOST_PIPED = 2**30
+"""Bytes of it, for they are kept in a file until they are heard"""
 BEAM = 16
 """Texts kept at a time where --lm is given alone"""
 HARDLY = 0.5
 """CER of a recogniser that writes little more than frequent letters"""
+NOT_GIVEN = {"total": "", "speaker": "not given", "accent": "not given"}
 MOST_ROWS = 20
 """Of the table of error rates; --json has all"""
 EPILOG = """\
@@ -82,8 +86,24 @@ def run_transcribe(args: argparse.Namespace) -> int:
     run = newest_recogniser(args.runs_dir) if args.which is None else find_run(args.which, args.runs_dir)
     recogniser = read_recogniser(run)
     # models this small wait longer for a second thread than they gain
-    with one_thread(), tempfile.TemporaryDirectory(prefix="labkit-") as folder:
+    with one_thread(), _ended_as_by_ctrl_c(), tempfile.TemporaryDirectory(prefix="labkit-") as folder:
         return _transcribe(args, recogniser, run, Path(folder))
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """A kill or a closed terminal ends as Ctrl-C does, so that what came from a pipe does not stay."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _recordings(args: argparse.Namespace, record: RunRecord, folder: Path) -> Iterator[Recording | UserError]:
@@ -94,8 +114,9 @@ def _recordings(args: argparse.Namespace, record: RunRecord, folder: Path) -> It
             yield from find_recordings([Path(path)], args.split, record)
             continue
         with (folder / PIPE).open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
-        yield from_file(folder / PIPE, PIPE)
+            while (part := sys.stdin.buffer.read(2**20)) and file.tell() < MOST_PIPED:
+                file.write(part)
+        yield UserError(f"{PIPE}: more than 1 GiB: cut it, or name a file.") if part else from_file(folder / PIPE, PIPE)
 
 
 def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, folder: Path) -> int:
@@ -181,8 +202,12 @@ def _tell(args: argparse.Namespace, each: Transcribed) -> None:
 
     name = each.recording.name
     if args.json:
+        utterance = each.recording.utterance
         told = {"file": name, "text": each.text, "audio_s": round(each.audio_s, 3)}
-        known = {"transcript": each.recording.utterance.text, "note": each.note}
+        known = {"transcript": utterance.text, "accent": utterance.accent, "note": each.note}
+        if utterance.line is not None:  # of a listing, whose names say where in a file
+            segment, known["speaker"] = utterance.segments[0], utterance.speaker
+            told |= {"file": str(segment.audio), "offset_s": segment.offset_s}
         print(json.dumps(told | {key: value for key, value in known.items() if value}), flush=True)
         return
     is_printed = args.stream and len(each.heard.log_probabilities) > 0
@@ -192,7 +217,7 @@ def _tell(args: argparse.Namespace, each: Transcribed) -> None:
     if each.note:
         words.append(f"({each.note})")
     say(" ".join(words))
-    sys.stdout.flush()
+    print(end="", flush=True)
 
 
 def _compare(rates: ErrorRates, each: Transcribed) -> bool:
@@ -231,7 +256,7 @@ def _print_summary(summary: dict) -> None:
     console = Console(highlight=False)
     if rows := summary["errors"]:
         shown = [
-            {"of": f"{row['of']} {row['name']}".strip(), "recordings": row["recordings"]}
+            {"of": f"{row['of']} {row['name'] or NOT_GIVEN[row['of']]}".strip(), "recordings": row["recordings"]}
             | {name.upper(): f"{row[name]:.1%}" for name in ("cer", "wer")}
             for row in rows[:MOST_ROWS]
         ]

@@ -42,7 +42,7 @@ class BadRows:
         self._refuse_many()
         if len(self.first) < LISTED:
             place = {"file": str(error.file), "line": error.line, "field": error.field}
-            self.first.append({**place, "reason": error.what})
+            self.first.append({**place, "reason": f"{error.what} {error.fix}"})
 
     def _refuse_many(self) -> None:
         error, many = self._error, ""
@@ -54,6 +54,10 @@ class BadRows:
             many = f" {self.count:,} of {self._rows:,} are bad so far, and {FEW:.0%} is the most to be left out."
         fix = f"{error.fix}{many} Or pass --on-bad-row skip to leave such rows out; they are then counted and listed."
         raise DataError(error.what, fix=fix, file=error.file, line=error.line, field=error.field)
+
+    def in_words(self) -> str:
+        """The first, with its place."""
+        return str(self._error)
 
     def info(self) -> dict:
         """`{"rows": how many, "first": the first 100}`"""

@@ -93,7 +93,8 @@ def read_arguments(
         value = getattr(args, name, None)
         if value is not None and not 0 < value < float("inf"):
             whole = "" if name in ("lr", "max_seconds", "clip_norm") else "whole "
-            raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0.", field=name)
+            none = ", or 0 to clip none" if name == "clip_norm" else ""
+            raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0{none}.", field=name)
     method, share = asked.get("compress", "none"), asked.get("compress_to", 1.0)
     if not 0 < share <= 1 or (method == "none") != (share == 1):
         fix = "give a share above 0 and below 1 with --compress hash or quotient-remainder, and neither without"

@@ -26,7 +26,7 @@ class Description:
     text: str
     """Chart type, axes with their ranges, series, and the main finding, in a few sentences."""
     table: pd.DataFrame
-    """The points: columns series, then one named after each axis. Of a heat map: each
+    """The points: columns series, one named after each axis, and text where it is drawn. Of a heat map: each
     column's mean, least and greatest."""
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Description:
             return f"<details><summary>The figure in words</summary>{words}</details>"
         shown = pd.concat(thinned(rows, SHOWN_ROWS) for _, rows in self.table.groupby("series", sort=False))
         of = f"{len(shown)} of {len(self.table)} rows" if len(shown) < len(self.table) else f"{len(shown)} rows"
-        rows = shown.to_html(index=False, float_format="{:.4g}".format, border=0)
+        rows = shown.to_html(index=False, float_format="{:.4g}".format, na_rep="", border=0)
         return f"<details><summary>The figure in words and as a table ({of})</summary>{words}{rows}</details>"
 
 
@@ -124,6 +124,8 @@ def _table(fig: go.Figure) -> pd.DataFrame:
         elif trace.y is not None:
             at = np.arange(len(trace.y)) if trace.x is None else trace.x
             frame = pd.DataFrame({"series": name, x: list(at), y: list(trace.y)})
+            if trace.type == "scatter" and "text" in (trace.mode or "") and trace.text is not None:
+                frame["text"] = [unescape(each) for each in trace.text]
             if (trace.meta or {}).get("curves", 1) > 1:
                 is_gap = frame[[x, y]].isna().all(axis=1)
                 frame["series"] += is_gap.cumsum().map(lambda curve: f" ({curve + 1})" if curve else "")

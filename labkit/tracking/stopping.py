@@ -83,7 +83,9 @@ class StoppingCriteria:
         if word == "target":
             return "target reached"
         if word == "max_seconds":
-            return f"max_seconds {self._goal.max_seconds:g} used up"
+            most_s, took_s = self._goal.max_seconds, position.wall_s
+            late = f", at {took_s:.1f} s: a step or an evaluation took longer" if took_s > 1.5 * most_s + 1 else ""
+            return f"max_seconds {most_s:g} used up{late}"
         if word == "patience":
             return f"no better {target.metric.label} in {self._goal.patience} evaluations"
         if word == "profiled":

@@ -54,7 +54,7 @@ def align(log_probabilities: np.ndarray, text: str, outputs_per_s: float) -> pd.
     path = np.empty(outputs, np.int64)
     for output in reversed(range(outputs)):
         path[output] = place
-        place -= steps[output, place]
+        place -= int(steps[output, place])
     spans = [np.flatnonzero(path == 2 * index + 1)[[0, -1]] for index in range(len(ids))]
     starts, ends = np.array(spans, np.float64).T
     return pd.DataFrame(

@@ -34,12 +34,11 @@ class ErrorRates:
             wrong = compared.substitutions + compared.deletions
             counts += [wrong + compared.insertions, wrong + compared.hits]
         for key in (("total", ""), ("speaker", utterance.speaker), ("accent", utterance.accent)):
-            if key[1] or key[0] == "total":
-                old = self._counts.setdefault(key, [0] * 5)
-                old[:] = (before + more for before, more in zip(old, counts, strict=True))
+            old = self._counts.setdefault(key, [0] * 5)
+            old[:] = (before + more for before, more in zip(old, counts, strict=True))
 
     def rows(self) -> list[dict[str, str | int | float]]:
-        """The total, then accents and speakers where there are several, most errors first.
+        """The total, then accents and speakers where there are several, most errors first; "" is whose nobody gave.
 
         >>> rates = ErrorRates()
         >>> rates.add(Utterance((), "One, two.", "anna"), "one too", np.ones(16_000))
@@ -56,7 +55,7 @@ class ErrorRates:
             }
             for (of, name), counts in self._counts.items()
         ]
-        many = {of for of in ("accent", "speaker") if sum(row["of"] == of for row in rows) > 1}
+        many = {of for of in ("accent", "speaker") if sum(row["of"] == of and row["name"] != "" for row in rows) > 1}
         order = ("total", "accent", "speaker")
         kept = [row for row in rows if row["of"] == "total" or row["of"] in many]
         return sorted(kept, key=lambda row: (order.index(row["of"]), -row["cer"]))

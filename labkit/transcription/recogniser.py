@@ -130,8 +130,10 @@ def read_recogniser(run: Path) -> Recogniser:
 
 def why_unusable(run: Path, record: RunRecord) -> str:
     """Why a run has no recogniser to transcribe with, and what to do; empty where it has one."""
-    if record.config.get("job", record.name) != "speech" or "model" not in record.config:
+    if record.config.get("job", record.name) != "speech":
         return f"{run}: this run trains {record.name}, no recogniser: name one of `labkit train speech`."
+    if "model" not in record.config:
+        return f"{run}: this run ended before it had a model: name one of `labkit train speech` that trained."
     if "maps" not in record.config["model"]:
         return f"{run}: this run is of an older labkit, with other features: train one with `labkit train speech`."
     if record.status == "running":

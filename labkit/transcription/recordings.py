@@ -9,14 +9,13 @@ from itertools import islice
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
+from labkit.data.speech.audio import SUFFIXES
 from labkit.data.speech.layouts import find_source, read_common_voice, read_librispeech, read_manifest
 from labkit.data.speech.load import fingerprint, usable_utterances
 from labkit.data.speech.utterance import Segment, Source, Utterance, dealing
 from labkit.errors import DataError, UserError
 from labkit.runs import RunRecord
 
-SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
-"""Of the files that are taken for audio in a folder; a file that is named is tried whatever its name."""
 MANIFESTS = {".jsonl", ".json"}
 SORTED = 4096
 """Names of a folder that are read and sorted together, however many it has"""
@@ -138,7 +137,7 @@ def _listed(
         voice = f"{each.split} {each.speaker}" if each.speaker else f"line {number}"
         yield Recording(f"{segment.audio}{at}", each, voice)
     if bad.count:
-        yield UserError(f"Lines of the listing that cannot be used: {bad.count:,}; the first: {bad.first[0]['reason']}")
+        yield UserError(f"Lines of the listing that cannot be used: {bad.count:,}; the first: {bad.in_words()}")
 
 
 def _has_changed(source: Source, record: RunRecord) -> bool:

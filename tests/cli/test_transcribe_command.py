@@ -2,7 +2,10 @@
 
 import io
 import json
+import signal
 import sys
+import tempfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -93,6 +96,22 @@ def test_a_pipe_is_heard_and_drawn_and_a_bad_one_named(tmp_path, runs, capfd, mo
     pipe(monkeypatch, b"")
     assert main(["transcribe", "-", *runs]) == 2
     assert "labkit: standard input: The audio file standard input is empty" in capfd.readouterr().err
+    monkeypatch.setattr("labkit.cli.transcribe.MOST_PIPED", 10)
+    pipe(monkeypatch, bytes(2**21))
+    assert main(["transcribe", "-", *runs]) == 2
+    assert "more than 1 GiB" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_kill_leaves_nothing_of_the_pipe(tmp_path, runs, monkeypatch, name):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+
+    killed = SimpleNamespace(read=lambda size: signal.raise_signal(signal.Signals[name]))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=killed))
+    before = signal.getsignal(signal.Signals[name])
+    assert main(["transcribe", "-", *runs]) == 130
+    assert not any((tmp_path / "temporary").iterdir()) and signal.getsignal(signal.Signals[name]) == before
 
 
 def test_a_stream_writes_what_the_whole_does(tmp_path, runs, capfd):

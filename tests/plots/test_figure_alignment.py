@@ -30,6 +30,7 @@ def test_characters_stand_above_the_spectrogram_at_their_times(template):
     assert min(text.y) > 80 and figure.layout.yaxis.range[1] > max(text.y)
     assert "(s)" in figure.layout.xaxis.title.text and "kHz" in figure.layout.yaxis.title.text
     assert all("· measured" in trace.name for trace in (heat, text))
+    assert describe(figure).table["text"].dropna().tolist() == ["a", "␣", "<"]
     assert "“a <” was heard from 0.20 s to 1.00 s, in 3 characters, of 3.00 s" in describe(figure).text
 
 

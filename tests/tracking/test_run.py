@@ -131,6 +131,11 @@ def test_max_seconds_asks_for_one_last_evaluation(run, clock):
                     assert open_run.evaluate(auc=0.5)
     assert evaluated == [3]
     assert (open_run.result["steps"], open_run.result["reason"]) == (3, "max_seconds 25 used up")
+    with run(target="auc >= 0.9", max_seconds=2, evaluate_every=10**9) as open_run:
+        for _ in open_run.batches(range(1000)):
+            clock.now += 10
+            open_run.step(samples=1)
+    assert open_run.result["reason"] == "max_seconds 2 used up, at 10.0 s: a step or an evaluation took longer"
 
 
 def test_a_loader_that_does_not_know_its_length_has_an_evaluation_due_after_it_until_the_run_is_over(run):

@@ -23,6 +23,8 @@ def test_each_character_has_its_stretch():
     assert spans["character"].tolist() == list("abb c")
     assert (spans["start_s"] * 25).round().tolist() == [2, 4, 6, 8, 9]
     assert (spans["end_s"] * 25).round().tolist() == [4, 5, 7, 9, 10]
+    text = "abc " * 100
+    assert (align(spoken(text), text, 1)["start_s"]).tolist() == list(range(400))
 
 
 @pytest.mark.parametrize("text", ["a", "ab", "aa", "aab"])

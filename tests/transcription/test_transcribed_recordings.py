@@ -168,6 +168,8 @@ def test_error_rates_by_speaker_and_accent_add_up():
     assert (total["recordings"], total["cer"], total["wer"]) == (3, 5 / 16, 2 / 4)
     assert [each["name"] for each in groups] == ["Welsh", "Scottish", "ben", "anna"]
     assert [each["cer"] for each in groups] == [1.0, 1 / 12, 1.0, 1 / 12]
+    rates.add(Utterance((), "two", ""), "two", SPOKEN)  # whose, nobody says
+    assert [row["recordings"] for row in rates.rows()] == [4, 1, 2, 1, 1, 2, 1]
     for said, wave, words in (
         ("привет", SPOKEN, "Write it in these letters, or"),
         ("two 2", SPOKEN, "Write numbers as words, or"),
@@ -176,4 +178,4 @@ def test_error_rates_by_speaker_and_accent_add_up():
     ):
         with pytest.raises(UserError, match=words):
             rates.add(Utterance((Segment(Path("a.wav"), 0.0, 1.0),), said, ""), "", wave)
-    assert rates.rows()[0]["recordings"] == 3
+    assert rates.rows()[0]["recordings"] == 4

@@ -14,6 +14,8 @@ import soundfile
 from labkit.data.speech.utterance import Segment, Utterance
 from labkit.errors import DataError
 
+SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
+"""Of the files that are taken for audio in a folder; a file that is named is tried whatever its name."""
 SAMPLE_RATE_HZ = 16_000
 LOWEST_RATE_HZ = 8_000
 """Telephone speech; audio of a lower rate has lost its consonants, or its header is wrong."""
@@ -64,6 +66,8 @@ def decode(utterance: Utterance) -> tuple[np.ndarray, bool]:
 def _read(segment: Segment, utterance: Utterance) -> tuple[np.ndarray, bool]:
     """A stretch of a file: float32 (samples,) at 16 kHz; and whether its end is missing."""
     path, field = segment.audio, utterance.audio_field
+    if not path.exists():
+        raise utterance.error(f"There is no file {path}.", "Bring it back, or correct where it is looked for.", field)
     try:
         with _open(path) as file:
             rate_hz, stated_hz = file.samplerate, utterance.sample_rate_hz

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from labkit.data.bad_rows import BadRows
+from labkit.data.speech.audio import SUFFIXES
 from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance
 from labkit.errors import DataError
 
@@ -50,8 +51,11 @@ def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
     """The utterances of a manifest, or of a folder in one of the layouts; None: the folder is in none.
 
     Raises:
-        DataError: the folder has several such folders.
+        DataError: the folder has several such folders, or the file is audio.
     """
+    if path.suffix.lower() in SUFFIXES:
+        fix = "Name a manifest or a folder; `labkit transcribe` hears audio."
+        raise DataError("This is audio, and no list of what is said in which file.", fix=fix, file=path)
     if path.is_file():
         return read_manifest(path, bad)
     # An unpacked archive often has its layout one or two folders down.
@@ -84,8 +88,13 @@ def read_manifest(path: Path, bad: BadRows) -> Source:
 def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
     """The utterances of a LibriSpeech tree, of all its subsets (`dev-clean`) or of one: `SPEAKER/CHAPTER/*.flac` with
     `*.trans.txt` beside; None: it is none."""
-    listings = sorted(folder.glob("*/*/*.trans.txt")) or sorted(folder.glob("*/*/*/*.trans.txt"))
+    chapters, listings = "*/*/", sorted(folder.glob("*/*/*.trans.txt"))
+    if not listings:
+        chapters, listings = "*/*/*/", sorted(folder.glob("*/*/*/*.trans.txt"))
     utterances = []
+    for chapter in sorted({*folder.glob(chapters)} - {listing.parent for listing in listings}) if listings else ():
+        if any(chapter.glob("*.flac")):
+            bad.add(DataError("Its recordings have no *.trans.txt beside them.", fix="Bring it back.", file=chapter))
     for listing in listings:
         speaker = listing.parent.parent
         subset = speaker.resolve().parent.name.partition("-")[0]

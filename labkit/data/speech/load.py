@@ -166,7 +166,7 @@ def _readable(source: Source, bad: BadRows) -> list[Utterance]:
         except DataError as error:
             bad.add(error)
     if not readable:
-        fix = f"The first one: {bad.first[0]['reason']} Mend them." if bad.first else "List some."
+        fix = f"The first one: {bad.first[0]['reason']}" if bad.first else "List some."
         raise source.error("There is no usable utterance.", fix)
     return readable
 

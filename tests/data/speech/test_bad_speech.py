@@ -117,6 +117,11 @@ SETS = {
     "too few for three splits": ({"m.jsonl": '{"audio": "a.wav", "text": "one"}\n' * 2}, "too few"),
     "common voice without a row": ({"clips/x": "", "train.tsv": "client_id\tpath\tsentence\n"}, "no usable utterance"),
     "librispeech without audio": ({"dev-clean/1/2/1-2.trans.txt": "1-2-0000 HELLO\n"}, r"1-2-0000\.flac"),
+    "librispeech without a chapter's transcripts": (
+        {"dev/1/2/1-2.trans.txt": "1-2-0 HELLO\n"}
+        | dict.fromkeys(("dev/1/2/1-2-0.flac", "test/3/4/3-4-0.flac", "test/3/5/3-5-0.flac"), ""),
+        r"test/3/4: Its recordings have no \*\.trans\.txt",
+    ),
     "no known layout": ({"song.mp3": ""}, "audio_filepath"),
 }
 
@@ -132,6 +137,8 @@ def test_a_set_that_cannot_be_used_is_refused(tmp_path, write_audio, kind):
         load_speech(str(tmp_path))
     with pytest.raises(UserError):
         load_speech(str(tmp_path), on_bad_row="skip")
+    with pytest.raises(UserError, match="This is audio"):
+        load_speech(str(tmp_path / "a.wav"))
 
 
 def test_an_unknown_name_or_option_is_refused_with_the_known_ones():
