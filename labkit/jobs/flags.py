@@ -30,6 +30,7 @@ MAX_EPOCHS = 10
 """Where neither the preset nor the user says"""
 ENDLESS = 10**6
 """Epochs of a run that something else ends"""
+MOST_LAYERS = 1000
 PATIENCE_EPOCHS = 3
 """Without a value to reach, a time or a schedule, a run ends after this many epochs that brought nothing better."""
 
@@ -95,6 +96,9 @@ def read_arguments(
             whole = "" if name in ("lr", "max_seconds", "clip_norm") else "whole "
             none = ", or 0 to clip none" if name == "clip_norm" else ""
             raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0{none}.", field=name)
+    if asked.get("layers", 0) > MOST_LAYERS:
+        most = f"give at most {MOST_LAYERS:,}, for more take minutes to make"
+        raise UserError(f"{with_flag('layers')} is {asked['layers']:,}: {most}.", field="layers")
     method, share = asked.get("compress", "none"), asked.get("compress_to", 1.0)
     if not 0 < share <= 1 or (method == "none") != (share == 1):
         fix = "give a share above 0 and below 1 with --compress hash or quotient-remainder, and neither without"

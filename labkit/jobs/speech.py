@@ -32,7 +32,6 @@ from labkit.tracking.harness import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 3
 EVALUATION_UTTERANCES = 64
-MOST_LAYERS = 1000
 OPTIMISERS = {
     "sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam, "adadelta": torch.optim.Adadelta
 }  # fmt: skip
@@ -57,9 +56,6 @@ def load_data(args: argparse.Namespace, preset: Preset) -> tuple[SpeechSet, Spee
     """The data, the model's shape for it, and which of it can be learnt from at that shape's outputs a second."""
     model = {name: vars(args)[name] for name in ("layers", "hidden") if name in args}
     shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model | model)
-    if shape.layers > MOST_LAYERS:
-        said = f"--layers is {shape.layers:,}, and {MOST_LAYERS:,} is the most: more would take minutes to make."
-        raise UserError(said, field="layers")
     if shape.kind == "conv" and "hidden" in model:
         raise UserError(f"--hidden is of recurrent layers, and {preset.name} has none.", field="hidden")
     speech = load_speech(args.data, on_bad_row=args.on_bad_row, progress=tell_preparing, features=args.features)

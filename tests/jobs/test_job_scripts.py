@@ -173,6 +173,9 @@ def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypa
             train("dlrm", **flags)
     with pytest.raises(UserError, match=r"write 0\.05 for 5 %"):
         train("speech", target="5")
+    for flags, words in (({"layers": 10**6}, "give at most 1,000"), ({"clip_norm": -1.0}, "or 0 to clip none")):
+        with pytest.raises(UserError, match=words):
+            train("speech", **flags)
     assert not (tmp_path / "runs").exists()
 
 
