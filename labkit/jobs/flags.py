@@ -31,6 +31,7 @@ MAX_EPOCHS = 10
 ENDLESS = 10**6
 """Epochs of a run that something else ends"""
 MOST_LAYERS = 1000
+"""Of a recogniser; a model of more takes minutes to make"""
 PATIENCE_EPOCHS = 3
 """Without a value to reach, a time or a schedule, a run ends after this many epochs that brought nothing better."""
 

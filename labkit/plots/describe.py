@@ -125,7 +125,7 @@ def _table(fig: go.Figure) -> pd.DataFrame:
             at = np.arange(len(trace.y)) if trace.x is None else trace.x
             frame = pd.DataFrame({"series": name, x: list(at), y: list(trace.y)})
             if trace.type == "scatter" and "text" in (trace.mode or "") and trace.text is not None:
-                frame["text"] = [unescape(each) for each in trace.text]
+                frame["text"] = [unescape(str(each)) for each in np.broadcast_to(trace.text, len(frame))]
             if (trace.meta or {}).get("curves", 1) > 1:
                 is_gap = frame[[x, y]].isna().all(axis=1)
                 frame["series"] += is_gap.cumsum().map(lambda curve: f" ({curve + 1})" if curve else "")

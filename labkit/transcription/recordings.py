@@ -98,7 +98,7 @@ def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
             has_audio = has_audio or _is_audio(entry.name)
             if entry.name.endswith(".jsonl"):
                 manifests.append(Path(entry.path))
-            if len(inner) < 2 and entry.is_dir():
+            if len(inner) < 2 and entry.is_dir(follow_symlinks=False):
                 inner.append(Path(entry.path))
     if len(manifests) == 1:
         return read_manifest(manifests[0], bad), bad

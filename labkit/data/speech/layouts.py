@@ -53,7 +53,7 @@ def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
     Raises:
         DataError: the folder has several such folders, or the file is audio.
     """
-    if path.suffix.lower() in SUFFIXES:
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
         fix = "Name a manifest or a folder; `labkit transcribe` hears audio."
         raise DataError("This is audio, and no list of what is said in which file.", fix=fix, file=path)
     if path.is_file():
