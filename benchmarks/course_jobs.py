@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from labkit.course.notebook_file import authored
-from labkit.course.runner import run_notebooks
+from labkit_course.notebook_file import authored
+from labkit_course.runner import run_notebooks
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 

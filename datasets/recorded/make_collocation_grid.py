@@ -14,14 +14,14 @@ import json
 import tempfile
 from pathlib import Path
 
-from labkit.collocation.collocate import collocate
-from labkit.collocation.plan.jobs_text import parse_jobs
-from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_seconds
-from labkit.collocation.verdict.verdict import verdict
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance
+from labkit.sharing.plan.jobs_text import parse_jobs
+from labkit.sharing.plan.plan import Plan, Workload, with_baseline, with_seconds
+from labkit.sharing.running import collocate
+from labkit.sharing.verdict.verdicts import verdict
 
 HERE = Path(__file__).parent
 CPU_MIXES = {

@@ -18,16 +18,16 @@ from statistics import fmean
 
 import numpy as np
 
-from labkit.collocation.packing.live_device import live_devices
-from labkit.collocation.packing.policy import cpu_admission, get_policy
-from labkit.collocation.packing.queue import Attempt, JobProfile, QueuedJob
-from labkit.collocation.packing.queue_run import QueueRecord, run_queue
-from labkit.collocation.packing.recorded_profiles import PROFILES_FILE, RecordedJob, RecordedPair, RecordedProfiles
-from labkit.collocation.plan.jobs_text import parse_jobs
-from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan_check import job_memory
 from labkit.hardware.cpu import read_cpu
 from labkit.runs import Provenance, read_run
+from labkit.sharing.packing.live_device import live_devices
+from labkit.sharing.packing.policy import cpu_admission, get_policy
+from labkit.sharing.packing.queue import Attempt, JobProfile, QueuedJob
+from labkit.sharing.packing.queue_run import QueueRecord, run_queue
+from labkit.sharing.packing.recorded_profiles import PROFILES_FILE, RecordedJob, RecordedPair, RecordedProfiles
+from labkit.sharing.plan.jobs_text import parse_jobs
+from labkit.sharing.plan.planned_job import PlannedJob
+from labkit.sharing.plan_check import job_memory
 from labkit.telemetry.others import Look
 from labkit.telemetry.samples import read_samples
 from labkit.tracking.ending import StopRequest

@@ -13,16 +13,16 @@ from rich.text import Text
 
 from labkit.cli.console import Console, print_frame, print_last
 from labkit.cli.display import Display
-from labkit.collocation.launching.job import JobEvent
-from labkit.collocation.launching.jobs_record import GroupRecord
-from labkit.collocation.launching.plan_run import RoundEvent
-from labkit.collocation.plan.plan import Plan
-from labkit.collocation.plan_check import PlanCheck
-from labkit.collocation.verdict.advice import advise, not_attributed
-from labkit.collocation.verdict.verdict import Verdict, disturbed_rounds, verdict
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
 from labkit.runs.notes import note_left_out
+from labkit.sharing.launching.job import JobEvent
+from labkit.sharing.launching.jobs_record import GroupRecord
+from labkit.sharing.launching.plan_run import RoundEvent
+from labkit.sharing.plan.plan import Plan
+from labkit.sharing.plan_check import PlanCheck
+from labkit.sharing.verdict.advice import advise, not_attributed
+from labkit.sharing.verdict.verdicts import Verdict, disturbed_rounds, verdict
 from labkit.tracking.events import read_event
 
 LEGEND = (

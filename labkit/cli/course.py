@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -51,7 +52,7 @@ def run_build(args: argparse.Namespace) -> int:
     from labkit.errors import UserError
 
     try:
-        from labkit.course.build import drift, write
+        from labkit_course.build import drift, write
     except ImportError as error:
         raise UserError(
             'building the exercises needs nbgrader: install it with `python -m pip install "labkit[course]"`.'
@@ -67,11 +68,11 @@ def run_build(args: argparse.Namespace) -> int:
 
 def run_run(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.course.notebook_file import authored
-    from labkit.course.runner import PROFILES, literal, run_notebooks
-    from labkit.course.site import build_site
     from labkit.errors import UserError
     from labkit.hardware.sizes import size_text
+    from labkit_course.notebook_file import authored
+    from labkit_course.runner import PROFILES, literal, run_notebooks
+    from labkit_course.site import build_site
 
     if args.jobs < 1:
         raise UserError(f"--jobs is {args.jobs}: give a whole number of at least 1.")
@@ -100,7 +101,7 @@ def run_run(args: argparse.Namespace) -> int:
 
 
 def run_site(args: argparse.Namespace) -> int:
-    from labkit.course.site import build_site
+    from labkit_course.site import build_site
 
     print(f"Open {build_site(args.executed, args.out).resolve()}")
     return 0
@@ -108,8 +109,8 @@ def run_site(args: argparse.Namespace) -> int:
 
 def run_status(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.course.hand_in import status
-    from labkit.course.progress import progress_file
+    from labkit_course.hand_in import status
+    from labkit_course.progress import progress_file
 
     console = Console(highlight=False, soft_wrap=True)
     print_frame(console, status(args.notebooks))
@@ -118,8 +119,8 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def run_submit(args: argparse.Namespace) -> int:
-    from labkit.course.hand_in import hand_in
     from labkit.hardware.sizes import size_text
+    from labkit_course.hand_in import hand_in
 
     packed = hand_in(args.notebooks, args.runs or args.notebooks / "runs", args.out)
     print(
@@ -130,8 +131,8 @@ def run_submit(args: argparse.Namespace) -> int:
 
 def _find(which: str, folder: Path) -> Path:
     """The notebook of a path, or the authored one whose name begins so."""
-    from labkit.course.notebook_file import authored
     from labkit.errors import UserError
+    from labkit_course.notebook_file import authored
 
     if which.endswith(".ipynb"):
         return Path(which)
@@ -141,3 +142,10 @@ def _find(which: str, folder: Path) -> Path:
         what = f"{which!r} names {len(found) or 'no'} notebooks"
         raise UserError(f"{what}: give a path, or the beginning of one of {names}.")
     return found[0]
+
+
+def labs_on(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Which labs run on a machine; only this module and `claims` know the course."""
+    from labkit_course.labs import labs_on
+
+    return labs_on(report)

@@ -17,7 +17,7 @@ from labkit.tracking.events import Notice, Preparing, Progress, Ready, Started, 
 from labkit.tracking.progress_line import headline, progress_text, time_left_s
 
 if TYPE_CHECKING:
-    from labkit.tour.run import TourRun
+    from labkit.launch.tour import TourRun
 
 
 class Display:

@@ -21,7 +21,7 @@ def run_doctor(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     from labkit.cli.console import Console, print_frame
-    from labkit.course.labs import labs_on
+    from labkit.cli.course import labs_on
     from labkit.hardware.doctor import examine
 
     report = examine()

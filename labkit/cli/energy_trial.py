@@ -15,7 +15,7 @@ from labkit.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.telemetry.experiments.idle import Idle
+    from labkit.telemetry.idle import Idle
 
 STEADY = """Training is cut into pieces of a second (twentieths of it where these are longer), and is steady
 from the first of five in a row whose samples/s lie within 10 % of the median piece of the second half."""
@@ -62,8 +62,8 @@ def run_trial(args: argparse.Namespace) -> int:
     from labkit.cli.console import say
     from labkit.hardware.devices import find_device, get_devices
     from labkit.jobs.watch import watch
-    from labkit.telemetry.experiments.idle import cool_down, idle, sampled
-    from labkit.telemetry.experiments.power_limit import PowerLimit, check_power_limits
+    from labkit.telemetry.idle import cool_down, idle, sampled
+    from labkit.telemetry.power_limit import PowerLimit, check_power_limits
 
     device = find_device(command.budget and command.budget.torch_name, get_devices())
     folders, before = [], None

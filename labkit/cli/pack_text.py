@@ -12,11 +12,11 @@ from rich.text import Text
 
 from labkit.cli.collocate_text import ENDED_BADLY, json_rows
 from labkit.cli.console import Console, marked, print_frame, print_last
-from labkit.collocation.packing.live_device import LiveDevice
-from labkit.collocation.packing.pack import CheckedQueueJob
-from labkit.collocation.packing.queue_run import QueueRecord
-from labkit.collocation.packing.scheduler import side_by_side
 from labkit.hardware.sizes import size_text
+from labkit.sharing.packing.live_device import LiveDevice
+from labkit.sharing.packing.pack import CheckedQueueJob
+from labkit.sharing.packing.queue_run import QueueRecord
+from labkit.sharing.packing.scheduler import side_by_side
 
 LEGEND = (
     "Makespan: from the first arrival to the last end. Completion and wait: means over the jobs that are done. "
@@ -69,7 +69,7 @@ def print_queues(records: Sequence[tuple[Path, QueueRecord]], *, as_json: bool, 
 
 
 def print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
-    """Print policies side by side (`labkit.collocation.packing.scheduler.side_by_side`)."""
+    """Print policies side by side (`labkit.sharing.packing.scheduler.side_by_side`)."""
     shown = {
         "policy": totals["policy"],
         "makespan (s)": _beside(totals, "makespan", "s"),

@@ -15,9 +15,9 @@ from labkit.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.sweep.execute import Progress
-    from labkit.sweep.states import CellState
-    from labkit.sweep.sweep import Cell
+    from labkit.launch.execute import Progress
+    from labkit.launch.grid import Cell
+    from labkit.launch.states import CellState
 
 EPILOG = """examples:
   labkit sweep dlrm_batch_accuracy --dry-run        (a study that ships)
@@ -64,9 +64,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_sweep(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_last
-    from labkit.sweep.execute import opened, read_progress
-    from labkit.sweep.execute import run_sweep as run_cells
-    from labkit.sweep.sweep_file import read_sweep_file
+    from labkit.launch.execute import opened, read_progress
+    from labkit.launch.execute import run_sweep as run_cells
+    from labkit.launch.sweep_file import read_sweep_file
 
     there = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
     sweep, console = read_sweep_file(args.file), Console(stderr=args.json, highlight=False)
@@ -93,7 +93,7 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 def print_preview(console: Console, progress: Progress) -> None:
     """Print how many cells there are, what varies, how long they will take, and what cannot run."""
-    from labkit.sweep.sweep_file import cells_too_large
+    from labkit.launch.sweep_file import cells_too_large
 
     sweep = progress.sweep
     varies = " × ".join(f"{name} ({count})" for name, count in sweep.varies.items()) or "nothing"
@@ -139,7 +139,7 @@ class SweepDisplay(Display):
         self._progress, self._runs_dir = progress, runs_dir
 
     def show(self, cell: Cell, state: CellState, event: dict[str, Any]) -> None:
-        """Take an event of `labkit.sweep.execute.run_sweep`."""
+        """Take an event of `labkit.launch.execute.run_sweep`."""
         from labkit.tracking.events import read_event
 
         name = self._progress.sweep.words(cell) or self._progress.sweep.job
@@ -171,8 +171,8 @@ class SweepDisplay(Display):
 
 def run_show(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_frame, print_last
-    from labkit.sweep import read_sweep
-    from labkit.sweep.frame import OF_A_CELL
+    from labkit.launch import read_sweep
+    from labkit.launch.sweep_frame import OF_A_CELL
 
     for flag, path in (("--csv", args.csv), ("--html", args.html)):
         if path is not None and not path.absolute().parent.is_dir():
@@ -205,7 +205,7 @@ def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
 
 def _script_columns(frame: pd.DataFrame, settings: list[str]) -> list[str]:
     """The columns of what scripts evaluated, logged and tested."""
-    from labkit.sweep.frame import OF_A_CELL, OF_ITS_RUN, OF_ITS_TARGET
+    from labkit.launch.sweep_frame import OF_A_CELL, OF_ITS_RUN, OF_ITS_TARGET
 
     return list(frame.columns[len(settings) + len(OF_A_CELL + OF_ITS_RUN + OF_ITS_TARGET) :])
 

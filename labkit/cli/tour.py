@@ -10,7 +10,7 @@ from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
-    from labkit.tour.run import TourRun
+    from labkit.launch.tour import TourRun
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run_tour(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
     from labkit.cli.display import TourDisplay
-    from labkit.tour.run import plan_tour, run_tour
+    from labkit.launch.tour import plan_tour, run_tour
 
     console = Console()
     tour = plan_tour(args.jobs, args.seeds)

@@ -23,7 +23,7 @@ def figure_sweep(
     """What came of each value of a setting: the median over all else as a line, and each cell as a point.
 
     Args:
-        frame: `labkit.sweep.read_sweep`; cells without this y are left out.
+        frame: `labkit.launch.read_sweep`; cells without this y are left out.
         x: a column; one without numbers is an axis of categories.
         y: a column of numbers.
         color: a column whose values are a series each; None draws one.

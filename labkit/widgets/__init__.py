@@ -3,9 +3,7 @@
 from labkit.widgets.explorer import explore
 from labkit.widgets.live import live
 from labkit.widgets.monitor import monitor
-from labkit.widgets.overheads import overheads
-from labkit.widgets.prices import prices
 from labkit.widgets.profile_view import profile_view
 from labkit.widgets.recorder import Recorder
 
-__all__ = ["Recorder", "explore", "live", "monitor", "overheads", "prices", "profile_view"]
+__all__ = ["Recorder", "explore", "live", "monitor", "profile_view"]

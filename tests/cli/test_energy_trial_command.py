@@ -7,7 +7,7 @@ import pytest
 from labkit.cli import main
 from labkit.hardware.device import Device
 from labkit.runs import Provenance, RunWriter, read_events, read_run
-from labkit.telemetry.experiments import idle, power_limit
+from labkit.telemetry import idle, power_limit
 from labkit.tracking.ending import RunFailed
 from labkit.tta import run_table
 

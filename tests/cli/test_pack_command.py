@@ -12,8 +12,8 @@ import pytest
 from processes import marked_where, wait_for
 
 from labkit.cli import main
-from labkit.collocation.packing.queue_run import QueueRecord
 from labkit.project import shipped_datasets
+from labkit.sharing.packing.queue_run import QueueRecord
 
 SCRIPT = """\
 import sys, time

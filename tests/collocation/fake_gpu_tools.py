@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 from fake_nvml import FIRST, put_on_path
 
-from labkit.collocation.modes.choice import mode_refusals, mode_shares
-from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
+from labkit.sharing.modes.choice import mode_refusals, mode_shares
+from labkit.sharing.modes.place import Place, Refusal, Share
 
 
 def write_mig(state: Path, *, on: bool = True, instances=(), **more) -> Path:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from light_job import processes_of
 
-from labkit.collocation.launching.jobs_record import JobOutcome, RoundRecord
-from labkit.collocation.launching.round import Round
 from labkit.process.supervisor import SupervisedJobs
 from labkit.runs.atomic import replace_text, temporary_of
+from labkit.sharing.launching.jobs_record import JobOutcome, RoundRecord
+from labkit.sharing.launching.round import Round
 from labkit.tracking.ending import StopRequest
 
 HOW = ["shares stays", "shares stays deaf", "shares stays breeds", "shares stays deaf breeds sibling"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import psutil
 
-from labkit.collocation.plan.plan import Plan, Workload
-from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan_check import check_plan
 from labkit.errors import UserError
+from labkit.sharing.plan.plan import Plan, Workload
+from labkit.sharing.plan.planned_job import PlannedJob
+from labkit.sharing.plan_check import check_plan
 
 GIB = 2**30
 

@@ -7,10 +7,10 @@ import inspect
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from labkit.course.check import all_exercises
-from labkit.course.explanation import Explanation
-from labkit.course.lint import ANSWER, CHECK, COLAB_CELL, WRITTEN
 from labkit.project import binder_url, colab_url
+from labkit_course.check import all_exercises
+from labkit_course.explanation import Explanation
+from labkit_course.lint import ANSWER, CHECK, COLAB_CELL, WRITTEN
 
 NAME = "90_x"
 CODE = ("10.interaction", "20.collapse")
@@ -63,7 +63,7 @@ def sound_notebook() -> NotebookNode:
         new_markdown_cell("## Recap\n\n- Counted.\n\n**Next:** y"),
     ]
     imports = "check, claim, explain, guess, model_answer, results, reveal"
-    cells[5].source = f"from labkit.course import {imports}\n\n" + cells[5].source
+    cells[5].source = f"from labkit_course import {imports}\n\n" + cells[5].source
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}

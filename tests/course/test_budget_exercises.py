@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from labkit.course.exercises.n21_speech_on_budgets import ctc_loss, decompose, sooner_share
+from labkit_course.exercises.n21_speech_on_budgets import ctc_loss, decompose, sooner_share
 
 
 @pytest.mark.parametrize("seed", range(8))

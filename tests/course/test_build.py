@@ -14,8 +14,8 @@ from sound_notebook import CODE, NAME, solved, sound_notebook
 from traitlets.config import Config
 
 from labkit.cli import main
-from labkit.course.build import CODE_STUB, STUB, drift, exercise_version, write
-from labkit.course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook
+from labkit_course.build import CODE_STUB, STUB, drift, exercise_version, write
+from labkit_course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

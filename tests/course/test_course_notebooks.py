@@ -8,10 +8,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-from labkit.course.notebook_file import authored, code_cells, read_notebook
-from labkit.course.runner import run_notebooks
-from labkit.course.site import build_site
 from labkit.plots.show import MIME
+from labkit_course.notebook_file import authored, code_cells, read_notebook
+from labkit_course.runner import run_notebooks
+from labkit_course.site import build_site
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 WITH_RECORDINGS = ("10", "13", "21", "30", "31", "50", "51")

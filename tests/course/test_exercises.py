@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from labkit import Run
-from labkit.course import check, draw, explain, mine, outcome, reference
-from labkit.course.check import TRIES, all_exercises
-from labkit.course.exercise import Exercise, ExerciseError, NotAnswered, WrongAnswer, WrongKind
-from labkit.course.explanation import Explanation
-from labkit.course.gate import knocked_out
-from labkit.course.outcome import differs
-from labkit.course.progress import kept
-from labkit.course.watched_run import WatchedRun
-from labkit.course.written import Case, WrittenExercise, changed
 from labkit.errors import UserError
+from labkit_course import check, draw, explain, mine, outcome, reference
+from labkit_course.apparatus.watched_run import WatchedRun
+from labkit_course.check import TRIES, all_exercises
+from labkit_course.exercise import Exercise, ExerciseError, NotAnswered, WrongAnswer, WrongKind
+from labkit_course.explanation import Explanation
+from labkit_course.gate import knocked_out
+from labkit_course.outcome import differs
+from labkit_course.progress import kept
+from labkit_course.written import Case, WrittenExercise, changed
 
 NONSENSE = [10**400, object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all"]
 

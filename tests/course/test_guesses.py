@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from labkit.course import guess, guesses, reveal, score_course, score_notebook
-from labkit.course.progress import kept, progress_file
 from labkit.errors import UserError
+from labkit_course import guess, guesses, reveal, score_course, score_notebook
+from labkit_course.progress import kept, progress_file
 
 
 @pytest.fixture(autouse=True)

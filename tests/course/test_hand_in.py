@@ -10,9 +10,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from labkit.cli import main
-from labkit.course import guess, guesses, reveal
-from labkit.course.notebook_file import canonical
-from labkit.course.progress import keep, progress_file
+from labkit_course import guess, guesses, reveal
+from labkit_course.notebook_file import canonical
+from labkit_course.progress import keep, progress_file
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from jupyter_lab import wait_for
 
-from labkit.course.notebook_file import SOLUTIONS
 from labkit.hardware.budgets.names import offered_budgets
 from labkit.jobs.command import job_command
 from labkit.jobs.watch import watch
 from labkit.runs import read_run
+from labkit_course.notebook_file import SOLUTIONS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 FIRST = Path(__file__).parents[2] / "notebooks" / "00_start_here.ipynb"
@@ -20,7 +20,7 @@ SAME_TARGET = """+document.querySelector('.widget-readout').textContent === +doc
   .layout.annotations.find((each) => each.text.startsWith('target')).text.match(/[0-9.]+/)"""
 TRAINS = """
 import labkit, plotly.graph_objects as go
-from labkit.course import guess
+from labkit_course import guess
 from labkit.plots.show import show
 from labkit.widgets import live
 guess("99.time", ..., "s")
@@ -33,7 +33,7 @@ show(go.Figure(go.Scatter(x=[1, 2], y=[1, 2], name="one · measured")))
 """
 PROFILED = """
 import torch
-from labkit.course.slow_trainer import SlowTrainer
+from labkit_course.apparatus.slow_trainer import SlowTrainer
 from labkit.profiling.recording.profile_steps import profile_steps
 from labkit.widgets import profile_view
 torch.set_num_threads(1)  # the browser needs the other core
@@ -49,7 +49,7 @@ monitor(run.folder)
 """
 PRICED = """
 import pandas as pd
-from labkit.widgets import prices
+from labkit_course.apparatus import prices
 points = pd.DataFrame({'time_s': [3600.0, 7200.0], 'energy_j': [7.2e6, 3.6e6], 'setting': ['fast', 'thrifty']})
 prices(points.assign(device='V100', provenance='recorded, a test'), usd_per_kwh=0.1)
 """

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from sound_notebook import NAME, sound_notebook
 
-from labkit.course.labs import LABS
-from labkit.course.lint import faults
-from labkit.course.notebook_file import authored, canonical
+from labkit_course.labs import LABS
+from labkit_course.lint import faults
+from labkit_course.notebook_file import authored, canonical
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

@@ -12,13 +12,13 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from labkit.course import worker
-from labkit.course.notebook_file import SOLUTIONS, read_notebook
-from labkit.course.runner import Limits, core_shares, run_notebooks
 from labkit.errors import UserError
+from labkit_course import worker
+from labkit_course.notebook_file import SOLUTIONS, read_notebook
+from labkit_course.runner import Limits, core_shares, run_notebooks
 
-RESULTS = "from labkit.course import results\nresults(one=(1, 0, 2))"
-UNANSWERED = "from labkit.course import check\ncheck('20.outputs', ...)"
+RESULTS = "from labkit_course import results\nresults(one=(1, 0, 2))"
+UNANSWERED = "from labkit_course import check\ncheck('20.outputs', ...)"
 STDERR = "import sys\nprint('careful', file=sys.stderr)"
 HIDDEN = "from ipywidgets import interact\ninteract(lambda x: 1 / 0, x=(0, 1));"
 ORPHAN = f"import time; time.sleep(601 + {os.getpid()})"
@@ -28,7 +28,7 @@ LEAVE_IT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {STAR
 
 SOUND = """
 import socket, time
-from labkit.course import guess, reveal
+from labkit_course import guess, reveal
 assert profile == "smoke" and seed == 5
 guess("90.a", 1)
 reveal("90.a", 2)
@@ -48,7 +48,7 @@ while len(list(Path("..").glob("*/cores.json"))) < 2:  # they run at the same ti
     time.sleep(0.1)
 """
 ODD = "from IPython.display import display\ndisplay({'application/x-odd': 'x', 'text/plain': 'odd'}, raw=True)"
-OUT_OF_BOUNDS = "from labkit.course import results\nresults(auc=(1.2, 0.5, 1.0), time=(None, 0, 1))"
+OUT_OF_BOUNDS = "from labkit_course import results\nresults(auc=(1.2, 0.5, 1.0), time=(None, 0, 1))"
 NETWORK = """
 import socket, subprocess, sys
 try:

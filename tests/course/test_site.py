@@ -11,12 +11,12 @@ from contrast import contrast
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from labkit.cli import main
-from labkit.course.results import MIME
-from labkit.course.site import build_site
-from labkit.course.verdict import PLOTLY
 from labkit.errors import UserError
 from labkit.plots.describe import describe
 from labkit.plots.theme import INK, PALETTES
+from labkit_course.results import MIME
+from labkit_course.site import build_site
+from labkit_course.verdict import PLOTLY
 
 
 def executed(title: str, following: str) -> nbformat.NotebookNode:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from labkit.course.check import all_exercises
-from labkit.course.labs import LABS
-from labkit.course.notebook_file import SOLUTIONS, code_cells, read_notebook
-from labkit.course.written import WrittenExercise
+from labkit_course.check import all_exercises
+from labkit_course.labs import LABS
+from labkit_course.notebook_file import SOLUTIONS, code_cells, read_notebook
+from labkit_course.written import WrittenExercise
 
 REPOSITORY = Path(__file__).parents[2]
 NOTEBOOKS = REPOSITORY / "notebooks"

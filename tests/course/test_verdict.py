@@ -3,8 +3,8 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from labkit.course.results import MIME
-from labkit.course.verdict import PLOTLY, count_figures, execution_faults
+from labkit_course.results import MIME
+from labkit_course.verdict import PLOTLY, count_figures, execution_faults
 
 
 def shown_figure():

@@ -11,10 +11,10 @@ import pytest
 from fake_nvml import fake_nvml, put_on_path
 
 from labkit.cli import main
-from labkit.course.labs import labs_on
 from labkit.hardware import doctor, software
 from labkit.hardware.doctor import examine
 from labkit.hardware.nvml import Nvml
+from labkit_course.labs import labs_on
 
 
 @pytest.fixture(autouse=True)

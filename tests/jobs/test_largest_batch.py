@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.errors import UserError
-from labkit.jobs.largest_batch import HEADROOM, largest_batch, memory_held, tried_sizes
+from labkit_course.apparatus.largest_batch import HEADROOM, largest_batch, memory_held, tried_sizes
 
 MIB_A_SAMPLE = 16
 SCRIPT = f"""

@@ -45,7 +45,7 @@ def test_wheel_holds_the_package_and_the_shipped_datasets_and_says_what_it_is(wh
         shipped = shipped_files(f"datasets/{folder}")
         assert shipped and {f"labkit/_datasets/{folder}/{name}" for name in shipped} <= names
     assert {f"labkit/_sweeps/{name}" for name in shipped_files("sweeps")} <= names
-    assert {name.split("/")[0] for name in names} == {"labkit", info}
+    assert {name.split("/")[0] for name in names} == {"labkit", "labkit_course", info}
     assert not [name for name in names if name.endswith((".pyc", ".tmp"))]
 
 

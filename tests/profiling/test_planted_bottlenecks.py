@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.course import slow_trainer as trainers
-from labkit.course.exercises.n32_slow_trainer import hits, look_up, make_batch
 from labkit.hardware.allocator import keep_memory
 from labkit.hardware.calibration import calibrate
 from labkit.profiling.recording.phase_clock import fault_cost_us, minor_faults
 from labkit.profiling.recording.profile_steps import profile_steps
 from labkit.tracking import recording
+from labkit_course.apparatus import slow_trainer as trainers
+from labkit_course.exercises.n32_slow_trainer import hits, look_up, make_batch
 
 pytestmark = pytest.mark.quiet
 FRESH_BYTES = 2**27

@@ -12,9 +12,9 @@ import psutil
 import pytest
 from processes import wait_for
 
+from labkit.launch import read_sweep
+from labkit.launch.states import read_states, sweep_folder
 from labkit.runs.query import readable_runs, run_folders
-from labkit.sweep import read_sweep
-from labkit.sweep.states import read_states, sweep_folder
 
 CELLS, KILLS = 200, 20
 SCRIPT = """

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from light_run import LightRun
 
-from labkit.sweep import execute
-from labkit.sweep.sweep_file import read_sweep_file
+from labkit.launch import execute
+from labkit.launch.sweep_file import read_sweep_file
 
 if __name__ == "__main__":
     execute.LaunchedRun = LightRun

@@ -6,8 +6,8 @@ import pytest
 
 from labkit.data.speech.alphabet import Alphabet
 from labkit.jobs.presets import get_preset
+from labkit.launch.sweep_file import read_sweep_file
 from labkit.models.speech import SpeechConfig, SpeechModel
-from labkit.sweep.sweep_file import read_sweep_file
 
 STUDIES = {"speech_layers": {"layers", "hidden"}, "speech_features": {"features"}, "speech_precision": {"precision"}}
 

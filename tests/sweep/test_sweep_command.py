@@ -11,10 +11,10 @@ from made_up import write_run
 from labkit.cli import build_parser, main
 from labkit.cli.run import resumed_command
 from labkit.errors import UserError
+from labkit.launch import execute, read_sweep, states
+from labkit.launch.sweep_file import read_sweep_file
 from labkit.plots import describe, figure_sweep
 from labkit.runs import list_runs, read_run
-from labkit.sweep import execute, read_sweep, states
-from labkit.sweep.sweep_file import read_sweep_file
 from labkit.tta import run_table
 
 SCRIPT = """

@@ -4,7 +4,7 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import offered_budgets
-from labkit.sweep.sweep_file import read_sweep_file
+from labkit.launch.sweep_file import read_sweep_file
 
 JOB = "job: dlrm:tour\nsettings: {data: synthetic-small}\n"
 

@@ -15,8 +15,8 @@ from labkit.cli.display import TourDisplay
 from labkit.cli.tour import exit_status
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import offered_budgets
+from labkit.launch.tour import TourRun, run_tour
 from labkit.runs import list_runs, read_run
-from labkit.tour.run import TourRun, run_tour
 from labkit.tracking.launch import WorkerFailed
 
 SCRIPT = """
@@ -57,7 +57,7 @@ def test_late_in_a_tour_no_further_run_begins(tmp_path, monkeypatch):
         def show(run, event):
             display.show(run, event)
             if run.state == "done":
-                monkeypatch.setattr("labkit.tour.run.LAST_START_S", 0.0)
+                monkeypatch.setattr("labkit.launch.tour.LAST_START_S", 0.0)
 
         run_tour(tour, tmp_path / "runs", show)
     assert [run.state for run in tour] == ["done", "left out", "left out"]

@@ -9,7 +9,7 @@ import pytest
 from labkit.errors import UserError
 from labkit.plots import figure_pareto
 from labkit.tta import priced
-from labkit.widgets import prices
+from labkit_course.apparatus import prices
 
 POINTS = pd.DataFrame(
     {"time_s": [3600.0, 7200.0], "energy_j": [7.2e6, 3.6e6], "setting": ["fast", "thrifty"], "device": "V100"}

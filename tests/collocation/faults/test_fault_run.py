@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 import torch
 
-from labkit.collocation.faults import fault_run
-from labkit.collocation.faults.fault import FAULTS, documented_behaviour
-from labkit.collocation.faults.fault_run import Client, fault_table, run_fault
-from labkit.collocation.plan.plan import MODES
 from labkit.errors import UserError
 from labkit.plots.slowdowns import figure_fault_timeline
 from labkit.process.supervisor import JobProcess
+from labkit.sharing.plan.plan import MODES
+from labkit_course.apparatus import fault_run
+from labkit_course.apparatus.fault import FAULTS, documented_behaviour
+from labkit_course.apparatus.fault_run import Client, fault_table, run_fault
 
 
 def test_a_segmentation_fault_ends_its_own_process_only_and_a_fresh_client_is_tried_again(monkeypatch):

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from labkit.collocation.launching.jobs_record import GroupRecord, planned_rounds
-from labkit.collocation.plan.plan import ENDLESS, Plan, Workload, with_baseline, with_seconds
-from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
+from labkit.sharing.launching.jobs_record import GroupRecord, planned_rounds
+from labkit.sharing.plan.plan import ENDLESS, Plan, Workload, with_baseline, with_seconds
+from labkit.sharing.plan.planned_job import PlannedJob
 
 TOUR = ("--preset", "tour", "--seed", "{seed}")
 A = PlannedJob("a", "dlrm", TOUR)

@@ -7,12 +7,12 @@ import sys
 from launcher import run_round
 from light_job import processes_of
 
-from labkit.collocation.launching.job import worker_process
-from labkit.collocation.modes.place import Share
-from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.process.supervisor import JobProcess
 from labkit.runs import read_metrics, read_run
+from labkit.sharing.launching.job import worker_process
+from labkit.sharing.modes.place import Share
+from labkit.sharing.plan.planned_job import PlannedJob, told_of_mix
 from labkit.tracking.ending import StopRequest
 
 

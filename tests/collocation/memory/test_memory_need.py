@@ -3,13 +3,13 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from labkit.collocation.memory import need
-from labkit.collocation.memory.need import GROWTH_BYTES, first_steps_bytes
 from labkit.data.store import prepared_root
 from labkit.errors import UserError
 from labkit.jobs import flags
 from labkit.jobs.command import job_command
 from labkit.models.dlrm import DlrmConfig
+from labkit.sharing import memory_need as need
+from labkit.sharing.memory_need import GROWTH_BYTES, first_steps_bytes
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.launch import LaunchedRun
 

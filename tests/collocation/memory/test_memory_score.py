@@ -5,10 +5,18 @@ from argparse import Namespace
 import pytest
 import torch
 
-from labkit.collocation.memory.score import METHODS, PROCESS, estimates, formula, horus_bytes, horus_estimate, score
 from labkit.errors import UserError
 from labkit.jobs.plain_step import PlainStep
 from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit_course.apparatus.memory_score import (
+    METHODS,
+    PROCESS,
+    estimates,
+    formula,
+    horus_bytes,
+    horus_estimate,
+    score,
+)
 
 PLAIN = {"kernels": "plain", "precision": "fp32"}
 

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 from fake_nvml import fake_nvml
 
-from labkit.collocation.modes import choice, cpu
-from labkit.collocation.modes.choice import mode_refusals, mode_shares
-from labkit.collocation.modes.cpu import deal_cores
-from labkit.collocation.modes.place import Place
-from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
+from labkit.sharing.modes import choice, cpu
+from labkit.sharing.modes.choice import mode_refusals, mode_shares
+from labkit.sharing.modes.cpu import deal_cores
+from labkit.sharing.modes.place import Place
+from labkit.sharing.plan.planned_job import PlannedJob
 
 A, B, C = (PlannedJob(name, "dlrm") for name in "abc")
 GIB = 2**30

@@ -8,11 +8,11 @@ import pytest
 from fake_gpu_tools import nvidia_smi, place_on, process, read_mig, refusals, shares, slices_in, write_mig
 from fake_nvml import AMPERE, FIRST, PASCAL, SECOND, fake_nvml
 
-from labkit.collocation.modes import mig
-from labkit.collocation.modes.mig import changed_layout, proposed_layout
-from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.nvml import Nvml
+from labkit.sharing.modes import mig
+from labkit.sharing.modes.mig import changed_layout, proposed_layout
+from labkit.sharing.plan.planned_job import PlannedJob
 
 GIB = 2**30
 A, B, C = (PlannedJob(name, "dlrm") for name in "abc")

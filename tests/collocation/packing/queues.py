@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from labkit.collocation.packing.policy import PackingDevice
-from labkit.collocation.packing.queue import JobProfile, QueuedJob
-from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.sharing.packing.policy import PackingDevice
+from labkit.sharing.packing.queue import JobProfile, QueuedJob
+from labkit.sharing.plan.planned_job import PlannedJob
 
 GIB = 2**30
 

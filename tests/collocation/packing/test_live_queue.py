@@ -11,15 +11,15 @@ import psutil
 import pytest
 from queues import GIB
 
-from labkit.collocation.launching.job import worker_process
-from labkit.collocation.modes.place import Share
-from labkit.collocation.packing import queue_run
-from labkit.collocation.packing.live_device import LiveDevice
-from labkit.collocation.packing.policy import PackingDevice, get_policy
-from labkit.collocation.packing.queue import JobProfile, QueuedJob
-from labkit.collocation.packing.queue_run import QueueRecord, run_queue
-from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.devices import cpu_device
+from labkit.sharing.launching.job import worker_process
+from labkit.sharing.modes.place import Share
+from labkit.sharing.packing import queue_run
+from labkit.sharing.packing.live_device import LiveDevice
+from labkit.sharing.packing.policy import PackingDevice, get_policy
+from labkit.sharing.packing.queue import JobProfile, QueuedJob
+from labkit.sharing.packing.queue_run import QueueRecord, run_queue
+from labkit.sharing.plan.planned_job import PlannedJob
 from labkit.tracking.ending import StopRequest
 
 DEVICE = LiveDevice(PackingDevice("cpu", 8 * GIB), Share("all cores"), cpu_device())

@@ -7,8 +7,8 @@ import re
 import pytest
 from queues import GIB
 
-from labkit.collocation.packing.queue import QUEUE_EXAMPLE, JobProfile, read_queue
 from labkit.errors import UserError
+from labkit.sharing.packing.queue import QUEUE_EXAMPLE, JobProfile, read_queue
 
 
 def queue_of(tmp_path, text: str):

@@ -7,21 +7,21 @@ from statistics import fmean
 import pytest
 from queues import GIB, devices, profile
 
-from labkit.collocation.packing.pack import check_queue, predict
-from labkit.collocation.packing.policy import POLICIES, cpu_admission, slowdown_by_utilisation
-from labkit.collocation.packing.queue import JobProfile, QueuedJob, read_queue
-from labkit.collocation.packing.recorded_profiles import (
+from labkit.errors import UserError
+from labkit.project import shipped_datasets
+from labkit.runs import Provenance
+from labkit.sharing.packing.pack import check_queue, predict
+from labkit.sharing.packing.policy import POLICIES, cpu_admission, slowdown_by_utilisation
+from labkit.sharing.packing.queue import JobProfile, QueuedJob, read_queue
+from labkit.sharing.packing.recorded_profiles import (
     RecordedJob,
     RecordedPair,
     RecordedProfiles,
     read_recorded,
     shared_slowdown,
 )
-from labkit.collocation.packing.simulate import pack_report
-from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.errors import UserError
-from labkit.project import shipped_datasets
-from labkit.runs import Provenance
+from labkit.sharing.packing.simulate import pack_report
+from labkit.sharing.plan.planned_job import PlannedJob
 
 KNOWN = PlannedJob("known", "dlrm", ("--batch-size", "64", "--seed", "{seed}"))
 PROFILE = JobProfile(GIB, 0.9, 30.0, GIB, like="known")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from queues import GIB, devices, job, profile
 
-from labkit.collocation.packing.policy import (
+from labkit.errors import UserError
+from labkit.sharing.packing.policy import (
     POLICIES,
     Admission,
     DeviceState,
@@ -14,9 +15,8 @@ from labkit.collocation.packing.policy import (
     get_policy,
     slowdown_by_utilisation,
 )
-from labkit.collocation.packing.queue import QueuedJob
-from labkit.collocation.packing.scheduler import MAX_OVERTAKEN, Scheduler
-from labkit.errors import UserError
+from labkit.sharing.packing.queue import QueuedJob
+from labkit.sharing.packing.scheduler import MAX_OVERTAKEN, Scheduler
 
 
 def state(memory_gib, *jobs, **seen) -> DeviceState:

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queues import GIB, devices, job
 
-from labkit.collocation.packing.policy import POLICIES, OwnPolicy, get_policy, slowdown_by_utilisation
-from labkit.collocation.packing.queue import JobProfile, QueuedJob
-from labkit.collocation.packing.simulate import ALLOCATES_AT, simulate
-from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
+from labkit.sharing.packing.policy import POLICIES, OwnPolicy, get_policy, slowdown_by_utilisation
+from labkit.sharing.packing.queue import JobProfile, QueuedJob
+from labkit.sharing.packing.simulate import ALLOCATES_AT, simulate
+from labkit.sharing.plan.planned_job import PlannedJob
 
 
 def crowded(profiles):

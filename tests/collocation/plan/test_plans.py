@@ -9,13 +9,13 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from labkit.collocation.plan.csv_plan import read_csv_plan
-from labkit.collocation.plan.jobs_text import parse_jobs
-from labkit.collocation.plan.plan import Plan, on_device
-from labkit.collocation.plan.yaml_plan import read_yaml_plan
-from labkit.collocation.plan_check import check_plan
 from labkit.errors import UserError
 from labkit.json_data import build
+from labkit.sharing.plan.csv_plan import read_csv_plan
+from labkit.sharing.plan.jobs_text import parse_jobs
+from labkit.sharing.plan.plan import Plan, on_device
+from labkit.sharing.plan.yaml_plan import read_yaml_plan
+from labkit.sharing.plan_check import check_plan
 
 HEADER = "Experiment,Workload,Name,Status,Run,Devices,Collocation,File,Listeners,Params\n"
 
@@ -128,8 +128,8 @@ def test_a_mistake_in_a_line_names_its_item_and_the_fix(text, part):
 
 def test_plans_are_read_without_torch_pandas_and_arrow():
     code = (
-        "import sys, labkit.collocation.plan.csv_plan, labkit.collocation.plan.yaml_plan as y, "
-        f"labkit.collocation.plan.jobs_text as s; s.parse_jobs({__file__!r} + ' x2, dlrm'); "
+        "import sys, labkit.sharing.plan.csv_plan, labkit.sharing.plan.yaml_plan as y, "
+        f"labkit.sharing.plan.jobs_text as s; s.parse_jobs({__file__!r} + ' x2, dlrm'); "
         "print({'torch', 'pandas', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from labkit.collocation.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord
-from labkit.collocation.plan.plan import Plan, Workload
-from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.verdict.advice import advise, not_attributed
-from labkit.collocation.verdict.group_frames import job_table
-from labkit.collocation.verdict.turns import timelines
-from labkit.collocation.verdict.verdict import ALL, OWN_HARDWARE, verdict
 from labkit.runs import Provenance, RunWriter
 from labkit.runs.parts import TELEMETRY, PartWriter
+from labkit.sharing.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord
+from labkit.sharing.plan.plan import Plan, Workload
+from labkit.sharing.plan.planned_job import PlannedJob
+from labkit.sharing.verdict.advice import advise, not_attributed
+from labkit.sharing.verdict.group_frames import job_table
+from labkit.sharing.verdict.turns import timelines
+from labkit.sharing.verdict.verdicts import ALL, OWN_HARDWARE, verdict
 
 CPU, GPU = {"torch_name": "cpu"}, {"torch_name": "cuda:0", "kind": "gpu", "uuid": "GPU-1"}
 

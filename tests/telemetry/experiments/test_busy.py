@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 import torch
 
-from labkit.telemetry.experiments import busy
-from labkit.telemetry.experiments.busy import sweep
+from labkit_course.apparatus import busy
+from labkit_course.apparatus.busy import sweep
 
 
 @pytest.fixture(params=[pytest.param("1", marks=pytest.mark.compiled), "0"], ids=["compiled", "interpreted"])

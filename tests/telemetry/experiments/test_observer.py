@@ -8,9 +8,9 @@ import pytest
 from fake_nvml import put_on_path
 from processes import wait_for
 
-from labkit.course.exercises.n31_the_observer_effect import overhead
-from labkit.telemetry.experiments import observer_effect
-from labkit.telemetry.experiments.observer_effect import NOBODY, NOBODY_OUTSIDE, Observer, effects, observe, observers
+from labkit_course.apparatus import observer_effect
+from labkit_course.apparatus.observer_effect import NOBODY, NOBODY_OUTSIDE, Observer, effects, observe, observers
+from labkit_course.exercises.n31_the_observer_effect import overhead
 
 
 def made_up(ratios: dict[str, float], noise: float, seed: int = 0) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
-from labkit.telemetry.experiments.power_limit import PowerLimit, check_power_limits, guard
+from labkit.telemetry.power_limit import PowerLimit, check_power_limits, guard
 
 CONSTRAINTS, SET = "nvmlDeviceGetPowerManagementLimitConstraints", "nvmlDeviceSetPowerManagementLimit"
 
@@ -140,7 +140,7 @@ def test_a_guard_that_is_ended_is_missed_and_one_that_is_killed_leaves_a_warning
 
 KILLED = """
 import os; from labkit.hardware.device import Device
-from labkit.telemetry.experiments.power_limit import PowerLimit
+from labkit.telemetry.power_limit import PowerLimit
 with PowerLimit(Device("gpu", 0, "a GPU", uuid="GPU-1")) as power:
     power.set(100); print(open({path!r}).read(), flush=True); os.kill(os.getpid(), {signal})
 """

@@ -1,0 +1,357 @@
+"""Sweeps in YAML: what varies is expanded into cells, and each cell is checked, before anything starts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.hardware.budgets.budget import Budget
+from labkit.hardware.budgets.names import offered_budgets, parse_budget
+from labkit.jobs.asked import (
+    KITS_SCRIPTS,
+    SHAPE_SCRIPT,
+    find_script,
+    job_arguments,
+    named_job,
+    refusing,
+    setting_kinds,
+)
+from labkit.jobs.command import as_flags, script_of
+from labkit.jobs.shape_flags import read_shape, refuse_too_large, shape_flags
+from labkit.launch.grid import Cell, Sweep, cell_key
+from labkit.plan_files.rows import Kind, Mistakes, Row, read_setting, read_settings, safe_name
+from labkit.plan_files.yaml_rows import read_yaml
+from labkit.project import shipped_sweeps
+from labkit.tracking.command import SEED
+
+EXAMPLE = """\
+job: dlrm:tour
+settings: {data: synthetic-small}
+grid:
+  batch_size: [128, 512]
+seeds: [0, 1, 2]"""
+FIELDS: dict[str, Kind] = {
+    "name": str, "job": str, "script": str, "arguments": "words", "settings": "fields", "grid": "fields", "cells": Row,
+    "random": "fields", "seeds": [int], "repeats": "count", "budget": [str], "max_seconds": "duration",
+}  # fmt: skip
+RANDOM_FIELDS: dict[str, Kind] = {"samples": "count", "seed": int, "settings": "fields"}
+RANGE_FIELDS: dict[str, Kind] = {"from": float, "to": float, "scale": ("linear", "log"), "whole": ("true", "false")}
+ELSEWHERE = {
+    "seed": "list seeds beside grid, as in seeds: [0, 1, 2].",
+    "budget": "write it beside grid, as in budget: [one-core, whole].",
+}
+"""Settings that have a field of their own"""
+WHOLE = "whole"
+"""The budget that is all of the device: the first GPU, or all cores"""
+MOST_CELLS = 10_000
+"""More are a slip of the finger"""
+DIGITS = 4
+"""Of a number that is drawn"""
+
+Settings = dict[str, Any]
+
+
+def read_sweep_file(path: Path | str) -> Sweep:
+    """Read a sweep; a UserError has every mistake of every field, with its line.
+
+    A script, and data with a relative path, are looked for in the file's folder. A name without `.yaml`, where there is
+    no such file, is that of a study that ships.
+    """
+    path = find_sweep_file(Path(path))
+    top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
+    for name in top.places.keys() - top.keys():
+        mistakes.add_field(top, name, "it is empty: give it a value, or leave the field away.")
+    given = read_settings(top, FIELDS, mistakes)
+    name = given.get("name", path.stem)
+    if name != safe_name(name):
+        said = f"{name!r} names a folder, too: use letters, digits and . _ + - only, such as {safe_name(name)}."
+        mistakes.add_field(top, "name", said)
+    if ("job" in top) == ("script" in top):
+        mistakes.add(top.place, "give it one of job (such as dlrm:tour) and script (such as train.py).")
+    target = None
+    if not {"job", "script"} & given.keys():
+        mistakes.raise_if_any()
+    with mistakes.noting(top, "job" if "job" in top else "script"):
+        target = _target(given, path.parent)
+    if target is None:  # what its settings can be is not known
+        mistakes.raise_if_any()
+    if target.is_job and "arguments" in given:
+        mistakes.add_field(top, "arguments", f"only a script has arguments: write settings of {target.job} as fields.")
+    budgets = _budgets(given.get("budget", [WHOLE]), top, mistakes)
+    seeds = given.get("seeds", [0 if target.is_job else None])
+    for seed in seeds:
+        if seed is not None and not 0 <= seed < 2**63:
+            mistakes.add_field(top, "seeds", f"{seed} is no seed: give whole numbers from 0 to 2^63 - 1.")
+    for name, values in (("seeds", seeds), ("budget", [budget.name for budget in budgets])):
+        _refuse_twice(values, name, top, mistakes)
+    mixes = _Expansion(target, top, given, mistakes)
+    repeats = range(1, given.get("repeats", 1) + 1)
+    count = len(mixes.found) * len(seeds) * len(budgets) * len(repeats)
+    if count > MOST_CELLS:
+        mistakes.add(top.place, f"these are {count:,} cells: leave some values away, to have {MOST_CELLS:,} at most.")
+    mistakes.raise_if_any()
+
+    limit_s, cells = given.get("max_seconds"), []
+    # drift over hours hits all settings alike: all of a repeat before the next, all of a seed, budgets taking turns
+    for repeat, seed in itertools.product(repeats, seeds):
+        for settings, budget in itertools.product(mixes.found, budgets):
+            try:
+                everything, arguments = target.complete(mixes.fixed | settings, seed, limit_s)
+            except UserError as error:
+                mixes.note(error, settings)
+                continue
+            key = cell_key(target.script_name, target.first, everything, budget.name, seed, repeat)
+            cells.append(Cell(key, settings, arguments, budget, seed, repeat))
+    mistakes.raise_if_any()
+    varies = mixes.counts | {"seed": len(seeds), "budget": len(budgets), "repeat": len(repeats)}
+    return Sweep(
+        given.get("name", path.stem),
+        target.job,
+        target.script,
+        tuple(cells),
+        {name: count for name, count in varies.items() if count > 1},
+        max_seconds=limit_s or mixes.fixed.get("max_seconds") if target.is_job else limit_s,
+        limits_process=not target.is_job and limit_s is not None,
+        where=top.places["job" if target.is_job else "script"],
+    )
+
+
+def cells_too_large(sweep: Sweep) -> Iterator[tuple[Cell, str]]:
+    """The cells of labkit's shapes that this machine has no room for now, each with the reason."""
+    parser = shape_flags()
+    for cell in sweep.cells if sweep.script.resolve() == SHAPE_SCRIPT else ():
+        try:
+            refuse_too_large(_read_shape(parser, cell.arguments), cell.budget)
+        except UserError as error:
+            yield cell, str(error)
+
+
+def find_sweep_file(path: Path) -> Path:
+    """The file of that path, or of a study of that name that ships."""
+    shipped = shipped_sweeps() / f"{path}.yaml"
+    return shipped if not path.exists() and not path.suffix and shipped.is_file() else path
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What a sweep runs, and how settings become its arguments."""
+
+    job: str
+    script: Path
+    script_name: str
+    """Its whole path, so that no two scripts share cells, or the name of labkit's job, whose preset is a setting"""
+    folder: Path
+    parser: ArgumentParser | None = None
+    """Where labkit knows what it takes"""
+    is_job: bool = False
+    """Whether it is one of labkit's jobs, and no script"""
+    preset: str = ""
+    first: tuple[str, ...] = ()
+    """Arguments of a script before its settings"""
+
+    def kinds(self, row: Row) -> dict[str, Kind]:
+        """Of the settings that may stand in a row."""
+        known = dict.fromkeys(row, str) if self.parser is None else setting_kinds(self.parser)
+        return {name: kind for name, kind in known.items() if name not in ELSEWHERE}
+
+    def complete(self, settings: Settings, seed: int | None, limit_s: float | None) -> tuple[Settings, tuple[str, ...]]:
+        """All settings that decide the result, as texts, and the arguments they make.
+
+        Raises:
+            UserError: labkit's job or script refuses them.
+        """
+        if not self.is_job:
+            flags = [*self.first, *self._flags_of_script(settings)]
+            if self.parser is not None:
+                _read_shape(self.parser, flags)
+            if seed is not None and not any(SEED in each for each in flags):
+                flags += ["--seed", SEED]
+            return {name: str(value) for name, value in settings.items()} | {"": limit_s}, tuple(
+                flags
+            )  # no flag's name
+        settings = {"preset": self.preset or "tour"} | settings
+        if limit_s is not None:
+            settings["max_seconds"] = limit_s
+        arguments = job_arguments(self.parser, settings["preset"], settings | {"seed": seed}, self.folder)
+        return {name: str(value) for name, value in settings.items()}, arguments
+
+    def _flags_of_script(self, settings: Settings) -> Iterator[str]:
+        if self.parser is not None:
+            yield from as_flags(dict(sorted(settings.items())))
+            return
+        for name, value in sorted(settings.items()):
+            yield from () if value == "false" else [f"--{name}"] if value == "true" else [f"--{name}", value]
+
+
+def _target(given: Mapping[str, Any], folder: Path) -> _Target:
+    if "job" in given:
+        job, preset, parser = named_job(given["job"])
+        return _Target(f"{job}:{preset}" if preset else job, script_of(job), job, folder, parser, True, preset)
+    script = find_script(given["script"], (folder, KITS_SCRIPTS))
+    parser = refusing(shape_flags()) if script.resolve() == SHAPE_SCRIPT else None
+    first = tuple(given.get("arguments", ()))
+    return _Target(script.name, script, str(script.resolve()), folder, parser, first=first)
+
+
+def _read_shape(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
+    return read_shape(parser, [each.replace(SEED, "0") for each in arguments])
+
+
+def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> list[Budget]:
+    offered, found = offered_budgets(), []
+    for name in names:
+        with mistakes.noting(top, "budget"):
+            whole = next((budget for budget in offered if budget.torch_name != "cpu"), offered[-1])
+            found.append(whole if name == WHOLE else parse_budget(name))
+    return found
+
+
+def _refuse_twice(values: Sequence[Any], name: str, row: Row, mistakes: Mistakes) -> None:
+    for value in {str(value): value for value in values if values.count(value) > 1}.values():
+        mistakes.add_field(row, name, f"{value} stands there twice: leave one of the two away.")
+
+
+class _Expansion:
+    """What the settings, grid, cells and random samples of a file come to."""
+
+    def __init__(self, target: _Target, top: Row, given: Mapping[str, Any], mistakes: Mistakes):
+        self._target, self._top, self._mistakes = target, top, mistakes
+        self._rows: dict[str, Row] = {}
+        """Where each setting stands, by its name"""
+        self._noted: set[str] = set()
+        if "settings" in given:
+            self._claim(given["settings"], given["settings"])
+        self.fixed: Settings = self._read(given["settings"]) if "settings" in given else {}
+        """Settings that are the same in each cell"""
+        grid = self._grid(given["grid"]) if "grid" in given else {}
+        listed = given.get("cells", [])
+        for name in dict.fromkeys(name for row in listed for name in row):
+            self._claim([name], next(row for row in listed if name in row))
+        cells = [self._read(row) for row in listed]
+        for number, row in enumerate(listed):
+            if cells[number] in cells[:number]:
+                mistakes.add(row.place, "this cell stands there twice: leave one of the two away.")
+        cells = cells or [{}]
+        samples = list(self._samples(given["random"])) if "random" in given else [{}]
+        self.counts: dict[str, int] = {}
+        """How many values each setting takes that varies"""
+        self.found: list[Settings] = []
+        """Of each cell what varies, in order; seeds, budgets and repeats apart"""
+        sizes = math.prod(map(len, grid.values())) * len(cells) * len(samples)
+        if sizes <= MOST_CELLS:
+            mixed = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+            self.found = [cell | mix | sample for cell in cells for mix in mixed for sample in samples]
+        else:
+            mistakes.add(top.place, f"these are {sizes:,} cells: leave some values away.")
+        for name in dict.fromkeys(name for settings in self.found for name in settings):
+            self.counts[name] = len({settings.get(name) for settings in self.found})
+
+    def note(self, error: UserError, settings: Settings) -> None:
+        """Note what the job refuses of a cell, at the setting that it is about."""
+        if str(error) in self._noted:  # of another cell, which it is about as well
+            return None
+        self._noted.add(str(error))
+        row = self._rows.get(error.field, self._top)
+        if error.field in settings or not settings:
+            return self._mistakes.add_field(row, error.field, str(error))
+        told = ", ".join(f"{name} {value}" for name, value in settings.items())
+        return self._mistakes.add(row.place, f"{error} (in the cell with {told})")
+
+    def _claim(self, names: Iterable[str], where: Row) -> None:
+        """Take note of where settings stand; two places for one are a mistake."""
+        for name in names:
+            if name in self._rows:
+                before = self._rows[name].places.get(name, self._rows[name].place)
+                self._mistakes.add_field(where, name, f"it stands there twice, also in {before}: leave one away.")
+            elif name == "preset" and self._target.preset:
+                said = f"the job names preset {self._target.preset!r}, too: leave one of the two away."
+                self._mistakes.add_field(where, name, said)
+            elif name == "max_seconds" and "max_seconds" in self._top and self._target.is_job:
+                said = f"it stands in {self._top.places[name]}, too: leave one of the two away."
+                self._mistakes.add_field(where, name, said)
+            self._rows[name] = where
+
+    def _kinds(self, row: Row) -> dict[str, Kind]:
+        for name in row.places.keys() - row.keys():
+            self._mistakes.add_field(row, name, "it is empty: give it a value, or leave it away.")
+        return self._target.kinds(row)
+
+    def _read(self, row: Row) -> Settings:
+        return read_settings(row, self._kinds(row), self._mistakes, ELSEWHERE)
+
+    def _grid(self, row: Row) -> dict[str, list[Any]]:
+        self._claim(row, row)
+        kinds: dict[str, Kind] = {name: [kind] for name, kind in self._kinds(row).items()}
+        grid = read_settings(row, kinds, self._mistakes, ELSEWHERE)
+        for name, values in grid.items():
+            _refuse_twice(values, name, row, self._mistakes)
+        return grid
+
+    def _samples(self, row: Row) -> Iterator[Settings]:
+        """Random settings, all different; the first of them stay what they are when more are asked for."""
+        given = read_settings(row, RANDOM_FIELDS, self._mistakes)
+        for name in ("samples", "settings"):
+            if name not in row:
+                self._mistakes.add(row.place, f"{name} is missing: random samples are so many, of such settings.")
+        ranges = given.get("settings", Row((), row.place))
+        self._claim(ranges, ranges)
+        kinds, draws = self._kinds(ranges), {}
+        for name, value in ranges.items():
+            with self._mistakes.noting(ranges, name):
+                if name not in kinds:
+                    read_settings(Row({name: value}, ranges.place, ranges.places), kinds, self._mistakes, ELSEWHERE)
+                    continue
+                # a stream of its own: one more setting leaves those of the others
+                stream = random.Random(f"{given.get('seed', 0)} {name}")
+                draws[name] = _draw(value, kinds[name], stream, self._mistakes)
+        seen: set[tuple] = set()
+        wanted = given.get("samples", 0) if draws and None not in draws.values() else 0
+        if wanted > MOST_CELLS:
+            return self._mistakes.add_field(row, "samples", f"it is {wanted:,}: ask for {MOST_CELLS:,} at most.")
+        for _ in range(100 * wanted):
+            sample = {name: draw() for name, draw in draws.items()}
+            if (values := tuple(sample.values())) not in seen:
+                seen.add(values)
+                yield sample
+            if len(seen) == wanted:
+                return
+        if wanted:
+            said = f"there are only {len(seen)} different ones among these settings: ask for no more."
+            self._mistakes.add_field(row, "samples", said)
+
+
+def _draw(value: Any, kind: Kind, stream: random.Random, mistakes: Mistakes) -> Callable[[], Any] | None:
+    """A function that draws a setting's next value; None where its range is wrong, which is noted."""
+    row = read_setting(value, "fields")
+    if "choice" in row:
+        choice = read_settings(row, {"choice": [kind]}, mistakes).get("choice")
+        return None if choice is None else lambda: stream.choice(choice)
+    given = read_settings(row, RANGE_FIELDS, mistakes)
+    if len(given) < len(row):
+        return None
+    low, high, is_log = given.get("from"), given.get("to"), given.get("scale") == "log"
+    if low is None or high is None or not low < high or (is_log and low <= 0):
+        least = " above zero" if is_log else ""
+        raise UserError(
+            f"a range is from a number{least} to a larger one, as in {{from: 4, to: 128}}; or name a choice."
+        )
+    is_whole = given.get("whole") == "true"
+    if kind is int and not is_whole:
+        raise UserError("it takes whole numbers: add whole: true.")
+    if isinstance(kind, tuple):
+        raise UserError(f"it takes one of {', '.join(kind)}: write {{choice: [{', '.join(kind)}]}}.")
+
+    def draw() -> Any:
+        share = stream.random()
+        number = low * (high / low) ** share if is_log else low + share * (high - low)
+        number = round(number) if is_whole else float(f"{number:.{DIGITS}g}")
+        return str(number) if kind is str else number
+
+    return draw

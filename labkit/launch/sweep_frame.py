@@ -1,0 +1,104 @@
+"""A sweep as a frame: a row a cell, with what varies and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.launch.grid import described
+from labkit.launch.states import CellState, check_sweep, find_runs, read_states, reconcile, sweep_folder
+from labkit.launch.sweep_file import find_sweep_file, read_sweep_file
+from labkit.runs.query import read_metrics
+from labkit.runs.record import RunRecord, is_alive
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OF_A_CELL = ["budget", "seed", "repeat", "state", "run", "folder", "seconds", "error"]
+OF_ITS_RUN = [
+    "provenance", "disturbed", "samples_per_s", "wall_s", "train_s", "samples", "peak_memory_bytes",
+    "peak_gpu_memory_bytes", "energy_j",
+]  # fmt: skip
+"""Columns of `labkit.tta.run_table`"""
+OF_ITS_TARGET = ["target_reached", "time_to_target_s", "cost_usd"]
+
+
+def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> pd.DataFrame:
+    """Read what became of a sweep, finished or not, one row a cell in the order in which they run.
+
+    Args:
+        sweep: the path of its file, whose cells count; or the name of a sweep that has run, of which all count that
+            ever were in its file; or that of a study that ships.
+        runs_dir: the folder with the runs.
+
+    Returns:
+        The settings that vary, each a column (of numbers where all of its values are), then OF_A_CELL (seconds is what
+        the process took), OF_ITS_RUN and OF_ITS_TARGET (cost_usd is the time to the target at the tier's price), then
+        the last value of each number that the script evaluated or logged, and test_NAME of its test split. Cells
+        without a result have NaN there. A setting or number named as another column is NAME_setting or NAME_logged.
+
+    Raises:
+        UserError: there is no such sweep, or its file has mistakes.
+    """
+    import pandas as pd
+
+    runs_dir, path = Path(runs_dir), Path(sweep)
+    if not path.is_file() and not sweep_folder(runs_dir, str(sweep)).is_dir():
+        path = find_sweep_file(path)
+    if path.is_file() or path.suffix in (".yaml", ".yml"):
+        asked = read_sweep_file(path)
+        name, wanted = asked.name, {cell.key: CellState(**described(cell)) for cell in asked.cells}
+        states = wanted | {key: state for key, state in _known(name, runs_dir).items() if key in wanted}
+    else:
+        check_sweep(name := str(sweep), runs_dir)
+        states = _known(name, runs_dir)
+    found, _ = find_runs(name, runs_dir)
+    for key, state in states.items():
+        if state.pid is None or not is_alive(state.pid, state.pid_started):
+            reconcile(state, found.get(key, []))
+    names = list(dict.fromkeys(name for state in states.values() for name in state.settings))
+    settings = pd.DataFrame([state.settings for state in states.values()], columns=names)
+    table = settings.apply(_as_numbers).rename(columns=lambda name: _free(name, "setting"))
+    rows = [vars(state) | {"folder": state.run and str(runs_dir / state.run)} for state in states.values()]
+    table = table.join(pd.DataFrame(rows, columns=OF_A_CELL))
+    done = {state.run: (runs_dir / state.run, state.key) for state in states.values() if state.state == "done"}
+    records = {run: dict(found[key])[folder] for run, (folder, key) in done.items()}
+    return table.merge(_results({folder: records[run] for run, (folder, _) in done.items()}), on="run", how="left")
+
+
+def _known(name: str, runs_dir: Path) -> dict[str, CellState]:
+    """The states of a sweep, in the order of its cells' first attempts, as far as their files tell it."""
+    states = read_states(sweep_folder(runs_dir, name))
+    return dict(sorted(states.items(), key=lambda each: (each[1].repeat, each[1].run is None, each[1].run or "")))
+
+
+def _results(records: dict[Path, RunRecord]) -> pd.DataFrame:
+    """One row a run: run, OF_ITS_RUN, OF_ITS_TARGET, last values."""
+    import pandas as pd
+
+    from labkit.tta.cost import usd_per_s
+    from labkit.tta.curves import table_of
+
+    runs = table_of(records.items())
+    targets = [{"run": folder.name} | (record.result or {}) for folder, record in records.items()]
+    told = pd.DataFrame(targets, columns=["run", "target_reached", "time_to_target_s"])
+    told["time_to_target_s"] = told["time_to_target_s"].astype(float)
+    told["cost_usd"] = told["time_to_target_s"] * usd_per_s(runs["tier"])
+    last = read_metrics(records).groupby(["run", "name"]).tail(1)  # .last() would pass over a NaN
+    last = last.set_index(["run", "name"])["value"].unstack("name")
+    tests = {folder.name: (record.result or {}).get("metrics", {}) for folder, record in records.items()}
+    tested = pd.DataFrame.from_dict(tests, orient="index").add_prefix("test_")
+    numbers = last.join(tested, how="outer").rename(columns=lambda name: _free(name, "logged"))
+    return runs[["run", *OF_ITS_RUN]].merge(told, on="run").merge(numbers, left_on="run", right_index=True, how="left")
+
+
+def _free(name: str, kind: str) -> str:
+    return f"{name}_{kind}" if name in (*OF_A_CELL, *OF_ITS_RUN, *OF_ITS_TARGET) else name
+
+
+def _as_numbers(column: pd.Series) -> pd.Series:
+    """The column as numbers, where all of its values are."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    return numbers if numbers.notna().sum() == column.notna().sum() else column

@@ -1,0 +1,217 @@
+"""The verdict on a group: what each way of sharing gained and cost, turn by turn and over its repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from labkit.sharing.verdict.group_frames import job_table
+from labkit.sharing.verdict.turns import jain, turn_table, what_broke
+from labkit.tta.survival import median_time
+
+MEASURES = [
+    "gain", "slowdown", "worst_slowdown", "fairness", "makespan_s", "makespan_gain", "energy_j", "energy_ratio",
+]  # fmt: skip
+"""Of `round_table`, that are averaged; each has its interval in columns that end with _low and _high."""
+ROUND_COLUMNS = [
+    "mix", "family", "mode", "repeat", "jobs", "complete", *MEASURES, "energy_note", "on", "provenance", "disturbed",
+    "note",
+]  # fmt: skip
+OWN_HARDWARE = "alone, own hardware"
+"""Beside the modes: what as many devices as there are jobs would need."""
+ALL = "all jobs"
+ACCURACY_COLUMNS = ["mix", "mode", "repeat", "job", "metric", "target", "reached", "time_s", "provenance"]
+SUMMARY_COLUMNS = ["mix", "mode", "job", "rounds", "reached", "median_s", "low_s", "high_s"]
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Everything that was found out about a group, in frames."""
+
+    jobs: pd.DataFrame
+    """One row a job and round (`job_table`)"""
+    rounds: pd.DataFrame
+    """One row a mix, mode and repeat (`round_table`)"""
+    modes: pd.DataFrame
+    """One row a mix and mode (`mode_table`)"""
+    slowdowns: pd.DataFrame
+    """One row a mix, mode and job (`slowdown_table`)"""
+    accuracy: pd.DataFrame
+    """One row a mix, mode, repeat and job, and all jobs (`accuracy_table`)"""
+    time_to_accuracy: pd.DataFrame
+    """The same over the repeats (`accuracy_summary`)"""
+
+
+def verdict(group_folder: Path | str, *, undisturbed: bool = False) -> Verdict:
+    """Read a group and judge it.
+
+    Args:
+        group_folder: of the group.
+        undisturbed: leave out rounds in which other programs disturbed a job.
+
+    Raises:
+        UserError: the folder is no readable group.
+    """
+    jobs = job_table(group_folder)
+    if undisturbed:
+        jobs = jobs[~jobs["round"].isin(disturbed_rounds(jobs))].reset_index(drop=True)
+    turns = turn_table(jobs)
+    rounds, accuracy = round_table(turns), accuracy_table(turns)
+    modes, slowdowns = mode_table(rounds), slowdown_table(turns)
+    return Verdict(jobs, rounds, modes, slowdowns, accuracy, accuracy_summary(accuracy))
+
+
+def disturbed_rounds(jobs: pd.DataFrame) -> dict[int, str]:
+    """The rounds in which other programs disturbed a job, and what they did; `jobs` as from `job_table`."""
+    return {row["round"]: row["disturbed"] for row in jobs[jobs["disturbed"] != ""].to_dict("records")}
+
+
+def round_table(turns: pd.DataFrame) -> pd.DataFrame:
+    """What each round came to; in mode alone, all jobs of the mix one after another, one row a repeat.
+
+    With s the slowdown of each of n jobs (`turn_table`) and x = 1/s its speed, of that alone:
+
+    - gain: weighted speed-up Σ x, also called system throughput (STP; Eyerman and Eeckhout, IEEE Micro 28(3), 2008,
+      section "System throughput"): the work done at once, of that of the device when it runs one job after another,
+      which is 1.
+    - slowdown: mean of s, their average normalised turnaround time (ANTT, same place); worst_slowdown: the largest.
+    - fairness: Jain's index of the speeds: 1 where all are slowed alike, 1/n where one has everything.
+    - makespan_s: from the barrier until the last job was through; makespan_gain: the sum of the jobs' durations
+      alone, by it.
+    - energy_j: of the devices in that time, counted once for all jobs; energy_ratio: by the sum of theirs alone.
+
+    Returns:
+        ROUND_COLUMNS. complete says whether all jobs were done; note says what broke, or what is missing.
+    """
+    rows = []
+    for _, own in turns.groupby("turn", sort=True):
+        first, slowed = own.iloc[0], own["slowdown"].to_numpy(float)
+        alone, complete = first["mode"] == "alone", bool((own["status"] == "done").all())
+        makespan_s = (own["wall_s"].sum() if alone else own["wall_s"].max()) if complete else np.nan
+        energy_j = own["energy_j"].sum(skipna=False) if alone else first["energy_j"] if complete else np.nan
+        rows.append(
+            {
+                **first[["mix", "mode", "repeat", "provenance"]],
+                "family": " + ".join(sorted(set(own["label"]))),
+                "jobs": len(own),
+                "complete": complete,
+                "gain": (1 / slowed).mean() if alone else (1 / slowed).sum(),
+                "slowdown": slowed.mean(),
+                "worst_slowdown": slowed.max(),
+                "fairness": jain(1 / slowed),
+                "makespan_s": makespan_s,
+                "makespan_gain": own["alone_s"].sum(skipna=False) / makespan_s,
+                "energy_j": energy_j,
+                "energy_ratio": energy_j / own["alone_j"].sum(skipna=False),
+                "energy_note": own.sort_values("energy_j", na_position="first")["energy_note"].iloc[
+                    0
+                ],  # why there is no sum
+                "on": "gpu" if (own["on"] == "gpu").any() else "cpu",
+                "disturbed": bool((own["disturbed"] != "").any()),
+                "note": what_broke(own),
+            }
+        )
+    return pd.DataFrame(rows, columns=ROUND_COLUMNS).astype(dict.fromkeys(MEASURES, float))
+
+
+def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
+    """What each mode came to for each mix, over its repeats.
+
+    Each repeat of a mode is compared with the runs alone of the same repeat, so an interval holds the spread of both.
+    The row of mode alone compares each run with the median of all, and shows how much the machine itself varies.
+
+    Returns:
+        Beside what `round_table` has: repeats that were run, complete, in which all jobs were done, and measured, which
+        gain, slowdown and fairness are of; MEASURES as `mean_of_repeats`; disturbed, the number of such rounds.
+    """
+    rows = []
+    for (mix, mode), own in rounds.groupby(["mix", "mode"], sort=False):
+        row = {"mix": mix, "mode": mode, **own.iloc[0][["family", "jobs", "on", "provenance", "energy_note"]]}
+        row |= {"repeats": len(own), "complete": int(own["complete"].sum()), "measured": int(own["gain"].notna().sum())}
+        for name in MEASURES:
+            row[name], row[f"{name}_low"], row[f"{name}_high"], _ = mean_of_repeats(own[name])
+        notes = "; ".join(dict.fromkeys(note for note in own["note"] if note))
+        rows.append(row | {"disturbed": int(own["disturbed"].sum()), "note": notes})
+    columns = ["mix", "family", "mode", "jobs", "on", "provenance", "repeats", "complete", "measured", "disturbed"]
+    columns += [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
+    return pd.DataFrame(rows, columns=[*columns, "energy_note", "note"])
+
+
+def slowdown_table(turns: pd.DataFrame) -> pd.DataFrame:
+    """How many times as long each job takes as alone, over the repeats that were measured."""
+    rows = [
+        (mix, mode, job, own["label"].iloc[0], *mean_of_repeats(own["slowdown"]), own["provenance"].iloc[0])
+        for (mix, mode, job), own in turns.groupby(["mix", "mode", "job"], sort=False)
+    ]
+    columns = ["mix", "mode", "job", "label", "slowdown", "slowdown_low", "slowdown_high", "repeats", "provenance"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def accuracy_table(turns: pd.DataFrame) -> pd.DataFrame:
+    """Time to target, counted from when the first job of the mix may begin.
+
+    In mode alone a job waits for those before it to end; the same runs on a device each are OWN_HARDWARE. A job that
+    did not reach its target stays in the table: time_s is inf where it failed, else how long it is known to have been
+    short of it, *censored*.
+    Jobs without a target, such as scripts, take their turn and have no row.
+
+    Args:
+        turns: `turn_table`.
+
+    Returns:
+        ACCURACY_COLUMNS, one row a job and repeat, and one of ALL: reached when the last of them did, or censored if
+        one did not.
+    """
+    own = turns[turns["target"].notna()]
+    elsewhere = own[own["mode"] == "alone"].assign(mode=OWN_HARDWARE, starts_s=0.0)
+    rows = pd.concat([own, elsewhere], keys=[0, 1], names=["elsewhere"]).reset_index("elsewhere")
+    reached = rows["target_reached"].astype(bool)
+    time_s = rows["starts_s"] + rows["time_to_target_s"].where(reached, rows["last_evaluated_s"])
+    rows = rows.assign(reached=reached, time_s=time_s)
+    everybody = rows.groupby(["turn", "elsewhere"], as_index=False).agg(
+        {"mix": "first", "mode": "first", "repeat": "first", "reached": "all", "time_s": "max", "provenance": "first"}
+    )
+    rows = pd.concat([rows, everybody.assign(job=ALL)]).sort_values(["turn", "elsewhere"], kind="stable")
+    types = {"target": float, "reached": bool, "time_s": float}
+    return rows.reindex(columns=ACCURACY_COLUMNS).astype(types).reset_index(drop=True)
+
+
+def accuracy_summary(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Over the repeats: Kaplan–Meier medians, in which failed and censored runs count.
+
+    Returns:
+        SUMMARY_COLUMNS. median_s is inf where half or more did not reach the target; low_s and high_s are its 95 %
+        interval, NaN below five rounds.
+    """
+    rows = []
+    for (mix, mode, job), own in accuracy.groupby(["mix", "mode", "job"], sort=False):
+        median, low, high, _ = map(float, median_time(own["reached"].to_numpy(), own["time_s"].to_numpy()))
+        rows.append((mix, mode, job, len(own), int(own["reached"].sum()), median, low, high))
+    return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)
+
+
+def mean_of_repeats(values: Iterable[float]) -> tuple[float, float, float, int]:
+    """The geometric mean with its 95 % interval, by Student's t on the logarithms, and how many values were measured.
+
+    All that is averaged here is a ratio or a duration, which no interval should let go below zero. Not a bootstrap: of
+    three repeats it would be far too narrow. Values that are NaN, or not above zero, were not measured; of one there
+    is no interval.
+
+    >>> [round(number, 2) for number in mean_of_repeats([1.0, 2.0, 4.0])]
+    [2.0, 0.36, 11.19, 3]
+    >>> mean_of_repeats([1.5])
+    (1.5, nan, nan, 1)
+    """
+    known = np.array([value for value in values if np.isfinite(value) and value > 0], float)
+    if known.size < 2:
+        return float(known[0]) if known.size else np.nan, np.nan, np.nan, known.size
+    from scipy.special import stdtrit  # quicker to import than scipy.stats
+
+    logs = np.log(known)
+    half = stdtrit(known.size - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / np.sqrt(known.size)
+    return *np.exp([logs.mean(), logs.mean() - half, logs.mean() + half]).tolist(), known.size

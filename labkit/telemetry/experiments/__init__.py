@@ -1,1 +1,0 @@
-"""What the labs on looking try out: which counter tells what, and what looking costs."""

@@ -1,0 +1,1 @@
+"""What only one lab needs: experiments, slow programs, planted faults and single-lab widgets."""

@@ -1,0 +1,304 @@
+"""One fault, really run: a client that fails beside clients that do not.
+
+Nothing waits for a clock but the windows in which rates are measured: each act begins when the one before it has been
+heard to be over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from labkit.errors import UserError
+from labkit.hardware.devices import find_device, get_devices
+from labkit.hardware.nvml import Nvml
+from labkit.plan_files.rows import did_you_mean
+from labkit.process.containment import marked
+from labkit.process.supervisor import JobProcess, SupervisedJobs, how_ended
+from labkit.sharing.modes.choice import mode_shares
+from labkit.sharing.modes.cpu import leased_cpu
+from labkit.sharing.modes.place import Place, Share
+from labkit.sharing.plan.plan import MODES
+from labkit.sharing.plan.planned_job import PlannedJob
+from labkit_course.apparatus.fault import FAULTS, Fault
+
+FAULTY = "faulty"
+PROGRAM = "labkit_course.apparatus.faulty_client"
+CLIENT_GRACE_S, DEAF_S = 1.0, 0.5
+"""For clients without a fault to end when all is over; a hung one is sent SIGTERM, and so long later SIGKILL."""
+SHORTEST_S, LISTEN_S = 0.2, 0.02
+"""A shorter time has too few of what a client tells for a rate; so late at most a moment is noticed."""
+DEADLINE_S = 120.0
+"""What is waited for has happened by then, also on a slow machine: else the experiment is given up."""
+SUMMARY_COLUMNS = [
+    "mode", "fault", "neighbours", "died", "rate_during", "rate_after", "gone_s", "ended_by", "fresh_before_s",
+    "fresh_after_s", "attempts", "left", "device", "provenance",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FaultReport:
+    """One faulty client and its neighbours, measured."""
+
+    fault: str
+    mode: str
+    device: str
+    """What the faulty client had of it, in words"""
+    jobs: pd.DataFrame
+    """A row a client: job, faulty, status (alive, or how it ended), reason, provenance, and its steps per second before
+    the fault, during it (until the client is gone; NaN where that is too short to tell) and after it"""
+    steps: pd.DataFrame
+    """job, at_s (since the fault), steps_per_s, provenance: how fast each client was over time"""
+    gone_s: float
+    """From the fault until the client was gone"""
+    ended_by: str
+    """What it took: itself, SIGTERM or SIGKILL"""
+    fresh_before_s: float | None
+    """From its start to the first step of a fresh client, beside the neighbours, before the fault"""
+    fresh_after_s: float | None
+    """From the fault to the first step of a fresh client"""
+    attempts: int
+    """Fresh clients that it took"""
+    left: int = 0
+    """Processes that were left behind when all was over"""
+
+    @property
+    def neighbours(self) -> pd.DataFrame:
+        """The rows of `jobs` without a fault."""
+        return self.jobs[~self.jobs["faulty"]]
+
+    @property
+    def died(self) -> int:
+        """Neighbours that ended with the faulty client."""
+        return int((self.neighbours["status"] != "alive").sum())
+
+    def rate_ratio(self, when: str) -> float:
+        """The neighbours' steps per second, all together, "during" or "after", of those before the fault.
+
+        A neighbour that has ended takes no steps; NaN where the time was too short to tell.
+        """
+        own = self.neighbours
+        return float(own[when].sum(min_count=1) / own["before"].sum())
+
+
+def run_fault(
+    fault: str,
+    mode: str,
+    *,
+    neighbours: int = 1,
+    device: str | None = None,
+    seconds: float = 1.0,
+    recovery: bool = True,
+) -> FaultReport:
+    """Let a client fail beside its neighbours, and measure what becomes of them and of the device.
+
+    Args:
+        fault: one of `labkit_course.apparatus.fault.FAULTS`.
+        mode: how they share the device; any of `labkit.sharing.plan.plan.MODES` but alone.
+        neighbours: clients that train the same model and do not fail.
+        device: as `find_device` takes it; None takes the CPU in modes of the CPU, else the first GPU.
+        seconds: for which rates are measured before the fault, during a hang, and after it.
+        recovery: whether fresh clients are started to see when the device is usable; it takes two more starts.
+
+    Raises:
+        UserError: the mode or the fault is not possible here, or a client does not start.
+    """
+    if fault not in FAULTS:
+        raise UserError(f"fault {fault!r} is unknown: {did_you_mean(fault, FAULTS)}")
+    if mode not in MODES:
+        raise UserError(f"mode {mode!r} is unknown: {did_you_mean(mode, MODES)}")
+    if mode == "alone":
+        raise UserError("In mode alone nobody shares the device, so a fault has no neighbours: choose another mode.")
+    if neighbours < 1:
+        raise UserError(f"neighbours is {neighbours}: give a whole number from 1.")
+    devices = get_devices()
+    chosen = find_device("cpu" if device is None and mode.startswith("cpu") else device, devices)
+    if FAULTS[fault].gpu_only and chosen.kind == "cpu":
+        raise UserError(f"fault {fault} happens in a kernel of a GPU, and the device is the CPU: choose segfault.")
+    # only their names and device matter to the mode; what they train is in their program
+    clients = [PlannedJob(name, "") for name in (FAULTY, *(f"neighbour-{n}" for n in range(1, neighbours + 1)))]
+    with leased_cpu(chosen), tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as folder:
+        with Nvml() as nvml:
+            shares = mode_shares(mode, clients, Place(chosen, devices, nvml))
+        with SupervisedJobs(CLIENT_GRACE_S) as supervised:
+            supervised.remove_at_end(Path(folder))
+            report = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder)).run(seconds, recovery)
+        return replace(report, left=len(marked(supervised.mark)))
+
+
+def fault_table(reports: Iterable[FaultReport]) -> pd.DataFrame:
+    """One row a report: SUMMARY_COLUMNS; rates are those of all neighbours, of what they were before the fault."""
+    rows = []
+    for each in reports:
+        rates = {"rate_during": each.rate_ratio("during"), "rate_after": each.rate_ratio("after")}
+        rows.append(vars(each) | {"neighbours": len(each.neighbours), "died": each.died} | rates)
+    return pd.DataFrame(rows).assign(provenance="measured").reindex(columns=SUMMARY_COLUMNS)
+
+
+@dataclass
+class Client:
+    """One client, as far as it is known; moments are those of `time.monotonic`."""
+
+    pid: int = 0
+    heard: set[str] = field(default_factory=set)
+    """Kinds of what was told of it: Ready, Steps, Fails, ended, for one"""
+    steps: list[tuple[float, int]] = field(default_factory=list)
+    """When it had taken how many; the last is when it began to fail, if that was its own doing"""
+    status: str = "alive"
+    """alive, done, failed, out_of_memory, or killed: as it said, or as its process ended"""
+    reason: str = ""
+
+    def rate(self, begin: float, end: float) -> float:
+        """Steps per second between two moments; NaN where they are too close together."""
+        if end - begin < 0.99 * SHORTEST_S:
+            return math.nan
+        moments, counts = zip(*self.steps, strict=True)
+        at_begin, at_end = np.interp([begin, end], moments, counts)  # none is before the first, or after the last
+        return float(at_end - at_begin) / (end - begin)
+
+
+class FaultRun:
+    """One experiment; `run` it once."""
+
+    def __init__(self, fault: Fault, mode: str, shares: dict[str, Share], supervised: SupervisedJobs, folder: Path):
+        self.fault, self.mode, self.shares, self.supervised, self.folder = fault, mode, shares, supervised, folder
+        self.clients: dict[str, Client] = {}
+        """Fresh ones included"""
+        self.mps_environment: dict[str, str] = {}
+        self.attempts = 0
+
+    def run(self, seconds: float, recovery: bool) -> FaultReport:
+        """Let it happen, and tell what was measured; the supervisor ends the clients that are left.
+
+        Raises:
+            UserError: a client ends before its time, or nothing happens any more.
+        """
+        names, fresh_before_s, fresh_after_s = list(self.shares), None, None
+        if self.mode == "mps":
+            gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in self.shares.values()})
+            self.mps_environment = self.supervised.start_mps(gpus)
+        for name in names:
+            self._start(name, name, self.fault.name if name == FAULTY else None)
+        self._until("it was ready", "Ready", *names)
+        for together in (names[1:], [FAULTY]):
+            self.supervised.go(*together)
+            self._until("its first step", "Steps", *together)
+            if recovery and fresh_before_s is None:
+                fresh_before_s = self._fresh("before")
+        windows = {"before": self._watch(seconds)}
+        struck_at = self._strike()
+        if recovery and self.fault.hangs:
+            fresh_after_s = self._fresh("after")
+        if self.fault.hangs:
+            windows["during"] = self._watch(seconds)
+        ended_by = self._end_faulty()
+        gone_at = self._until("its end", "ended", FAULTY)
+        if recovery and not self.fault.hangs:
+            fresh_after_s = time.monotonic() - struck_at + self._fresh("after")
+        windows.setdefault("during", (struck_at, gone_at))
+        windows["after"] = self._watch(seconds)
+        jobs, steps = [], []
+        for name, client in ((name, self.clients[name]) for name in names):
+            told = {"job": name, "faulty": name == FAULTY, "status": client.status, "reason": client.reason}
+            jobs.append(told | {when: client.rate(*window) for when, window in windows.items()})
+            for begin, end in pairwise(np.arange(windows["before"][0], windows["after"][1], SHORTEST_S)):
+                at_s = (begin + end) / 2 - struck_at
+                steps.append({"job": name, "at_s": at_s, "steps_per_s": client.rate(begin, end)})
+        return FaultReport(
+            fault=self.fault.name,
+            mode=self.mode,
+            device=self.shares[FAULTY].device,
+            jobs=pd.DataFrame(jobs).assign(provenance="measured"),
+            steps=pd.DataFrame(steps).assign(provenance="measured"),
+            gone_s=gone_at - struck_at,
+            ended_by=ended_by,
+            fresh_before_s=fresh_before_s,
+            fresh_after_s=fresh_after_s,
+            attempts=self.attempts,
+        )
+
+    def _strike(self) -> float:
+        """Let the faulty client fail; the moment."""
+        if self.fault.name == "kill":
+            return time.monotonic()
+        self.supervised.go(FAULTY)
+        self._until("its fault", "Fails", FAULTY)
+        return self.clients[FAULTY].steps[-1][0]
+
+    def _end_faulty(self) -> str:
+        """End a client that does not end by itself; what it took."""
+        if self.fault.hangs:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.clients[FAULTY].pid, signal.SIGTERM)
+            self._watch(DEAF_S)
+            if "ended" in self.clients[FAULTY].heard:
+                return "SIGTERM"
+        elif self.fault.name != "kill":
+            return "itself"
+        self.supervised.kill(FAULTY)
+        return "SIGKILL"
+
+    def _start(self, name: str, of: str, fault: str | None = None, steps: int | None = None) -> None:
+        """Start a client that has the share of one of the clients; it waits for its cue."""
+        self.clients[name], share = Client(), self.shares[of]
+        content = {"fault": fault, "steps": steps, "device": share.torch_name, "cores": share.cores}
+        log, environment = str(self.folder / f"{name}.log"), self.mps_environment | share.environment
+        self.supervised.start(JobProcess(name, PROGRAM, content, log, environment))
+
+    def _fresh(self, when: str) -> float:
+        """Seconds until a fresh client takes its first step in the faulty one's place, at the first try or a later."""
+        began, self.attempts = time.monotonic(), 0
+        while time.monotonic() < began + DEADLINE_S:
+            self.attempts += 1
+            name = f"fresh-{when}-{self.attempts}"
+            self._start(name, FAULTY, steps=1)
+            self.supervised.go(name)
+            self._until("its end", "ended", name)
+            if self.clients[name].steps:
+                return self.clients[name].steps[0][0] - began
+        raise UserError(f"No fresh client could use the device for {DEADLINE_S:g} s after the fault.")
+
+    def _until(self, what: str, kind: str, *names: str) -> float:
+        """Listen until that was heard of each client; the moment."""
+        give_up = time.monotonic() + DEADLINE_S
+        while waiting := [name for name in names if kind not in self.clients[name].heard]:
+            if ended := [name for name in waiting if "ended" in self.clients[name].heard]:
+                said = (self.folder / f"{ended[0]}.log").read_text(errors="replace").strip()[-300:]
+                raise UserError(f"The client {ended[0]} ended before {what}: {self.clients[ended[0]].reason}. {said}")
+            if time.monotonic() > give_up:
+                raise UserError(f"The client {waiting[0]} was given up: {what} did not happen in {DEADLINE_S:g} s.")
+            self._listen()
+        return time.monotonic()
+
+    def _watch(self, seconds: float) -> tuple[float, float]:
+        """Listen for so long; the moments it began and ended."""
+        begin = time.monotonic()
+        while time.monotonic() < begin + seconds:
+            self._listen()
+        return begin, time.monotonic()
+
+    def _listen(self) -> None:
+        event = self.supervised.next_event(LISTEN_S)
+        if event is None:
+            return
+        client, told = self.clients[event["job"]], event.get("event", event)
+        client.heard.add(told["kind"])
+        if told["kind"] == "started":
+            client.pid = told["pid"]
+        elif told["kind"] == "ended" and client.status == "alive":
+            client.status, client.reason = "killed" if (told["status"] or 0) < 0 else "failed", how_ended(told)
+        elif told["kind"] in ("Steps", "Fails"):
+            client.steps.append((told["at_s"], told["steps"]))
+        elif told["kind"] in ("Ended", "Failed"):
+            client.status, client.reason = told["status"], told.get("reason", "")

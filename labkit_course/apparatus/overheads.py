@@ -1,0 +1,57 @@
+"""A step, walked over again with one overhead after the other gone."""
+
+from __future__ import annotations
+
+from html import escape
+
+import ipywidgets as widgets
+
+from labkit.perfmodel.recorded_step import RecordedStep
+from labkit.plots.gantt import figure_timeline
+from labkit.widgets.figures import FigureView, PictureButton
+from labkit_course.apparatus.walk import KINDS, walk, walk_timeline
+
+
+def overheads(step: RecordedStep, *, name: str = "step", template: str = "labkit_light") -> Overheads:
+    """Let those of T1 to T5 that a step has take no time, one after the other, and see what is left of it.
+
+    Args:
+        step: one recorded on a GPU, or one of your own (`TimedStep.as_calls`).
+        name: under which it stands in the notebook, for the line of code below the figure.
+        template: "labkit_light" or "labkit_dark".
+    """
+    return Overheads(step, name, template)
+
+
+class Overheads(FigureView):
+    """A slider, the step's length, the figure of host and streams in words, too, and the line that draws the same."""
+
+    def __init__(self, step: RecordedStep, name: str, template: str):
+        super().__init__(template)
+        self._step, self._name, self._whole_us = step, name, walk(step).step_us
+        self._kinds = tuple(kind for kind in KINDS if any(call.kind == kind for call in step.calls))
+        options = [(", ".join(self._kinds[:count]) or "none", count) for count in range(len(self._kinds) + 1)]
+        self.gone = widgets.SelectionSlider(
+            options=options,
+            description="Overheads that take no time",
+            style={"description_width": "230px"},
+            layout={"width": "560px"},
+        )
+        self.length, self.code = widgets.HTML(), widgets.HTML()
+        self.gone.observe(lambda _: self._show(), names="value")
+        self.children = [self.gone, self.length, self.plot, self.words, PictureButton(), self.code]
+        self._show()
+
+    def in_code(self) -> str:
+        """The line that draws what is shown."""
+        timeline = f"walk_timeline({self._name}, without={self._kinds[: self.gone.value]!r})"
+        return f"show(figure_timeline({timeline}, provenance='predicted'))"
+
+    def _show(self) -> None:
+        without = self._kinds[: self.gone.value]
+        left_us = walk(self._step, without=without).step_us
+        share = f"{left_us / 1e3:.2f} ms, {left_us / self._whole_us:.0%} of the whole step (predicted)"
+        self.length.value = f"<p>{share}</p>"
+        timeline = walk_timeline(self._step, without=without)
+        self.draw(figure_timeline(timeline, provenance="predicted", template=self.template))
+        self.code.value = f"<p>The same in code:</p><pre>{escape(self.in_code())}</pre>"

@@ -1,0 +1,146 @@
+"""What an authored notebook must look like before it is committed: each function yields what is wrong."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from nbformat import NotebookNode
+
+from labkit.project import BRANCH, REPOSITORY, binder_url, colab_url
+from labkit_course.check import all_exercises
+from labkit_course.notebook_file import code_cells, read_notebook, without_outputs
+from labkit_course.written import WrittenExercise
+
+COLAB_CELL = f"""\
+import sys
+
+if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
+    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+{REPOSITORY}@{BRANCH}'")"""
+"""The first code cell of every notebook; anywhere but on Colab it does nothing."""
+
+LONGEST_CELL = 12
+LONGEST_MEDIAN = 5
+FEWEST_GUESSES = 3
+FEWEST = {"check": 2, "explain": 1, "claim": 1}
+"""Cells of a notebook that are graded, by what they call"""
+ANSWER = {"grade": False, "locked": False, "schema_version": 3, "solution": True, "task": False}
+CHECK = {"grade": True, "locked": True, "schema_version": 3, "solution": False, "task": False}
+WRITTEN = {"grade": True, "locked": False, "schema_version": 3, "solution": True, "task": False}
+"""Of an explanation or a claim, which is graded by hand"""
+GUESS = re.compile(r'^(guess\("[\w.]+", )[^"]+?((?:, "[^"]+")?\))$', re.MULTILINE)
+"""A guess, a line of its own: what stands before and after its value"""
+
+
+def faults(path: Path) -> list[str]:
+    """What is wrong with one authored notebook, a line each, naming the cell."""
+    notebook = read_notebook(path)
+    code = code_cells(notebook)
+    if not code:
+        return ["has no code cell"]
+    is_built = path.read_text(encoding="utf-8") == without_outputs(notebook)
+    return [
+        *([] if is_built else ["has outputs, or is not written as `labkit course build` writes it: run that"]),
+        *_prose_faults(notebook, f"notebooks/{path.name}"),
+        *_code_faults(notebook, code),
+        *_guess_faults("\n".join(cell.source for cell in code)),
+        *_exercise_faults(code, path.name[:2]),
+    ]
+
+
+def _prose_faults(notebook: NotebookNode, address: str) -> Iterator[str]:
+    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    prose = re.sub(r"^(```|~~~).*?^\1", "", prose, flags=re.MULTILINE | re.DOTALL)
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)]
+    if levels[:1] != [1] or levels.count(1) != 1:
+        yield f"has {levels.count(1)} headings of level 1, or does not begin with it"
+    if any(later > earlier + 1 for earlier, later in pairwise(levels)):
+        yield "skips a heading level"
+    first, last = notebook.cells[0].source, notebook.cells[-1].source
+    for url in (binder_url(address), colab_url(address)):
+        if f"]({url})" not in first:
+            yield f"the first cell has no badge to {url}"
+    for words in ("you will be able to", "**Time:**", "**Prerequisites:**"):
+        if words not in first:
+            yield f"the first cell does not say {words}"
+    if not last.startswith("## Recap") or "\n- " not in last or "**Next:**" not in last:
+        yield "the last cell is no recap in bullets with a next notebook"
+
+
+def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[str]:
+    if code[0].source != COLAB_CELL:
+        yield "the first code cell is not the one that installs on Colab (labkit_course.lint)"
+    tagged = {tag: [cell for cell in code if tag in cell.metadata.get("tags", [])] for tag in ("parameters", "results")}
+    for tag, cells in tagged.items():
+        if not cells or (tag == "parameters" and len(cells) > 1):
+            yield f"has {len(cells)} cells tagged {tag}: it needs one"
+    if not any('profile = "standard"' in cell.source for cell in tagged["parameters"]):
+        yield 'has no parameter profile = "standard"'
+    lines = {cell.id: len(cell.source.splitlines()) for cell in code}
+    if median(lines.values()) > LONGEST_MEDIAN:
+        yield f"half of its code cells have more than {LONGEST_MEDIAN} lines"
+    written = {cell.id for cell in code if cell.metadata.get("nbgrader", {}).get("solution")}
+    for name, count in lines.items():
+        if count > LONGEST_CELL and name not in written:
+            yield f"cell {name}: has {count} lines, and {LONGEST_CELL} is the most: make it a function of labkit"
+    for before, cell in pairwise(notebook.cells):
+        is_check = cell.metadata.get("nbgrader", {}).get("grade", False)
+        if cell.cell_type == before.cell_type == "code" and not is_check:
+            yield f"cell {cell.id}: no prose before it"
+
+
+def _guess_faults(source: str) -> Iterator[str]:
+    lines = [line for line in source.splitlines() if line.lstrip().startswith("guess(")]
+    if len(lines) < FEWEST_GUESSES:
+        yield f"has {len(lines)} guesses: it needs {FEWEST_GUESSES}"
+    for line in lines:
+        if not GUESS.fullmatch(line):
+            yield f'guesses by {line!r}: write guess("name", value, "unit") as a line of its own'
+        elif f"reveal({line.split(',')[0].removeprefix('guess(')}, " not in source:
+            yield f"never reveals what {line} guesses"
+
+
+def _exercise_faults(code: list[NotebookNode], number: str) -> Iterator[str]:
+    """Of checks below the cell that they check, of explanations and claims, and of what they are named."""
+    graded = [pair for pair in pairwise(code) if pair[1].metadata.get("nbgrader", {}).get("grade")]
+    used = []
+    for before, cell in graded:
+        metadata, answer = cell.metadata["nbgrader"], before.metadata.get("nbgrader", {})
+        call = re.search(r'^(check|explain|claim)\("([\w.]+)", ', cell.source, re.MULTILINE)
+        used.append(call.groups() if call else ("", ""))
+        expected = CHECK if used[-1][0] == "check" else WRITTEN
+        if {**metadata, **expected} != metadata or metadata.get("points", 0) <= 0 or not metadata.get("grade_id"):
+            yield f"cell {cell.id}: its nbgrader metadata is not that of a {used[-1][0] or 'check'} with points"
+        if used[-1][0] != "check" and "### BEGIN SOLUTION" not in cell.source:
+            yield f"cell {cell.id}: has no answer that nbgrader clears"
+        if used[-1][0] == "check":
+            if {**answer, **ANSWER} != answer or "### BEGIN SOLUTION" not in before.source:
+                yield f"cell {before.id}: is no answer that nbgrader clears, though a check follows"
+            exercise = all_exercises().get(used[-1][1])
+            if isinstance(exercise, WrittenExercise) and not _is_reference(before.source, exercise.reference):
+                yield f"cell {before.id}: its {exercise.reference.__name__} is not the reference of {used[-1][1]}"
+    names = {name for kind, name in used if kind != "claim"}
+    yield from (f"asks {name}, and there is no such exercise" for name in sorted(names - set(all_exercises())))
+    own = {name for name in all_exercises() if name.startswith(f"{number}.")}
+    yield from (f"never asks {name}" for name in sorted(own - names))
+    for kind, least in FEWEST.items():
+        if (count := [each for each, _ in used].count(kind)) < least:
+            yield f"has {count} cells with {kind}: it needs {least}"
+
+
+def _is_reference(source: str, reference: Callable) -> bool:
+    """Whether a cell defines what the reference does, statement by statement but for docstrings."""
+
+    def definition(text: str) -> str:
+        found = [node for node in ast.parse(text).body if getattr(node, "name", "") == reference.__name__]
+        for node in [inner for one in found for inner in ast.walk(one) if hasattr(inner, "body")]:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+                node.body = node.body[1:]
+        return "".join(map(ast.unparse, found))
+
+    return definition(source) == definition(inspect.getsource(reference))

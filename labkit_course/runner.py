@@ -1,0 +1,239 @@
+"""Executes notebooks, several at once, each with its own cores, and watches time, memory and network from outside."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import difflib
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+
+import nbformat
+import psutil
+
+from labkit.errors import UserError
+from labkit.hardware.budgets.budget import THREAD_VARIABLES
+from labkit.hardware.cpu import core_order
+from labkit.hardware.sizes import size_text
+from labkit.process.child import Child
+from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
+from labkit_course.verdict import count_figures, drop_widgets, execution_faults, faults_until_stopped
+
+GUARD = Path(__file__).parent / "offline"
+POLL_S = 0.5
+"""Between two looks at a notebook's memory, for each of which its processes stand still for some 10 ms."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends a notebook that does not end by itself."""
+
+    cell_s: int = 120
+    """Seconds a cell may take."""
+    notebook_s: float = 600.0
+    """Seconds a notebook may take."""
+    memory_bytes: int | None = 2 * 10**9
+    """Memory of a notebook's kernel and its children at any moment; None where it is not bounded."""
+
+
+PROFILES = {
+    "smoke": Limits(),
+    "standard": Limits(cell_s=600, notebook_s=1800.0),
+    "full": Limits(cell_s=3600, notebook_s=3 * 3600.0, memory_bytes=None),
+}
+"""A cell may train several times for minutes at "standard", and for longer at "full"."""
+
+
+@dataclass
+class Executed:
+    """How one notebook went; `out` is the executed one, which is missing where nothing ran."""
+
+    source: Path
+    out: Path
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    cells: int = 0
+    figures: int = 0
+    faults: list[str] = field(default_factory=list)
+    note: str = ""
+    """The exercise at which an unanswered notebook stopped"""
+
+    @property
+    def verdict(self) -> str:
+        count = len(self.faults)
+        return f"{count} fault{'s' * (count > 1)}" if count else self.note or "passed"
+
+
+def run_notebooks(
+    notebooks: list[Path],
+    out: Path,
+    *,
+    parameters: dict[str, object] | None = None,
+    jobs: int = 1,
+    limits: Limits = PROFILES["smoke"],
+    say: Callable[[str], None] = lambda words: None,
+) -> list[Executed]:
+    """Execute notebooks and judge them; one result a notebook, in the order given.
+
+    Args:
+        notebooks: one in a folder `solutions` has to run to its end, another stops at its first unanswered exercise.
+        out: the folder for the executed notebooks and all that they write.
+        parameters: for those that have one of that name; `profile` is "smoke" where it is not given.
+        jobs: how many run at once; the cores are shared out among them.
+        say: told what is done; it may be called from several threads.
+
+    Raises:
+        UserError: a notebook cannot be read, has no parameter of that name, or would be written over.
+        KeyboardInterrupt: after the notebooks under way were ended; nothing of them is left running.
+    """
+    if (out / SOLUTIONS).is_dir() or out.resolve() in {path.resolve().parent for path in notebooks}:
+        raise UserError(f"{out}: there are notebooks that would be replaced: name another folder with --out.")
+    name, count = Counter(path.name for path in notebooks).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"{count} of these notebooks are named {name}: run them one after the other.")
+    chosen = _choose_parameters(notebooks, {"profile": "smoke"} | (parameters or {}))
+    out.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+    shares: SimpleQueue[list[int]] = SimpleQueue()
+    for share in core_shares(jobs):
+        shares.put(share)
+
+    def run(path: Path) -> Executed:
+        cores = shares.get()
+        try:
+            executed = _execute(path, out, chosen[path], cores, limits, stop)
+        finally:
+            shares.put(cores)
+        say(f"{path.stem}: {executed.verdict} after {executed.seconds:.1f} s")
+        return executed
+
+    # later notebooks build on earlier ones and take longer: begun first, they do not end alone
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            return list(pool.map(run, notebooks[::-1]))[::-1]
+        except KeyboardInterrupt:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _choose_parameters(notebooks: list[Path], parameters: dict[str, object]) -> dict[Path, dict[str, object]]:
+    """What of the parameters each notebook takes; papermill would only warn of a name that none has."""
+    import papermill
+
+    known = {}
+    for path in notebooks:
+        read_notebook(path)  # which refuses a file that is none
+        known[path] = papermill.inspect_notebook(str(path)).keys()
+    names = sorted(set().union(*known.values()))
+    for name in parameters.keys() - names:
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise UserError(f"these notebooks have no parameter {name!r}. {hint}There are {', '.join(names) or 'none'}.")
+    return {path: {name: value for name, value in parameters.items() if name in known[path]} for path in notebooks}
+
+
+def literal(text: str) -> object:
+    """The value that a text writes as a Python literal, or the text where it writes none."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def core_shares(jobs: int) -> list[list[int]]:
+    """The cores this process may use, dealt out to `jobs` jobs; jobs share cores where there are too few."""
+    cores = core_order()
+    return [cores[job::jobs] or [cores[job % len(cores)]] for job in range(jobs)]
+
+
+def _execute(
+    path: Path, out: Path, parameters: dict[str, object], cores: list[int], limits: Limits, stop: threading.Event
+) -> Executed:
+    executed, work = Executed(path, out / path.name), (out / path.stem).resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    network = work / "network.txt"
+    for old in (executed.out, network):
+        old.unlink(missing_ok=True)
+    environment = dict.fromkeys(THREAD_VARIABLES, str(len(cores))) | {
+        "LABKIT_COURSE": str(work / "course"),
+        "LABKIT_NETWORK_REPORT": str(network),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH")])),
+    }
+    papermill = {
+        "input_path": str(path.resolve()),
+        "output_path": str(executed.out.resolve()),
+        "parameters": parameters,
+        "execution_timeout": limits.cell_s,
+        "cwd": str(work),
+    }
+    content = {"cores": cores, "environment": environment, "papermill": papermill}
+    began = time.monotonic()
+    with Child("labkit_course.worker", content) as worker:
+        error, left = _watch(worker, executed, limits, stop)
+    executed.seconds = time.monotonic() - began
+    if network.exists():
+        hosts = sorted(set(network.read_text(encoding="utf-8").split()))
+        executed.faults.append(f"it wanted to connect to {', '.join(hosts)}, and has to run offline")
+    executed.faults += [f"it left a process running: {each}" for each in left]
+    _judge(executed, error)
+    return executed
+
+
+def _watch(
+    worker: Child, executed: Executed, limits: Limits, stop: threading.Event
+) -> tuple[str | None, Sequence[str]]:
+    """Wait for the worker, or for a limit; return what ended the notebook before its end, and what it left running."""
+    until = time.monotonic() + limits.notebook_s
+    while not stop.is_set():
+        try:
+            if told := worker.next_message(POLL_S):
+                return told["error"], told["left"]
+        except EOFError:
+            return f"its worker ended without an answer: {worker.stderr_tail()}", ()
+        if time.monotonic() > until:
+            return f"it took more than {limits.notebook_s:g} s", ()
+        memory = _memory_below(worker.pid)
+        executed.peak_memory_bytes = max(executed.peak_memory_bytes, memory)
+        if limits.memory_bytes is not None and memory > limits.memory_bytes:
+            most = size_text(limits.memory_bytes)
+            return f"its kernel took {size_text(memory)} of memory, and {most} is the most", ()
+    return "it was interrupted", ()
+
+
+def _memory_below(pid: int) -> int:
+    """Bytes of all children's memory; pages that several share count once where the system tells."""
+    total = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                memory = process.memory_full_info()
+                total += getattr(memory, "pss", memory.rss)
+    return total
+
+
+def _judge(executed: Executed, error: str | None) -> None:
+    """Note what is wrong, then keep the notebook without its widgets."""
+    notebook = read_notebook(executed.out) if executed.out.exists() else nbformat.v4.new_notebook()
+    code = code_cells(notebook)
+    executed.cells = sum(cell.execution_count is not None for cell in code)
+    executed.figures = count_figures(notebook)
+    unanswered = re.search(r"NotAnswered: ((?:Exercise|Claim) .*?):", error or "")
+    if unanswered and executed.source.resolve().parent.name != SOLUTIONS:
+        executed.note = unanswered[1]
+        executed.faults += faults_until_stopped(notebook)
+    elif error:
+        executed.faults.append(error)
+    else:
+        executed.faults += execution_faults(notebook)
+    if code:
+        drop_widgets(notebook)
+        executed.out.write_text(canonical(notebook), encoding="utf-8")
