@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from measuring import Ratio, paired, report
 
-from labkit.jobs.command import job_command
-from labkit.tracking.launch import LaunchedRun
+from labkit.jobs import job_command
+from labkit.tracking import LaunchedRun
 
 WAIT_POLICY = "OMP_WAIT_POLICY"
 POLICIES = {"as labkit chooses": None, "passively": "PASSIVE", "busily": "ACTIVE"}

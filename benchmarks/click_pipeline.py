@@ -27,13 +27,11 @@ def run_labkit(path: Path, seed: int) -> dict[str, float]:
     import torch
     from dlrm_shapes import stepper
 
-    from labkit.data.clicks import load_clicks
-    from labkit.data.clicks.batches import ClickBatches
-    from labkit.fast.precision import chosen_precision
-    from labkit.hardware.allocator import keep_memory
-    from labkit.jobs.dlrm import evaluate
-    from labkit.jobs.presets import get_preset
-    from labkit.models.dlrm import DlrmConfig
+    from labkit.data.clicks import ClickBatches, load_clicks
+    from labkit.fast import chosen_precision
+    from labkit.hardware import keep_memory
+    from labkit.jobs import evaluate, get_preset
+    from labkit.models import DlrmConfig
 
     began = time.perf_counter()
     keep_memory()
@@ -59,8 +57,8 @@ def run_textbook(path: Path, seed: int) -> dict[str, float]:
     from sklearn.metrics import roc_auc_score
     from textbook_rows import TextbookRows, loader
 
-    from labkit.jobs.presets import get_preset
-    from labkit.models.dlrm import DlrmConfig
+    from labkit.jobs import get_preset
+    from labkit.models import DlrmConfig
 
     began = time.perf_counter()
     rows = TextbookRows(path, train_share=6 / 7, min_count=MIN_COUNT)

@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from labkit_course.notebook_file import authored
-from labkit_course.runner import run_notebooks
+from labkit_course import authored, run_notebooks
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from measuring import in_turn
 
-from labkit.fast.precision import autocast
-from labkit.hardware.calibration import matmul_gflops
-from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
-from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.fast import autocast
+from labkit.hardware import matmul_gflops
+from labkit.jobs import build_optimizers
+from labkit.jobs.dlrm import build_model, loss_of
+from labkit.models import Dlrm, DlrmConfig
 
 CPU = torch.device("cpu")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -19,8 +19,7 @@ from dlrm_shapes import CPU, DTYPES, SHAPES, made_up_batch, precisions, rows_ms,
 from measuring import Ratio, in_turn, report, speed_ups
 
 from labkit.compiled import why_not_compiled
-from labkit.hardware.allocator import keep_memory
-from labkit.hardware.calibration import matmul_gflops
+from labkit.hardware import keep_memory, matmul_gflops
 
 CAPS = {
     "ATEN_CPU_CAPABILITY": "avx2",

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
+from labkit.data.clicks import ClickGenerator, GeneratorConfig
 
 ROWS = 400_000
 LOOP_ROWS = 1_000

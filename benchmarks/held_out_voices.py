@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 from measuring import write_result
 
-from labkit.data.speech.layouts import FIRST_INDEX, RECORDING
+from labkit.data.speech import FIRST_INDEX, RECORDING
 
 TESTED = FIRST_INDEX["validation"] - FIRST_INDEX["test"]
 """Recordings of each digit and speaker that make up the test split"""

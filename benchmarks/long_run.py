@@ -19,12 +19,12 @@ import psutil
 import torch
 from measuring import write_result
 
-from labkit.hardware.allocator import keep_memory
-from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
-from labkit.models.dlrm import DlrmConfig
-from labkit.perfmodel.capacity import PUBLISHED_ROWS
-from labkit.placement.choice import ahead, placed_tables
-from labkit.placement.flags import placement_flags
+from labkit.hardware import keep_memory
+from labkit.jobs import build_optimizers
+from labkit.jobs.dlrm import build_model, loss_of
+from labkit.models import DlrmConfig
+from labkit.perfmodel import PUBLISHED_ROWS
+from labkit.placement import ahead, placed_tables, placement_flags
 
 ROWS, DIM, WINDOW_S = 40_000_000, 16, 10.0
 

@@ -29,13 +29,12 @@ def loop_beside_steps(turns: int) -> list[Ratio]:
     from dlrm_shapes import CPU, precisions
 
     import labkit
-    from labkit.data.clicks import load_clicks
-    from labkit.data.clicks.batches import ClickBatches
-    from labkit.fast.precision import autocast
-    from labkit.hardware.allocator import keep_memory
-    from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
-    from labkit.jobs.presets import get_preset
-    from labkit.models.dlrm import DlrmConfig
+    from labkit.data.clicks import ClickBatches, load_clicks
+    from labkit.fast import autocast
+    from labkit.hardware import keep_memory
+    from labkit.jobs import build_optimizers, get_preset
+    from labkit.jobs.dlrm import build_model, loss_of
+    from labkit.models import DlrmConfig
 
     bind_to(cores()[:1])  # the sampler's process, too
     torch.set_num_threads(1)
@@ -102,10 +101,8 @@ def one_epoch(allocator: str) -> dict[str, float]:
     """What an epoch of the job, evaluations included, costs this process from its first step on."""
     import resource
 
-    from labkit.jobs.command import job_command
-    from labkit.tracking import script
-    from labkit.tracking.ending import StopRequest
-    from labkit.tracking.events import Ready
+    from labkit.jobs import job_command
+    from labkit.tracking import Ready, StopRequest, script
 
     if allocator == "given back":
         script.keep_memory = lambda: False
@@ -128,7 +125,7 @@ def one_epoch(allocator: str) -> dict[str, float]:
 
 
 def memory_kept_beside_given_back(pairs: int) -> tuple[list[Ratio], list[dict]]:
-    from labkit.hardware.budgets.names import parse_budget
+    from labkit.hardware import parse_budget
 
     environment = parse_budget("one-core").environment()
     turns = []

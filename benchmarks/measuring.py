@@ -90,8 +90,7 @@ def machine() -> dict[str, object]:
     """What a result was measured on, and when."""
     import torch
 
-    from labkit.hardware.cpu import read_cpu
-    from labkit.hardware.software import package_versions
+    from labkit.hardware import package_versions, read_cpu
 
     cpu = read_cpu()
     return {

@@ -17,10 +17,9 @@ import tempfile
 from measuring import write_result
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.memory_watch import hard_limit
-from labkit.jobs.command import job_command
-from labkit.tracking.ending import RunFailed
-from labkit.tracking.launch import LaunchedRun
+from labkit.hardware import hard_limit
+from labkit.jobs import job_command
+from labkit.tracking import LaunchedRun, RunFailed
 
 JOBS, PRECISIONS, SIZES = ("dlrm", "speech"), ("fp32", "bf16"), ("1536MiB", "2GiB", "3GiB")
 LIMIT = 2**30

@@ -17,14 +17,22 @@ from statistics import median
 
 from measuring import Ratio, report
 
-from labkit.hardware.sizes import parse_size
+from labkit.hardware import parse_size
 from labkit.project import shipped_datasets
-from labkit.sharing.packing.pack import pack, predict
-from labkit.sharing.packing.policy import POLICIES, PackingDevice, cpu_admission
-from labkit.sharing.packing.queue import read_queue
-from labkit.sharing.packing.recorded_profiles import read_recorded, shared_slowdown
-from labkit.sharing.packing.scheduler import Schedule
-from labkit.sharing.packing.simulate import CARMA_ENERGY, CARMA_MAKESPAN, pack_report
+from labkit.sharing import (
+    CARMA_ENERGY,
+    CARMA_MAKESPAN,
+    POLICIES,
+    PackingDevice,
+    Schedule,
+    cpu_admission,
+    pack,
+    pack_report,
+    predict,
+    read_queue,
+    read_recorded,
+    shared_slowdown,
+)
 
 BASE = "exclusive"
 # on one device all choose the same one: what differs is who joins whom, and that is decided for all of them alike

@@ -21,7 +21,7 @@ from measuring import Ratio, in_turn, report, speed_ups
 from same_model import PEERS, torchrec_way
 from torch import nn
 
-from labkit.hardware.allocator import keep_memory
+from labkit.hardware import keep_memory
 from labkit.jobs.dlrm import build_model
 
 BATCH, TURNS = 2048, 15
@@ -135,8 +135,7 @@ def speech_features() -> list[Ratio]:
     sys.modules["torchaudio._extension"] = SimpleNamespace(**without)
     from speechbrain.lobes.features import Fbank
 
-    from labkit.data.speech.batches import WaveformUtterances
-    from labkit.data.speech.features import log_mel
+    from labkit.data.speech import WaveformUtterances, log_mel
 
     waves = WaveformUtterances("shipped", "train").waves[:256]
     fbank = Fbank(n_mels=80, sample_rate=16000)

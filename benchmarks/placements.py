@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from measuring import in_turn, speed_ups, write_result
 
-from labkit.hardware.allocator import keep_memory
-from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
-from labkit.models.dlrm import DlrmConfig
-from labkit.perfmodel.capacity import PUBLISHED_ROWS, table_bytes
-from labkit.placement.choice import ahead, placed_tables
-from labkit.placement.disk import DiskStore
-from labkit.placement.tables import PlacedTables
+from labkit.hardware import keep_memory
+from labkit.jobs import build_optimizers
+from labkit.jobs.dlrm import build_model, loss_of
+from labkit.models import DlrmConfig
+from labkit.perfmodel import PUBLISHED_ROWS, table_bytes
+from labkit.placement import DiskStore, PlacedTables, ahead, placed_tables
 
 CASES = [(16, 2_000_000, "sgd"), (64, 500_000, "sgd"), (64, 500_000, "rowwise-adagrad")]
 """Embedding dim, rows of a table at most, optimiser"""

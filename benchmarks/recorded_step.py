@@ -12,9 +12,9 @@ import pandas as pd
 from measuring import write_result
 from scipy.stats import spearmanr
 
-from labkit.perfmodel.recorded_step import RecordedStep, read_step, with_overheads
+from labkit.perfmodel import RecordedStep, read_step, with_overheads
 from labkit.project import shipped_datasets
-from labkit_course.apparatus.walk import KINDS, Walked, active_us, transfers_us, walk, walk_together
+from labkit_course.apparatus import KINDS, Walked, active_us, transfers_us, walk, walk_together
 
 
 def host_us(step: RecordedStep) -> float:

@@ -34,10 +34,10 @@ from dlrm_shapes import CPU, LR, SHAPES, Batch, Shape, made_up_batch, precisions
 from measuring import Ratio, in_turn, paired, report  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from labkit.data.clicks.synthetic import SYNTHETIC  # noqa: E402
-from labkit.hardware.allocator import keep_memory  # noqa: E402
-from labkit.jobs.presets import get_preset  # noqa: E402
-from labkit.models.dlrm import Dlrm, DlrmConfig  # noqa: E402
+from labkit.data.clicks import SYNTHETIC  # noqa: E402
+from labkit.hardware import keep_memory  # noqa: E402
+from labkit.jobs import get_preset  # noqa: E402
+from labkit.models import Dlrm, DlrmConfig  # noqa: E402
 
 VARIABLE = "LABKIT_DLRM"
 TOUR = Shape(DlrmConfig(13, SYNTHETIC["synthetic"].num_rows, **get_preset("dlrm", "tour").model))

@@ -19,9 +19,8 @@ from statistics import median
 import psutil
 from measuring import in_turn, report, speed_ups
 
-from labkit.hardware.devices import get_devices
-from labkit.telemetry.sampler import Sampler
-from labkit.telemetry.sources.ladder import open_ladder
+from labkit.hardware import get_devices
+from labkit.telemetry import Sampler, open_ladder
 
 TURNS, SAMPLES = 40, 25
 

@@ -18,8 +18,7 @@ import numpy as np
 from measuring import write_result
 
 from labkit.runs import read_telemetry
-from labkit.telemetry.sampler import Sampler
-from labkit.telemetry.sampling import SampleClock
+from labkit.telemetry import SampleClock, Sampler
 
 
 def bare_loop(seconds: float, hz: float) -> tuple[int, float]:

@@ -21,10 +21,9 @@ from dlrm_shapes import CPU, SHAPES, Shape, made_up_batch, rows_ms, step_flops, 
 from measuring import RESULTS, bind_to, cores, in_own_process, in_turn, machine, write_result
 from picture import save_picture
 
-from labkit.hardware.allocator import keep_memory
-from labkit.hardware.calibration import matmul_gflops
-from labkit.models.dlrm import DlrmConfig
-from labkit.telemetry.memory import forget_peak_memory
+from labkit.hardware import keep_memory, matmul_gflops
+from labkit.models import DlrmConfig
+from labkit.telemetry import forget_peak_memory
 
 BATCHES = (1, 8, 32, 128, 512, 2048, 8192)
 ROWS = (10_000, 100_000, 1_000_000, 10_000_000, 40_000_000)

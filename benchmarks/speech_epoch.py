@@ -14,13 +14,12 @@ import torch
 from dlrm_shapes import CPU, precisions
 from measuring import Ratio, in_turn, report, speed_ups
 
-from labkit.data.speech import load_speech
-from labkit.data.speech.batches import BucketedBatches, textbook_loader
-from labkit.fast.precision import autocast
-from labkit.hardware.allocator import keep_memory
-from labkit.jobs.presets import get_preset
-from labkit.jobs.speech import build_model, build_optimizer, loss_of
-from labkit.models.speech import SpeechConfig
+from labkit.data.speech import BucketedBatches, load_speech, textbook_loader
+from labkit.fast import autocast
+from labkit.hardware import keep_memory
+from labkit.jobs import build_optimizer, get_preset
+from labkit.jobs.speech import build_model, loss_of
+from labkit.models import SpeechConfig
 
 BATCH, CLIP = 32, 5.0
 MODELS = {

@@ -12,10 +12,8 @@ import time
 
 import torch
 
-from labkit.data.bad_rows import BadRows
-from labkit.data.speech.audio import decode
-from labkit.data.speech.features import log_mel, log_mel_batch
-from labkit.data.speech.load import read_source
+from labkit.data import BadRows
+from labkit.data.speech import decode, log_mel, log_mel_batch, read_source
 
 UTTERANCES = 256
 TURNS = 7

@@ -19,8 +19,7 @@ from statistics import median
 
 from measuring import report, speed_ups
 
-from labkit.runs import read_events, read_metrics
-from labkit.runs.query import run_folders
+from labkit.runs import read_events, read_metrics, run_folders
 
 PAIRS = {
     "plotly's notebook support": (

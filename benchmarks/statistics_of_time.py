@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.tta.restarts import expected_to_target, success_interval
-from labkit.tta.survival import median_time
+from labkit.tta import expected_to_target, median_time, success_interval
 
 MEAN_S = 10.0
 

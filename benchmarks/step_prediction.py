@@ -14,20 +14,20 @@ import pandas as pd
 import torch
 from measuring import write_result
 
-from labkit.hardware.allocator import keep_memory
-from labkit.hardware.leases import leased_cores
-from labkit.perfmodel.kernels import features_of, geometric_error
-from labkit.perfmodel.measure import (
+from labkit.hardware import keep_memory, leased_cores
+from labkit.perfmodel import (
     TOLD,
     TimedStep,
+    draw_workload,
+    features_of,
     fit_card,
+    geometric_error,
     no_collection,
+    predict_step,
     time_workload,
     timed_steps,
+    timing_s,
 )
-from labkit.perfmodel.operators import timing_s
-from labkit.perfmodel.prediction import predict_step
-from labkit.perfmodel.workloads import draw_workload
 
 COUNTS = {"dlrm": 24, "speech": 8, "cnn": 4}
 SEED = 7_000_000
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def measure(seconds: float, threads: int) -> None:
-    from labkit.hardware.calibration import calibrate
+    from labkit.hardware import calibrate
 
     limits, timing = calibrate(repeats=3), timing_s()
     before = held_out(timing)

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from measuring import write_result
 
-from labkit.perfmodel.kernels import geometric_error
+from labkit.perfmodel import geometric_error
 
 ASKED = {
     "dlrm": ("auc=0.77", (128, 512, 2048), (256, 1024)),

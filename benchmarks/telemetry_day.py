@@ -17,10 +17,7 @@ import numpy as np
 import psutil
 from measuring import write_result
 
-from labkit.telemetry.reading import Reading
-from labkit.telemetry.sampling import TelemetryWriter
-from labkit.telemetry.sources.ladder import Ladder
-from labkit.telemetry.vocabulary import Counter, vocabulary
+from labkit.telemetry import Counter, Ladder, Reading, TelemetryWriter, vocabulary
 
 HZ, COUNTERS, PART_S = 10, 40, 5
 BEGIN_NS = 1_800_000_000 * 10**9

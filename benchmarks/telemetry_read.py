@@ -18,10 +18,8 @@ import numpy as np
 import pyarrow as pa
 from measuring import write_result
 
-from labkit.runs import read_telemetry
-from labkit.runs.parts import TELEMETRY, part_path, write_part
-from labkit.telemetry.memory import own_peak_bytes
-from labkit.telemetry.vocabulary import vocabulary
+from labkit.runs import TELEMETRY, part_path, read_telemetry, write_part
+from labkit.telemetry import own_peak_bytes, vocabulary
 
 RUNS, PART_ROWS = 10, 12_000
 """A merged part holds five minutes of 40 counters a second"""

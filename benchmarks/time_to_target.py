@@ -16,10 +16,9 @@ from statistics import median
 
 from measuring import Ratio, paired, report
 
-from labkit.jobs.command import job_command
+from labkit.jobs import job_command
 from labkit.runs import read_events, read_run
-from labkit.tracking.ending import RunFailed
-from labkit.tracking.launch import LaunchedRun
+from labkit.tracking import LaunchedRun, RunFailed
 
 WAYS = {"plain": {"kernels": "plain", "precision": "fp32"}, "fast": {"kernels": "fast"}}
 JOBS = ("dlrm", "speech")

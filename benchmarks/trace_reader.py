@@ -20,9 +20,8 @@ from measuring import in_own_process, report, speed_ups
 from torch import nn
 from torch.profiler import profile
 
-from labkit.profiling.traces.trace import read_trace
-from labkit.profiling.traces.trace_file import stream_events
-from labkit.telemetry.memory import own_peak_bytes
+from labkit.profiling import read_trace, stream_events
+from labkit.telemetry import own_peak_bytes
 
 TABLES, ROWS, WIDTH, BATCH_SIZE = 8, 10_000, 16, 128
 

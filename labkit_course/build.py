@@ -17,7 +17,7 @@ from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells, NbGra
 from traitlets.config import Config
 
 from labkit.errors import UserError
-from labkit_course.check import all_exercises
+from labkit_course.checks import all_exercises
 from labkit_course.gate import knocked_out
 from labkit_course.lint import COLAB_CELL, GUESS, faults
 from labkit_course.notebook_file import SOLUTIONS, authored, canonical, read_notebook, without_outputs

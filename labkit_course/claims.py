@@ -10,8 +10,8 @@ from importlib.resources import files
 from typing import Any, get_args
 
 from labkit.errors import UserError
-from labkit.hardware.cpu import read_cpu
-from labkit.runs.record import Kind, timestamp
+from labkit.hardware import read_cpu
+from labkit.runs import Kind, timestamp
 from labkit_course.exercise import NotAnswered, WrongKind
 from labkit_course.progress import keep
 

@@ -54,7 +54,7 @@ class Exercise:
         return self.draw(Random(f"labkit {student}"))
 
     def check(self, name: str, answer: Any, student: int = 0) -> str:
-        """What to say to a right answer; raises as `labkit_course.check` does."""
+        """What to say to a right answer; raises as `labkit_course.checks` does."""
         if answer is None or answer is Ellipsis:
             raise NotAnswered(
                 f"Exercise {name} is not answered yet: write your answer in the cell above in place of the dots, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.hardware.software import installed_version
+from labkit.hardware import installed_version
 
 EVERY_LAB = ("jupyterlab", "ipykernel", "torch", "pandas", "plotly")
 """Packages that every notebook needs"""

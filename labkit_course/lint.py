@@ -13,7 +13,7 @@ from statistics import median
 from nbformat import NotebookNode
 
 from labkit.project import BRANCH, REPOSITORY, binder_url, colab_url
-from labkit_course.check import all_exercises
+from labkit_course.checks import all_exercises
 from labkit_course.notebook_file import code_cells, read_notebook, without_outputs
 from labkit_course.written import WrittenExercise
 

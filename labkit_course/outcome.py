@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from labkit.hardware.one_thread import one_thread
+from labkit.hardware import one_thread
 
 LONGEST_S = 30
 """A case that takes longer has failed; those of references take a second or two."""

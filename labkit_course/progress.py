@@ -10,7 +10,7 @@ from typing import Any
 
 import platformdirs
 
-from labkit.runs.record import timestamp
+from labkit.runs import timestamp
 
 
 def progress_file() -> Path:

@@ -20,10 +20,8 @@ import nbformat
 import psutil
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.budget import THREAD_VARIABLES
-from labkit.hardware.cpu import core_order
-from labkit.hardware.sizes import size_text
-from labkit.process.child import Child
+from labkit.hardware import THREAD_VARIABLES, core_order, size_text
+from labkit.process import Child
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
 from labkit_course.verdict import count_figures, drop_widgets, execution_faults, faults_until_stopped
 

@@ -15,9 +15,8 @@ from pygments.formatters import HtmlFormatter
 
 from labkit import __version__
 from labkit.errors import UserError
-from labkit.plots.show import MIME as PLOTLY
-from labkit.plots.theme import in_the_dark
-from labkit.report.page import json_for_html
+from labkit.plots import MIME as PLOTLY, in_the_dark
+from labkit.report import json_for_html
 from labkit_course.notebook_file import read_notebook
 
 PAGES = Path(__file__).parent / "pages"

@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 from nbformat import NotebookNode
 
-from labkit.plots.show import MIME as PLOTLY
-from labkit.runs.record import Kind
+from labkit.plots import MIME as PLOTLY
+from labkit.runs import Kind
 from labkit_course.claims import MIME as CLAIM
 from labkit_course.notebook_file import code_cells
-from labkit_course.results import MIME as RESULTS
+from labkit_course.results_cell import MIME as RESULTS
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """The type of an output that is an interactive view."""
@@ -34,7 +34,7 @@ def execution_faults(notebook: NotebookNode) -> list[str]:
     tagged = [cell.outputs for cell in code if "results" in cell.metadata.get("tags", [])]
     records = list(_of_type(RESULTS, itertools.chain(*tagged)))
     if not records:
-        return [*found, "gave no results record: call labkit_course.results in a cell tagged results"]
+        return [*found, "gave no results record: call labkit_course.results_cell in a cell tagged results"]
     return found + [
         f"results: {name} is {entry['value']:g}, not from {entry['low']:g} to {entry['high']:g}"
         for name, entry in itertools.chain(*(record.items() for record in records))

@@ -8,8 +8,7 @@ from typing import Any
 
 import psutil
 
-from labkit.process.child import Parent
-from labkit.process.containment import adopt_orphans, descendants, kill_until_gone
+from labkit.process import Parent, adopt_orphans, descendants, kill_until_gone
 from labkit.quick_nbformat import import_nbformat
 
 LEFT_OVER_GRACE_S = 5.0

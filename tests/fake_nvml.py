@@ -10,7 +10,7 @@ from unittest.mock import create_autospec
 
 import pynvml
 
-from labkit.hardware.device import Device
+from labkit.hardware import Device
 
 FIRST, SECOND = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000"
 """UUIDs of the GPUs"""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.hardware.calibration import Calibration
-from labkit.perfmodel.card import ALL, Card, Overheads
-from labkit.perfmodel.kernels import Points, features_of
+from labkit.hardware import Calibration
+from labkit.perfmodel import ALL, Card, features_of
+from labkit.perfmodel.card import Overheads
+from labkit.perfmodel.kernels import Points
 from labkit.perfmodel.operators import Operator
 
 CACHES = 2.0**21, 2.0**25

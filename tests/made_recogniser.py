@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from labkit.models.speech import ConvBlock, SpeechConfig, SpeechModel
+from labkit.models import ConvBlock, SpeechConfig, SpeechModel
 from labkit.runs import Provenance, RunWriter
 from labkit.tracking.checkpoint import save_checkpoints
 

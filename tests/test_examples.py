@@ -6,7 +6,7 @@ import pytest
 from test_readme import REPOSITORY
 
 from labkit.cli import main
-from labkit.hardware.one_thread import one_thread
+from labkit.hardware import one_thread
 from labkit.runs import read_run
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit.perfmodel.recorded_step import read_step
-from labkit.runs.formats import read_published
-from labkit.runs.recording import EVALUATIONS, RUNS
+from labkit.perfmodel import read_step
+from labkit.runs import EVALUATIONS, RUNS, read_published
 
 HERE = Path(__file__).parent
 LAUNCHES = 2_000_000

@@ -14,14 +14,9 @@ import json
 import tempfile
 from pathlib import Path
 
-from labkit.hardware.cpu import read_cpu
-from labkit.hardware.devices import find_device, get_devices
-from labkit.hardware.software import package_versions
+from labkit.hardware import find_device, get_devices, package_versions, read_cpu
 from labkit.runs import Provenance
-from labkit.sharing.plan.jobs_text import parse_jobs
-from labkit.sharing.plan.plan import Plan, Workload, with_baseline, with_seconds
-from labkit.sharing.running import collocate
-from labkit.sharing.verdict.verdicts import verdict
+from labkit.sharing import Plan, Workload, collocate, parse_jobs, verdict, with_baseline, with_seconds
 
 HERE = Path(__file__).parent
 CPU_MIXES = {

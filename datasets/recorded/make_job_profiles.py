@@ -18,19 +18,27 @@ from statistics import fmean
 
 import numpy as np
 
-from labkit.hardware.cpu import read_cpu
+from labkit.hardware import read_cpu
 from labkit.runs import Provenance, read_run
-from labkit.sharing.packing.live_device import live_devices
-from labkit.sharing.packing.policy import cpu_admission, get_policy
-from labkit.sharing.packing.queue import Attempt, JobProfile, QueuedJob
-from labkit.sharing.packing.queue_run import QueueRecord, run_queue
-from labkit.sharing.packing.recorded_profiles import PROFILES_FILE, RecordedJob, RecordedPair, RecordedProfiles
-from labkit.sharing.plan.jobs_text import parse_jobs
-from labkit.sharing.plan.planned_job import PlannedJob
-from labkit.sharing.plan_check import job_memory
-from labkit.telemetry.others import Look
-from labkit.telemetry.samples import read_samples
-from labkit.tracking.ending import StopRequest
+from labkit.sharing import (
+    PROFILES_FILE,
+    Attempt,
+    JobProfile,
+    PlannedJob,
+    QueuedJob,
+    QueueRecord,
+    RecordedJob,
+    RecordedPair,
+    RecordedProfiles,
+    cpu_admission,
+    get_policy,
+    job_memory,
+    live_devices,
+    parse_jobs,
+    run_queue,
+)
+from labkit.telemetry import Look, read_samples
+from labkit.tracking import StopRequest
 
 HERE = Path(__file__).parent
 USUAL = "target=none,precision=fp32"

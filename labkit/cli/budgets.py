@@ -16,7 +16,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_budgets(args: argparse.Namespace) -> int:
-    from labkit.hardware.budgets.names import possible_budgets
+    from labkit.hardware import possible_budgets
 
     if args.check:
         return _check(args.check, as_json=args.json)
@@ -25,7 +25,7 @@ def run_budgets(args: argparse.Namespace) -> int:
         print(json.dumps({"budgets": [budget.to_dict() for budget in possible], "refused": refused}, indent=1))
         return 0
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware.budgets.names import OF_A_CPU, OF_A_GPU
+    from labkit.hardware import OF_A_CPU, OF_A_GPU
 
     rows = [
         {
@@ -58,7 +58,7 @@ def _check(names: list[str], *, as_json: bool) -> int:
     from dataclasses import asdict
 
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware.budgets.check import check_budgets
+    from labkit.hardware import check_budgets
 
     checks = check_budgets(names)
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from labkit.cli.flags import add_flags
 
 if TYPE_CHECKING:
-    from labkit.perfmodel.card import Card
+    from labkit.perfmodel import Card
 
 LEAST_S, MOST_S = 20.0, 3600.0
 
@@ -28,11 +28,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run_calibrate(args: argparse.Namespace) -> int:
     from labkit.cli.display import TrainingDisplay
     from labkit.errors import UserError
-    from labkit.hardware.allocator import keep_memory
-    from labkit.hardware.budgets.names import parse_budget
-    from labkit.tracking.binding import bind_process
-    from labkit.tracking.command import ScriptCommand
-    from labkit.tracking.ending import StopRequest
+    from labkit.hardware import keep_memory, parse_budget
+    from labkit.tracking import ScriptCommand, StopRequest, bind_process
 
     if not LEAST_S <= args.seconds <= MOST_S:
         raise UserError(f"--seconds is {args.seconds:g}: give {LEAST_S:g} to {MOST_S:g}.", field="seconds")
@@ -44,7 +41,7 @@ def run_calibrate(args: argparse.Namespace) -> int:
         bind_process(command, display.show, stop)
         import torch
 
-        from labkit.perfmodel.measure import measure_card  # torch comes with it
+        from labkit.perfmodel import measure_card  # torch comes with it
 
         keep_memory()
         torch.set_num_threads(budget.cores or torch.get_num_threads())
@@ -56,7 +53,7 @@ def run_calibrate(args: argparse.Namespace) -> int:
 
 def _tell(card: Card, path: Path) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.perfmodel.card import ALL
+    from labkit.perfmodel import ALL
 
     console = Console(highlight=False)
     limits = card.limits

@@ -17,9 +17,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit_course.claims import all_claims
-    from labkit_course.progress import kept
-    from labkit_course.reproductions import collect, page, read_evidence, write_evidence
+    from labkit_course import all_claims, collect, kept, page, read_evidence, write_evidence
 
     if args.executed:
         table = args.out / "reproductions.csv"

@@ -13,10 +13,7 @@ from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
-    from labkit.sharing.launching.job import JobEvent
-    from labkit.sharing.launching.jobs_record import RoundRecord
-    from labkit.sharing.plan.csv_plan import CsvPlan
-    from labkit.sharing.plan.plan import Plan
+    from labkit.sharing import CsvPlan, JobEvent, Plan, RoundRecord
 
 TRYING = "what a job takes of the memory is found out over its first steps, once ..."
 RADT_STATUS = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
@@ -64,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_collocate(args: argparse.Namespace) -> int:
     from labkit.cli.collocate_text import print_groups, print_verdict
-    from labkit.sharing.launching.jobs_record import GroupRecord
+    from labkit.sharing import GroupRecord
 
     asked = [name for name in ("plan", "jobs", "resume", "show", "list") if getattr(args, name)]
     if len(asked) != 1:
@@ -87,12 +84,9 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
     """Check a plan, print the table, and run it, or go on with its group, where nothing is against it."""
     from labkit.cli.collocate_text import GroupDisplay, print_check, print_verdict
     from labkit.cli.console import Console, print_last
-    from labkit.hardware.devices import find_device, get_devices
-    from labkit.sharing.launching.plan_run import RoundEvent, resume_plan, run_plan
-    from labkit.sharing.modes.cpu import leased_cpu
-    from labkit.sharing.modes.mig import made_slices
-    from labkit.sharing.plan_check import check_plan, job_memory
-    from labkit.tracking.ending import StopRequest
+    from labkit.hardware import find_device, get_devices
+    from labkit.sharing import RoundEvent, check_plan, job_memory, leased_cpu, made_slices, resume_plan, run_plan
+    from labkit.tracking import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     for notice in csv.notices if csv is not None else ():
@@ -139,11 +133,8 @@ def keep_statuses(csv: CsvPlan, ended: RoundRecord, repeats: int) -> None:
 
 def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
     """The plan of the command line, its baseline included, and the CSV whose statuses are kept."""
-    from labkit.hardware.devices import find_device, get_devices
-    from labkit.sharing.plan.csv_plan import read_csv_plan
-    from labkit.sharing.plan.plan import on_device, with_baseline, with_seconds
-    from labkit.sharing.plan.yaml_plan import read_yaml_plan
-    from labkit.sharing.running import plan_of
+    from labkit.hardware import find_device, get_devices
+    from labkit.sharing import on_device, plan_of, read_csv_plan, read_yaml_plan, with_baseline, with_seconds
 
     is_cpu = find_device(args.device, get_devices()).kind == "cpu"
     usual = "cpu-shared" if is_cpu else "naive"  # plain processes, as that is called on the device

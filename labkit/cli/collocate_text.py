@@ -14,16 +14,21 @@ from rich.text import Text
 from labkit.cli.console import Console, print_frame, print_last
 from labkit.cli.display import Display
 from labkit.errors import UserError
-from labkit.hardware.sizes import size_text
-from labkit.runs.notes import note_left_out
-from labkit.sharing.launching.job import JobEvent
-from labkit.sharing.launching.jobs_record import GroupRecord
-from labkit.sharing.launching.plan_run import RoundEvent
-from labkit.sharing.plan.plan import Plan
-from labkit.sharing.plan_check import PlanCheck
-from labkit.sharing.verdict.advice import advise, not_attributed
-from labkit.sharing.verdict.verdicts import Verdict, disturbed_rounds, verdict
-from labkit.tracking.events import read_event
+from labkit.hardware import size_text
+from labkit.runs import note_left_out
+from labkit.sharing import (
+    GroupRecord,
+    JobEvent,
+    Plan,
+    PlanCheck,
+    RoundEvent,
+    Verdict,
+    advise,
+    disturbed_rounds,
+    not_attributed,
+    verdict,
+)
+from labkit.tracking import read_event
 
 LEGEND = (
     "Gain: work done together, of that one after another (weighted speed-up). Slowdown: a job's time for its steps, of "

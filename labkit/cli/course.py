@@ -52,7 +52,7 @@ def run_build(args: argparse.Namespace) -> int:
     from labkit.errors import UserError
 
     try:
-        from labkit_course.build import drift, write
+        from labkit_course import drift, write
     except ImportError as error:
         raise UserError(
             'building the exercises needs nbgrader: install it with `python -m pip install "labkit[course]"`.'
@@ -69,10 +69,8 @@ def run_build(args: argparse.Namespace) -> int:
 def run_run(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
     from labkit.errors import UserError
-    from labkit.hardware.sizes import size_text
-    from labkit_course.notebook_file import authored
-    from labkit_course.runner import PROFILES, literal, run_notebooks
-    from labkit_course.site import build_site
+    from labkit.hardware import size_text
+    from labkit_course import PROFILES, authored, build_site, literal, run_notebooks
 
     if args.jobs < 1:
         raise UserError(f"--jobs is {args.jobs}: give a whole number of at least 1.")
@@ -101,7 +99,7 @@ def run_run(args: argparse.Namespace) -> int:
 
 
 def run_site(args: argparse.Namespace) -> int:
-    from labkit_course.site import build_site
+    from labkit_course import build_site
 
     print(f"Open {build_site(args.executed, args.out).resolve()}")
     return 0
@@ -109,8 +107,7 @@ def run_site(args: argparse.Namespace) -> int:
 
 def run_status(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit_course.hand_in import status
-    from labkit_course.progress import progress_file
+    from labkit_course import progress_file, status
 
     console = Console(highlight=False, soft_wrap=True)
     print_frame(console, status(args.notebooks))
@@ -119,8 +116,8 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def run_submit(args: argparse.Namespace) -> int:
-    from labkit.hardware.sizes import size_text
-    from labkit_course.hand_in import hand_in
+    from labkit.hardware import size_text
+    from labkit_course import hand_in
 
     packed = hand_in(args.notebooks, args.runs or args.notebooks / "runs", args.out)
     print(
@@ -132,7 +129,7 @@ def run_submit(args: argparse.Namespace) -> int:
 def _find(which: str, folder: Path) -> Path:
     """The notebook of a path, or the authored one whose name begins so."""
     from labkit.errors import UserError
-    from labkit_course.notebook_file import authored
+    from labkit_course import authored
 
     if which.endswith(".ipynb"):
         return Path(which)
@@ -146,6 +143,6 @@ def _find(which: str, folder: Path) -> Path:
 
 def labs_on(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Which labs run on a machine; only this module and `claims` know the course."""
-    from labkit_course.labs import labs_on
+    from labkit_course import labs_on
 
     return labs_on(report)

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from labkit.data.bad_rows import POLICIES, POLICY_WORDS, UNASKED
+from labkit.data import POLICIES, POLICY_WORDS, UNASKED
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
-    from labkit.data.store import Progress
+    from labkit.data import Progress
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -67,8 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    from labkit.data.catalog import list_datasets
-    from labkit.data.store import prepared_root
+    from labkit.data import list_datasets, prepared_root
 
     datasets = list_datasets()
     if args.json:
@@ -91,8 +90,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_make_clicks(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from labkit.data.clicks.generate import GeneratorConfig
-    from labkit.data.clicks.synthetic import write_clicks
+    from labkit.data.clicks import GeneratorConfig, write_clicks
 
     out = Path(args.out)
     if out.exists() and not args.overwrite:
@@ -109,7 +107,7 @@ def run_make_clicks(args: argparse.Namespace) -> int:
 
 
 def run_prepare(args: argparse.Namespace) -> int:
-    from labkit.data.catalog import DOWNLOADS, fetch, kind_of
+    from labkit.data import DOWNLOADS, fetch, kind_of
 
     data = args.data
     with shown_progress() as progress:
@@ -141,7 +139,7 @@ def run_prepare(args: argparse.Namespace) -> int:
 
 
 def run_recorded_list(args: argparse.Namespace) -> int:
-    from labkit.runs.recording import recordings
+    from labkit.runs import recordings
 
     rows = [
         {"name": card.name, "what": card.title, "devices": ", ".join(card.devices), "by": card.cite, "when": card.date}
@@ -161,7 +159,7 @@ def run_recorded_show(args: argparse.Namespace) -> int:
     import pandas as pd
 
     from labkit.cli.console import Console, print_frame
-    from labkit.runs.recording import EVALUATIONS, RUNS, read_card
+    from labkit.runs import EVALUATIONS, RUNS, read_card
 
     card, console = read_card(args.recording), Console(highlight=False)
     for field in ("title", "authors", "devices", "date", "source", "licence", "derived", "cannot_say"):
@@ -182,8 +180,8 @@ def run_recorded_show(args: argparse.Namespace) -> int:
 def run_recorded_fetch(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from labkit.data.catalog import Archive, download
-    from labkit.runs.recording import read_card
+    from labkit.data import Archive, download
+    from labkit.runs import read_card
 
     card = read_card(args.recording)
     folder = Path(args.out) / card.name

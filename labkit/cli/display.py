@@ -11,13 +11,22 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit.cli.console import Console
-from labkit.runs.record import in_words
-from labkit.tracking.ending import unreached
-from labkit.tracking.events import Notice, Preparing, Progress, Ready, Started, read_event
-from labkit.tracking.progress_line import headline, progress_text, time_left_s
+from labkit.runs import in_words
+from labkit.tracking import (
+    Notice,
+    Preparing,
+    Progress,
+    Ready,
+    Started,
+    headline,
+    progress_text,
+    read_event,
+    time_left_s,
+    unreached,
+)
 
 if TYPE_CHECKING:
-    from labkit.launch.tour import TourRun
+    from labkit.launch import TourRun
 
 
 class Display:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from labkit.hardware.sizes import size_text
+from labkit.hardware import size_text
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -22,7 +22,7 @@ def run_doctor(args: argparse.Namespace) -> int:
 
     from labkit.cli.console import Console, print_frame
     from labkit.cli.course import labs_on
-    from labkit.hardware.doctor import examine
+    from labkit.hardware import examine
 
     report = examine()
     report["labs"] = labs_on(report)

@@ -30,9 +30,8 @@ def run_energy(args: argparse.Namespace) -> int:
 
     refuse_unless_positive("--grid", args.grid)
     refuse_unless_positive("--power", args.power)
-    from labkit.runs import find_run
-    from labkit.runs.query import readable_runs, run_folders
-    from labkit.tta.energy import energy_account, window_energy, windows_by_name
+    from labkit.runs import find_run, readable_runs, run_folders
+    from labkit.tta import energy_account, window_energy, windows_by_name
 
     folders = [find_run(which, args.runs_dir) for which in args.which]
     folders = folders or [folder for folder, _ in readable_runs(run_folders(args.runs_dir))]

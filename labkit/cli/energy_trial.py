@@ -15,7 +15,7 @@ from labkit.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.telemetry.idle import Idle
+    from labkit.telemetry import Idle
 
 STEADY = """Training is cut into pieces of a second (twentieths of it where these are longer), and is steady
 from the first of five in a row whose samples/s lie within 10 % of the median piece of the second half."""
@@ -60,10 +60,9 @@ def run_trial(args: argparse.Namespace) -> int:
     refuse_unless_positive("--cool-down", args.cool_down or None)  # 0: not
     command = given_command(args)
     from labkit.cli.console import say
-    from labkit.hardware.devices import find_device, get_devices
-    from labkit.jobs.watch import watch
-    from labkit.telemetry.idle import cool_down, idle, sampled
-    from labkit.telemetry.power_limit import PowerLimit, check_power_limits
+    from labkit.hardware import find_device, get_devices
+    from labkit.jobs import watch
+    from labkit.telemetry import PowerLimit, check_power_limits, cool_down, idle, sampled
 
     device = find_device(command.budget and command.budget.torch_name, get_devices())
     folders, before = [], None
@@ -103,7 +102,7 @@ def _limits(text: str | None) -> list[float]:
 
 
 def _tell(folders: list[str], before: Idle, as_json: bool) -> None:
-    from labkit.tta.trials import trial_means, trial_table
+    from labkit.tta import trial_means, trial_table
 
     trials = trial_table(folders)
     tables = {"trials": trials, "means": trial_means(trials)}
@@ -115,7 +114,7 @@ def _tell(folders: list[str], before: Idle, as_json: bool) -> None:
 
 def _print(trials: pd.DataFrame, means: pd.DataFrame, before: Idle) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.tta.trials import NUMBERS
+    from labkit.tta import NUMBERS
 
     names = dict(zip(NUMBERS, ("samples/s", "W", "J a sample", "J a sample above idle"), strict=True))
 

@@ -17,7 +17,7 @@ from labkit.errors import UserError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from labkit.telemetry.latest import Latest
+    from labkit.telemetry import Latest
 
 OTHER_COLUMNS, LEAST_HISTORY = 85, 6
 """Characters that all but the history of a counter takes, and below which it says nothing"""
@@ -45,8 +45,7 @@ def run_monitor(args: argparse.Namespace) -> int:
     from rich.live import Live
 
     from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
-    from labkit.telemetry.latest import Latest
-    from labkit.telemetry.sampler import MOST_HZ
+    from labkit.telemetry import MOST_HZ, Latest
 
     if not 0 < args.hz <= MOST_HZ:
         raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")
@@ -82,7 +81,7 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
     if args.record and args.replay:
         raise UserError("--record and --replay contradict each other: give one of them.")
     if args.replay:
-        from labkit.telemetry.reading import replayed
+        from labkit.telemetry import replayed
 
         yield _paced(replayed(args.replay), args.hz, f"played from {args.replay}", [])
         return
@@ -91,9 +90,8 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
 
         yield _of_run(find_run(args.which, args.runs_dir))
         return
-    from labkit.hardware.devices import get_devices
-    from labkit.telemetry.reading import recorded
-    from labkit.telemetry.sources.ladder import open_ladder
+    from labkit.hardware import get_devices
+    from labkit.telemetry import open_ladder, recorded
 
     pid, faults = None if args.which is None else int(args.which), deque(maxlen=1)  # a driver may go and come all day
     try:
@@ -109,7 +107,7 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
 
 
 def _paced(turns: Iterator[list], hz: float, title: str, faults: Iterable[str]) -> Iterator:
-    from labkit.telemetry.sampling import SampleClock
+    from labkit.telemetry import SampleClock
 
     clock = SampleClock(hz)
     with contextlib.suppress(ProcessLookupError):  # it was there, and has ended
@@ -121,7 +119,7 @@ def _paced(turns: Iterator[list], hz: float, title: str, faults: Iterable[str]) 
 
 def _of_run(folder: Path) -> Iterator:
     from labkit.runs import read_events, read_run
-    from labkit.telemetry.samples import Tail
+    from labkit.telemetry import Tail
 
     tail, status = Tail(folder), "running"
     while status == "running":
@@ -140,7 +138,7 @@ def _view(title: str, latest: Latest, width: int) -> RenderableType:
     from rich.text import Text
 
     from labkit.cli.console import frame_table
-    from labkit.telemetry.latest import value_text
+    from labkit.telemetry import value_text
 
     rows = []
     for history in latest.shown():

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from labkit.cli.collocate import TRYING
 from labkit.cli.flags import add_flags
 from labkit.errors import UserError
-from labkit.hardware.sizes import parse_size, size_text
-from labkit.sharing.packing.policy import POLICIES, Admission, PackingDevice, cpu_admission, get_policy
+from labkit.hardware import parse_size, size_text
+from labkit.sharing import POLICIES, Admission, PackingDevice, cpu_admission, get_policy
 
 if TYPE_CHECKING:
-    from labkit.sharing.packing.queue import QueuedJob
-    from labkit.sharing.packing.queue_run import QueueRecord
+    from labkit.sharing import QueuedJob, QueueRecord
 
 SIMULATED_DEVICES = 2
 EPILOG = """examples:
@@ -54,8 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_pack(args: argparse.Namespace) -> int:
     from labkit.cli.pack_text import print_queues
-    from labkit.sharing.packing.queue import read_queue
-    from labkit.sharing.packing.queue_run import QueueRecord
+    from labkit.sharing import QueueRecord, read_queue
 
     if (args.queue is None) == (args.show is None):
         raise UserError("name one of: a queue's file, or --show QUEUE.")
@@ -72,9 +70,7 @@ def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.cli.collocate_text import json_rows
     from labkit.cli.console import Console, print_last
     from labkit.cli.pack_text import print_totals
-    from labkit.sharing.packing.pack import check_queue, refuse_if_any
-    from labkit.sharing.packing.recorded_profiles import read_recorded, shared_slowdown
-    from labkit.sharing.packing.simulate import pack_report
+    from labkit.sharing import check_queue, pack_report, read_recorded, refuse_if_any, shared_slowdown
 
     recorded = read_recorded()
     count = SIMULATED_DEVICES if args.devices is None else args.devices
@@ -102,11 +98,8 @@ def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
 def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.cli.console import Console
     from labkit.cli.pack_text import print_queue_check, print_queues
-    from labkit.sharing.modes.cpu import leased_cpu
-    from labkit.sharing.packing.live_device import live_devices
-    from labkit.sharing.packing.pack import check_here, refuse_if_any, telling
-    from labkit.sharing.packing.queue_run import QueueRecord, run_queue
-    from labkit.tracking.ending import StopRequest
+    from labkit.sharing import QueueRecord, check_here, leased_cpu, live_devices, refuse_if_any, run_queue, telling
+    from labkit.tracking import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     names = [name.strip() for name in args.device.split(",")] if args.device else []

@@ -12,11 +12,8 @@ from rich.text import Text
 
 from labkit.cli.collocate_text import ENDED_BADLY, json_rows
 from labkit.cli.console import Console, marked, print_frame, print_last
-from labkit.hardware.sizes import size_text
-from labkit.sharing.packing.live_device import LiveDevice
-from labkit.sharing.packing.pack import CheckedQueueJob
-from labkit.sharing.packing.queue_run import QueueRecord
-from labkit.sharing.packing.scheduler import side_by_side
+from labkit.hardware import size_text
+from labkit.sharing import CheckedQueueJob, LiveDevice, QueueRecord, side_by_side
 
 LEGEND = (
     "Makespan: from the first arrival to the last end. Completion and wait: means over the jobs that are done. "

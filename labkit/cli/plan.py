@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.perfmodel.table_plan import TableShape
+    from labkit.perfmodel import TableShape
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -36,12 +36,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_plan(args: argparse.Namespace) -> int:
     from labkit.errors import UserError
-    from labkit.hardware.allocator import keep_memory
-    from labkit.hardware.cpu import read_cpu
-    from labkit.hardware.sizes import parse_size
-    from labkit.jobs.presets import get_preset
-    from labkit.perfmodel.capacity import PUBLISHED_ROWS
-    from labkit.perfmodel.table_plan import TableShape, plan_tables
+    from labkit.hardware import keep_memory, parse_size, read_cpu
+    from labkit.jobs import get_preset
+    from labkit.perfmodel import PUBLISHED_ROWS, TableShape, plan_tables
 
     memory = read_cpu().memory_available_bytes if args.memory is None else parse_size(args.memory)
     if not memory:
@@ -91,9 +88,9 @@ def read_tables(text: str) -> tuple[int, ...]:
 
 def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware.sizes import size_text
-    from labkit.jobs.command import as_flags
-    from labkit.perfmodel.table_plan import TURNS
+    from labkit.hardware import size_text
+    from labkit.jobs import as_flags
+    from labkit.perfmodel import TURNS
 
     console = Console(highlight=False)
     console.print(

@@ -13,17 +13,12 @@ from typing import TYPE_CHECKING, Any
 from labkit.cli.flags import add_harness_flags, add_script
 from labkit.cli.run import given_command, harness_command, script_output
 from labkit.cli.train import add_job_parser, checked, print_help
-from labkit.jobs.command import script_of
-from labkit.jobs.presets import JOBS
+from labkit.jobs import JOBS, script_of
 
 if TYPE_CHECKING:
-    from labkit.hardware.tiers import Tier
-    from labkit.perfmodel.capture import CapturedSteps
-    from labkit.perfmodel.card import Card
-    from labkit.perfmodel.prediction import Prediction
-    from labkit.perfmodel.to_target import Need, ToTarget
-    from labkit.tracking.command import ScriptCommand
-    from labkit.tracking.ending import StopRequest
+    from labkit.hardware import Tier
+    from labkit.perfmodel import CapturedSteps, Card, Need, Prediction, ToTarget
+    from labkit.tracking import ScriptCommand, StopRequest
 
 EPILOG = """\
 A few steps of the script are run, to see which operators of what sizes a step calls; how long they take here does not
@@ -70,17 +65,21 @@ def run_script(args: argparse.Namespace) -> int:
 
 
 def _predict(args: argparse.Namespace, command: ScriptCommand, job: str) -> int:
-    from labkit.hardware.tiers import get_tier
-    from labkit.perfmodel.card import read_card
+    from labkit.hardware import get_tier
+    from labkit.perfmodel import read_card
 
     card, tier = read_card(args.card), args.tier and get_tier(args.tier)  # before anything waits for cores
     samples = batch_size_of(args, command)
     need = _need(args, command, samples)
     if need is not None:
-        from labkit.perfmodel.to_target import to_target
+        from labkit.perfmodel import to_target
     with bound(args, command) as stop:
-        from labkit.perfmodel.capture import captured_steps  # torch comes with it
-        from labkit.perfmodel.prediction import NO_CHANGE, predict_steps, tier_change
+        from labkit.perfmodel import (
+            NO_CHANGE,
+            captured_steps,  # torch comes with it
+            predict_steps,
+            tier_change,
+        )
 
         captured = captured_steps(command, stop)
     prediction = predict_steps(captured.steps, card, job, tier_change(card, tier) if tier else NO_CHANGE)
@@ -97,8 +96,7 @@ def _predict(args: argparse.Namespace, command: ScriptCommand, job: str) -> int:
 def bound(args: argparse.Namespace, command: ScriptCommand) -> Iterator[StopRequest]:
     """Bind this process to a command's budget; what its script prints stays out of the way."""
     from labkit.cli.display import TrainingDisplay
-    from labkit.tracking.binding import bind_process
-    from labkit.tracking.ending import StopRequest
+    from labkit.tracking import StopRequest, bind_process
 
     with StopRequest() as stop, TrainingDisplay(to_stderr=True) as display, script_output(args.json):
         bind_process(command, display.show, stop)
@@ -109,13 +107,13 @@ def _need(args: argparse.Namespace, command: ScriptCommand, samples: int | None)
     """How much training the target takes that was asked for, by the runs here."""
     if "job" not in args:
         return None
-    from labkit.jobs.flags import job_flags, read_arguments
+    from labkit.jobs import job_flags, read_arguments
 
     flags = job_flags(args.job)
     if flags.parse_args(command.arguments).target is None:
         return None
-    from labkit.perfmodel.to_target import alike, samples_to_target
-    from labkit.tracking.goal import Target
+    from labkit.perfmodel import alike, samples_to_target
+    from labkit.tracking import Target
 
     asked, _ = read_arguments(flags, command.arguments)
     settings = {name: vars(asked)[name] for name in SAME if name in asked}
@@ -127,7 +125,7 @@ def notes_of(card: Card, command: ScriptCommand) -> list[str]:
     """What a prediction from a card has to say of it, in this process and under this command's budget."""
     import torch
 
-    from labkit.hardware.cpu import read_cpu
+    from labkit.hardware import read_cpu
 
     notes = []
     if card.is_poor:
@@ -183,7 +181,7 @@ def _of_tier(tier: Tier | None, memory_bytes: int) -> list[str]:
 
 def batch_size_of(args: argparse.Namespace, command: ScriptCommand) -> int | None:
     """Of a job's step; of a script's, where it takes --batch-size."""
-    from labkit.jobs.flags import job_flags, read_arguments
+    from labkit.jobs import job_flags, read_arguments
 
     if "job" in args:
         return read_arguments(job_flags(args.job), command.arguments)[0].batch_size
@@ -227,7 +225,7 @@ def _print(
     notes: list[str],
 ) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware.sizes import size_text
+    from labkit.hardware import size_text
 
     console = Console(highlight=False)
     frame = prediction.operators

@@ -13,13 +13,11 @@ from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script
 from labkit.cli.run import given_command, harness_command, script_output
 from labkit.cli.train import add_job_parser, checked, print_help
 from labkit.errors import UserError
-from labkit.jobs.command import script_of
-from labkit.jobs.presets import JOBS
+from labkit.jobs import JOBS, script_of
 
 if TYPE_CHECKING:
-    from labkit.profiling.recording.settings import ProfileSettings
-    from labkit.tracking.command import ScriptCommand
-    from labkit.tracking.events import OnEvent
+    from labkit.profiling import ProfileSettings
+    from labkit.tracking import OnEvent, ScriptCommand
 
 EPILOG = """\
 The first steps of a run are slow (memory is touched, kernels are chosen), so --skip of them pass, of which the later
@@ -67,7 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _add_schedule(command: argparse.ArgumentParser) -> None:
-    from labkit.profiling.recording.settings import ProfileSettings
+    from labkit.profiling import ProfileSettings
 
     add, plain = command.add_argument, ProfileSettings()
     add("--skip", type=int, default=plain.skip, metavar="N", help=f"steps to pass first (default: {plain.skip})")
@@ -89,8 +87,7 @@ def run_script(args: argparse.Namespace) -> int:
 
 
 def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
-    from labkit.profiling.recording.settings import CHATTER, ProfileSettings
-    from labkit.profiling.tools.programs import BY_HAND, check_tool, command_by_hand
+    from labkit.profiling import BY_HAND, CHATTER, ProfileSettings, check_tool, command_by_hand
 
     os.environ.update({name: value for name, value in CHATTER.items() if name not in os.environ})  # before torch loads
     settings = ProfileSettings(args.skip, args.warmup, args.steps, shapes=not args.no_shapes, memory=args.memory)
@@ -107,7 +104,7 @@ def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
     with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json):
         display.print(words, "dim")
         if args.tool == "nsys":
-            from labkit.profiling.tools.nsys import profile_under_nsys
+            from labkit.profiling import profile_under_nsys
 
             folder, notes = profile_under_nsys(command, settings, display.show)
         else:
@@ -123,13 +120,15 @@ def _profile_here(
     tool: str, command: ScriptCommand, settings: ProfileSettings, tell: OnEvent
 ) -> tuple[Path, list[str]]:
     """Profile a script in this process: the run's folder, and what its user should know."""
-    from labkit.tracking.binding import bind_process
-    from labkit.tracking.ending import StopRequest
+    from labkit.tracking import StopRequest, bind_process
 
     with StopRequest() as stop:
         bind_process(command, tell, stop)
-        from labkit.profiling.recording.profile_steps import profile_script  # torch comes with it
-        from labkit.profiling.recording.recorder import SteadySteps, StepRecorder
+        from labkit.profiling import (
+            SteadySteps,
+            StepRecorder,
+            profile_script,  # torch comes with it
+        )
 
         watcher = StepRecorder(settings) if tool == "torch" else SteadySteps(settings, tool, command.script)
         return profile_script(command, watcher, stop, tell)
@@ -139,9 +138,8 @@ def _measure_card(folder: Path) -> None:
     """Measure what the machine can do, right after the steps."""
     import torch
 
-    from labkit.hardware.budgets.budget import is_out_of_memory
-    from labkit.hardware.calibration import calibrate
-    from labkit.profiling.profile import FACTS, save_card
+    from labkit.hardware import calibrate, is_out_of_memory
+    from labkit.profiling import FACTS, save_card
 
     device = json.loads((folder / "trace" / FACTS).read_text(encoding="utf-8"))["device"]
     on = "cpu" if torch.device(device).type == "cpu" else device
@@ -155,14 +153,13 @@ def _measure_card(folder: Path) -> None:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    from labkit.profiling.profile import read_profile
-    from labkit.profiling.tools.programs import is_tool_profile
+    from labkit.profiling import is_tool_profile, read_profile
     from labkit.runs import find_run
 
     folder = find_run(args.which, args.runs_dir)
     if args.text or args.json or is_tool_profile(folder):  # which has no page, but says what opens it
         return _tell(folder, args.json)
-    from labkit.report.profile_views import write_profile_page
+    from labkit.report import write_profile_page
 
     page = write_profile_page(read_profile(folder), args.out)
     print(f"The profile's page: {page}")
@@ -175,8 +172,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_diff(args: argparse.Namespace) -> int:
     from labkit.cli.profile_text import print_diff
-    from labkit.profiling.comparison import compare
-    from labkit.profiling.profile import read_profile
+    from labkit.profiling import compare, read_profile
     from labkit.runs import find_run
 
     difference = compare(*(read_profile(find_run(which, args.runs_dir)) for which in (args.before, args.after)))
@@ -191,8 +187,7 @@ def _tell(folder: Path, as_json: bool) -> int:
     """Print what was recorded into a run's folder."""
     from labkit.cli.console import print_last
     from labkit.cli.profile_text import print_profile, print_tool_profile
-    from labkit.profiling.profile import read_profile
-    from labkit.profiling.tools.programs import is_tool_profile, read_tool_profile
+    from labkit.profiling import is_tool_profile, read_profile, read_tool_profile
 
     is_of_tool = is_tool_profile(folder)
     profile = (read_tool_profile if is_of_tool else read_profile)(folder)

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from labkit.cli.console import Console, marked, print_frame
-from labkit.report.profile_views import operator_texts
+from labkit.report import operator_texts
 
 if TYPE_CHECKING:
-    from labkit.profiling.comparison import Comparison
-    from labkit.profiling.profile import Profile
-    from labkit.profiling.tools.programs import ToolProfile
+    from labkit.profiling import Comparison, Profile, ToolProfile
 
 SHOWN_OPERATORS, SHOWN_OF_TOOLS = 5, 8
 

@@ -27,10 +27,9 @@ def add_parser(subparsers) -> None:
 
 
 def run_report(args: argparse.Namespace) -> int:
-    from labkit.plots.words import counted
+    from labkit.plots import counted
     from labkit.report import write_report
-    from labkit.runs import list_runs, recorded
-    from labkit.runs.query import run_folders
+    from labkit.runs import list_runs, recorded, run_folders
 
     if args.only and not args.recorded:
         raise UserError("--only chooses runs of a recording: name it with --recorded, or leave --only out.")

@@ -17,7 +17,7 @@ from labkit.cli.flags import add_flags, add_harness_flags, add_script
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
-    from labkit.tracking.command import ScriptCommand
+    from labkit.tracking import ScriptCommand
 
 EPILOG = """examples:
   labkit run train.py --lr 0.1
@@ -74,8 +74,8 @@ def given_command(args: argparse.Namespace) -> ScriptCommand:
 
 def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]) -> ScriptCommand:
     """The command that the flags of `add_harness_flags` make of a script."""
-    from labkit.hardware.budgets.names import parse_budget
-    from labkit.tracking.command import ScriptCommand
+    from labkit.hardware import parse_budget
+    from labkit.tracking import ScriptCommand
 
     if args.sample_hz is not None and not 0.1 <= args.sample_hz <= 100:
         raise UserError(f"--sample-hz is {args.sample_hz:g}: give a number of samples a second from 0.1 to 100.")
@@ -95,8 +95,7 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     Raises:
         UserError: there is no such run, it was no script's, or a budget is given.
     """
-    from labkit.runs import find_run, read_run
-    from labkit.runs.private import given_again, restored
+    from labkit.runs import find_run, given_again, read_run, restored
 
     folder = find_run(args.resume, args.runs_dir)
     record = read_run(folder)
@@ -130,14 +129,13 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
 def run_here(command: ScriptCommand, as_json: bool) -> int:
     """Run a script in this process, shown on the terminal; the exit status."""
     from labkit.cli.console import print_last, say
-    from labkit.tracking.binding import bind_process
-    from labkit.tracking.ending import RunFailed, StopRequest
+    from labkit.tracking import RunFailed, StopRequest, bind_process
 
     try:
         # with --json, stdout belongs to programs
         with StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, script_output(as_json):
             bind_process(command, display.show, stop)
-            from labkit.tracking.script import exit_status, print_error, run_command  # torch comes with it
+            from labkit.tracking import exit_status, print_error, run_command  # torch comes with it
 
             answer = run_command(command, stop, display.show)
     except RunFailed as failure:
@@ -170,10 +168,8 @@ def script_output(as_json: bool) -> contextlib.AbstractContextManager:
 def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, dict[str, Any]]:
     """Run a script with one seed in a process of its own; the exit status and the answer."""
     from labkit.cli.console import say
-    from labkit.jobs.watch import watch
-    from labkit.tracking.ending import RunFailed
-    from labkit.tracking.launch import WorkerFailed
-    from labkit.tracking.script import exit_status
+    from labkit.jobs import watch
+    from labkit.tracking import RunFailed, WorkerFailed, exit_status
 
     print(f"seed {seed}", file=sys.stderr if as_json else sys.stdout, flush=True)
     try:

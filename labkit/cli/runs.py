@@ -37,8 +37,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.runs.query import list_rows
-    from labkit.runs.recording import CARD
+    from labkit.runs import CARD, list_rows
 
     rows = list_rows(args.runs_dir)
     if args.json:
@@ -69,8 +68,7 @@ def _line_of(row: dict[str, Any]) -> dict[str, str]:
 
 
 def run_import(args: argparse.Namespace) -> int:
-    from labkit.runs.formats import read_published
-    from labkit.runs.recording import chosen, write_recording
+    from labkit.runs import chosen, read_published, write_recording
 
     name = args.name or args.files[0].stem
     if Path(name).name != name:

@@ -25,7 +25,7 @@ def run_serve_tables(args: argparse.Namespace) -> int:
         raise UserError(f"--checkpoint-every is {args.checkpoint_every}: give a number of pushes from 1.")
     if not 0 <= args.port < 2**16:
         raise UserError(f"--port is {args.port}: give a number up to 65535, or 0 for any that is free.", field="port")
-    from labkit.placement.server import TableServer
+    from labkit.placement import TableServer
 
     def say(words: str) -> None:
         print(words, flush=True)

@@ -7,7 +7,7 @@ import json
 
 from labkit.cli.predict import add_card
 from labkit.errors import UserError
-from labkit.hardware.cpu import read_cpu
+from labkit.hardware import read_cpu
 
 EXAMPLE = {"rows": (1_000_000, 500_000, 200_000, 100_000, 50_000, 20_000), "lookups": (1, 1, 4, 1, 20, 40)}
 MOST_BYTES = 2**31
@@ -55,11 +55,14 @@ def run(args: argparse.Namespace) -> int:
         )
     if (needed := 4 * args.dim * sum(args.rows)) > MOST_BYTES:
         raise UserError(f"--rows: these tables take {needed / 2**30:.1f} GiB; 2 are the most here.", field="rows")
-    from labkit.perfmodel.card import read_card
+    from labkit.perfmodel import read_card
 
     card = read_card(args.card)
-    from labkit.perfmodel import sharding  # torch comes with it
-    from labkit.perfmodel.transfers import bus_factor, fit_transfer
+    from labkit.perfmodel import (
+        bus_factor,
+        fit_transfer,
+        sharding,  # torch comes with it
+    )
 
     tables = sharding.Tables(args.rows, args.lookups, args.dim, args.batch_size)
     ways = sharding.placements(tables, args.processes)

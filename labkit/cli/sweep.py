@@ -15,9 +15,7 @@ from labkit.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.launch.execute import Progress
-    from labkit.launch.grid import Cell
-    from labkit.launch.states import CellState
+    from labkit.launch import Cell, CellState, Progress
 
 EPILOG = """examples:
   labkit sweep dlrm_batch_accuracy --dry-run        (a study that ships)
@@ -64,9 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_sweep(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_last
-    from labkit.launch.execute import opened, read_progress
-    from labkit.launch.execute import run_sweep as run_cells
-    from labkit.launch.sweep_file import read_sweep_file
+    from labkit.launch import opened, read_progress, read_sweep_file, run_sweep as run_cells
 
     there = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
     sweep, console = read_sweep_file(args.file), Console(stderr=args.json, highlight=False)
@@ -93,7 +89,7 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 def print_preview(console: Console, progress: Progress) -> None:
     """Print how many cells there are, what varies, how long they will take, and what cannot run."""
-    from labkit.launch.sweep_file import cells_too_large
+    from labkit.launch import cells_too_large
 
     sweep = progress.sweep
     varies = " × ".join(f"{name} ({count})" for name, count in sweep.varies.items()) or "nothing"
@@ -140,7 +136,7 @@ class SweepDisplay(Display):
 
     def show(self, cell: Cell, state: CellState, event: dict[str, Any]) -> None:
         """Take an event of `labkit.launch.execute.run_sweep`."""
-        from labkit.tracking.events import read_event
+        from labkit.tracking import read_event
 
         name = self._progress.sweep.words(cell) or self._progress.sweep.job
         if event["kind"] != "State":
@@ -158,7 +154,7 @@ class SweepDisplay(Display):
         self.print(f"{number}  {name}: {self._end_of(state)}{left}", "red" if state.state == "failed" else "")
 
     def _end_of(self, state: CellState) -> str:
-        from labkit.runs.record import read_run
+        from labkit.runs import read_run
 
         if state.state != "done":
             return f"{'failed' if state.state == 'failed' else 'is tried once more'}: {state.error}"
@@ -171,8 +167,7 @@ class SweepDisplay(Display):
 
 def run_show(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_frame, print_last
-    from labkit.launch import read_sweep
-    from labkit.launch.sweep_frame import OF_A_CELL
+    from labkit.launch import OF_A_CELL, read_sweep
 
     for flag, path in (("--csv", args.csv), ("--html", args.html)):
         if path is not None and not path.absolute().parent.is_dir():
@@ -205,14 +200,13 @@ def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
 
 def _script_columns(frame: pd.DataFrame, settings: list[str]) -> list[str]:
     """The columns of what scripts evaluated, logged and tested."""
-    from labkit.launch.sweep_frame import OF_A_CELL, OF_ITS_RUN, OF_ITS_TARGET
+    from labkit.launch import OF_A_CELL, OF_ITS_RUN, OF_ITS_TARGET
 
     return list(frame.columns[len(settings) + len(OF_A_CELL + OF_ITS_RUN + OF_ITS_TARGET) :])
 
 
 def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], console: Console) -> None:
-    from labkit.plots import describe, figure_sweep
-    from labkit.plots.show import page_of
+    from labkit.plots import describe, figure_sweep, page_of
 
     counts = {name: frame[name].nunique() for name in [*settings, "budget", "seed"]}
     x = args.x or max((name for name in counts if name != args.color), key=counts.__getitem__)

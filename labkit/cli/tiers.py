@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from labkit.hardware.tiers import Figure, Tier
+    from labkit.hardware import Figure, Tier
 
 TABLE_WIDTH = 116
 """Characters the catalogue needs: wider than a classic terminal, where long lines are better than numbers cut in two"""
@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_tiers(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware.tiers import FIGURES, get_tier, load_tiers
+    from labkit.hardware import FIGURES, get_tier, load_tiers
 
     tiers = [get_tier(args.name)] if args.name else list(load_tiers().values())
     if args.json:
@@ -46,7 +46,7 @@ def run_tiers(args: argparse.Namespace) -> int:
 
 def _print_tier(tier: Tier) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware.tiers import FIGURES, SERVER_FIGURES
+    from labkit.hardware import FIGURES, SERVER_FIGURES
 
     console = Console(highlight=False)
     about = ", ".join(str(part) for part in (tier.kind, tier.year, tier.cores and f"{tier.cores} cores") if part)

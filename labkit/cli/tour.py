@@ -10,7 +10,7 @@ from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
-    from labkit.launch.tour import TourRun
+    from labkit.launch import TourRun
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run_tour(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
     from labkit.cli.display import TourDisplay
-    from labkit.launch.tour import plan_tour, run_tour
+    from labkit.launch import plan_tour, run_tour
 
     console = Console()
     tour = plan_tour(args.jobs, args.seeds)
@@ -41,9 +41,7 @@ def run_tour(args: argparse.Namespace) -> int:
         run_tour(tour, args.runs_dir, display.show)
     folders = [run.folder for run in tour if run.folder is not None]
     if folders:
-        from labkit.report import write_report
-        from labkit.report.headline import headline
-        from labkit.report.table import notes, terminal_frames
+        from labkit.report import headline, notes, terminal_frames, write_report
         from labkit.tta import curves, run_table, summary
 
         runs = run_table(folders)

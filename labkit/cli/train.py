@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from labkit.cli.flags import add_flags, add_harness_flags
 from labkit.cli.run import harness_command, resumed_command, run_here
-from labkit.jobs.command import script_of
-from labkit.jobs.presets import JOBS
+from labkit.jobs import JOBS, script_of
 
 if TYPE_CHECKING:
-    from labkit.tracking.command import ScriptCommand
+    from labkit.tracking import ScriptCommand
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -40,7 +39,7 @@ def run_train(args: argparse.Namespace) -> int:
 
 def checked(args: argparse.Namespace, command: ScriptCommand) -> ScriptCommand:
     """The command of a job, whose wrong flags are refused here: before anything waits for cores."""
-    from labkit.jobs.flags import job_flags, read_arguments
+    from labkit.jobs import job_flags, read_arguments
 
     flags = job_flags(args.job)
     flags.prog = args.parser.prog
@@ -51,7 +50,7 @@ def checked(args: argparse.Namespace, command: ScriptCommand) -> ScriptCommand:
 
 def print_help(args: argparse.Namespace) -> int:
     """Print the flags of the harness, and of the script."""
-    from labkit.jobs.flags import job_flags
+    from labkit.jobs import job_flags
 
     args.parser.print_help()
     print()

@@ -19,10 +19,7 @@ from labkit.errors import UserError
 
 if TYPE_CHECKING:
     from labkit.runs import RunRecord
-    from labkit.transcription.errors import ErrorRates
-    from labkit.transcription.recogniser import Recogniser
-    from labkit.transcription.recordings import Recording
-    from labkit.transcription.transcribe import Transcribed
+    from labkit.transcription import ErrorRates, Recogniser, Recording, Transcribed
 
 PIPE = "standard input"
 MOST_PIPED = 2**30
@@ -76,10 +73,9 @@ def run_transcribe(args: argparse.Namespace) -> int:
         raise UserError("--stream writes text when it is known, and --beam when all is heard: choose one.")
     if "-" in args.paths and (args.split or args.paths.count("-") > 1):
         raise UserError("- reads one recording from a pipe, which has no splits: give it once, without --split.")
-    from labkit.hardware.one_thread import one_thread
+    from labkit.hardware import one_thread
     from labkit.runs import find_run
-    from labkit.transcription.recogniser import newest_recogniser, read_recogniser
-    from labkit.transcription.recordings import MANIFESTS
+    from labkit.transcription import MANIFESTS, newest_recogniser, read_recogniser
 
     if args.align and (len(args.paths) > 1 or Path(args.paths[0]).is_dir() or Path(args.paths[0]).suffix in MANIFESTS):
         raise UserError(f"--align {args.align} draws one recording: name one audio file.", field="align")
@@ -107,7 +103,7 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 def _recordings(args: argparse.Namespace, record: RunRecord, folder: Path) -> Iterator[Recording | UserError]:
-    from labkit.transcription.recordings import find_recordings, from_file
+    from labkit.transcription import find_recordings, from_file
 
     for path in args.paths:
         if path != "-":
@@ -123,11 +119,8 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
     import numpy as np
 
     from labkit.cli.console import say
-    from labkit.data.speech.audio import resample
-    from labkit.transcription.errors import ErrorRates
-    from labkit.transcription.streaming import Stream
-    from labkit.transcription.transcribe import transcribe
-    from labkit.transcription.tuning import fitted_beam
+    from labkit.data.speech import resample
+    from labkit.transcription import ErrorRates, Stream, fitted_beam, transcribe
 
     say(f"recogniser of {run}: {_how_good(recogniser)}", to_stderr=True)
     by_file = args.by_file or recogniser.by_file
@@ -237,11 +230,10 @@ def _compare(rates: ErrorRates, each: Transcribed) -> bool:
 
 def _draw(page: Path, each: Transcribed, recogniser: Recogniser) -> None:
     from labkit.cli.console import say
-    from labkit.data.speech.features import log_mel
-    from labkit.plots.alignment import figure_alignment
-    from labkit.plots.show import page_of
-    from labkit.runs.atomic import replace_text
-    from labkit.transcription.alignment import align
+    from labkit.data.speech import log_mel
+    from labkit.plots import figure_alignment, page_of
+    from labkit.runs import replace_text
+    from labkit.transcription import align
 
     characters = align(each.heard.log_probabilities, each.text, recogniser.outputs_per_s)
     figure = figure_alignment(log_mel([each.wave])[0], characters)

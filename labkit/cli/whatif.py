@@ -17,13 +17,11 @@ from labkit.cli.predict import add_card, batch_size_of, bound, notes_of, unsure
 from labkit.cli.run import given_command, harness_command
 from labkit.cli.train import add_job_parser, checked, print_help
 from labkit.errors import UserError
-from labkit.jobs.command import script_of
-from labkit.jobs.presets import JOBS
+from labkit.jobs import JOBS, script_of
 
 if TYPE_CHECKING:
-    from labkit.perfmodel.card import Card
-    from labkit.perfmodel.prediction import Change
-    from labkit.tracking.command import ScriptCommand
+    from labkit.perfmodel import Card, Change
+    from labkit.tracking import ScriptCommand
 
 MACHINE = ("overheads", "arithmetic", "bandwidth", "tier", "card")
 USUAL = {
@@ -127,14 +125,13 @@ def read_change(text: str) -> WhatIf:
 
 
 def _what_if(args: argparse.Namespace, base: ScriptCommand, changes: list[WhatIf], job: str) -> int:
-    from labkit.perfmodel.card import read_card
+    from labkit.perfmodel import read_card
 
     card = read_card(args.card)  # before anything waits for cores
     machines = [_machine(change, card) for change in changes]
     commands = [base, *(_changed(base, change) for change in changes)]
     with bound(args, base) as stop:
-        from labkit.perfmodel.capture import captured_steps, measured_step_s
-        from labkit.perfmodel.prediction import NO_CHANGE, predict_steps
+        from labkit.perfmodel import NO_CHANGE, captured_steps, measured_step_s, predict_steps
 
         captured = {each.arguments: captured_steps(each, stop) for each in dict.fromkeys(commands)}
         measured_s: dict[tuple[str, ...], list[float]] = {each: [] for each in captured}
@@ -179,9 +176,8 @@ def _changed(base: ScriptCommand, change: WhatIf) -> ScriptCommand:
 
 def _machine(change: WhatIf, card: Card) -> tuple[Card, Change]:
     """The card and what is changed of it."""
-    from labkit.hardware.tiers import get_tier
-    from labkit.perfmodel.card import read_card
-    from labkit.perfmodel.prediction import NO_CHANGE, tier_change
+    from labkit.hardware import get_tier
+    from labkit.perfmodel import NO_CHANGE, read_card, tier_change
 
     asked = change.machine
     on = read_card(Path(asked["card"])) if "card" in asked else card

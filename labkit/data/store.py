@@ -19,7 +19,7 @@ import platformdirs
 from filelock import FileLock
 
 from labkit.errors import UserError
-from labkit.hardware.sizes import size_text
+from labkit.hardware import size_text
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and a few words on what is being done."""

@@ -26,7 +26,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from labkit.fast.tables import EmbeddingTables
-from labkit.models.dlrm import RowwiseAdagrad
+from labkit.models import RowwiseAdagrad
 
 KINDS = (torch.optim.SGD, torch.optim.Adagrad, RowwiseAdagrad, torch.optim.SparseAdam)
 SGD, ADAGRAD, ROWWISE, ADAM = range(len(KINDS))

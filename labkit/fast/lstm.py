@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labkit.models.speech import BothWays
+from labkit.models import BothWays
 
 
 class UnpackedBothWays(BothWays):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from labkit.hardware.cpu import read_cpu
+from labkit.hardware import read_cpu
 
 
 def autocast(precision: str, device: torch.device | str) -> torch.autocast:

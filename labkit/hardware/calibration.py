@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.hardware.cpu import read_cpu
-from labkit.hardware.one_thread import one_thread
+from labkit.hardware.threads import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd

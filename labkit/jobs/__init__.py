@@ -1,1 +1,5 @@
 """The kit's own jobs: training scripts that anyone can read, copy and change."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,7 +11,7 @@ from labkit.errors import UserError
 from labkit.jobs.command import as_flags
 from labkit.jobs.flags import job_flags, read_arguments
 from labkit.jobs.presets import JOBS
-from labkit.plan_files.rows import Kind, did_you_mean
+from labkit.plan_files import Kind, did_you_mean
 
 KITS_SCRIPTS = Path(__file__).parent
 """The folder of labkit's own, where a script is looked for last"""

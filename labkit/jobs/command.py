@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import parse_budget
+from labkit.hardware import parse_budget
 from labkit.jobs.presets import JOBS
-from labkit.tracking.command import ScriptCommand
+from labkit.tracking import ScriptCommand
 
 
 def job_command(

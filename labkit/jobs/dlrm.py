@@ -13,20 +13,12 @@ from torch import Tensor, nn
 
 import labkit
 from labkit.compiled import why_not_compiled
-from labkit.data.clicks import load_clicks
-from labkit.data.clicks.batches import ClickBatches, in_order
-from labkit.data.clicks.metrics import click_metrics
-from labkit.fast.interaction import PairwiseProducts
-from labkit.fast.optimisers import fast_optimisers, quick_optimiser
-from labkit.fast.precision import autocast, chosen_precision
-from labkit.fast.tables import EmbeddingTables
+from labkit.data.clicks import ClickBatches, click_metrics, in_order, load_clicks
+from labkit.fast import EmbeddingTables, PairwiseProducts, autocast, chosen_precision, fast_optimisers, quick_optimiser
 from labkit.jobs.flags import job_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
-from labkit.models.compressed_tables import CompressedTables
-from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad, TableAFeature
-from labkit.placement.choice import ahead, placed_tables
-from labkit.placement.flags import Placement, described
-from labkit.placement.tables import PlacedOptimiser, PlacedTables
-from labkit.tracking.harness import tell_preparing
+from labkit.models import CompressedTables, Dlrm, DlrmConfig, RowwiseAdagrad, TableAFeature
+from labkit.placement import PlacedOptimiser, PlacedTables, Placement, ahead, described, placed_tables
+from labkit.tracking import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 10
 """A crossing is known to within one evaluation, and each evaluation takes its share of the run."""

@@ -18,15 +18,14 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import labkit
-from labkit.data.clicks.generate import ZipfSampler
-from labkit.fast.precision import autocast
+from labkit.data.clicks import ZipfSampler
+from labkit.fast import autocast
 from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
 from labkit.jobs.shape_flags import BATCHES, read_shape, refuse_too_large, shape_flags
 from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
-from labkit.models.dlrm import DlrmConfig
-from labkit.placement.choice import ahead, placed_tables
-from labkit.placement.tables import PlacedTables
-from labkit.process.silence import silenced
+from labkit.models import DlrmConfig
+from labkit.placement import PlacedTables, ahead, placed_tables
+from labkit.process import silenced
 
 LR = 0.01
 FEWEST_STEPS = 5

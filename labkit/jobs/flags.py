@@ -10,17 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.data.bad_rows import POLICIES, POLICY_WORDS, UNASKED
+from labkit.data import POLICIES, POLICY_WORDS, UNASKED
 from labkit.errors import UserError, with_flag
-from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.cpu import read_cpu
-from labkit.hardware.devices import get_devices
-from labkit.hardware.sizes import size_text
+from labkit.hardware import Budget, get_devices, read_cpu, size_text
 from labkit.jobs.presets import JOBS, Preset, chosen_data, chosen_target, get_preset
-from labkit.placement.flags import Placement, row_width
+from labkit.placement import Placement, row_width
 
 if TYPE_CHECKING:
-    from labkit.models.dlrm import DlrmConfig  # torch comes with it
+    from labkit.models import DlrmConfig  # torch comes with it
 
 TOLD = ("data", "target", "max_seconds", "max_epochs", "runs_dir", "device", "schema", "precision", "job")
 """Flags that are no part of a run's settings, or told by other words"""
@@ -146,7 +143,7 @@ def memory_for_tables(placement: Placement, budget: Budget | None = None) -> tup
 
     It is what the budget has of a run that is to come, or of the one that this process is.
     """
-    from labkit.tracking.harness import current_harness  # NumPy comes with it
+    from labkit.tracking import current_harness  # NumPy comes with it
 
     harness, devices = current_harness(), get_devices()
     if harness is not None:

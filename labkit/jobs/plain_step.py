@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from labkit.data.clicks import load_clicks
-from labkit.fast.precision import autocast
+from labkit.fast import autocast
 from labkit.jobs.flags import job_flags, read_arguments
-from labkit.models.dlrm import Dlrm, DlrmConfig
-from labkit.models.speech import SpeechModel
+from labkit.models import Dlrm, DlrmConfig, SpeechModel
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from labkit.errors import UserError, with_flag
-from labkit.placement.flags import FLAGS as PLACEMENT_FLAGS
-from labkit.tracking.goal import METRICS, Target
+from labkit.placement import FLAGS as PLACEMENT_FLAGS
+from labkit.tracking import METRICS, Target
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from labkit.errors import UserError, with_flag
-from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.sizes import size_text
+from labkit.hardware import Budget, size_text
 from labkit.jobs.flags import memory_for_tables
 from labkit.jobs.presets import JOBS
-from labkit.placement.flags import Placement, placement_flags, row_width
+from labkit.placement import Placement, placement_flags, row_width
 
 BATCHES = 4
 """That are made before the clock starts, and taken in turn"""

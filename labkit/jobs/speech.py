@@ -13,22 +13,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import labkit
-from labkit.data.speech import Batch, SpeechSet, load_speech
-from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
-from labkit.data.speech.features import KINDS
-from labkit.data.speech.metrics import speech_metrics
-from labkit.data.speech.resolution import Resolution, fitting_resolution
-from labkit.data.speech.utterance import SPLITS
+from labkit.data.speech import (
+    KINDS,
+    SPLITS,
+    Alphabet,
+    Batch,
+    BucketedBatches,
+    ByLength,
+    Resolution,
+    SpeechSet,
+    fitting_resolution,
+    load_speech,
+    speech_metrics,
+    textbook_loader,
+)
 from labkit.errors import UserError
-from labkit.fast.conv_block import ChannelsLastBlock
-from labkit.fast.lstm import UnpackedBothWays
-from labkit.fast.optimisers import quick_optimiser
-from labkit.fast.precision import autocast, chosen_precision
+from labkit.fast import ChannelsLastBlock, UnpackedBothWays, autocast, chosen_precision, quick_optimiser
 from labkit.jobs.flags import ENDLESS, job_flags, read_arguments, run_settings, settle_batch_size
 from labkit.jobs.presets import Preset
-from labkit.models.speech import SpeechConfig, SpeechModel
-from labkit.tracking.harness import tell_preparing
+from labkit.models import SpeechConfig, SpeechModel
+from labkit.tracking import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 3
 EVALUATION_UTTERANCES = 64

@@ -1,5 +1,5 @@
 """Sweeps: grids of runs from a file, one cell after another, resumed where they broke off, and read as a frame."""
 
-from labkit.launch.sweep_frame import read_sweep
+import lazy_loader
 
-__all__ = ["read_sweep"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

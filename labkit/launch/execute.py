@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.leases import leased_cores
+from labkit.hardware import leased_cores
 from labkit.launch.grid import Cell, Sweep, described
 from labkit.launch.states import (
     MOST_ATTEMPTS,
@@ -26,12 +26,9 @@ from labkit.launch.states import (
     settled_states,
     sweep_folder,
 )
-from labkit.process.child import GRACE_S
-from labkit.process.containment import kill_session
-from labkit.runs.atomic import is_disk_full
-from labkit.runs.private import restored
-from labkit.runs.record import RunRecord, process_started, read_run
-from labkit.tracking.launch import LaunchedRun, WorkerFailed
+from labkit.process import GRACE_S, kill_session
+from labkit.runs import RunRecord, is_disk_full, process_started, read_run, restored
+from labkit.tracking import LaunchedRun, WorkerFailed
 
 USAGE_ERROR = 2
 """What argparse ends a script with whose arguments it does not know"""

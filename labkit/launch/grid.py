@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.hardware.budgets.budget import Budget
-from labkit.tracking.command import SEED, ScriptCommand
+from labkit.hardware import Budget
+from labkit.tracking import SEED, ScriptCommand
 
 
 @dataclass(frozen=True)

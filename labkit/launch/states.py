@@ -17,13 +17,9 @@ import filelock
 from labkit.errors import DataError, UserError
 from labkit.json_data import build, read_json
 from labkit.launch.grid import Sweep, described
-from labkit.plan_files.rows import did_you_mean
-from labkit.process.child import GRACE_S
-from labkit.process.containment import kill_session
-from labkit.runs.atomic import replace_text
-from labkit.runs.private import shielded
-from labkit.runs.query import readable_runs, run_folders
-from labkit.runs.record import RunRecord, is_alive, read_run
+from labkit.plan_files import did_you_mean
+from labkit.process import GRACE_S, kill_session
+from labkit.runs import RunRecord, is_alive, read_run, readable_runs, replace_text, run_folders, shielded
 
 FOLDER = "sweeps"
 """Below --runs-dir: a folder a sweep, by its name"""

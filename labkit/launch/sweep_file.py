@@ -12,24 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.budgets.names import offered_budgets, parse_budget
-from labkit.jobs.asked import (
+from labkit.hardware import Budget, offered_budgets, parse_budget
+from labkit.jobs import (
     KITS_SCRIPTS,
     SHAPE_SCRIPT,
+    as_flags,
     find_script,
     job_arguments,
     named_job,
+    read_shape,
+    refuse_too_large,
     refusing,
+    script_of,
     setting_kinds,
 )
-from labkit.jobs.command import as_flags, script_of
-from labkit.jobs.shape_flags import read_shape, refuse_too_large, shape_flags
+from labkit.jobs.shape_flags import shape_flags
 from labkit.launch.grid import Cell, Sweep, cell_key
-from labkit.plan_files.rows import Kind, Mistakes, Row, read_setting, read_settings, safe_name
-from labkit.plan_files.yaml_rows import read_yaml
+from labkit.plan_files import Kind, Mistakes, Row, read_setting, read_settings, read_yaml, safe_name
 from labkit.project import shipped_sweeps
-from labkit.tracking.command import SEED
+from labkit.tracking import SEED
 
 EXAMPLE = """\
 job: dlrm:tour

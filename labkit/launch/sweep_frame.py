@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from labkit.launch.grid import described
 from labkit.launch.states import CellState, check_sweep, find_runs, read_states, reconcile, sweep_folder
 from labkit.launch.sweep_file import find_sweep_file, read_sweep_file
-from labkit.runs.query import read_metrics
-from labkit.runs.record import RunRecord, is_alive
+from labkit.runs import RunRecord, is_alive, read_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,8 +75,7 @@ def _results(records: dict[Path, RunRecord]) -> pd.DataFrame:
     """One row a run: run, OF_ITS_RUN, OF_ITS_TARGET, last values."""
     import pandas as pd
 
-    from labkit.tta.cost import usd_per_s
-    from labkit.tta.curves import table_of
+    from labkit.tta import table_of, usd_per_s
 
     runs = table_of(records.items())
     targets = [{"run": folder.name} | (record.result or {}) for folder, record in records.items()]

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import offered_budgets
-from labkit.jobs.command import job_command
-from labkit.jobs.flags import MAX_EPOCHS
-from labkit.jobs.presets import JOBS, get_preset
-from labkit.tracking.launch import LaunchedRun, WorkerFailed
+from labkit.hardware import offered_budgets
+from labkit.jobs import JOBS, MAX_EPOCHS, get_preset, job_command
+from labkit.tracking import LaunchedRun, WorkerFailed
 
 RUN_SECONDS = 240.0
 """A run that has not reached its target by then is censored; on two cores it takes not a sixth of it."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.hardware.calibration import Calibration, calibrate
+from labkit.hardware import Calibration, calibrate
 from labkit.perfmodel.sharding import SIZES, time_collectives
 from labkit.perfmodel.transfers import Transfer, bus_factor, fit_transfer
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.hardware.tiers import Tier, load_tiers
-from labkit.jobs.presets import JOBS, get_preset
-from labkit.placement.flags import row_width
+from labkit.hardware import Tier, load_tiers
+from labkit.jobs import JOBS, get_preset
+from labkit.placement import row_width
 
 # Rows of the tables by the data that a preset is made for, capped as the preset caps them. Those of the Criteo logs
 # were read in mlcommons/inference (its DLRM reference), of `benchmark` in facebookresearch/dlrm's

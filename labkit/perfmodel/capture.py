@@ -9,13 +9,9 @@ from dataclasses import dataclass, replace
 
 from labkit.errors import UserError
 from labkit.perfmodel.operators import Calls, Operator
-from labkit.profiling.recording.profile_steps import profile_script
-from labkit.profiling.recording.recorder import StepWatcher
-from labkit.profiling.recording.settings import ProfileSettings
-from labkit.telemetry.memory import own_peak_bytes
-from labkit.tracking.command import ScriptCommand
-from labkit.tracking.ending import StopRequest
-from labkit.tracking.phases import INPUT
+from labkit.profiling import ProfileSettings, StepWatcher, profile_script
+from labkit.telemetry import own_peak_bytes
+from labkit.tracking import INPUT, ScriptCommand, StopRequest
 
 MEASURED_S, MOST_STEPS = 2.0, 400
 """How long, or how many steps, the steps of a script are timed"""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from labkit.errors import UserError
-from labkit.hardware.calibration import Calibration
+from labkit.hardware import Calibration
 from labkit.perfmodel.kernels import KernelModel, Points, geometric_error
 from labkit.perfmodel.operators import PHASES
 

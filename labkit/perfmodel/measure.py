@@ -19,10 +19,7 @@ from importlib import metadata
 import numpy as np
 import torch
 
-from labkit.hardware.calibration import Calibration, calibrate
-from labkit.hardware.cpu import read_cpu
-from labkit.hardware.devices import cpu_device
-from labkit.hardware.tiers import cpu_tier, match_tier
+from labkit.hardware import Calibration, calibrate, cpu_device, cpu_tier, match_tier, read_cpu
 from labkit.perfmodel.accelerators import measure_accelerators
 from labkit.perfmodel.card import ALL, Card, Overheads
 from labkit.perfmodel.kernels import FASTEST_S, KernelModel, Points, features_of, geometric_error

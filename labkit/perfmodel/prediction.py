@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.errors import UserError
-from labkit.hardware.calibration import Calibration
-from labkit.hardware.tiers import Tier
+from labkit.hardware import Calibration, Tier
 from labkit.perfmodel.card import ALL, Card
 from labkit.perfmodel.kernels import features_of
 from labkit.perfmodel.operators import PHASES, Operator

@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from labkit.profiling.traces.trace import CUDA_CALLS, ON_THE_DEVICE, read_trace
-from labkit.profiling.traces.trace_file import TraceError
+from labkit.profiling import CUDA_CALLS, ON_THE_DEVICE, TraceError, read_trace
 
 COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync")
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", *COPIES)

@@ -20,15 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from labkit.data.clicks.generate import ZipfSampler
+from labkit.data.clicks import ZipfSampler
 from labkit.errors import UserError, with_flag
-from labkit.fast.optimisers import fast_optimisers
-from labkit.hardware.sizes import size_text
-from labkit.jobs.dlrm import OPTIMISERS
+from labkit.fast import fast_optimisers
+from labkit.hardware import size_text
+from labkit.jobs import OPTIMISERS
 from labkit.perfmodel.capacity import table_bytes
-from labkit.placement.choice import ahead, placed_tables
-from labkit.placement.flags import CACHE_SHARE, Placement, row_width
-from labkit.placement.tables import PlacedOptimiser, PlacedTables
+from labkit.placement import CACHE_SHARE, PlacedOptimiser, PlacedTables, Placement, ahead, placed_tables, row_width
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,11 +19,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from labkit.data.speech import Batch
-from labkit.fast.optimisers import without_compiler
-from labkit.fast.precision import autocast
-from labkit.jobs import dlrm, speech
-from labkit.jobs.dlrm_shape import random_batches, shape_config
-from labkit.models.speech import SpeechConfig
+from labkit.fast import autocast, without_compiler
+from labkit.jobs import dlrm, random_batches, shape_config, speech
+from labkit.models import SpeechConfig
 
 JOBS = ("dlrm", "speech", "cnn", "tables")
 """The last is of embedding tables alone, the part of a DLRM that differs most from one to the next"""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from labkit.fast.tables import EmbeddingTables
+from labkit.fast import EmbeddingTables
 from labkit.placement.cached import CachedStore
 from labkit.placement.disk import DiskStore
 from labkit.placement.flags import Placement, row_width

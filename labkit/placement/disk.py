@@ -26,7 +26,7 @@ import numpy as np
 from labkit.errors import DataError
 from labkit.placement.cache import CacheIndex
 from labkit.placement.row_store import RowStore
-from labkit.runs.atomic import disk_full_as_user_error
+from labkit.runs import disk_full_as_user_error
 
 PAGE = mmap.PAGESIZE
 READERS = 32

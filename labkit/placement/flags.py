@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError, with_flag
-from labkit.hardware.sizes import parse_size, size_text
+from labkit.hardware import parse_size, size_text
 
 PLACEMENTS = ("device", "host", "cached", "disk", "remote")
 CACHE_SHARE, MEMORY_CAP = "10%", "256MiB"

@@ -30,7 +30,7 @@ from labkit.placement.flags import row_width
 from labkit.placement.row_store import Fetch, RowStore, draws
 from labkit.placement.updates import Update
 from labkit.placement.wire import read_message, write_message
-from labkit.process.child import Child
+from labkit.process import Child
 
 RECONNECT_S = 60.0
 """A server that is gone is waited for so long"""

@@ -24,8 +24,8 @@ from labkit.placement.flags import row_width
 from labkit.placement.row_store import HostStore
 from labkit.placement.updates import Update, update_rows
 from labkit.placement.wire import BadMessage, read_message, write_message
-from labkit.process.child import Parent
-from labkit.runs.atomic import disk_full_as_user_error, temporary_of
+from labkit.process import Parent
+from labkit.runs import disk_full_as_user_error, temporary_of
 
 CHECKPOINT_EVERY = 1000
 """Pushes between two checkpoints of the server's own accord"""

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.errors import UserError
-from labkit.fast.tables import look_up
+from labkit.fast import look_up
 from labkit.placement.row_store import Fetch, RowStore
 from labkit.placement.updates import Update
-from labkit.tracking.run import open_run
+from labkit.tracking import open_run
 
 
 class Lookups:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.sizes import parse_size
+from labkit.hardware import parse_size
 
 MOST_COPIES = 1000
 """More of one job are a slip of the finger: no device holds them."""

@@ -23,7 +23,7 @@ def figure_hit_rates(frame: pd.DataFrame, *, template: str = "labkit_light") -> 
     """The share of lookups that a cache answers.
 
     Args:
-        frame: `labkit.placement.hit_rates.hit_rates`, to which rows of the source "measured" may be added.
+        frame: `labkit.placement.hit_rate_table.hit_rates`, to which rows of the source "measured" may be added.
 
     Returns:
         A figure with a panel for each zipf_exponent, and in it a line for each policy and source.

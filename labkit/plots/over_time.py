@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.plots.describe import thinned
+from labkit.plots.descriptions import thinned
 from labkit.plots.theme import encoding, new_figure
 from labkit.plots.words import number_text
 

@@ -24,7 +24,7 @@ def figure_time_against_target(
     """Median time to target for every target of a grid, a line a budget; harder targets to the right.
 
     Args:
-        times: one row a (series, target): `labkit.tta.survival` at several targets, on the axis x.
+        times: one row a (series, target): `labkit.tta.survival_curve` at several targets, on the axis x.
         target: the target in use, drawn as a vertical line.
         metric: its metric.
         higher_is_better: its direction; falling metrics have a reversed axis.

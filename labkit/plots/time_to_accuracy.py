@@ -34,7 +34,7 @@ def figure_time_to_accuracy(
             value.
         target: value of the metric to reach; drawn as a line.
         crossings: one row a run (`labkit.tta.crossings`); marks each run's first crossing.
-        survival: one row a series (`labkit.tta.survival`), on the axis x; marks the median.
+        survival: one row a series (`labkit.tta.survival_curve`), on the axis x; marks the median.
         bands: level, low, high (in the unit of x) and kind a series (`labkit.tta.band`); shades them.
         x: the column on the x axis: "wall_s", "train_s", "samples", "energy_j" or "cost_usd".
 

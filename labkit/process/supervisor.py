@@ -280,7 +280,7 @@ class _Supervisor:
                     os.waitpid(child.pid, os.WNOHANG)
 
     def _do_mps(self, gpus: list[str]) -> None:
-        from labkit.hardware.budgets.mps import start_mps
+        from labkit.hardware import start_mps
 
         os.environ[JOB] = DAEMON
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from labkit.errors import DataError, UserError
-from labkit.hardware.calibration import Calibration
+from labkit.hardware import Calibration
 from labkit.json_data import read_json
 from labkit.profiling.diagnosis.case import Case, Faults, Finding, GpuTime
 from labkit.profiling.diagnosis.rules import diagnose
@@ -22,8 +22,7 @@ from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
 from labkit.profiling.traces.device_time import device_breakdown, launched_directly_us, launched_us
 from labkit.profiling.traces.trace import Trace, read_trace
 from labkit.profiling.work import operators_at_work
-from labkit.runs import read_run
-from labkit.runs.atomic import replace_text
+from labkit.runs import read_run, replace_text
 
 if TYPE_CHECKING:
     import pandas as pd

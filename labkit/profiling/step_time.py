@@ -16,7 +16,7 @@ import numpy as np
 from labkit.errors import UserError
 from labkit.profiling.traces.nesting import nest
 from labkit.profiling.traces.trace import CUDA_CALLS, Trace
-from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
+from labkit.tracking import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,5 +1,5 @@
 """The page that answers the question: one offline HTML file from any set of runs."""
 
-from labkit.report.page import write_report
+import lazy_loader
 
-__all__ = ["write_report"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,17 +13,12 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from labkit import __version__
-from labkit.plots.show import OFFLINE
-from labkit.plots.theme import PALETTES, in_the_dark
-from labkit.report.headline import frames_facts, page_facts
+from labkit.plots import OFFLINE, PALETTES, in_the_dark
+from labkit.report.headlines import frames_facts, page_facts
 from labkit.report.section import build_section
 from labkit.report.table import HEADINGS, OF_TARGET, bracketed
-from labkit.runs.atomic import replace_text
-from labkit.runs.frames import Frames
-from labkit.runs.notes import notes_kept
-from labkit.runs.query import readable_runs
-from labkit.tta import curves as read_curves
-from labkit.tta.curves import table_of
+from labkit.runs import Frames, notes_kept, readable_runs, replace_text
+from labkit.tta import curves as read_curves, table_of
 
 FOLDER = Path(__file__).parent
 

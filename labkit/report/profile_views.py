@@ -11,15 +11,17 @@ import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
-from labkit.plots.describe import describe
-from labkit.plots.gantt import figure_icicle, figure_phases, figure_timeline
-from labkit.plots.over_time import figure_memory_held
-from labkit.plots.roofline import figure_roofline
-from labkit.plots.show import OFFLINE
-from labkit.plots.words import rate_text
-from labkit.profiling.profile import Profile, roofline_frames
-from labkit.profiling.step_time import call_tree
-from labkit.profiling.traces.timeline import memory_over_time, timeline
+from labkit.plots import (
+    OFFLINE,
+    describe,
+    figure_icicle,
+    figure_memory_held,
+    figure_phases,
+    figure_roofline,
+    figure_timeline,
+    rate_text,
+)
+from labkit.profiling import Profile, call_tree, memory_over_time, roofline_frames, timeline
 from labkit.report.page import render, write_page
 from labkit.runs import read_run
 

@@ -11,16 +11,34 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
-from labkit.plots import figure_time_against_target, figure_time_to_accuracy
-from labkit.plots.describe import in_words
-from labkit.plots.theme import encoding
-from labkit.plots.time_to_accuracy import finding, nearest, with_gaps
-from labkit.plots.words import axis_text, counted, metric_label, seconds_text
-from labkit.report.headline import headline
+from labkit.plots import (
+    axis_text,
+    counted,
+    encoding,
+    figure_time_against_target,
+    figure_time_to_accuracy,
+    finding,
+    in_words,
+    metric_label,
+    nearest,
+    seconds_text,
+    with_gaps,
+)
+from labkit.report.headlines import headline
 from labkit.report.table import NO_METRIC, bracketed, goal_text, job_name, notes, summary_cells, target_cells
-from labkit.tta import band, crossings, default_target, higher_is_better, summary, survival, with_cost
-from labkit.tta.summary import target_columns
-from labkit.tta.thresholds import CLOCKS, SERIES, attempts
+from labkit.tta import (
+    CLOCKS,
+    SERIES,
+    attempts,
+    band,
+    crossings,
+    default_target,
+    higher_is_better,
+    summary,
+    survival,
+    target_columns,
+    with_cost,
+)
 
 AXES = {
     "wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "energy_j": "Energy", "cost_usd": "Cost",

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 from markupsafe import Markup, escape
 
-from labkit.jobs.presets import JOBS
-from labkit.plots.words import axis_text, count_text, is_not_known, joules_text, metric_label
+from labkit.jobs import JOBS
+from labkit.plots import axis_text, count_text, is_not_known, joules_text, metric_label
 
 HEADINGS = (
     "Budget", "Provenance", "Reached", "Time to target, median", "Expected with restarts", "Samples", "Samples/s",
@@ -53,7 +53,7 @@ def summary_cells(row: pd.Series) -> list[str]:
 
 
 def target_cells(row: pd.Series) -> list[str]:
-    """The cells of that row that follow the target (`labkit.tta.summary.target_columns`)."""
+    """The cells of that row that follow the target (`labkit.tta.summaries.target_columns`)."""
     if math.isnan(row["target"]):
         return ["–"] * len(OF_TARGET)
     median, low, high = (row[f"time_{name}_s"] for name in ("median", "low", "high"))

@@ -16,16 +16,12 @@ from typing import Any
 
 from filelock import FileLock
 
-from labkit.data.store import prepared_root
+from labkit.data import prepared_root
 from labkit.errors import UserError
-from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.cpu import read_cpu
-from labkit.hardware.devices import get_devices
-from labkit.hardware.sizes import size_text
-from labkit.runs.atomic import replace_text
-from labkit.telemetry.samples import read_samples
-from labkit.tracking.command import ScriptCommand
-from labkit.tracking.launch import LaunchedRun, WorkerFailed
+from labkit.hardware import Budget, get_devices, read_cpu, size_text
+from labkit.runs import replace_text
+from labkit.telemetry import read_samples
+from labkit.tracking import LaunchedRun, ScriptCommand, WorkerFailed
 
 TRIAL_STEPS, TRIAL_S, EVALUATING_S = 3, 3.0, 20.0
 """A trial ends after the script's first evaluation, else after so many steps and seconds of them; a script with a

@@ -8,20 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from labkit.errors import UserError
-from labkit.hardware.device import Device
-from labkit.hardware.devices import find_device, get_devices
-from labkit.hardware.nvml import Nvml
-from labkit.hardware.occupants import occupants
-from labkit.hardware.sizes import size_text
-from labkit.hardware.tools import find_mps
-from labkit.runs.record import in_words
+from labkit.hardware import Device, Nvml, find_device, find_mps, get_devices, occupants, size_text
+from labkit.runs import in_words
 from labkit.sharing.launching.job import script_command
 from labkit.sharing.memory_need import GROWTH_BYTES, first_steps_bytes
 from labkit.sharing.modes.choice import mode_refusals, mode_shares
 from labkit.sharing.modes.place import Place, Refusal, Share, free_bytes
 from labkit.sharing.plan.plan import Plan
 from labkit.sharing.plan.planned_job import PlannedJob
-from labkit.telemetry.others import is_quiet, others_now
+from labkit.telemetry import is_quiet, others_now
 
 Estimate = Callable[[PlannedJob, str], int | None]
 """Bytes that a job takes on "cpu" or "cuda"; None where nobody knows."""

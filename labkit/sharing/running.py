@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.hardware.devices import find_device, get_devices
+from labkit.hardware import find_device, get_devices
 from labkit.sharing.launching.job import JobEvent
 from labkit.sharing.launching.jobs_record import GroupRecord
 from labkit.sharing.launching.plan_run import RoundEvent, run_plan
@@ -14,7 +14,7 @@ from labkit.sharing.modes.cpu import leased_cpu
 from labkit.sharing.plan.jobs_text import parse_jobs
 from labkit.sharing.plan.plan import Plan, Workload, with_baseline, with_seconds
 from labkit.sharing.plan_check import check_plan, job_memory
-from labkit.tracking.ending import StopRequest
+from labkit.tracking import StopRequest
 
 
 def plan_of(
@@ -53,7 +53,7 @@ def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = pr
         tell: told of warnings and of each round.
 
     Returns:
-        The group's folder, for `labkit.sharing.verdict.verdicts`.
+        The group's folder, for `labkit.sharing.verdicts`.
 
     Raises:
         UserError: the plan cannot run here, with every reason; nothing was started then. Or a job failed.

@@ -75,7 +75,7 @@ def value_text(value: float, unit: str) -> str:
     ('3 GiB', '12.3 %', '2.5 GB/s', '2')
     """
     if unit == "bytes":
-        from labkit.hardware.sizes import size_text
+        from labkit.hardware import size_text
 
         return size_text(value)
     if unit == "bytes/s":

@@ -12,10 +12,8 @@ from typing import Any
 
 import psutil
 
-from labkit.hardware.device import Device
-from labkit.hardware.nvml import Nvml
-from labkit.hardware.occupants import MPS_SERVER, occupants
-from labkit.runs.record import BUSY, MOST_OF_A_CORE, Others
+from labkit.hardware import MPS_SERVER, Device, Nvml, occupants
+from labkit.runs import BUSY, MOST_OF_A_CORE, Others
 from labkit.telemetry.sources.host import busy_and_idle_s
 
 LOOK_S = 0.25

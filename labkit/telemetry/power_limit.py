@@ -16,11 +16,8 @@ from typing import Any
 from filelock import Timeout
 
 from labkit.errors import UserError
-from labkit.hardware.device import Device
-from labkit.hardware.leases import holder_of, take
-from labkit.hardware.nvml import Answer, Nvml
-from labkit.hardware.occupants import occupants
-from labkit.process.child import Child, Parent
+from labkit.hardware import Answer, Device, Nvml, holder_of, occupants, take
+from labkit.process import Child, Parent
 
 GET, SET = "nvmlDeviceGetPowerManagementLimit", "nvmlDeviceSetPowerManagementLimit"
 ANSWER_S = 20.0

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from labkit.hardware.budgets import memory_watch
-from labkit.process.child import Child
+from labkit.process import Child
 from labkit.telemetry.reading import OnFault
 
 DEFAULT_HZ, MOST_HZ = 2.0, 100.0

@@ -9,8 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.runs import read_events
-from labkit.runs.parts import TELEMETRY, current_parts, part_numbers, read_part
+from labkit.runs import TELEMETRY, current_parts, part_numbers, read_events, read_part
 from labkit.telemetry.reading import Reading
 
 

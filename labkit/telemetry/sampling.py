@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyarrow
 
-from labkit.process.child import Parent
-from labkit.runs.parts import TELEMETRY, MergingPartWriter, spare_pandas
+from labkit.process import Parent
+from labkit.runs import TELEMETRY, MergingPartWriter, spare_pandas
 from labkit.telemetry.reading import Reading
 
 _S = 10**9
@@ -81,7 +81,7 @@ class TelemetryWriter:
 
 def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> None:
     """Sample until the parent asks to stop or process `pid` is gone; `restarts` samplers of it died before this one."""
-    from labkit.hardware.devices import get_devices
+    from labkit.hardware import get_devices
     from labkit.telemetry.sources.ladder import open_ladder
 
     closed = threading.Event()

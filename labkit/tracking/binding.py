@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from labkit.runs.record import in_words
+from labkit.runs import in_words
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import Notice, OnEvent
@@ -31,7 +31,7 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     budget = command.budget
     if budget is not None:
         os.environ.update(budget.environment())
-    from labkit.telemetry.others import others_now, own_affinity  # NumPy comes with it
+    from labkit.telemetry import others_now, own_affinity  # NumPy comes with it
 
     cores = own_affinity()
     if budget is not None:

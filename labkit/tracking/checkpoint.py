@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from labkit.errors import UserError
-from labkit.runs.atomic import disk_full_as_user_error, temporary_of
+from labkit.runs import disk_full_as_user_error, temporary_of
 
 FORMAT = 5
 

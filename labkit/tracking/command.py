@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from labkit.hardware.budgets.budget import Budget
+from labkit.hardware import Budget
 
 SEED = "{seed}"
 """Stands for the seed among a script's arguments"""

@@ -101,7 +101,7 @@ def close_record(reason: str, *, killed: bool, folder: str | None = None, events
     `killed` says whether the process could tell nothing itself, `folder` the last run that it began, and `events` is
     the file descriptor that a worker's events go to.
     """
-    from labkit.runs.writer import fail_killed
+    from labkit.runs import fail_killed
 
     answer = None if folder is None else fail_killed(folder, reason)
     if events is not None and (killed or answer is not None):

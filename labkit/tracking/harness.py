@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.hardware import Budget, offered_budgets
 from labkit.hardware.budgets import memory_watch
-from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.budgets.names import offered_budgets
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import OnEvent, Preparing, Started

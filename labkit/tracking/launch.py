@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.process.child import Child
-from labkit.runs.writer import fail_killed
+from labkit.process import Child
+from labkit.runs import fail_killed
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import RunFailed
 

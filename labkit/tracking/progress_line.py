@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from labkit.runs.record import in_words
+from labkit.runs import in_words
 from labkit.tracking.ending import in_notebook
 from labkit.tracking.events import Notice, Preparing, Progress, Started
 

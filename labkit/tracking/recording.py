@@ -10,19 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.budget import Budget, is_out_of_memory, memory_error
-from labkit.hardware.device import Device
-from labkit.hardware.devices import get_devices
-from labkit.hardware.software import package_versions
-from labkit.runs import Provenance, RunRecord, RunWriter, lock_run, read_events, read_run
-from labkit.runs.private import shielded
-from labkit.runs.record import worse
-from labkit.telemetry.energy import run_energy
-from labkit.telemetry.memory import forget_peak_memory, peak_memory
-from labkit.telemetry.others import Look
-from labkit.telemetry.reading import FAULTS
-from labkit.telemetry.sampler import DEFAULT_HZ, Sampler
-from labkit.telemetry.sources.zeus import HIP
+from labkit.hardware import Budget, Device, get_devices, is_out_of_memory, memory_error, package_versions
+from labkit.runs import Provenance, RunRecord, RunWriter, lock_run, read_events, read_run, shielded, worse
+from labkit.telemetry import DEFAULT_HZ, FAULTS, HIP, Look, Sampler, forget_peak_memory, peak_memory, run_energy
 from labkit.tracking.checkpoint import step_of
 from labkit.tracking.energy import Windows
 from labkit.tracking.events import Notice, Point, Ready, Started

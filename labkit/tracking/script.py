@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.allocator import keep_memory
+from labkit.hardware import is_out_of_memory, keep_memory
 from labkit.hardware.budgets import memory_watch
-from labkit.hardware.budgets.budget import is_out_of_memory
-from labkit.runs.writer import STOP_POLL_S
+from labkit.runs import STOP_POLL_S
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
 from labkit.tracking.events import Notice, OnEvent

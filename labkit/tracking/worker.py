@@ -15,7 +15,7 @@ import traceback
 from dataclasses import asdict
 from typing import Any
 
-from labkit.process.child import Parent
+from labkit.process import Parent
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import RunFailed, StopRequest
 
@@ -39,8 +39,8 @@ def main() -> int:
 
 def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent: Parent) -> int:
     from labkit.errors import UserError, refusal
-    from labkit.hardware.budgets.budget import is_out_of_memory
-    from labkit.runs.atomic import is_disk_full
+    from labkit.hardware import is_out_of_memory
+    from labkit.runs import is_disk_full
     from labkit.tracking.events import Ready
 
     def hear(event: Any) -> None:

@@ -1,8 +1,5 @@
 """What a trained recogniser hears: audio to text, to characters at their times, and how wrong it is."""
 
-from labkit.transcription.alignment import align
-from labkit.transcription.decoding import CharacterModel, beam_search
-from labkit.transcription.recogniser import Heard, Recogniser, read_recogniser
-from labkit.transcription.streaming import Stream
+import lazy_loader
 
-__all__ = ["CharacterModel", "Heard", "Recogniser", "Stream", "align", "beam_search", "read_recogniser"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

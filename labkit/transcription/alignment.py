@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit.data.speech.alphabet import BLANK, Alphabet, outputs_needed
+from labkit.data.speech import BLANK, Alphabet, outputs_needed
 from labkit.errors import UserError
 
 

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from labkit.data.speech.alphabet import BLANK, ENGLISH
-from labkit.data.speech.metrics import speech_metrics
+from labkit.data.speech import BLANK, ENGLISH, speech_metrics
 
 BEGIN, END = "<", ">"
 """Of a text; in no alphabet"""

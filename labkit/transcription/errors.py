@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from labkit.data.speech.alphabet import Alphabet, transcript
-from labkit.data.speech.load import refuse_mismatch
-from labkit.data.speech.utterance import Utterance
+from labkit.data.speech import Alphabet, Utterance, refuse_mismatch, transcript
 
 
 class ErrorRates:

@@ -14,15 +14,12 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.features import Voice, features_of
-from labkit.data.speech.prepared import FRAMES_PER_S
+from labkit.data.speech import FRAMES_PER_S, Alphabet, Voice, features_of
 from labkit.errors import UserError
 from labkit.jobs.speech import build_model
-from labkit.models.speech import SpeechConfig, SpeechModel
-from labkit.runs import RunRecord, read_run
-from labkit.runs.query import run_folders
-from labkit.tracking.checkpoint import load_checkpoint
+from labkit.models import SpeechConfig, SpeechModel
+from labkit.runs import RunRecord, read_run, run_folders
+from labkit.tracking import load_checkpoint
 from labkit.transcription.streaming import Stream
 
 BEST = Path("checkpoint", "best.pt")

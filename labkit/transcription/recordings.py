@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from labkit.data.bad_rows import BadRows
-from labkit.data.speech.audio import SUFFIXES
-from labkit.data.speech.layouts import find_source, read_common_voice, read_librispeech, read_manifest
-from labkit.data.speech.load import fingerprint, usable_utterances
-from labkit.data.speech.utterance import Segment, Source, Utterance, dealing
+from labkit.data import BadRows
+from labkit.data.speech import (
+    SUFFIXES,
+    Segment,
+    Source,
+    Utterance,
+    dealing,
+    find_source,
+    fingerprint,
+    read_common_voice,
+    read_librispeech,
+    read_manifest,
+    usable_utterances,
+)
 from labkit.errors import DataError, UserError
 from labkit.runs import RunRecord
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.errors import UserError
-from labkit.models.speech import SpeechModel, bins_of
+from labkit.models import SpeechModel, bins_of
 
 
 class _Frames:

@@ -11,16 +11,13 @@ from random import Random
 
 import numpy as np
 
-from labkit.data.bad_rows import BadRows
-from labkit.data.speech.alphabet import Alphabet, in_lower_case
-from labkit.data.speech.layouts import read_lines
-from labkit.data.speech.load import read_source, usable_utterances, wave_of
-from labkit.data.speech.utterance import Utterance
+from labkit.data import BadRows
+from labkit.data.speech import Alphabet, Utterance, in_lower_case, read_lines, read_source, usable_utterances, wave_of
 from labkit.errors import UserError
 from labkit.runs import RunRecord
 from labkit.transcription.decoding import MOST_CHARACTERS, CharacterModel, beam_search, chosen_weight
 from labkit.transcription.recogniser import Recogniser
-from labkit.transcription.transcribe import Decoder
+from labkit.transcription.transcripts import Decoder
 
 NO_MODEL = "none"
 """Asks for a beam search without a character model"""

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.tta.survival import survival
+from labkit.tta.kaplan_meier import survival
 from labkit.tta.thresholds import SERIES
 
 NEED = ["need", "need_low", "need_high"]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.hardware.tiers import get_tier
+from labkit.hardware import get_tier
 from labkit.tta.energy import J_PER_KWH
 
 

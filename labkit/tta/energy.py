@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.hardware.tiers import get_tier
-from labkit.runs import read_events, read_run
-from labkit.runs.record import RunRecord
-from labkit.telemetry.energy import Energy, Step, run_energy
+from labkit.hardware import get_tier
+from labkit.runs import RunRecord, read_events, read_run
+from labkit.telemetry import Energy, Step, run_energy
 
 J_PER_KWH = 3.6e6
 

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.runs.frames import SERIES
-from labkit.tracking.crossings import crossing
-from labkit.tracking.goal import METRICS, metric_named
+from labkit.runs import SERIES
+from labkit.tracking import METRICS, crossing, metric_named
 from labkit.tta.cost import with_cost
 
 CLOCKS = ("wall_s", "train_s")

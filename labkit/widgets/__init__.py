@@ -1,9 +1,5 @@
 """Interactive views for notebooks: each has a description, works from the keyboard, and has a one-line equivalent."""
 
-from labkit.widgets.explorer import explore
-from labkit.widgets.live import live
-from labkit.widgets.monitor import monitor
-from labkit.widgets.profile_view import profile_view
-from labkit.widgets.recorder import Recorder
+import lazy_loader
 
-__all__ = ["Recorder", "explore", "live", "monitor", "profile_view"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,16 +12,20 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.errors import UserError
-from labkit.plots import figure_time_to_accuracy
-from labkit.plots.words import AXIS_TITLES
-from labkit.report.table import job_name
-from labkit.runs.frames import Frames
-from labkit.runs.query import run_folders
-from labkit.tracking.goal import METRICS, metric_named
-from labkit.tta import crossings, run_table, survival
-from labkit.tta.cost import price_usd_per_h, with_cost
-from labkit.tta.curves import curves_by_metric, default_target
-from labkit.tta.energy import with_energy
+from labkit.plots import AXIS_TITLES, figure_time_to_accuracy
+from labkit.report import job_name
+from labkit.runs import Frames, run_folders
+from labkit.tracking import METRICS, metric_named
+from labkit.tta import (
+    crossings,
+    curves_by_metric,
+    default_target,
+    price_usd_per_h,
+    run_table,
+    survival,
+    with_cost,
+    with_energy,
+)
 from labkit.widgets.figures import FigureView, PictureButton
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.plots.words import metric_label
+from labkit.plots import metric_label
 from labkit.runs import RunRecord, read_events, read_run
-from labkit.telemetry.energy import gpu_of
-from labkit.telemetry.samples import Tail
+from labkit.telemetry import Tail, gpu_of
 
 SHOWN = {
     ("process", "cpu_percent"): "CPU of the run (% of a core)",

@@ -8,8 +8,7 @@ import anywidget
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from labkit.plots.describe import in_words
-from labkit.plots.show import IN_THE_DARK
+from labkit.plots import IN_THE_DARK, in_words
 from labkit.quick_nbformat import import_nbformat
 
 _ESM = """

@@ -45,7 +45,7 @@ class Recorder(anywidget.AnyWidget):
 
         What cannot be used is told of in `status`, and leaves `wave` as it was.
         """
-        from labkit.data.speech.audio import SAMPLE_RATE_HZ, resample  # its package imports torch
+        from labkit.data.speech import SAMPLE_RATE_HZ, resample  # its package imports torch
 
         name = content.get("file", "The recording")
         try:
@@ -79,7 +79,7 @@ class Recorder(anywidget.AnyWidget):
 
 def _read_file(name: str, content: memoryview) -> np.ndarray:
     """The wave of a file that was chosen in the browser, of which errors name no folder of this machine."""
-    from labkit.data.speech.audio import read_wave
+    from labkit.data.speech import read_wave
 
     with TemporaryDirectory() as folder:
         path = Path(folder, Path(name).name)

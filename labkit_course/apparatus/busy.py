@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from labkit.compiled import why_not_compiled
-from labkit.hardware.one_thread import one_thread
+from labkit.hardware import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ class Load(NamedTuple):
 
 def watch(load: Load, seconds: float) -> dict[str, object]:
     """Run a load on one thread for so long; load, what, cpu_percent (of one core), gflops, gb_per_s, provenance."""
-    from labkit.telemetry.sources.host import ProcessCounters
+    from labkit.telemetry import ProcessCounters
 
     process = ProcessCounters(os.getpid(), own_pid=-1)
     with one_thread():
@@ -153,8 +153,8 @@ def sweep(shapes: Sequence[tuple[int, int]], seconds: float, device: str = "cuda
     import pandas as pd
     import torch
 
-    from labkit.hardware.devices import get_devices
-    from labkit.telemetry.sources.ladder import open_ladder
+    from labkit.hardware import get_devices
+    from labkit.telemetry import open_ladder
 
     gpu = next(each for each in get_devices() if each.torch_name == device)
     rows = []

@@ -21,16 +21,10 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.hardware.devices import find_device, get_devices
-from labkit.hardware.nvml import Nvml
-from labkit.plan_files.rows import did_you_mean
-from labkit.process.containment import marked
-from labkit.process.supervisor import JobProcess, SupervisedJobs, how_ended
-from labkit.sharing.modes.choice import mode_shares
-from labkit.sharing.modes.cpu import leased_cpu
-from labkit.sharing.modes.place import Place, Share
-from labkit.sharing.plan.plan import MODES
-from labkit.sharing.plan.planned_job import PlannedJob
+from labkit.hardware import Nvml, find_device, get_devices
+from labkit.plan_files import did_you_mean
+from labkit.process import JobProcess, SupervisedJobs, how_ended, marked
+from labkit.sharing import MODES, Place, PlannedJob, Share, leased_cpu, mode_shares
 from labkit_course.apparatus.fault import FAULTS, Fault
 
 FAULTY = "faulty"

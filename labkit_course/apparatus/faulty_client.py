@@ -22,8 +22,8 @@ import psutil
 import torch
 from torch import nn
 
-from labkit.hardware.budgets.budget import is_out_of_memory
-from labkit.process.child import Parent
+from labkit.hardware import is_out_of_memory
+from labkit.process import Parent
 from labkit_course.apparatus.fault import FAULTS
 
 BATCH, WIDTH = 256, 384

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from labkit.hardware.calibration import launch_us
-from labkit.hardware.cpu import read_cpu
+from labkit.hardware import launch_us, read_cpu
 
 if TYPE_CHECKING:
     import pandas as pd

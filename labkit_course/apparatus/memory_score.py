@@ -22,14 +22,11 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
 from labkit.errors import UserError
-from labkit.jobs.command import job_command
-from labkit.jobs.flags import OPTIMISER_STATES
-from labkit.jobs.plain_step import PlainStep, plain_step
-from labkit.process.child import Child, Parent
-from labkit.sharing.memory_need import first_steps_bytes
-from labkit.tracking.command import ScriptCommand
-from labkit.tracking.ending import StopRequest
-from labkit.tracking.script import run_command
+from labkit.jobs import OPTIMISER_STATES, PlainStep, job_command
+from labkit.jobs.plain_step import plain_step
+from labkit.process import Child, Parent
+from labkit.sharing import first_steps_bytes
+from labkit.tracking import ScriptCommand, StopRequest, run_command
 
 METHODS = ("formula", "torch's tracker", "Horus' formula")
 PROCESS = "the whole process"

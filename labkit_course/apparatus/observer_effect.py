@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from labkit.errors import UserError
-from labkit.process.silence import silenced
-from labkit.telemetry.memory import own_peak_bytes
-from labkit.telemetry.sampler import Sampler
+from labkit.process import silenced
+from labkit.telemetry import Sampler, own_peak_bytes
 
 if TYPE_CHECKING:
     import pandas as pd

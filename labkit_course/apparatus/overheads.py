@@ -6,10 +6,10 @@ from html import escape
 
 import ipywidgets as widgets
 
-from labkit.perfmodel.recorded_step import RecordedStep
-from labkit.plots.gantt import figure_timeline
-from labkit.widgets.figures import FigureView, PictureButton
-from labkit_course.apparatus.walk import KINDS, walk, walk_timeline
+from labkit.perfmodel import RecordedStep
+from labkit.plots import figure_timeline
+from labkit.widgets import FigureView, PictureButton
+from labkit_course.apparatus.two_clocks import KINDS, walk, walk_timeline
 
 
 def overheads(step: RecordedStep, *, name: str = "step", template: str = "labkit_light") -> Overheads:

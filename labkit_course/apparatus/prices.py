@@ -8,10 +8,10 @@ import ipywidgets as widgets
 import numpy as np
 import pandas as pd
 
-from labkit.hardware.grids import get_grid, load_grids
-from labkit.plots.costs import figure_pareto
+from labkit.hardware import get_grid, load_grids
+from labkit.plots import figure_pareto
 from labkit.tta import priced
-from labkit.widgets.figures import FigureView, PictureButton
+from labkit.widgets import FigureView, PictureButton
 
 DEAREST_USD_PER_H = 5.0
 """The right end of the slider, a little more than any tier of the catalogue rents for"""

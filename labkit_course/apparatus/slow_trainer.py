@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, phase
+from labkit.tracking import BACKWARD, FORWARD, INPUT, OPTIMISER, phase
 
 DENSE, TABLES, ROWS, DIM, HIDDEN = 13, 64, 500, 16, 512
 Batch = tuple[Tensor, Tensor, Tensor]

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.hardware.calibration import Calibration
-from labkit_course.apparatus.fake_clock import FakeClock
+from labkit.hardware import Calibration
+from labkit_course.apparatus import FakeClock
 from labkit_course.exercise import Exercise
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from labkit.hardware.tiers import Tier, get_tier
+from labkit.hardware import Tier, get_tier
 from labkit_course.exercise import Exercise
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.models import Dlrm, DlrmConfig
 from labkit_course.written import Case, WrittenExercise
 
 # --- the interaction

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from labkit.models.dlrm import DlrmConfig
+from labkit.models import DlrmConfig
 from labkit_course.exercise import Exercise
 from labkit_course.exercises.n10_model import ONE_TABLE, SMALL, MyDlrm
 from labkit_course.explanation import Explanation

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from scipy.special import stdtrit
 from torch import Tensor, nn
 
-from labkit_course.apparatus.watched_run import WatchedRun
+from labkit_course.apparatus import WatchedRun
 from labkit_course.exercises.n10_model import SMALL, MyDlrm
 from labkit_course.written import Case, WrittenExercise
 

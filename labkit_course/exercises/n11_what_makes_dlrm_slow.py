@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from labkit.models.dlrm import Dlrm, DlrmConfig
-from labkit.process.silence import silenced
-from labkit_course.apparatus.limits import Curve, Limits
+from labkit.models import Dlrm, DlrmConfig
+from labkit.process import silenced
+from labkit_course.apparatus import Curve, Limits
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labkit.placement.hit_rates import expected_hit_rate
+from labkit.placement import expected_hit_rate
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.models.speech import ConvBlock, SpeechConfig
+from labkit.models import ConvBlock, SpeechConfig
 from labkit_course.exercises.n10_model import gradient
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise

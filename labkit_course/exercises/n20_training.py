@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.data.speech import Batch
-from labkit_course.apparatus.watched_run import WatchedRun
+from labkit_course.apparatus import WatchedRun
 from labkit_course.exercises.n20_decoding import greedy
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit_course.apparatus.fake_clock import FakeClock
+from labkit_course.apparatus import FakeClock
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise
 

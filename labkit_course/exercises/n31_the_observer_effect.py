@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from labkit_course.apparatus.fake_clock import FakeClock
+from labkit_course.apparatus import FakeClock
 from labkit_course.exercises.n02_budgets_that_bind import ratio_interval
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.tracking.phases import phase, watched_by
+from labkit.tracking import phase, watched_by
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from labkit_course.apparatus.slow_trainer import hits_one_by_one, look_up_one_by_one
+from labkit_course.apparatus import hits_one_by_one, look_up_one_by_one
 from labkit_course.written import Case, WrittenExercise
 
 

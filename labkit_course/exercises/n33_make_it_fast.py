@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labkit_course.apparatus.fake_clock import FakeClock
+from labkit_course.apparatus import FakeClock
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise
 

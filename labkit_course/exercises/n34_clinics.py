@@ -14,8 +14,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from labkit.models.dlrm import DlrmConfig
-from labkit_course.apparatus.fake_clock import FakeClock
+from labkit.models import DlrmConfig
+from labkit_course.apparatus import FakeClock
 from labkit_course.exercises.n10_training import auc
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise

@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import labkit
-from labkit.data.clicks import load_clicks
-from labkit.data.clicks.batches import ClickBatches
-from labkit.jobs.presets import get_preset
-from labkit.models.dlrm import DlrmConfig
-from labkit_course.apparatus.watched_run import WatchedRun
-from labkit_course.check import mine
+from labkit.data.clicks import ClickBatches, load_clicks
+from labkit.jobs import get_preset
+from labkit.models import DlrmConfig
+from labkit_course.apparatus import WatchedRun
+from labkit_course.checks import mine
 from labkit_course.explanation import Explanation
 from labkit_course.written import Case, WrittenExercise
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit.hardware.grids import get_grid
-from labkit.hardware.tiers import Tier, get_tier
+from labkit.hardware import Tier, get_grid, get_tier
 from labkit.tta import on_front
 from labkit_course.exercise import Exercise
 from labkit_course.explanation import Explanation

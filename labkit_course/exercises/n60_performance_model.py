@@ -38,7 +38,7 @@ CROSSING = [("T4", 2.0, 0, None), ("T4", 2.0, 1, None)]
 @functools.cache
 def recorded() -> tuple[list[Call], list[Kernel]]:
     """A rank of the recorded step of eight V100s, as the notebook gives it to the student's function."""
-    from labkit.perfmodel.recorded_step import read_step
+    from labkit.perfmodel import read_step
     from labkit.project import shipped_datasets
 
     step = read_step(min((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir()))

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.data.clicks import load_clicks
-from labkit.data.clicks.generate import GeneratorConfig
-from labkit.data.clicks.synthetic import write_clicks
-from labkit.models.dlrm import DlrmConfig, PairwiseDots
+from labkit.data.clicks import GeneratorConfig, load_clicks, write_clicks
+from labkit.models import DlrmConfig
+from labkit.models.dlrm import PairwiseDots
 
 
 def test_the_textbooks_rows_are_ours(tmp_path):

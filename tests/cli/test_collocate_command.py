@@ -13,8 +13,8 @@ from processes import marked_where, wait_for
 
 from labkit.cli import main
 from labkit.cli.collocate import keep_statuses
-from labkit.sharing.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord
-from labkit.sharing.plan.csv_plan import read_csv_plan
+from labkit.sharing import GroupRecord, RoundRecord, read_csv_plan
+from labkit.sharing.launching.jobs_record import JobOutcome
 
 SCRIPT = """\
 import sys, time

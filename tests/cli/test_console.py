@@ -11,7 +11,7 @@ from labkit.cli import main
 from labkit.cli.console import Console, marked, print_frame
 from labkit.cli.display import Display
 from labkit.runs import Provenance, RunWriter
-from labkit.tracking.events import Notice, Preparing
+from labkit.tracking import Notice, Preparing
 
 NAME = "[red]cnn[/red] [v2] \x1b[2J:smile:"
 SHOWN = "[red]cnn[/red] [v2] ␛[2J:smile:"

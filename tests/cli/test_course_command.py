@@ -5,7 +5,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit.cli import main
-from labkit_course.runner import literal
+from labkit_course import literal
 
 RESULTS = "from labkit_course import results\nresults(one=(1, 0, 2))"
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.cli import data as command
-from labkit.data.catalog import kind_of, list_datasets
+from labkit.data import kind_of, list_datasets
 from labkit.errors import UserError
 from labkit.project import shipped_datasets
 

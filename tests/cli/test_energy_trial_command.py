@@ -5,10 +5,10 @@ import json
 import pytest
 
 from labkit.cli import main
-from labkit.hardware.device import Device
+from labkit.hardware import Device
 from labkit.runs import Provenance, RunWriter, read_events, read_run
-from labkit.telemetry import idle, power_limit
-from labkit.tracking.ending import RunFailed
+from labkit.telemetry import idle_power as idle, power_limit
+from labkit.tracking import RunFailed
 from labkit.tta import run_table
 
 SCRIPT = """
@@ -62,7 +62,7 @@ def gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(power_limit, "check_power_limits", lambda device, limits: done.append(f"checked {limits}"))
     monkeypatch.setattr(idle, "idle", lambda samples, device: idle.Idle(50.0, 40.0, "a counter"))
     monkeypatch.setattr(idle, "cool_down", lambda *_: done.append("cool") or "cooled down in 5 s")
-    monkeypatch.setattr("labkit.jobs.watch.watch", trained)
+    monkeypatch.setattr("labkit.jobs.watching.watch", trained)
     return done
 
 

@@ -8,13 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.cli import main
-from labkit.runs.parts import TELEMETRY, PartWriter
-from labkit.runs.record import Provenance
-from labkit.runs.writer import RunWriter
-from labkit.telemetry.latest import Latest
-from labkit.telemetry.reading import Reading
-from labkit.telemetry.samples import Tail
-from labkit.telemetry.sampling import TelemetryWriter
+from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs.parts import PartWriter
+from labkit.telemetry import Latest, Reading, Tail, TelemetryWriter
 
 
 def text(capsys) -> str:

@@ -13,7 +13,7 @@ from processes import marked_where, wait_for
 
 from labkit.cli import main
 from labkit.project import shipped_datasets
-from labkit.sharing.packing.queue_run import QueueRecord
+from labkit.sharing import QueueRecord
 
 SCRIPT = """\
 import sys, time

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from labkit.cli import main
-from labkit.profiling.profile import read_profile
+from labkit.profiling import read_profile
 from labkit.runs import find_run, list_runs, read_run
 from labkit.tta import curves, run_table
 

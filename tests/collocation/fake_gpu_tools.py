@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 from fake_nvml import FIRST, put_on_path
 
-from labkit.hardware.devices import find_device, get_devices
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Nvml, find_device, get_devices
 from labkit.sharing.modes.choice import mode_refusals, mode_shares
 from labkit.sharing.modes.place import Place, Refusal, Share
 

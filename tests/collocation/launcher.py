@@ -7,11 +7,11 @@ from pathlib import Path
 
 from light_job import processes_of
 
-from labkit.process.supervisor import SupervisedJobs
-from labkit.runs.atomic import replace_text, temporary_of
+from labkit.process import SupervisedJobs
+from labkit.runs import replace_text, temporary_of
 from labkit.sharing.launching.jobs_record import JobOutcome, RoundRecord
 from labkit.sharing.launching.round import Round
-from labkit.tracking.ending import StopRequest
+from labkit.tracking import StopRequest
 
 HOW = ["shares stays", "shares stays deaf", "shares stays breeds", "shares stays deaf breeds sibling"]
 

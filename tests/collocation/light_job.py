@@ -18,8 +18,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
-from labkit.process.child import Parent
-from labkit.process.supervisor import JobProcess
+from labkit.process import JobProcess, Parent
 
 HERE = str(Path(__file__).parent)
 PATH = {"PYTHONPATH": os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])])}

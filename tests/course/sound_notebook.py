@@ -8,7 +8,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit.project import binder_url, colab_url
-from labkit_course.check import all_exercises
+from labkit_course.checks import all_exercises
 from labkit_course.explanation import Explanation
 from labkit_course.lint import ANSWER, CHECK, COLAB_CELL, WRITTEN
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-from labkit.plots.show import MIME
+from labkit.plots import MIME
 from labkit_course.notebook_file import authored, code_cells, read_notebook
 from labkit_course.runner import run_notebooks
 from labkit_course.site import build_site

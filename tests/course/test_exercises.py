@@ -12,7 +12,7 @@ from labkit import Run
 from labkit.errors import UserError
 from labkit_course import check, draw, explain, mine, outcome, reference
 from labkit_course.apparatus.watched_run import WatchedRun
-from labkit_course.check import TRIES, all_exercises
+from labkit_course.checks import TRIES, all_exercises
 from labkit_course.exercise import Exercise, ExerciseError, NotAnswered, WrongAnswer, WrongKind
 from labkit_course.explanation import Explanation
 from labkit_course.gate import knocked_out

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from jupyter_lab import wait_for
 
-from labkit.hardware.budgets.names import offered_budgets
-from labkit.jobs.command import job_command
-from labkit.jobs.watch import watch
+from labkit.hardware import offered_budgets
+from labkit.jobs import job_command, watch
 from labkit.runs import read_run
 from labkit_course.notebook_file import SOLUTIONS
 
@@ -21,7 +20,7 @@ SAME_TARGET = """+document.querySelector('.widget-readout').textContent === +doc
 TRAINS = """
 import labkit, plotly.graph_objects as go
 from labkit_course import guess
-from labkit.plots.show import show
+from labkit.plots.showing import show
 from labkit.widgets import live
 guess("99.time", ..., "s")
 with labkit.Run("tiny", target="accuracy >= 0.9", runs_dir="loop") as run:
@@ -41,7 +40,7 @@ profile_view(profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memo
 """
 MONITORED = """
 from labkit.hardware.budgets.names import beside_a_view
-from labkit.jobs.watch import BackgroundRun
+from labkit.jobs.watching import BackgroundRun
 from labkit.widgets import monitor
 endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 'budget': beside_a_view()}
 run = BackgroundRun('dlrm', 'live', **endless)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from labkit.placement.cache import CacheIndex
-from labkit_course.check import all_exercises
+from labkit_course.checks import all_exercises
 
 LruCache, placed_step = (all_exercises("12")[name].reference for name in ("12.lru", "12.step"))
 

@@ -12,9 +12,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from labkit.cli import main
 from labkit.errors import UserError
-from labkit.plots.describe import describe
-from labkit.plots.theme import INK, PALETTES
-from labkit_course.results import MIME
+from labkit.plots import PALETTES, describe
+from labkit.plots.theme import INK
+from labkit_course.results_cell import MIME
 from labkit_course.site import build_site
 from labkit_course.verdict import PLOTLY
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit_course.check import all_exercises
+from labkit_course.checks import all_exercises
 from labkit_course.labs import LABS
 from labkit_course.notebook_file import SOLUTIONS, code_cells, read_notebook
 from labkit_course.written import WrittenExercise

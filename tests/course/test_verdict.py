@@ -3,7 +3,7 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from labkit_course.results import MIME
+from labkit_course.results_cell import MIME
 from labkit_course.verdict import PLOTLY, count_figures, execution_faults
 
 

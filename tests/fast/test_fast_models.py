@@ -8,8 +8,7 @@ from torch import nn
 from labkit.fast.conv_block import LEVELS, MaskedRelu, draw_kept
 from labkit.fast.tables import EmbeddingTables, look_up, row_gradients
 from labkit.jobs import dlrm, speech
-from labkit.models.dlrm import DlrmConfig
-from labkit.models.speech import SpeechConfig
+from labkit.models import DlrmConfig, SpeechConfig
 
 P, DROPPED = 0.25, LEVELS // 4
 DLRM = DlrmConfig(dense_dim=3, num_rows=(5, 7), embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(6, 1))

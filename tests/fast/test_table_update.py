@@ -11,8 +11,8 @@ from torch.nn.functional import softplus
 
 from labkit.fast.optimisers import without_compiler
 from labkit.fast.tables import EmbeddingTables
-from labkit.jobs.dlrm import OPTIMISERS
-from labkit.models.dlrm import RowwiseAdagrad
+from labkit.jobs import OPTIMISERS
+from labkit.models import RowwiseAdagrad
 
 NUM_ROWS, DIM = (4, 50, 900), 8
 """One table is so small that every bag names rows more than once, with more lookups than rows."""

@@ -8,7 +8,7 @@ import torch
 
 from labkit.hardware import calibration
 from labkit.hardware.calibration import cache_curve, calibrate, copy_gb_per_s, launch_us, matmul_gflops
-from labkit.plots.roofline import figure_cache_curve, figure_roofline
+from labkit.plots import figure_cache_curve, figure_roofline
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from labkit.cli import main
 from labkit.hardware import doctor, software
 from labkit.hardware.doctor import examine
 from labkit.hardware.nvml import Nvml
-from labkit_course.labs import labs_on
+from labkit_course import labs_on
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from labkit.hardware.one_thread import one_thread
+from labkit.hardware import one_thread
 from labkit.jobs.command import job_command
-from labkit.tracking.ending import StopRequest
-from labkit.tracking.script import run_command
+from labkit.tracking import StopRequest, run_command
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,7 @@ from labkit.jobs.command import as_flags, job_command
 from labkit.jobs.shape_flags import read_shape, refuse_too_large, shape_flags
 from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
 from labkit.runs import read_metrics, read_run
-from labkit.tracking.ending import StopRequest
-from labkit.tracking.script import run_command
+from labkit.tracking import StopRequest, run_command
 
 SMALL = {"num_tables": 3, "num_rows": 50, "embedding_dim": 4, "mlp_width": 8, "mlp_depth": 1, "batch_size": 16}
 

@@ -15,17 +15,15 @@ import labkit
 import labkit.jobs.dlrm as dlrm
 import labkit.jobs.speech as speech
 from labkit.cli import main
-from labkit.data.clicks.metrics import click_metrics
-from labkit.data.speech.metrics import speech_metrics
+from labkit.data.clicks import click_metrics
+from labkit.data.speech import speech_metrics
 from labkit.errors import UserError
-from labkit.fast.precision import chosen_precision
+from labkit.fast import chosen_precision
 from labkit.jobs.command import script_of
 from labkit.jobs.flags import job_flags, read_arguments
 from labkit.jobs.presets import JOBS
 from labkit.runs import read_events, read_metrics, read_run
-from labkit.tracking.ending import RunFailed, StopRequest
-from labkit.tracking.events import Progress
-from labkit.tracking.run import Run
+from labkit.tracking import Progress, Run, RunFailed, StopRequest
 from labkit.tta import run_table
 
 
@@ -130,7 +128,7 @@ def test_compressed_tables_train_alike_with_either_kernels_and_the_run_says_thei
 
 
 def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train):
-    from labkit.hardware.budgets.names import offered_budgets, parse_budget
+    from labkit.hardware import offered_budgets, parse_budget
 
     whole, part = offered_budgets()[-1], parse_budget("one-core")
     for budget in {whole.name: whole, part.name: part}.values():
@@ -143,7 +141,7 @@ def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train):
 
 
 def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypatch):
-    from labkit.hardware.budgets.budget import Budget
+    from labkit.hardware import Budget
 
     monkeypatch.setattr(Budget, "cap_memory", lambda self, *arguments: [])  # 1 MiB is not enough to refuse politely
     for flags, words in (

@@ -9,9 +9,7 @@ import torch
 
 from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics, read_run
-from labkit.tracking.checkpoint import load_checkpoint
-from labkit.tracking.ending import StopRequest
-from labkit.tracking.events import Notice, Progress
+from labkit.tracking import Notice, Progress, StopRequest, load_checkpoint
 
 SETTINGS = {"optimiser": "rowwise-adagrad", "lr": 0.01, "max_epochs": 2}
 PLACES = {

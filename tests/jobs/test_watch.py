@@ -5,12 +5,11 @@ import sys
 import pytest
 
 from labkit.errors import UserError
-from labkit.jobs import watch as watch_module
-from labkit.jobs.watch import BackgroundRun, watch
+from labkit.jobs import watching as watch_module
+from labkit.jobs.watching import BackgroundRun, watch
 from labkit.runs import read_run
-from labkit.tracking import progress_line
-from labkit.tracking.events import Point, Progress, Started
-from labkit.tracking.progress_line import ProgressLine
+from labkit.tracking import Progress, ProgressLine, Started, progress_line
+from labkit.tracking.events import Point
 
 TRAIN = {"target": 0.72, "target_metric": "auc", "higher_is_better": True, "batch_size": 512, "seed": 3}
 BUDGET = {"name": "one-core", "emulated": True}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from labkit.errors import UserError
-from labkit.fast.tables import EmbeddingTables
+from labkit.fast import EmbeddingTables
 from labkit.models.compressed_tables import CompressedTables
 from labkit.models.dlrm import TableAFeature
 

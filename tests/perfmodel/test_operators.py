@@ -3,8 +3,7 @@
 import torch
 from torch import nn
 
-from labkit.fast.optimisers import fast_optimisers
-from labkit.fast.tables import EmbeddingTables
+from labkit.fast import EmbeddingTables, fast_optimisers
 from labkit.perfmodel.operators import operator_times, operators_of, timing_s
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.errors import UserError
-from labkit.hardware.tiers import get_tier
+from labkit.hardware import get_tier
 from labkit.perfmodel.capacity import PUBLISHED_ROWS, presets_and_tiers, table_bytes, tiers_that_hold
 
 

@@ -7,10 +7,10 @@ import pytest
 from made_card import made_card, product
 
 from labkit.errors import UserError
-from labkit.perfmodel import to_target as module
+from labkit.perfmodel import target_prediction as module
 from labkit.perfmodel.prediction import predict_step
-from labkit.perfmodel.to_target import Need, samples_to_target, to_target
-from labkit.tracking.goal import Target
+from labkit.perfmodel.target_prediction import Need, samples_to_target, to_target
+from labkit.tracking import Target
 
 TARGET = Target.parse("auc >= 0.7")
 ROWS = [(256, 1000.0), (1024, 4000.0)]

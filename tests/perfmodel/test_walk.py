@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from labkit.perfmodel.recorded_step import Call, Kernel, RecordedStep, read_step, with_overheads
-from labkit.profiling.traces.trace_file import TraceError
+from labkit.profiling import TraceError
 from labkit.project import shipped_datasets
-from labkit_course.apparatus.walk import active_us, collectives, transfers_us, walk, walk_together
+from labkit_course.apparatus import active_us, collectives, transfers_us, walk, walk_together
 
 SHIPPED = sorted((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir())
 

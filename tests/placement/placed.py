@@ -7,8 +7,9 @@ from argparse import Namespace
 import numpy as np
 import torch
 
-from labkit.jobs.dlrm import OPTIMISERS, loss_of
-from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.jobs import OPTIMISERS
+from labkit.jobs.dlrm import loss_of
+from labkit.models import Dlrm, DlrmConfig
 from labkit.placement.choice import ahead, placed_tables
 from labkit.placement.tables import PlacedOptimiser
 

@@ -22,7 +22,7 @@ from labkit.errors import UserError
 from labkit.placement import remote
 from labkit.placement.server import TableServer
 from labkit.placement.wire import read_message, write_message
-from labkit.process.child import Child
+from labkit.process import Child
 
 STEPS = batches(20)
 

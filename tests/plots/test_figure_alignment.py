@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from labkit.plots.alignment import MOST_COLUMNS, RANGE_DB, figure_alignment
-from labkit.plots.describe import describe
+from labkit.plots.descriptions import describe
 
 HEARD = pd.DataFrame({"character": list("a <"), "start_s": [0.2, 0.4, 0.6], "end_s": [0.3, 0.44, 1.0]})
 

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from labkit.placement.hit_rates import hit_rates
-from labkit.plots.describe import describe
+from labkit.placement import hit_rates
+from labkit.plots.descriptions import describe
 from labkit.plots.hit_rates import figure_hit_rates
 
 

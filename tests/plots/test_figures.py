@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from labkit.plots.bars import figure_budget_shares, figure_busy, figure_gains
-from labkit.plots.describe import describe
+from labkit.plots.descriptions import describe
 from labkit.plots.gantt import KINDS, figure_icicle, figure_job_timelines, figure_phases, figure_queue, figure_timeline
 from labkit.plots.heat_maps import COUNTERS, figure_kernel_shapes
 from labkit.plots.over_time import figure_memory_held

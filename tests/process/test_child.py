@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from labkit.process import child as child_module
-from labkit.process import containment
+from labkit.process import child as child_module, containment
 from labkit.process.child import Child
 from labkit.process.supervisor import JobProcess, SupervisedJobs
 

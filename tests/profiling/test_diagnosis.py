@@ -3,7 +3,7 @@
 import pytest
 from kineto import event, note, shaped, steps, trace_of
 
-from labkit.hardware.calibration import Calibration
+from labkit.hardware import Calibration
 from labkit.profiling.diagnosis.case import Case, Faults, GpuTime
 from labkit.profiling.diagnosis.rules import diagnose
 from labkit.profiling.step_time import step_time

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.hardware.allocator import keep_memory
-from labkit.hardware.calibration import calibrate
+from labkit.hardware import calibrate, keep_memory
 from labkit.profiling.recording.phase_clock import fault_cost_us, minor_faults
 from labkit.profiling.recording.profile_steps import profile_steps
 from labkit.tracking import recording

@@ -10,14 +10,13 @@ import torch
 from torch.nn.modules import module
 
 from labkit.errors import UserError
-from labkit.hardware.calibration import Calibration
+from labkit.hardware import Calibration
 from labkit.profiling.profile import read_profile, save_card
 from labkit.profiling.recording.profile_steps import profile_script
 from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.runs import read_run
-from labkit.tracking.command import ScriptCommand
-from labkit.tracking.ending import StopRequest
+from labkit.tracking import ScriptCommand, StopRequest
 
 HEAD = """
 import sys, threading, torch

@@ -4,7 +4,7 @@ import pytest
 from kineto import event, note, shaped, steps, trace_of
 
 from labkit.errors import UserError
-from labkit.hardware.calibration import Calibration
+from labkit.hardware import Calibration
 from labkit.profiling.comparison import compare
 from labkit.profiling.profile import Profile, roofline_frames
 from labkit.profiling.step_time import BACKWARD_CALL, PYTHON, call_tree, step_time

@@ -19,7 +19,7 @@ from labkit.profiling.tools import nsys, programs, py_spy
 from labkit.profiling.tools.programs import check_tool, read_tool_profile
 from labkit.profiling.tools.py_spy import python_functions
 from labkit.runs import read_run
-from labkit.tracking.command import ScriptCommand
+from labkit.tracking import ScriptCommand
 
 SCRIPT = """\
 import sys, time

@@ -5,12 +5,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from made_up import made_up, together
 
-from labkit.plots.theme import BACKGROUNDS, PALETTES
-from labkit.plots.words import seconds_text
+from labkit.plots import PALETTES, seconds_text
+from labkit.plots.theme import BACKGROUNDS
 from labkit.report.page import build_page
 from labkit.report.table import OF_TARGET, summary_cells, target_cells
-from labkit.tta import crossings, summary, survival
-from labkit.tta.summary import target_columns
+from labkit.tta import crossings, summary, survival, target_columns
 
 
 def synthetic(job, budget, every_s, lengths, tier):

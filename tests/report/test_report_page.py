@@ -10,7 +10,7 @@ import pytest
 from made_up import arriving, made_up, together
 
 from labkit.cli.console import Console, print_frame
-from labkit.report.headline import headline
+from labkit.report.headlines import headline
 from labkit.report.page import build_page
 from labkit.report.section import target_grid
 from labkit.report.table import notes, summary_cells, target_cells, terminal_frames

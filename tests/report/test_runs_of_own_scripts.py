@@ -7,8 +7,8 @@ import pytest
 
 import labkit
 from labkit.cli import main
-from labkit.report.headline import headline
-from labkit.runs.query import run_folders
+from labkit.report.headlines import headline
+from labkit.runs import run_folders
 from labkit.tta import curves, default_target, run_table, summary
 from labkit.widgets import explore
 from labkit.widgets.feed import RunFeed

@@ -4,7 +4,7 @@ import pytest
 from labkit.errors import UserError
 from labkit.runs import read_telemetry
 from labkit.runs.parts import TELEMETRY, MergingPartWriter, PartWriter, part_numbers, write_part
-from labkit.telemetry.samples import Sample, read_samples
+from labkit.telemetry import Sample, read_samples
 
 
 def row(time_ns: int, counter: str) -> dict:

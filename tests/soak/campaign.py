@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from labkit.cli import main
 from labkit.errors import UserError, refusal
-from labkit.telemetry.memory import own_peak_bytes
+from labkit.telemetry import own_peak_bytes
 
 LIMIT_S = 60.0
 LIMIT_BYTES = 2e9

@@ -22,7 +22,8 @@ import torch
 from labkit.data.clicks import load_clicks
 from labkit.data.speech import load_speech
 from labkit.errors import UserError, refusal
-from labkit.tracking.checkpoint import load_checkpoint, save_checkpoints
+from labkit.tracking import load_checkpoint
+from labkit.tracking.checkpoint import save_checkpoints
 
 SCHEMA = """\
 label = { column = "clicked", positive = ["yes", 1], negative = ["no", "0"] }

@@ -12,14 +12,18 @@ from pathlib import Path
 import pytest
 from campaign import each_told, labkit
 
-from labkit.launch.sweep_file import read_sweep_file
-from labkit.sharing.launching.jobs_record import GroupRecord, planned_rounds
-from labkit.sharing.packing.policy import PackingDevice
-from labkit.sharing.packing.queue import Attempt, TrackedJob
-from labkit.sharing.packing.queue import read_queue as read_queue_file
-from labkit.sharing.packing.queue_run import QueueRecord
-from labkit.sharing.plan.csv_plan import read_csv_plan
-from labkit.sharing.plan.yaml_plan import read_yaml_plan
+from labkit.launch import read_sweep_file
+from labkit.sharing import (
+    Attempt,
+    GroupRecord,
+    PackingDevice,
+    QueueRecord,
+    read_csv_plan,
+    read_queue as read_queue_file,
+    read_yaml_plan,
+)
+from labkit.sharing.launching.jobs_record import planned_rounds
+from labkit.sharing.packing.queue import TrackedJob
 
 CSV = """Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params
 1,1,first,,,cpu,-,smi+top,train.py,"--lr 0.1 --note 'a, b'"
@@ -103,7 +107,7 @@ def read_plans(folder: Path) -> list:
 
 
 def read_records(folder: Path) -> list:
-    from labkit_course.guesses import score_course
+    from labkit_course import score_course
 
     os.environ["LABKIT_COURSE"] = str(folder)
     with contextlib.redirect_stdout(io.StringIO()) as scores:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from campaign import each_told, labkit
 
-from labkit.hardware.calibration import Calibration
-from labkit.profiling.profile import FACTS, KINETO, save_card
+from labkit.hardware import Calibration
+from labkit.profiling import FACTS, save_card
+from labkit.profiling.profile import KINETO
 from labkit.runs import Provenance, RunWriter
 
 TWO_RUNS = """
@@ -110,10 +111,9 @@ def write_trace(folder: Path) -> None:
 
 
 def read_frames(folder: Path) -> list:
+    from labkit.profiling import memory_over_time, read_trace
     from labkit.profiling.step_time import step_time
     from labkit.profiling.traces.device_time import device_breakdown
-    from labkit.profiling.traces.timeline import memory_over_time
-    from labkit.profiling.traces.trace import read_trace
     from labkit.profiling.work import operators_at_work
 
     trace = read_trace(folder / "trace.json")

@@ -14,7 +14,7 @@ from processes import wait_for
 
 from labkit.launch import read_sweep
 from labkit.launch.states import read_states, sweep_folder
-from labkit.runs.query import readable_runs, run_folders
+from labkit.runs import readable_runs, run_folders
 
 CELLS, KILLS = 200, 20
 SCRIPT = """

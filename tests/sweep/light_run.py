@@ -13,10 +13,9 @@ import threading
 import time
 from pathlib import Path
 
-from labkit.process.child import Child, Parent
-from labkit.runs import Provenance, RunRecord
-from labkit.runs.record import own_process, timestamp
-from labkit.tracking.launch import LaunchedRun
+from labkit.process import Child, Parent
+from labkit.runs import Provenance, RunRecord, own_process, timestamp
+from labkit.tracking import LaunchedRun
 
 HERE = str(Path(__file__).parent)
 PATH = {"PYTHONPATH": os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])])}

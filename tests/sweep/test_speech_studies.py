@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from labkit.data.speech.alphabet import Alphabet
-from labkit.jobs.presets import get_preset
+from labkit.data.speech import Alphabet
+from labkit.jobs import get_preset
 from labkit.launch.sweep_file import read_sweep_file
-from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.models import SpeechConfig, SpeechModel
 
 STUDIES = {"speech_layers": {"layers", "hidden"}, "speech_features": {"features"}, "speech_precision": {"precision"}}
 

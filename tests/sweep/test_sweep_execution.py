@@ -23,9 +23,7 @@ from labkit.launch.execute import opened, read_progress, run_sweep
 from labkit.launch.grid import described
 from labkit.launch.states import CellState, read_states, sweep_folder
 from labkit.launch.sweep_file import read_sweep_file
-from labkit.runs.atomic import replace_text
-from labkit.runs.query import readable_runs, run_folders
-from labkit.runs.record import process_started
+from labkit.runs import process_started, readable_runs, replace_text, run_folders
 
 SWEEPER = Path(__file__).with_name("sweeper.py")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")

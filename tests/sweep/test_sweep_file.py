@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import offered_budgets
+from labkit.hardware import offered_budgets
 from labkit.launch.sweep_file import read_sweep_file
 
 JOB = "job: dlrm:tour\nsettings: {data: synthetic-small}\n"

@@ -1,7 +1,7 @@
 import re
 from pathlib import Path
 
-from labkit.telemetry.vocabulary import vocabulary
+from labkit.telemetry.counters import vocabulary
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,9 +2,8 @@ import time
 
 import pytest
 
-from labkit.runs.parts import TELEMETRY, PartWriter
-from labkit.runs.record import Provenance
-from labkit.runs.writer import RunWriter
+from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs.parts import PartWriter
 from labkit.telemetry.energy import cpu_energy, gpu_energy, run_energy
 from labkit.telemetry.memory import peak_memory
 from labkit.telemetry.samples import Sample

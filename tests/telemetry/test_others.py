@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from labkit.runs.record import in_words, worse
+from labkit.runs import in_words, worse
 from labkit.telemetry import others
 from labkit.telemetry.others import Look
 

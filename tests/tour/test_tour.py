@@ -14,10 +14,10 @@ from rich.console import Console
 from labkit.cli.display import TourDisplay
 from labkit.cli.tour import exit_status
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import offered_budgets
-from labkit.launch.tour import TourRun, run_tour
+from labkit.hardware import offered_budgets
+from labkit.launch import TourRun, run_tour
 from labkit.runs import list_runs, read_run
-from labkit.tracking.launch import WorkerFailed
+from labkit.tracking import WorkerFailed
 
 SCRIPT = """
 import argparse

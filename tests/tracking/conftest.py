@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import labkit
-from labkit.hardware.one_thread import one_thread
+from labkit.hardware import one_thread
 from labkit.tracking import kept
 
 

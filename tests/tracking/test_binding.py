@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from labkit.hardware.budgets.budget import Budget
+from labkit.hardware import Budget
 from labkit.telemetry import others
 from labkit.tracking.binding import WAIT_POLICY, bind_process
 from labkit.tracking.command import ScriptCommand

@@ -9,9 +9,8 @@ import pytest
 from folders import in_harness
 
 import labkit
-from labkit.runs import read_events, read_run, read_telemetry
-from labkit.runs.query import run_folders
-from labkit.telemetry.others import Look
+from labkit.runs import read_events, read_run, read_telemetry, run_folders
+from labkit.telemetry import Look
 from labkit.tracking import recording
 from labkit.tracking.events import Notice
 from labkit.tta import run_table

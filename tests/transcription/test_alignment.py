@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from labkit.data.speech.alphabet import Alphabet, outputs_needed
+from labkit.data.speech import Alphabet, outputs_needed
 from labkit.errors import UserError
 from labkit.transcription import align
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from labkit.data.speech.alphabet import ENGLISH, Alphabet
+from labkit.data.speech import ENGLISH, Alphabet
 from labkit.transcription.decoding import END, WEIGHTS, CharacterModel, beam_search, chosen_weight
 
 LETTERS = "ab"

@@ -9,13 +9,10 @@ import torch
 from made_recogniser import tiny_model, write_speech_run
 from scipy.fft import dct
 
-from labkit.data.bad_rows import BadRows
-from labkit.data.speech import load_speech
-from labkit.data.speech.audio import decode
-from labkit.data.speech.features import Voice, log_mel
-from labkit.data.speech.load import read_source
+from labkit.data import BadRows
+from labkit.data.speech import Voice, decode, load_speech, log_mel, read_source
 from labkit.errors import UserError
-from labkit.fast.conv_block import ChannelsLastBlock
+from labkit.fast import ChannelsLastBlock
 from labkit.models import speech as models
 from labkit.transcription import Recogniser, read_recogniser
 from labkit.transcription.recogniser import newest_recogniser

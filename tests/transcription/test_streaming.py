@@ -5,7 +5,7 @@ import torch
 from made_recogniser import tiny_model
 
 from labkit.errors import UserError
-from labkit.fast.conv_block import ChannelsLastBlock
+from labkit.fast import ChannelsLastBlock
 from labkit.models.speech import KINDS
 from labkit.transcription import Stream
 

@@ -5,10 +5,10 @@ import pytest
 import soundfile
 from made_recogniser import tiny_model, write_speech_run
 
-from labkit.data.speech.features import Voice
+from labkit.data.speech import Voice
 from labkit.transcription import Recogniser, read_recogniser
 from labkit.transcription.recordings import find_recordings
-from labkit.transcription.transcribe import transcribe
+from labkit.transcription.transcripts import transcribe
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_recogniser_knows_whether_it_was_trained_by_file(tmp_path, kernels):
 
 
 def test_lots_of_one_voice_are_heard_with_all_before_them(tmp_path, voices, monkeypatch):
-    monkeypatch.setattr("labkit.transcription.transcribe.LOT", 1)
+    monkeypatch.setattr("labkit.transcription.transcripts.LOT", 1)
     recogniser, expected = Recogniser(tiny_model()), []
     for speaker in ("anna", "ben"):
         voice = Voice("log-mel")

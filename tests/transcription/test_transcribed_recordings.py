@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from labkit.data.speech import load_speech
-from labkit.data.speech.utterance import Segment, Utterance
+from labkit.data.speech import Segment, Utterance, load_speech
 from labkit.errors import UserError
 from labkit.transcription import recordings
 from labkit.transcription.errors import ErrorRates

@@ -4,9 +4,8 @@ import time
 import pytest
 
 from labkit.cli import main
-from labkit.runs.parts import TELEMETRY, PartWriter
-from labkit.runs.record import Provenance, read_run
-from labkit.runs.writer import RunWriter
+from labkit.runs import TELEMETRY, Provenance, RunWriter, read_run
+from labkit.runs.parts import PartWriter
 from labkit.tta import energy_account
 
 S = 10**9

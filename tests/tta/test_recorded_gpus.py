@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from labkit.project import shipped_datasets
-from labkit.runs import recorded
-from labkit.runs.query import run_folders
+from labkit.runs import recorded, run_folders
 from labkit.tta import by_batch_size, crossings, curves, run_table, survival
 
 SPEECH = "deepspeech2 on librispeech"

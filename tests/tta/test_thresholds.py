@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 from made_up import made_up
 
-from labkit.tracking.crossings import crossing
+from labkit.tracking import crossing
 from labkit.tta import crossings, higher_is_better
 
 

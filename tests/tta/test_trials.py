@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from labkit.runs.parts import TELEMETRY, PartWriter
-from labkit.runs.record import Provenance
-from labkit.runs.writer import RunWriter
+from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs.parts import PartWriter
 from labkit.tta.trials import trial_means, trial_table
 
 S, BEGIN = 10**9, 1_700_000_000

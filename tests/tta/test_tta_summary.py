@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from made_up import arriving, made_up, together
 
-from labkit.hardware.tiers import load_tiers
+from labkit.hardware import load_tiers
 from labkit.tta import cost_usd, default_target, summary, with_cost
 
 PRICED = next(tier for tier in load_tiers().values() if tier.rental_price_usd_per_h is not None)

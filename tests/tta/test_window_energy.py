@@ -5,9 +5,8 @@ import json
 import pytest
 
 from labkit.cli import main
-from labkit.runs.parts import TELEMETRY, PartWriter
-from labkit.runs.record import Provenance
-from labkit.runs.writer import RunWriter
+from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs.parts import PartWriter
 from labkit.tta import window_energy, windows_by_name
 
 S, BEGIN = 10**9, 1_700_000_000

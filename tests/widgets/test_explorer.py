@@ -12,7 +12,8 @@ from made_up import write_run
 import labkit.tta
 from labkit.errors import UserError
 from labkit.plots import figure_time_to_accuracy
-from labkit.runs.parts import TELEMETRY, PartWriter
+from labkit.runs import TELEMETRY
+from labkit.runs.parts import PartWriter
 from labkit.widgets import explore
 
 VALUES = [0.6, 0.7, 0.76, 0.78]

@@ -7,9 +7,9 @@ from made_up import write_run
 from processes import wait_for
 
 from labkit.errors import UserError
-from labkit.jobs.watch import BackgroundRun
-from labkit.runs import Provenance, RunWriter
-from labkit.runs.parts import TELEMETRY, PartWriter
+from labkit.jobs.watching import BackgroundRun
+from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs.parts import PartWriter
 from labkit.widgets import monitor
 
 

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from labkit.perfmodel.measure import TimedStep
+from labkit.perfmodel import RecordedStep, TimedStep
 from labkit.perfmodel.operators import Operator
-from labkit.perfmodel.recorded_step import Call, Kernel, RecordedStep
-from labkit.plots.gantt import figure_timeline
-from labkit_course.apparatus import overheads
-from labkit_course.apparatus.walk import KINDS, walk_timeline
+from labkit.perfmodel.recorded_step import Call, Kernel
+from labkit.plots import figure_timeline
+from labkit_course.apparatus import KINDS, overheads, walk_timeline
 
 CALLS = (Call("T1", "a", 40.0), Call("T2", "b", 30.0), Call("T4", "b", 20.0, launches=0), Call("T3", "b", 10.0))
 STEP = RecordedStep(0.0, 100.0, 2, CALLS, (Kernel("gemm", "0/7", 0.0, 50.0),))

@@ -4,14 +4,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from labkit.errors import UserError
-from labkit.hardware.calibration import Calibration
-from labkit.hardware.one_thread import one_thread
-from labkit.profiling.recording.profile_steps import profile_steps
-from labkit.report import profile_views
-from labkit.report.profile_views import write_profile_page
+from labkit.hardware import Calibration, one_thread
+from labkit.profiling import profile_steps
+from labkit.report import profile_views, write_profile_page
 from labkit.runs import read_run
 from labkit.widgets import profile_view
-from labkit_course.apparatus.slow_trainer import SlowTrainer
+from labkit_course.apparatus import SlowTrainer
 
 CARD = Calibration("some CPU", 1, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 

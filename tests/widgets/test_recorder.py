@@ -8,15 +8,12 @@ from axe_playwright_python.sync_playwright import Axe
 from jupyter_lab import wait_for
 from scipy.signal import correlate
 
-from labkit.data.speech import read_wave
-from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.batches import WaveformUtterances
-from labkit.data.speech.metrics import speech_metrics
+from labkit.data.speech import Alphabet, WaveformUtterances, read_wave, speech_metrics
 from labkit.data.speech.prepared import padded
 from labkit.errors import UserError
-from labkit.jobs.presets import get_preset
+from labkit.jobs import get_preset
 from labkit.jobs.speech import loss_of
-from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.models import SpeechConfig, SpeechModel
 from labkit.widgets import Recorder
 
 SAID, BY_HEART = 5, range(0, 80, 5)

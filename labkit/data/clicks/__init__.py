@@ -1,6 +1,5 @@
 """Click logs: a generator with a planted teacher, the Criteo layout, and any table with a small schema."""
 
-from labkit.data.clicks.load import load_clicks
-from labkit.data.clicks.prepared import ClickLog, ClickSplit
+import lazy_loader
 
-__all__ = ["ClickLog", "ClickSplit", "load_clicks"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -25,7 +25,7 @@ from labkit.data.clicks.rows import RowChecker
 from labkit.data.clicks.schema import Split, TableSchema
 from labkit.data.store import Progress, check_disk
 from labkit.errors import DataError
-from labkit.hardware.sizes import size_text
+from labkit.hardware import size_text
 
 ROWS_AT_ONCE = 2**17
 COUNTED_VALUES = 2**24

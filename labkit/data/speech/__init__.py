@@ -1,9 +1,5 @@
 """Speech: read, check, turn into log-mel features once, batch by length."""
 
-from __future__ import annotations
+import lazy_loader
 
-from labkit.data.speech.audio import read_wave
-from labkit.data.speech.load import load_speech
-from labkit.data.speech.prepared import Batch, SpeechSet, SpeechSplit
-
-__all__ = ["Batch", "SpeechSet", "SpeechSplit", "load_speech", "read_wave"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

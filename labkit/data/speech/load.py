@@ -24,7 +24,7 @@ from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
 from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
-from labkit.hardware.one_thread import one_thread
+from labkit.hardware import one_thread
 from labkit.project import shipped_datasets
 
 SHIPPED = "shipped"

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from labkit.hardware.calibration import Calibration
+from labkit.hardware import Calibration
 from labkit.profiling.step_time import IDLE, OTHER, OWN_IDLENESS, StepTime
 from labkit.profiling.traces.nesting import within
 from labkit.profiling.work import Inputs, Work, operator_work

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from labkit.hardware.allocator import VARIABLES
+from labkit.hardware import VARIABLES
 from labkit.profiling.diagnosis.case import Case, Finding
 from labkit.profiling.step_time import BETWEEN, IDLE, OTHER
 from labkit.profiling.traces.nesting import within
-from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
+from labkit.tracking import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 WORTH_SHARE = 0.05
 """What saves less of a step than this is not worth a line."""

@@ -9,18 +9,23 @@ from pathlib import Path
 import torch
 
 from labkit.errors import UserError
-from labkit.hardware.calibration import Calibration, calibrate
+from labkit.hardware import Calibration, calibrate
 from labkit.profiling.profile import Profile, read_profile, save_card
 from labkit.profiling.recording.recorder import StepRecorder, StepWatcher
 from labkit.profiling.recording.script_steps import ScriptSteps, replaced
 from labkit.profiling.recording.settings import ProfileSettings
-from labkit.tracking.command import ScriptCommand
-from labkit.tracking.ending import Enough, StopRequest
-from labkit.tracking.events import OnEvent
-from labkit.tracking.harness import Harness, whole_device
-from labkit.tracking.phases import watched_by
-from labkit.tracking.run import Run
-from labkit.tracking.script import print_error, run_command
+from labkit.tracking import (
+    Enough,
+    Harness,
+    OnEvent,
+    Run,
+    ScriptCommand,
+    StopRequest,
+    print_error,
+    run_command,
+    watched_by,
+    whole_device,
+)
 
 
 def profile_steps(

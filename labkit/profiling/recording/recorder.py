@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
-from labkit.process.silence import silenced
+from labkit.process import silenced
 from labkit.profiling.profile import FACTS, GRAPH, KINETO
 from labkit.profiling.recording.phase_clock import PhaseClock, fault_cost_us
 from labkit.profiling.recording.settings import CHATTER, ProfileSettings
 from labkit.profiling.tools.programs import OUTPUTS, TOOL_FACTS
 from labkit.profiling.tools.py_spy import LEAST_S, PySpy
-from labkit.runs.atomic import replace_text
+from labkit.runs import replace_text
 
 ROOM_BYTES = 64 << 20
 """What the profiler writes down comes to lie where tensors were, which then need other memory. That much is ready for

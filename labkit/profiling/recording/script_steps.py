@@ -20,7 +20,7 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from labkit.profiling.step_time import AFTER_BACKWARD, BETWEEN, OTHER, PHASES
-from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, SYNC, watched_by
+from labkit.tracking import BACKWARD, FORWARD, INPUT, SYNC, watched_by
 
 if TYPE_CHECKING:
     from labkit.profiling.recording.recorder import StepWatcher

@@ -19,15 +19,12 @@ from typing import Any
 import psutil
 
 from labkit.errors import UserError
-from labkit.hardware.tools import perf_limit, which
-from labkit.process.containment import kill_until_gone
+from labkit.hardware import perf_limit, which
+from labkit.process import kill_until_gone
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.tools.programs import OUTPUTS
-from labkit.runs.atomic import replace_text
-from labkit.tracking.binding import bind_process
-from labkit.tracking.command import ScriptCommand
-from labkit.tracking.ending import StopRequest
-from labkit.tracking.events import Notice, OnEvent
+from labkit.runs import replace_text
+from labkit.tracking import Notice, OnEvent, ScriptCommand, StopRequest, bind_process
 
 REPORTS = "cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_api_sum,nvtx_sum"
 """Of `nsys stats` since 2023: kernels, copies and fills, CUDA's calls on the host, and the steps' phases"""

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import offered_budgets
-from labkit.hardware.tools import PROFILERS, find_profiler
+from labkit.hardware import PROFILERS, find_profiler, offered_budgets
 from labkit.json_data import read_json
 from labkit.profiling.tools.py_spy import python_functions, why_refused
 from labkit.runs import read_run
-from labkit.tracking.command import ScriptCommand
+from labkit.tracking import ScriptCommand
 
 if TYPE_CHECKING:
     import pandas as pd

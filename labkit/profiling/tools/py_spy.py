@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.errors import DataError, UserError
-from labkit.hardware.tools import ANSWER_TIMEOUT_S, which
-from labkit.process.child import OUT_OF_CTRL_C
-from labkit.process.containment import end_killed
+from labkit.hardware import ANSWER_TIMEOUT_S, which
+from labkit.process import OUT_OF_CTRL_C, end_killed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labkit.hardware.budgets.names import parse_budget
-from labkit.jobs.command import script_of
-from labkit.process.supervisor import JobProcess
+from labkit.hardware import parse_budget
+from labkit.jobs import script_of
+from labkit.process import JobProcess
 from labkit.sharing.modes.place import Share
 from labkit.sharing.plan.planned_job import PlannedJob
-from labkit.tracking.command import ScriptCommand
+from labkit.tracking import ScriptCommand
 
 
 @dataclass(frozen=True)

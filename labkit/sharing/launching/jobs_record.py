@@ -14,10 +14,7 @@ from typing import Any, ClassVar, Self
 
 from labkit.errors import DataError, UserError
 from labkit.json_data import Moment, build, check_shape, read_json
-from labkit.runs import Provenance
-from labkit.runs.atomic import replace_text
-from labkit.runs.private import restored, shielded
-from labkit.runs.record import is_alive, own_process, timestamp
+from labkit.runs import Provenance, is_alive, own_process, replace_text, restored, shielded, timestamp
 from labkit.sharing.plan.plan import Plan
 
 SCHEMA_VERSION = 2

@@ -13,12 +13,9 @@ from pathlib import Path
 import filelock
 
 from labkit.errors import UserError
-from labkit.hardware.devices import find_device, get_devices
-from labkit.hardware.nvml import Nvml
-from labkit.process.supervisor import JobProcess, SupervisedJobs
-from labkit.runs.atomic import temporary_of
-from labkit.runs.private import HIDDEN
-from labkit.runs.record import timestamp
+from labkit.hardware import Nvml, find_device, get_devices
+from labkit.process import JobProcess, SupervisedJobs
+from labkit.runs import HIDDEN, temporary_of, timestamp
 from labkit.sharing.launching.job import JobEvent, worker_process
 from labkit.sharing.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord, planned_rounds
 from labkit.sharing.launching.round import Round
@@ -26,7 +23,7 @@ from labkit.sharing.modes.choice import mode_shares
 from labkit.sharing.modes.place import Place, Share
 from labkit.sharing.plan.plan import Plan
 from labkit.sharing.plan.planned_job import PlannedJob, told_of_mix
-from labkit.tracking.ending import StopRequest
+from labkit.tracking import StopRequest
 
 FREE_AGAIN_S = 10.0
 """How long a GPU may still be told as in use after a round"""

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.process.supervisor import JobProcess, SupervisedJobs, SupervisorDied, how_ended
-from labkit.runs.record import timestamp
-from labkit.runs.writer import STOP_POLL_S
+from labkit.process import JobProcess, SupervisedJobs, SupervisorDied, how_ended
+from labkit.runs import STOP_POLL_S, timestamp
 from labkit.sharing.launching.job import JobEvent, OnJobEvent, told_end
 from labkit.sharing.launching.jobs_record import ENDED, JobOutcome, RoundRecord
-from labkit.tracking.ending import StopRequest
+from labkit.tracking import StopRequest
 
 
 @dataclass

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labkit.errors import UserError
-from labkit.hardware.device import Device
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Device, Nvml
 from labkit.sharing.modes import cpu, gpu, mig
 from labkit.sharing.modes.place import Place, Refusal, Share
 from labkit.sharing.plan.plan import CPU_MODES
 from labkit.sharing.plan.planned_job import PlannedJob
-from labkit.telemetry.others import is_quiet
+from labkit.telemetry import is_quiet
 
 
 def _alone(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:

@@ -10,11 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from labkit.hardware.budgets.budget import THREAD_VARIABLES
-from labkit.hardware.cpu import read_cpu
-from labkit.hardware.device import Device
-from labkit.hardware.leases import leased_cores, own_cores
-from labkit.hardware.sizes import size_text
+from labkit.hardware import THREAD_VARIABLES, Device, leased_cores, own_cores, read_cpu, size_text
 from labkit.sharing.modes.place import Place, Refusal, Share
 from labkit.sharing.plan.planned_job import PlannedJob
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labkit.hardware.device import Device
-from labkit.hardware.nvml import Nvml
-from labkit.hardware.occupants import occupants
-from labkit.hardware.sizes import size_text
-from labkit.hardware.tools import find_mps
+from labkit.hardware import Device, Nvml, find_mps, occupants, size_text
 from labkit.sharing.modes.place import Place, Refusal, Share
 from labkit.sharing.plan.planned_job import PlannedJob
 

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 import pynvml
 
 from labkit.errors import UserError
-from labkit.hardware.device import Device
-from labkit.hardware.devices import find_device, get_devices
-from labkit.hardware.nvml import Nvml
-from labkit.hardware.sizes import size_text
+from labkit.hardware import Device, Nvml, find_device, get_devices, size_text
 from labkit.sharing.modes.gpu import gpu_share, gpu_text, why_occupied
 from labkit.sharing.modes.place import Place, Refusal, Share
 from labkit.sharing.plan.plan import Plan

@@ -7,10 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from labkit.errors import UserError
-from labkit.hardware.cpu import read_cpu
-from labkit.hardware.device import Device
-from labkit.hardware.devices import find_device
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Device, Nvml, find_device, read_cpu
 from labkit.sharing.plan.planned_job import PlannedJob
 
 Refusal = tuple[str | None, str]

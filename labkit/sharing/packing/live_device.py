@@ -8,17 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from labkit.errors import UserError
-from labkit.hardware.cpu import read_cpu
-from labkit.hardware.device import Device
-from labkit.hardware.devices import find_device, get_devices
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Device, Nvml, find_device, get_devices, read_cpu
 from labkit.sharing.modes.choice import mode_shares
 from labkit.sharing.modes.place import Place, Share, free_bytes
 from labkit.sharing.packing.policy import PackingDevice
 from labkit.sharing.plan.planned_job import PlannedJob
-from labkit.telemetry.energy import cpu_energy, gpu_energy
-from labkit.telemetry.samples import Sample, whole
-from labkit.telemetry.sources.ladder import open_ladder
+from labkit.telemetry import Sample, cpu_energy, gpu_energy, open_ladder, whole
 
 EVERY_S = 1.0
 """So often devices are looked at."""

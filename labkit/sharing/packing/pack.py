@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.hardware.sizes import size_text
+from labkit.hardware import size_text
 from labkit.sharing.launching.job import JobEvent, OnJobEvent
 from labkit.sharing.packing.live_device import LiveDevice, live_devices
 from labkit.sharing.packing.policy import PackingDevice, cpu_admission, get_policy
@@ -19,7 +19,7 @@ from labkit.sharing.packing.scheduler import Schedule
 from labkit.sharing.packing.simulate import simulate
 from labkit.sharing.plan.planned_job import PlannedJob
 from labkit.sharing.plan_check import job_memory
-from labkit.tracking.ending import StopRequest
+from labkit.tracking import StopRequest
 
 NOBODY_KNOWS = "nobody knows what {} asks for: write its memory and utilisation, such as 2GiB and 0.5"
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from labkit.process.supervisor import SupervisedJobs, SupervisorDied, how_ended
-from labkit.runs.atomic import temporary_of
-from labkit.runs.writer import STOP_POLL_S
+from labkit.process import SupervisedJobs, SupervisorDied, how_ended
+from labkit.runs import STOP_POLL_S, temporary_of
 from labkit.sharing.launching.job import JobEvent, OnJobEvent, told_end, worker_process
 from labkit.sharing.launching.jobs_record import JobsRecord
 from labkit.sharing.packing.live_device import EVERY_S, DeviceMonitor, LiveDevice
@@ -20,7 +19,7 @@ from labkit.sharing.packing.queue import QueuedJob, TrackedJob
 from labkit.sharing.packing.recorded_profiles import read_recorded, shared_slowdown
 from labkit.sharing.packing.scheduler import Schedule, Scheduler, schedule_of
 from labkit.sharing.plan.planned_job import told_of_mix
-from labkit.tracking.ending import StopRequest
+from labkit.tracking import StopRequest
 
 
 @dataclass(kw_only=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.plan_files.rows import Mistakes, Row, numbered, read_text, safe_name
-from labkit.runs.atomic import replace_text
+from labkit.plan_files import Mistakes, Row, numbered, read_text, safe_name
+from labkit.runs import replace_text
 from labkit.sharing.plan.job_rows import read_jobs
 from labkit.sharing.plan.jobs_text import item_row
 from labkit.sharing.plan.plan import MODES, Plan, Workload

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.jobs.asked import find_script, job_arguments, named_job, setting_kinds
-from labkit.plan_files.rows import Kind, Mistakes, Row, numbered, read_setting, read_settings, safe_name
+from labkit.jobs import find_script, job_arguments, named_job, setting_kinds
+from labkit.plan_files import Kind, Mistakes, Row, numbered, read_setting, read_settings, safe_name
 from labkit.sharing.plan.planned_job import PlannedJob
-from labkit.tracking.command import SEED
+from labkit.tracking import SEED
 
 JOB_FIELDS = {"job": str, "script": str, "arguments": "words", "args": "words", "copies": "copies", "name": str}
 PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from labkit.errors import UserError
-from labkit.jobs.command import as_flags
-from labkit.jobs.flags import ENDLESS
-from labkit.jobs.presets import NO_TARGET
+from labkit.jobs import ENDLESS, NO_TARGET, as_flags
 from labkit.sharing.plan.planned_job import PlannedJob
 
 MODES = ("alone", "naive", "mps", "mig", "cpu-shared", "cpu-pinned")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.jobs.presets import JOBS
-from labkit.tracking.command import SEED
+from labkit.jobs import JOBS
+from labkit.tracking import SEED
 
 NAME = re.compile(r"\w[\w.+-]{0,59}")
 MIG_PROFILE = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb(?:[+-][\w.]+)*", re.IGNORECASE)

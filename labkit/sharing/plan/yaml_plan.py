@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.plan_files.rows import Mistakes, Row, read_settings, safe_name
-from labkit.plan_files.yaml_rows import read_yaml
+from labkit.plan_files import Mistakes, Row, read_settings, read_yaml, safe_name
 from labkit.sharing.plan.job_rows import ELSEWHERE, read_jobs
 from labkit.sharing.plan.plan import MODES, Plan, Workload
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from labkit.hardware.device import Device
+from labkit.hardware import Device
 from labkit.telemetry.reading import Reading
 
 SOURCE = "DCGM dmon"

@@ -13,8 +13,7 @@ from typing import Any
 
 import pynvml
 
-from labkit.hardware.device import Device
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Device, Nvml
 from labkit.telemetry.reading import Reading
 
 SOURCE = "NVML GPM"

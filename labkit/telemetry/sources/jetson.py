@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from labkit.hardware.devices import JETSON, JETSON_LOADS
+from labkit.hardware import JETSON, JETSON_LOADS
 from labkit.telemetry.reading import Reading
 
 _CLOCKS = ("sys/class/devfreq/*gpu*/cur_freq", "sys/class/devfreq/*.g[vpa]*b/cur_freq")

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from typing import Protocol
 
-from labkit.hardware.device import Device
-from labkit.hardware.devices import JETSON, is_jetson
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import JETSON, Device, Nvml, is_jetson
+from labkit.telemetry.counters import counter_of
 from labkit.telemetry.reading import OnFault, Reading
 from labkit.telemetry.sources.dcgm import DcgmCounters
 from labkit.telemetry.sources.gpm import GpmCounters
@@ -19,7 +18,6 @@ from labkit.telemetry.sources.host import HostCounters, ProcessCounters, RaplCou
 from labkit.telemetry.sources.jetson import JetsonCounters
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 from labkit.telemetry.sources.zeus import ZeusCounters, zeus_places
-from labkit.telemetry.vocabulary import counter_of
 
 
 class Counters(Protocol):

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from labkit.hardware.device import Device
-from labkit.hardware.devices import JETSON
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import JETSON, Device, Nvml
 from labkit.telemetry.reading import OnFault, Reading
 
 SM_CLOCK, MEMORY_CLOCK = 1, 2

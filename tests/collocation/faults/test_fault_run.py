@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from labkit.errors import UserError
-from labkit.plots.slowdowns import figure_fault_timeline
-from labkit.process.supervisor import JobProcess
+from labkit.plots import figure_fault_timeline
+from labkit.process import JobProcess
 from labkit.sharing.plan.plan import MODES
-from labkit_course.apparatus import fault_run
-from labkit_course.apparatus.fault import FAULTS, documented_behaviour
-from labkit_course.apparatus.fault_run import Client, fault_table, run_fault
+from labkit_course.apparatus import FAULTS, documented_behaviour, fault_run, fault_table, run_fault
+from labkit_course.apparatus.fault_run import Client
 
 
 def test_a_segmentation_fault_ends_its_own_process_only_and_a_fresh_client_is_tried_again(monkeypatch):

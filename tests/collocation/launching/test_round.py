@@ -7,13 +7,13 @@ import sys
 from launcher import run_round
 from light_job import processes_of
 
-from labkit.hardware.budgets.budget import THREAD_VARIABLES
-from labkit.process.supervisor import JobProcess
+from labkit.hardware import THREAD_VARIABLES
+from labkit.process import JobProcess
 from labkit.runs import read_metrics, read_run
 from labkit.sharing.launching.job import worker_process
 from labkit.sharing.modes.place import Share
 from labkit.sharing.plan.planned_job import PlannedJob, told_of_mix
-from labkit.tracking.ending import StopRequest
+from labkit.tracking import StopRequest
 
 
 def followed(processes, asks_to_stop=lambda happened: False, **ways):

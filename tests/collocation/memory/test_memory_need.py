@@ -3,15 +3,13 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from labkit.data.store import prepared_root
+from labkit.data import prepared_root
 from labkit.errors import UserError
-from labkit.jobs import flags
-from labkit.jobs.command import job_command
-from labkit.models.dlrm import DlrmConfig
+from labkit.jobs import flags, job_command
+from labkit.models import DlrmConfig
 from labkit.sharing import memory_need as need
 from labkit.sharing.memory_need import GROWTH_BYTES, first_steps_bytes
-from labkit.tracking.command import ScriptCommand
-from labkit.tracking.launch import LaunchedRun
+from labkit.tracking import LaunchedRun, ScriptCommand
 
 NEAR = 0.15  # one job's peak differs so much from process to process, and grows by less in an epoch (`GROWTH_BYTES`)
 WITHOUT_RUN = """

@@ -6,17 +6,10 @@ import pytest
 import torch
 
 from labkit.errors import UserError
-from labkit.jobs.plain_step import PlainStep
-from labkit.models.dlrm import Dlrm, DlrmConfig
-from labkit_course.apparatus.memory_score import (
-    METHODS,
-    PROCESS,
-    estimates,
-    formula,
-    horus_bytes,
-    horus_estimate,
-    score,
-)
+from labkit.jobs import PlainStep
+from labkit.models import Dlrm, DlrmConfig
+from labkit_course.apparatus import METHODS, score
+from labkit_course.apparatus.memory_score import PROCESS, estimates, formula, horus_bytes, horus_estimate
 
 PLAIN = {"kernels": "plain", "precision": "fp32"}
 

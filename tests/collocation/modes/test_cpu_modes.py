@@ -7,9 +7,7 @@ from types import SimpleNamespace
 import pytest
 from fake_nvml import fake_nvml
 
-from labkit.hardware.budgets.budget import THREAD_VARIABLES
-from labkit.hardware.device import Device
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import THREAD_VARIABLES, Device, Nvml
 from labkit.sharing.modes import choice, cpu
 from labkit.sharing.modes.choice import mode_refusals, mode_shares
 from labkit.sharing.modes.cpu import deal_cores

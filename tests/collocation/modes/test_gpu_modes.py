@@ -10,15 +10,13 @@ from fake_gpu_tools import process, refusals, shares, slices_in, write_mig
 from fake_nvml import AMPERE, FIRST, HOPPER, PASCAL, SECOND, fake_mps, fake_nvml
 
 from labkit.errors import UserError
-from labkit.hardware.devices import cpu_device, find_device, get_devices
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Nvml, cpu_device, find_device, get_devices
 from labkit.sharing import plan_check
 from labkit.sharing.modes.choice import modes_here
 from labkit.sharing.plan.plan import MODES
 from labkit.sharing.plan.planned_job import PlannedJob
 from labkit.sharing.plan_check import device_warnings
-from labkit.telemetry import others
-from labkit.telemetry.others import Look
+from labkit.telemetry import Look, others
 
 A, B = PlannedJob("a", "dlrm"), PlannedJob("b", "speech")
 

@@ -13,7 +13,7 @@ from fake_nvml import AMPERE, FIRST, HOPPER, SECOND, fake_mps, fake_nvml, put_on
 from processes import wait_for
 
 from labkit.cli import main
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Nvml
 from labkit.sharing.launching.jobs_record import GroupRecord
 
 SCRIPT = """\

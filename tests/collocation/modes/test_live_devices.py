@@ -7,7 +7,7 @@ from fake_gpu_tools import process, slices_in, write_mig
 from fake_nvml import AMPERE, FIRST, SECOND, fake_nvml
 
 from labkit.errors import UserError
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Nvml
 from labkit.sharing.packing.live_device import live_devices
 
 GIB = 2**30

@@ -9,7 +9,7 @@ from fake_gpu_tools import nvidia_smi, place_on, process, read_mig, refusals, sh
 from fake_nvml import AMPERE, FIRST, PASCAL, SECOND, fake_nvml
 
 from labkit.errors import UserError
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Nvml
 from labkit.sharing.modes import mig
 from labkit.sharing.modes.mig import changed_layout, proposed_layout
 from labkit.sharing.plan.planned_job import PlannedJob

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from queues import GIB
 
-from labkit.hardware.devices import cpu_device
+from labkit.hardware import cpu_device
 from labkit.sharing.launching.job import worker_process
 from labkit.sharing.modes.place import Share
 from labkit.sharing.packing import queue_run
@@ -20,7 +20,7 @@ from labkit.sharing.packing.policy import PackingDevice, get_policy
 from labkit.sharing.packing.queue import JobProfile, QueuedJob
 from labkit.sharing.packing.queue_run import QueueRecord, run_queue
 from labkit.sharing.plan.planned_job import PlannedJob
-from labkit.tracking.ending import StopRequest
+from labkit.tracking import StopRequest
 
 DEVICE = LiveDevice(PackingDevice("cpu", 8 * GIB), Share("all cores"), cpu_device())
 

@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from labkit.runs import Provenance, RunWriter
-from labkit.runs.parts import TELEMETRY, PartWriter
+from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs.parts import PartWriter
+from labkit.sharing.advice import advise, not_attributed
+from labkit.sharing.group_frames import job_table
 from labkit.sharing.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord
 from labkit.sharing.plan.plan import Plan, Workload
 from labkit.sharing.plan.planned_job import PlannedJob
-from labkit.sharing.verdict.advice import advise, not_attributed
-from labkit.sharing.verdict.group_frames import job_table
-from labkit.sharing.verdict.turns import timelines
-from labkit.sharing.verdict.verdicts import ALL, OWN_HARDWARE, verdict
+from labkit.sharing.turns import timelines
+from labkit.sharing.verdicts import ALL, OWN_HARDWARE, verdict
 
 CPU, GPU = {"torch_name": "cpu"}, {"torch_name": "cuda:0", "kind": "gpu", "uuid": "GPU-1"}
 

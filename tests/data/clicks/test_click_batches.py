@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.data.clicks import batches as batches_module
-from labkit.data.clicks import load_clicks
+from labkit.data.clicks import batches as batches_module, load_clicks
 from labkit.data.clicks.batches import WINDOW_ROWS, ClickBatches, in_order
 
 

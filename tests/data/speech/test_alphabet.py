@@ -6,8 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from labkit.data.speech.alphabet import BLANK, ENGLISH, Alphabet, outputs_needed
 from labkit.data.speech.metrics import speech_metrics

@@ -3,8 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
-from labkit_course.apparatus import busy
-from labkit_course.apparatus.busy import sweep
+from labkit_course.apparatus import busy, sweep
 
 
 @pytest.fixture(params=[pytest.param("1", marks=pytest.mark.compiled), "0"], ids=["compiled", "interpreted"])

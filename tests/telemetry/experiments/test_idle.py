@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from labkit.hardware.device import Device
-from labkit.telemetry.idle import IDLE_S, LATEST_S, Idle, cool_down, idle, sampled
+from labkit.hardware import Device
+from labkit.telemetry.idle_power import IDLE_S, LATEST_S, Idle, cool_down, idle, sampled
 from labkit.telemetry.reading import Reading
 
 CPU, GPU = Device("cpu", 0, "a CPU"), Device("gpu", 0, "a GPU", uuid="GPU-1")

@@ -8,8 +8,8 @@ import pytest
 from fake_nvml import put_on_path
 from processes import wait_for
 
-from labkit_course.apparatus import observer_effect
-from labkit_course.apparatus.observer_effect import NOBODY, NOBODY_OUTSIDE, Observer, effects, observe, observers
+from labkit_course.apparatus import effects, observe, observer_effect, observers
+from labkit_course.apparatus.observer_effect import NOBODY, NOBODY_OUTSIDE, Observer
 from labkit_course.exercises.n31_the_observer_effect import overhead
 
 

@@ -14,9 +14,7 @@ from fake_nvml import AMPERE, FIRST, SLICE, fail, fake_nvml, refuse
 from processes import wait_for
 
 from labkit.errors import UserError
-from labkit.hardware.device import Device
-from labkit.hardware.devices import get_devices
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Device, Nvml, get_devices
 from labkit.telemetry.power_limit import PowerLimit, check_power_limits, guard
 
 CONSTRAINTS, SET = "nvmlDeviceGetPowerManagementLimitConstraints", "nvmlDeviceSetPowerManagementLimit"

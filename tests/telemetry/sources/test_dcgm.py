@@ -5,8 +5,7 @@ import pytest
 from fake_nvml import FIRST, devices, gpus, put_on_path
 from processes import wait_for
 
-from labkit.hardware.device import Device
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Device, Nvml
 from labkit.telemetry.sources.dcgm import DcgmCounters
 from labkit.telemetry.sources.ladder import open_ladder
 

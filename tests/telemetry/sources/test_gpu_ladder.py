@@ -24,9 +24,7 @@ from fake_nvml import (
 )
 from processes import wait_for
 
-from labkit.hardware.device import Device
-from labkit.hardware.devices import get_devices
-from labkit.hardware.nvml import Nvml
+from labkit.hardware import Device, Nvml, get_devices
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sources.gpm import GpmCounters
 from labkit.telemetry.sources.ladder import Ladder, WithTimeout, open_ladder

@@ -5,10 +5,7 @@ from functools import partial
 import pytest
 from fake_nvml import fake_nvml
 
-from labkit.hardware.device import Device
-from labkit.hardware.devices import JETSON, get_devices, is_jetson
-from labkit.hardware.nvml import Nvml
-from labkit.hardware.tiers import match_tier
+from labkit.hardware import JETSON, Device, Nvml, get_devices, is_jetson, match_tier
 from labkit.telemetry.sources.jetson import JetsonCounters
 from labkit.telemetry.sources.ladder import open_ladder
 

@@ -6,9 +6,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from labkit.runs.parts import TELEMETRY, PartWriter
-from labkit.runs.record import Provenance
-from labkit.runs.writer import RunWriter
+from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs.parts import PartWriter
 from labkit.telemetry.energy import cpu_energy, run_energy
 from labkit.telemetry.samples import Sample
 from labkit.telemetry.sources import host, zeus

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from IPython import get_ipython
 from IPython.display import display
 
-from labkit.plots.theme import encoding, new_figure
-from labkit.plots.words import AXIS_TITLES, metric_label, number_text
+from labkit.plots import AXIS_TITLES, encoding, metric_label, new_figure, number_text
 from labkit.runs import read_run
-from labkit.tracking.events import Progress
+from labkit.tracking import Progress
 from labkit.widgets.figures import FigureView
 
 if TYPE_CHECKING:  # which imports torch
-    from labkit.tracking.run import Run
+    from labkit.tracking import Run
 
 
 def live(run: Run, *, template: str = "labkit_light") -> LiveRun:

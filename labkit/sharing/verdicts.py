@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from labkit.sharing.verdict.group_frames import job_table
-from labkit.sharing.verdict.turns import jain, turn_table, what_broke
-from labkit.tta.survival import median_time
+from labkit.sharing.group_frames import job_table
+from labkit.sharing.turns import jain, turn_table, what_broke
+from labkit.tta import median_time
 
 MEASURES = [
     "gain", "slowdown", "worst_slowdown", "fairness", "makespan_s", "makespan_gain", "energy_j", "energy_ratio",

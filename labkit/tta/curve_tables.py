@@ -10,14 +10,19 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.runs import read_events, read_metrics
-from labkit.runs.frames import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, tell_series_apart
-from labkit.runs.query import readable_runs
-from labkit.runs.record import RunRecord, in_words
-from labkit.telemetry.energy import run_energy
-from labkit.telemetry.memory import peak_memory
-from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.ending import unreached
+from labkit.runs import (
+    CURVE_COLUMNS,
+    OF_A_RUN,
+    RUN_COLUMNS,
+    RunRecord,
+    in_words,
+    read_events,
+    read_metrics,
+    readable_runs,
+    tell_series_apart,
+)
+from labkit.telemetry import peak_memory, run_energy
+from labkit.tracking import CONFIRM, unreached
 from labkit.tta.thresholds import higher_is_better
 
 ENDINGS = {

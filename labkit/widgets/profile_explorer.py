@@ -8,8 +8,8 @@ from pathlib import Path
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from labkit.profiling.profile import Profile, read_profile
-from labkit.report.profile_views import VIEWS, operator_texts, what_to_try
+from labkit.profiling import Profile, read_profile
+from labkit.report import VIEWS, operator_texts, what_to_try
 from labkit.widgets.figures import FigureView, PictureButton
 
 SHOWN_OPERATORS = 12

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from labkit.plots.describe import describe
+from labkit.plots.descriptions import describe
 from labkit.plots.theme import BACKGROUNDS, FONT, INK
 from labkit.quick_nbformat import import_nbformat
 

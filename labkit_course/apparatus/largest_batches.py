@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.budgets.memory_watch import held
-from labkit.jobs.command import job_command
-from labkit.tracking.command import ScriptCommand
-from labkit.tracking.launch import LaunchedRun, WorkerFailed
+from labkit.hardware import Budget, held
+from labkit.jobs import job_command
+from labkit.tracking import LaunchedRun, ScriptCommand, WorkerFailed
 
 HEADROOM = 8
 """A trial has an eighth less memory than the budget: later epochs bring batches of other lengths, whose kernels and

@@ -11,10 +11,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.jobs.command import job_command
-from labkit.tracking.command import ScriptCommand
-from labkit.tracking.events import read_event
-from labkit.tracking.launch import LaunchedRun, WorkerFailed
-from labkit.tracking.progress_line import ProgressLine
+from labkit.tracking import LaunchedRun, ProgressLine, ScriptCommand, WorkerFailed, read_event
 
 
 def watch(

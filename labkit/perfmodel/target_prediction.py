@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.errors import UserError
-from labkit.hardware.tiers import get_tier
+from labkit.hardware import get_tier
 from labkit.perfmodel.prediction import Prediction
-from labkit.runs.query import readable_runs, run_folders
-from labkit.tracking.goal import Target, evaluated_name
-from labkit.tta.batch_size import NEED, by_batch_size
-from labkit.tta.cost import cost_usd
-from labkit.tta.curves import curves_by_metric, table_of
+from labkit.runs import readable_runs, run_folders
+from labkit.tracking import Target, evaluated_name
+from labkit.tta import NEED, by_batch_size, cost_usd, curves_by_metric, table_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,15 +10,11 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.runs import read_events, read_metrics, read_run
-from labkit.runs.notes import note_left_out
-from labkit.runs.record import RunRecord, in_words
+from labkit.runs import RunRecord, in_words, note_left_out, read_events, read_metrics, read_run
 from labkit.sharing.launching.jobs_record import GroupRecord, JobOutcome
-from labkit.telemetry.energy import Energy, gpu_of, run_energy
-from labkit.telemetry.memory import peak_memory
-from labkit.telemetry.samples import read_samples
-from labkit.tracking.ending import unreached
-from labkit.tta.energy import energy_until
+from labkit.telemetry import Energy, gpu_of, peak_memory, read_samples, run_energy
+from labkit.tracking import unreached
+from labkit.tta import energy_until
 
 JOB_COLUMNS = [
     "round", "workload", "mode", "repeat", "job", "label", "job_key", "status", "wall_s", "steps", "steps_per_s",

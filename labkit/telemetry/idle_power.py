@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from labkit.hardware.device import Device
+from labkit.hardware import Device
 from labkit.telemetry.energy import board_energy, cpu_energy, gpu_energy
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.samples import Sample

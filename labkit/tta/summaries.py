@@ -9,9 +9,9 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.tta.cost import price_usd_per_h, usd_per_s
-from labkit.tta.curves import default_target
+from labkit.tta.curve_tables import default_target
+from labkit.tta.kaplan_meier import survival
 from labkit.tta.sooner import speed_up
-from labkit.tta.survival import survival
 from labkit.tta.thresholds import SERIES, crossings
 
 OF_TIMES = {

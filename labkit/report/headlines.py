@@ -9,10 +9,9 @@ from collections.abc import Iterable
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.plots.words import budget_words, count_text, is_not_known, seconds_text
+from labkit.plots import budget_words, count_text, is_not_known, seconds_text
 from labkit.report.table import goal_text, in_words, job_name
-from labkit.runs import RunRecord
-from labkit.runs.recording import read_card
+from labkit.runs import RunRecord, read_card
 
 PROVENANCE_MEANS = {
     "measured": "measured on this whole machine",

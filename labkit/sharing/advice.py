@@ -9,7 +9,7 @@ import pandas as pd
 
 from labkit.runs import read_telemetry
 from labkit.sharing.plan.plan import CPU_MODES, MODES
-from labkit.sharing.verdict.verdicts import Verdict
+from labkit.sharing.verdicts import Verdict
 
 FASTER = 0.9
 """A job that takes less than this share of its time alone hints at a baseline that was disturbed."""

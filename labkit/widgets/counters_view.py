@@ -10,10 +10,8 @@ import ipywidgets as widgets
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.plots.describe import thinned
-from labkit.plots.over_time import figure_live_run, latest_values
-from labkit.runs import request_stop
-from labkit.runs.query import list_rows
+from labkit.plots import figure_live_run, latest_values, thinned
+from labkit.runs import list_rows, request_stop
 from labkit.widgets.feed import RunFeed, Snapshot
 from labkit.widgets.figures import FigureView
 

@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from labkit.data.speech.audio import SAMPLE_RATE_HZ, SILENT, decode, is_silent
-from labkit.data.speech.features import Voice
+from labkit.data.speech import SAMPLE_RATE_HZ, SILENT, Voice, decode, is_silent
 from labkit.errors import UserError, refusal
 from labkit.transcription.recogniser import Heard, Recogniser
 from labkit.transcription.recordings import Recording

@@ -1,0 +1,10 @@
+from .bad_rows import POLICIES as POLICIES, POLICY_WORDS as POLICY_WORDS, UNASKED as UNASKED, BadRows as BadRows
+from .catalog import (
+    DOWNLOADS as DOWNLOADS,
+    Archive as Archive,
+    download as download,
+    fetch as fetch,
+    kind_of as kind_of,
+    list_datasets as list_datasets,
+)
+from .store import Progress as Progress, prepared_root as prepared_root

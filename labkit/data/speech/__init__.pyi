@@ -1,0 +1,58 @@
+from .alphabet import (
+    BLANK as BLANK,
+    ENGLISH as ENGLISH,
+    Alphabet as Alphabet,
+    in_lower_case as in_lower_case,
+    outputs_needed as outputs_needed,
+    transcript as transcript,
+)
+from .audio import (
+    SAMPLE_RATE_HZ as SAMPLE_RATE_HZ,
+    SILENT as SILENT,
+    SUFFIXES as SUFFIXES,
+    decode as decode,
+    is_silent as is_silent,
+    read_wave as read_wave,
+    resample as resample,
+)
+from .batches import (
+    BucketedBatches as BucketedBatches,
+    ByLength as ByLength,
+    WaveformUtterances as WaveformUtterances,
+    textbook_loader as textbook_loader,
+)
+from .features import (
+    KINDS as KINDS,
+    Voice as Voice,
+    features_of as features_of,
+    log_mel as log_mel,
+    log_mel_batch as log_mel_batch,
+    mel_spectrogram as mel_spectrogram,
+)
+from .layouts import (
+    FIRST_INDEX as FIRST_INDEX,
+    RECORDING as RECORDING,
+    find_source as find_source,
+    read_common_voice as read_common_voice,
+    read_librispeech as read_librispeech,
+    read_lines as read_lines,
+    read_manifest as read_manifest,
+)
+from .load import (
+    fingerprint as fingerprint,
+    load_speech as load_speech,
+    read_source as read_source,
+    refuse_mismatch as refuse_mismatch,
+    usable_utterances as usable_utterances,
+    wave_of as wave_of,
+)
+from .metrics import speech_metrics as speech_metrics
+from .prepared import FRAMES_PER_S as FRAMES_PER_S, Batch as Batch, SpeechSet as SpeechSet, SpeechSplit as SpeechSplit
+from .resolution import Resolution as Resolution, fitting_resolution as fitting_resolution
+from .utterance import (
+    SPLITS as SPLITS,
+    Segment as Segment,
+    Source as Source,
+    Utterance as Utterance,
+    dealing as dealing,
+)

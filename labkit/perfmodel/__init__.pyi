@@ -1,0 +1,49 @@
+from .capacity import (
+    PUBLISHED_ROWS as PUBLISHED_ROWS,
+    presets_and_tiers as presets_and_tiers,
+    table_bytes as table_bytes,
+    tiers_that_hold as tiers_that_hold,
+)
+from .capture import (
+    CapturedSteps as CapturedSteps,
+    captured_steps as captured_steps,
+    measured_step_s as measured_step_s,
+)
+from .card import ALL as ALL, Card as Card, read_card as read_card
+from .kernels import features_of as features_of, geometric_error as geometric_error
+from .measure import (
+    TOLD as TOLD,
+    TimedStep as TimedStep,
+    fit_card as fit_card,
+    measure_card as measure_card,
+    no_collection as no_collection,
+    step_s as step_s,
+    time_step as time_step,
+    time_workload as time_workload,
+    timed_steps as timed_steps,
+)
+from .operators import operators_of as operators_of, timing_s as timing_s
+from .prediction import (
+    NO_CHANGE as NO_CHANGE,
+    Change as Change,
+    Prediction as Prediction,
+    predict_step as predict_step,
+    predict_steps as predict_steps,
+    tier_change as tier_change,
+)
+from .recorded_step import (
+    REDUCTION as REDUCTION,
+    RecordedStep as RecordedStep,
+    read_step as read_step,
+    with_overheads as with_overheads,
+)
+from .table_plan import TURNS as TURNS, TableShape as TableShape, plan_tables as plan_tables
+from .target_prediction import (
+    Need as Need,
+    ToTarget as ToTarget,
+    alike as alike,
+    samples_to_target as samples_to_target,
+    to_target as to_target,
+)
+from .transfers import bus_factor as bus_factor, fit_transfer as fit_transfer
+from .workloads import draw_workload as draw_workload

@@ -1,0 +1,16 @@
+from .child import GRACE_S as GRACE_S, OUT_OF_CTRL_C as OUT_OF_CTRL_C, Child as Child, Parent as Parent
+from .containment import (
+    adopt_orphans as adopt_orphans,
+    descendants as descendants,
+    end_killed as end_killed,
+    kill_session as kill_session,
+    kill_until_gone as kill_until_gone,
+    marked as marked,
+)
+from .silence import silenced as silenced
+from .supervisor import (
+    JobProcess as JobProcess,
+    SupervisedJobs as SupervisedJobs,
+    SupervisorDied as SupervisorDied,
+    how_ended as how_ended,
+)

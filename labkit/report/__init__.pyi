@@ -1,0 +1,10 @@
+from .headlines import headline as headline
+from .page import json_for_html as json_for_html, write_report as write_report
+from .profile_views import (
+    VIEWS as VIEWS,
+    operator_texts as operator_texts,
+    phase_bars as phase_bars,
+    what_to_try as what_to_try,
+    write_profile_page as write_profile_page,
+)
+from .table import job_name as job_name, notes as notes, terminal_frames as terminal_frames

@@ -1,0 +1,24 @@
+from .build import configure as configure, drift as drift, write as write
+from .checks import (
+    check as check,
+    draw as draw,
+    explain as explain,
+    mine as mine,
+    model_answer as model_answer,
+    reference as reference,
+)
+from .claims import all_claims as all_claims, claim as claim
+from .guesses import guess as guess, reveal as reveal, score_course as score_course, score_notebook as score_notebook
+from .labs import labs_on as labs_on
+from .notebook_file import authored as authored
+from .progress import kept as kept, progress_file as progress_file
+from .reproductions import (
+    collect as collect,
+    page as page,
+    read_evidence as read_evidence,
+    write_evidence as write_evidence,
+)
+from .results_cell import results as results
+from .runner import PROFILES as PROFILES, literal as literal, run_notebooks as run_notebooks
+from .site import build_site as build_site
+from .submission import hand_in as hand_in, status as status
