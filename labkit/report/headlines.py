@@ -19,7 +19,7 @@ PROVENANCE_MEANS = {
     "recorded": "measured on another machine and shipped",
     "predicted": "calculated by a model, not run",
 }
-VERSIONS_SHOWN = ("labkit", "python", "torch", "torchaudio", "numpy", "cuda")
+VERSIONS_SHOWN = ("labkit", "python", "torch", "numpy", "cuda")
 
 
 def headline(summary: pd.DataFrame) -> str:

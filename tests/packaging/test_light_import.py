@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "torchaudio", "pandas", "duckdb", "plotly", "scipy", "pyarrow")
+HEAVY = ("torch", "pandas", "plotly", "scipy", "pyarrow")
 # Runs a command of labkit as the console script does, then says which heavy libraries that imported.
 PROGRAM = """
 import json, sys

@@ -27,7 +27,7 @@ from .features import (
     features_of as features_of,
     log_mel as log_mel,
     log_mel_batch as log_mel_batch,
-    mel_spectrogram as mel_spectrogram,
+    mel_filters as mel_filters,
 )
 from .layouts import (
     FIRST_INDEX as FIRST_INDEX,

@@ -21,6 +21,7 @@ from labkit.data.speech.features import (
     frame_count,
     log_mel,
     log_mel_batch,
+    mel_filters,
     normalise_speakers,
 )
 from labkit.data.speech.load import prepare_speech
@@ -62,6 +63,24 @@ def test_a_stretch_is_cut_by_offset_and_duration_and_stretches_are_joined(tmp_pa
     equal = [Utterance(parts, "one", "anna", split) for split in SPLITS] * 2
     prepare_speech(tmp_path, Source("twice", equal, tmp_path), "", "log-mel", 0, BadRows("error"), lambda *_: None)
     assert [len(SpeechSet(tmp_path).split(name)) for name in SPLITS] == [2, 2, 2]
+
+
+def test_features_equal_those_of_torchaudio():
+    # made once with torchaudio 2.11, MelSpectrogram(16_000, 512, 400, 160, n_mels=80, mel_scale="slaney",
+    # norm="slaney", pad_mode="constant"), and equal bit by bit there; another torch may round its FFT differently
+    expected = np.load(Path(__file__).with_name("torchaudio_2_11.npz"))
+    np.testing.assert_allclose(mel_filters(), expected["filters"], rtol=1e-5, atol=1e-9)
+    rng, times = np.random.default_rng(0), np.arange(2_560) / 16_000
+    waves = {
+        "noise": rng.standard_normal(2_400).astype(np.float32) * 0.1,
+        "sweep": (0.3 * np.sin(2 * np.pi * (100 + 20_000 * times) * times)).astype(np.float32),
+        "silence": np.zeros(480, np.float32),
+        "short": rng.standard_normal(160).astype(np.float32),
+    }
+    for name, wave in waves.items():
+        np.testing.assert_allclose(log_mel([wave])[0], expected[f"{name}, log-mel, raw"], rtol=1e-5, atol=1e-5)
+        for kind in KINDS:
+            np.testing.assert_allclose(features_of([wave], kind)[0], expected[f"{name}, {kind}"], rtol=1e-5, atol=1e-5)
 
 
 def test_batched_features_are_those_of_each_utterance_alone():
