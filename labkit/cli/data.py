@@ -180,6 +180,7 @@ def run_recorded_show(args: argparse.Namespace) -> int:
 def run_recorded_fetch(args: argparse.Namespace) -> int:
     from pathlib import Path
 
+    from labkit.cli.runs import IMPORTER
     from labkit.data import Archive, download
     from labkit.runs import read_card
 
@@ -190,7 +191,7 @@ def run_recorded_fetch(args: argparse.Namespace) -> int:
     with shown_progress() as progress:
         files = [download(Archive(**vars(original)), folder, progress) for original in card.originals]
     print(f"{len(files)} files in {folder}, as their authors published them (SHA-256 is right).")
-    print(f"Read them anew: labkit runs import {folder}/* --name {card.name} --cite '{card.cite}'")
+    print(f"To read them: {IMPORTER} {folder}/* --name {card.name} --cite '{card.cite}'")
     return 0
 
 

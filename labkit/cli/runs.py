@@ -1,18 +1,21 @@
-"""`labkit runs`: list runs, show one, ask one to stop, import what others published."""
+"""`labkit runs`: list runs, show one, ask one to stop."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
-from labkit.cli.flags import RUN, add_flags, read_only
+from labkit.cli.flags import RUN, add_flags
 from labkit.errors import UserError
+from labkit.project import shipped_datasets
+
+IMPORTER = f"python {shipped_datasets() / 'recorded' / 'published.py'}"
+"""The command that makes a recording of files that others published"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("runs", help="list runs, show one, ask one to stop, import others'")
+    parser = subparsers.add_parser("runs", help="list runs, show one, ask one to stop")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, run, words in (
         ("list", run_list, "one line a run, oldest first"),
@@ -24,14 +27,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         if name != "list":
             command.add_argument("which", **RUN)
         add_flags(command, "runs_dir", *["json"] * (name != "stop"))
-    command = commands.add_parser("import", help="make a recording of files that others published")
-    add = command.add_argument
-    add("files", nargs="+", type=Path, metavar="FILE", help="of one source: Zeus' traces, MLPerf's convergence points")
-    add("--name", metavar="NAME", help="of the recording's folder in --runs-dir (default: that of the first file)")
-    add("--cite", required=True, metavar="WHO", help="who measured, as legends have it: 'You et al. 2023'")
-    add("--date", default="not told", metavar="WHEN", help="when it was measured")
-    add("--source", default="not told", metavar="WHERE", help="where the files are from, and their licence")
-    add_flags(command, "only", "runs_dir")
+    command = commands.add_parser("import")  # without help it is not listed; it says what took its place
+    command.add_argument("rest", nargs=argparse.REMAINDER)
     command.set_defaults(run=run_import)
 
 
@@ -68,20 +65,7 @@ def _line_of(row: dict[str, Any]) -> dict[str, str]:
 
 
 def run_import(args: argparse.Namespace) -> int:
-    from labkit.runs import chosen, read_published, write_recording
-
-    name = args.name or args.files[0].stem
-    if Path(name).name != name:
-        raise UserError(f"--name {name}: give a plain name, of a folder in --runs-dir.")
-    runs, evaluations = read_published(args.files)
-    runs = chosen(runs, read_only(args.only))
-    names = ", ".join(path.name for path in args.files)
-    words = {"title": f"{', '.join(runs['job'].unique())}, imported", "derived": f"read by labkit from {names}"}
-    words |= {"cite": args.cite, "authors": args.cite, "date": args.date, "source": args.source}
-    card = write_recording(args.runs_dir / name, runs, evaluations, **words)
-    print(f"{len(runs):,} recorded runs of {', '.join(card.devices)} in {card.folder}")
-    print(f"labkit report --recorded {card.folder}; in Python labkit.runs.recorded({str(card.folder)!r})")
-    return 0
+    raise UserError(f"`labkit runs import` is now a script: run {IMPORTER} with the same files and options.")
 
 
 def run_show(args: argparse.Namespace) -> int:

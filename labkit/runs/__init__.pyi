@@ -5,7 +5,6 @@ from .atomic import (
     temporary_of as temporary_of,
 )
 from .events import read_events as read_events
-from .formats import read_published as read_published
 from .frames import (
     CURVE_COLUMNS as CURVE_COLUMNS,
     OF_A_RUN as OF_A_RUN,
@@ -60,7 +59,6 @@ from .recording import (
     recorded as recorded,
     recorded_table as recorded_table,
     recordings as recordings,
-    write_recording as write_recording,
 )
 from .writer import (
     STOP_POLL_S as STOP_POLL_S,

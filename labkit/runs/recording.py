@@ -1,10 +1,8 @@
-"""Recordings: runs and tables that others measured, which ship with labkit or which `labkit runs import` made."""
+"""Recordings: runs and tables that others measured, shipped with labkit or made by `datasets/recorded/published.py`."""
 
 from __future__ import annotations
 
 import difflib
-import json
-import shutil
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -91,7 +89,7 @@ def read_card(recording: str | Path) -> Card:
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise UserError(
             f"there is no recording {str(recording)!r}. {hint}Those that ship: {', '.join(names)}; or give the folder "
-            "that `labkit runs import` made."
+            "of one that you made (docs/recordings.md)."
         )
     try:
         content = tomllib.loads((folder / CARD).read_text(encoding="utf-8")) | {"folder": folder}
@@ -99,7 +97,7 @@ def read_card(recording: str | Path) -> Card:
         card = Card(**content)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"this card is damaged ({error}).", file=folder / CARD, fix="Make the recording anew with `runs import`."
+            f"this card is damaged ({error}).", file=folder / CARD, fix="Make the recording again (docs/recordings.md)."
         ) from error
     return card
 
@@ -182,30 +180,6 @@ def chosen(runs: pd.DataFrame, only: dict[str, Any]) -> pd.DataFrame:
             raise UserError(f"{name}=[] keeps no run: name a value, or leave it out.")
         runs = runs[runs[name].isin(values)]
     return runs
-
-
-def write_recording(folder: Path, runs: pd.DataFrame, evaluations: pd.DataFrame, **words: str) -> Card:
-    """Write runs and evaluations (`labkit.runs.formats`) and their card as a recording.
-
-    Args:
-        folder: made by this; the recording has its name.
-        words: those of `Card` that are known, `title`, `cite` and `derived` among them.
-
-    Raises:
-        UserError: there is something of that name.
-    """
-    if folder.exists():
-        raise UserError(f"{folder} is there already: choose another --name, or move it away.")
-    words |= {"devices": runs["device"].drop_duplicates().tolist()}
-    temporary = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    runs.to_parquet(temporary / RUNS, index=False)
-    evaluations[evaluations["run"].isin(runs["run"])].to_parquet(temporary / EVALUATIONS, index=False)
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in words.items()]  # TOML, too
-    (temporary / CARD).write_text("".join(lines), encoding="utf-8")
-    temporary.replace(folder)
-    return read_card(folder)
 
 
 def recorded_table(recording: str | Path, table: str) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import runpy
 from types import SimpleNamespace
 
 import pytest
@@ -126,8 +127,9 @@ def test_recordings_are_listed_shown_and_imported_anew(capsys, tmp_path):
     files = sorted((shipped_datasets() / "recorded" / "zeus-nsdi23" / "original").iterdir())
     where = ("--runs-dir", str(tmp_path / "runs"))
     only = ("--only", "batch_size=32", "--only", "power_limit_w=max")
-    said = do(runs, "runs", "import", *map(str, files), "--name", "mine", "--cite", "You et al. 2023", *only, *where)
-    assert "130 recorded runs of A40, P100, RTX 6000, V100" in said
+    make_recording = runpy.run_path(str(shipped_datasets() / "recorded" / "published.py"))["main"]
+    make_recording([*map(str, files), "--name", "mine", "--cite", "You et al. 2023", *only, *where])
+    assert "130 recorded runs of A40, P100, RTX 6000, V100" in capsys.readouterr().out
     assert "is a recording" in do(runs, "runs", "list", *where)
     page = tmp_path / "page.html"
     only = ("--only", "job=deepspeech2 on librispeech", "--only", "batch_size=32")
@@ -143,8 +145,10 @@ def test_recordings_are_listed_shown_and_imported_anew(capsys, tmp_path):
         do(report, "report", "--recorded", "mlperf-rcp", "--out", str(page))
     with pytest.raises(UserError, match="too many for a page"):
         do(report, "report", "--recorded", "zeus-nsdi23", "--out", str(page))
-    with pytest.raises(UserError, match="a plain name"):
-        do(runs, "runs", "import", *map(str, files), "--name", "../x", "--cite", "Y", *where)
+    with pytest.raises(UserError, match=r"--name \.\./x is a path"):
+        make_recording([*map(str, files), "--name", "../x", "--cite", "Y", *where])
+    with pytest.raises(UserError, match=r"python .*published.py"):
+        do(runs, "runs", "import", *map(str, files), "--cite", "Y")
     with pytest.raises(UserError, match="name it with --recorded"):
         do(report, "report", "--only", "batch_size=32", "--out", str(page))
     with pytest.raises(UserError, match="write NAME=VALUES"):
@@ -161,6 +165,6 @@ def test_the_files_of_a_recordings_authors_are_downloaded_and_checked(monkeypatc
     monkeypatch.setattr("labkit.data.catalog.download", download)
     assert run("recorded", "fetch", "zeus-nsdi23", "--out", str(tmp_path)) == 0
     assert len(asked) == 5 and asked[0][0] == "summary_train.csv" and len(asked[0][1]) == 64
-    assert "labkit runs import" in capsys.readouterr().out
+    assert "published.py" in capsys.readouterr().out
     with pytest.raises(UserError, match="tells no files to download: its source is https"):
         run("recorded", "fetch", "pmdlt-a100")

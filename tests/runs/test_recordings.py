@@ -12,12 +12,13 @@ from labkit.errors import DataError, UserError
 from labkit.plots import figure_batch_size
 from labkit.project import shipped_datasets
 from labkit.runs import recorded, recorded_table, recordings
-from labkit.runs.formats import read_published
 from labkit.runs.frames import CURVE_COLUMNS, RUN_COLUMNS, Frames
-from labkit.runs.recording import chosen, read_card, write_recording
+from labkit.runs.recording import chosen, read_card
 from labkit.tta import by_batch_size, summary, survival
 
 SHIPPED = shipped_datasets() / "recorded"
+PUBLISHED = runpy.run_path(str(SHIPPED / "published.py"))
+read_published, write_recording = PUBLISHED["read_published"], PUBLISHED["write_recording"]
 ZEUS = SHIPPED / "zeus-nsdi23" / "original"
 SPEECH = "deepspeech2 on librispeech"
 
@@ -117,7 +118,8 @@ def test_downloaded_files_become_a_recording_that_reads_like_one_that_ships(file
     runs, evaluations = read_published(sorted(files.iterdir()))
     words = {"title": "a title", "derived": "by hand", "authors": 'a "word" é'}
     kept = chosen(runs, {"job": [SPEECH], "batch_size": 32})
-    card = write_recording(tmp_path / "runs" / "mine", kept, evaluations, cite="Somebody 2022", **words)
+    folder = write_recording(tmp_path / "runs" / "mine", kept, evaluations, cite="Somebody 2022", **words)
+    card = read_card(folder)
     assert card.authors == 'a "word" é' and tomllib.loads((card.folder / "card.toml").read_text())["devices"]
     own, curves = recorded(tmp_path / "runs" / "mine", power_limit_w="max")
     theirs, their_curves = recorded("zeus-nsdi23", job=SPEECH, batch_size=32, power_limit_w="max")

@@ -1,18 +1,26 @@
-"""Published measurements in the formats of their authors, read into the two tables of a recording."""
+"""Makes a recording of measurements that others published, from the files of their authors.
+
+    python datasets/recorded/published.py FILE... --name zeus --cite "You et al. 2023" [--only batch_size=32]
+
+The folder it makes is read by `labkit report --recorded FOLDER` and `labkit.runs.recorded(FOLDER)`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import pandas as pd
+
+from labkit.cli.flags import add_flags, read_only
 from labkit.errors import DataError, UserError
-from labkit.runs.notes import note_left_out
-
-if TYPE_CHECKING:
-    import pandas as pd
+from labkit.runs import CARD, EVALUATIONS, RUNS, chosen, note_left_out, read_card
 
 TRAIN = ["dataset", "network", "batch_size", "optimizer", "learning_rate", "run", "target_metric", "target_epoch"]
 POWER = ["dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power"]
@@ -78,8 +86,6 @@ def read_zeus(train: Path, power: Sequence[Path]) -> tuple[pd.DataFrame, pd.Data
     A training is known by the whole epoch at which each target was met, a GPU by the time of an epoch and its average
     power, measured once; time and energy of a run are their products.
     """
-    import pandas as pd
-
     epochs = _csv(train, TRAIN)
     key = [*TRAIN[:6], "target_metric"]
     _refuse(epochs.duplicated(key), train, "run", "this training has this target twice", "Leave one of the two out.")
@@ -135,8 +141,6 @@ def read_zeus(train: Path, power: Sequence[Path]) -> tuple[pd.DataFrame, pd.Data
 
 def _trainings(epochs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """One row a training, with how it ended; and one row a training and epoch at which it met a target."""
-    import pandas as pd
-
     tasks = pd.DataFrame({name: task._asdict() for name, task in ZEUS.items()}).T.rename_axis("dataset").reset_index()
     epochs = epochs.merge(tasks.infer_objects(), on="dataset").rename(columns={"run": "seed", "target_epoch": "epochs"})
     names = [*TRAIN[:5], "seed"]
@@ -167,8 +171,6 @@ first is 1, so that 1.75 is three quarters of one: dlrm_s_pytorch.py of its refe
 
 def read_convergence_points(paths: Sequence[Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Runs of MLPerf's reference convergence points: epochs to the target by batch size, without any time."""
-    import pandas as pd
-
     rows = []
     for path in paths:
         try:
@@ -214,8 +216,6 @@ def _curves(evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def _csv(path: Path, columns: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
     try:
         frame = pd.read_csv(path)
     except (OSError, ValueError) as error:  # pandas' own are of ValueError
@@ -240,3 +240,58 @@ def _csv(path: Path, columns: list[str]) -> pd.DataFrame:
 def _refuse(rows: pd.Series, path: Path, field: str, what: str, fix: str) -> None:
     if rows.any():
         raise DataError(f"{what}.", file=path, line=int(rows.to_numpy().argmax()) + 2, field=field, fix=fix)
+
+
+def write_recording(folder: Path, runs: pd.DataFrame, evaluations: pd.DataFrame, **words: str) -> Path:
+    """Write runs and evaluations and their card as a recording.
+
+    Args:
+        folder: made by this; the recording has its name.
+        words: those of `Card` that are known, `title`, `cite` and `derived` among them.
+
+    Raises:
+        UserError: there is something of that name.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} is there already: choose another --name, or move it away.")
+    words |= {"devices": runs["device"].drop_duplicates().tolist()}
+    temporary = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    runs.to_parquet(temporary / RUNS, index=False)
+    evaluations[evaluations["run"].isin(runs["run"])].to_parquet(temporary / EVALUATIONS, index=False)
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in words.items()]  # TOML, too
+    (temporary / CARD).write_text("".join(lines), encoding="utf-8")
+    temporary.replace(folder)
+    read_card(folder)  # which refuses a card with words that no card has
+    return folder
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Make a recording of files that others published.")
+    add = parser.add_argument
+    add("files", nargs="+", type=Path, metavar="FILE", help=f"files of one source: {FORMATS}")
+    add("--name", metavar="NAME", help="name of the recording's folder in --runs-dir (default: that of the first file)")
+    add("--cite", required=True, metavar="WHO", help="who measured, as legends show it: 'You et al. 2023'")
+    add("--date", default="not told", metavar="WHEN", help="when it was measured")
+    add("--source", default="not told", metavar="WHERE", help="where the files are from, and their licence")
+    add_flags(parser, "only", "runs_dir")
+    args = parser.parse_args(argv)
+    name = args.name or args.files[0].stem
+    if Path(name).name != name:
+        raise UserError(f"--name {name} is a path: give the name of a folder in --runs-dir.")
+    runs, evaluations = read_published(args.files)
+    runs = chosen(runs, read_only(args.only))
+    names = ", ".join(path.name for path in args.files)
+    words = {"title": f"{', '.join(runs['job'].unique())}, imported", "derived": f"read by labkit from {names}"}
+    words |= {"cite": args.cite, "authors": args.cite, "date": args.date, "source": args.source}
+    folder = write_recording(args.runs_dir / name, runs, evaluations, **words)
+    print(f"{len(runs):,} recorded runs of {', '.join(runs['device'].unique())} in {folder}")
+    print(f"labkit report --recorded {folder}; in Python labkit.runs.recorded({str(folder)!r})")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (UserError, DataError) as error:
+        sys.exit(str(error))
