@@ -114,7 +114,7 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
             f"tables of {size_text(shape.bytes)}, with {size_text(shape.batch_bytes)} for a batch, fit nowhere here: "
             f"{size_text(memory_bytes)} of memory, and "
             f"{size_text(disk_free)} are free in {folder.absolute()}. Give more (--memory, --table-dir), a smaller "
-            "--batch-size, compress the tables (--compress), or put them on another machine (`labkit serve-tables`).",
+            "--batch-size, or compress the tables (--compress).",
             field="tables",
         )
     if tries:

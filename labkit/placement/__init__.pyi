@@ -12,5 +12,4 @@ from .flags import (
 )
 from .hit_rate_table import expected_hit_rate as expected_hit_rate, hit_rates as hit_rates, zipf_shares as zipf_shares
 from .row_store import HostStore as HostStore
-from .server import TableServer as TableServer
 from .tables import PlacedOptimiser as PlacedOptimiser, PlacedTables as PlacedTables

@@ -23,12 +23,12 @@ def placed_tables(
     """What `Dlrm(config, tables=...)` takes: tables where the flags of `placement_flags` want them.
 
     Args:
-        args: of the script; of its own flags `optimiser`, `seed` and `runs_dir` are used, if they are there.
+        args: of the script; of its own flags `optimiser` and `runs_dir` are used, if they are there.
         optimiser: of the tables: sgd, adagrad, rowwise-adagrad or adam.
         device: that computes, as torch names it.
 
     Raises:
-        UserError: a flag makes no sense, the tables have no room, or no server answers.
+        UserError: a flag makes no sense, or the tables have no room.
     """
     placement = Placement.from_args(args)
     if placement.kind == "device":
@@ -39,8 +39,7 @@ def placed_tables(
         size = sum(num_rows), embedding_dim, row_width(optimiser, embedding_dim)
         store: RowStore
         if placement.kind == "remote":
-            rest = {"address": placement.server, "staleness": placement.staleness, "device": device}
-            store = RemoteStore(*size[:2], optimiser, seed=getattr(args, "seed", None), **rest)
+            store = RemoteStore(*size[:2], optimiser, staleness=placement.staleness, device=device)
         elif placement.kind == "cached":
             slots = placement.cached_rows(sum(num_rows))
             behind = _disk(placement, size, "cpu") if placement.uses_disk else HostStore(*size)

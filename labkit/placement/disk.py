@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from labkit.errors import DataError
 from labkit.placement.cache import CacheIndex
-from labkit.placement.row_store import RowStore
+from labkit.placement.row_store import RowStore, copy_name, open_copy, write_copy
 from labkit.runs import disk_full_as_user_error
 
 PAGE = mmap.PAGESIZE
@@ -99,37 +98,13 @@ class DiskStore(RowStore):
         self._file.close()
 
     def save(self, folder: Path, step: int) -> dict[str, Any]:
-        """Copy the file into a folder; the copies before the latest go."""
-        path = folder / f"tables-{step:012d}.rows"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            for left_over in folder.glob("tables-*.part"):  # of a process that was killed while it copied
-                left_over.unlink()
-            temporary = path.with_suffix(".part")
-            try:
-                with disk_full_as_user_error(folder), temporary.open("wb") as copy:
-                    _copy(self._file.fileno(), copy.fileno(), self.bytes)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
-            for old in sorted(folder.glob("tables-*.rows"))[:-2]:  # the checkpoint may still name the one before
-                old.unlink()
-        return {"file": path.name, "rows": self.num_rows, "width": self.width}
+        name = copy_name(step)
+        write_copy(folder / name, lambda copy: _copy(self._file.fileno(), copy.fileno(), self.bytes))
+        return {"file": name}
 
     def load(self, folder: Path, saved: dict[str, Any]) -> None:
-        path = folder / saved["file"]
-        if not path.exists() or path.stat().st_size != self.bytes:
-            there = f"has {path.stat().st_size:,} bytes" if path.exists() else "is not there"
-            raise DataError(
-                f"this copy of the tables {there}, and the checkpoint beside it has one of {self.bytes:,} bytes.",
-                fix="Bring the file back, or start a new run.",
-                file=path,
-            )
-        with self._lock, path.open("rb") as copy:
+        with self._lock, open_copy(folder / saved["file"], self.bytes) as copy:
             _copy(copy.fileno(), self._file.fileno(), self.bytes)
-        for later in folder.glob("tables-*.rows"):  # of steps that are taken again
-            if later.name > path.name:
-                later.unlink()
 
     def metrics(self) -> dict[str, float]:
         read = self.disk_read_bytes

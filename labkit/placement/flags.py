@@ -29,7 +29,6 @@ FLAGS: dict[str, dict[str, Any]] = {
     "--cache-over": {"choices": ("host", "disk"), "help": "of placement cached: where all rows are (default: host)"},
     "--memory-cap": {"metavar": "SIZE", "help": f"of the table file, resident at most (default: {MEMORY_CAP})"},
     "--table-dir": {"metavar": "DIR", "help": "where placement disk has its table file (default: --runs-dir)"},
-    "--server": {"metavar": "HOST:PORT", "help": "of placement remote: a `labkit serve-tables` (default: its own)"},
     "--staleness": {"type": int, "metavar": "S", "help": "of placement remote: pushes a pull may miss (default: 0)"},
 }  # fmt: skip
 """As `add_argument` takes them"""
@@ -40,7 +39,6 @@ OF_PLACEMENT = {
     "cache_over": ("cached over host", "cached over disk"),
     "memory_cap": DISK,
     "table_dir": DISK,
-    "server": ("remote",),
     "staleness": ("remote",),
 }
 """The placements that each further flag is for"""
@@ -75,8 +73,6 @@ class Placement:
     memory_cap: str = MEMORY_CAP
     """Of the table file, resident at most"""
     table_dir: Path = Path("runs")
-    server: str | None = None
-    """HOST:PORT; None: the script starts one"""
     staleness: int = 0
     """Pushes that a pull may miss"""
 
@@ -88,9 +84,6 @@ class Placement:
         if (parse_size(self.memory_cap) or 0) < LEAST_CAP:
             said = f"{with_flag('memory_cap')} is {self.memory_cap!r}: give a size from 1MiB, such as 256MiB."
             raise UserError(said, field="memory_cap")
-        if self.server is not None and not re.fullmatch(r"\[?[\w.:-]+\]?:\d{1,5}", self.server):
-            said = f"{with_flag('server')} is {self.server!r}: write HOST:PORT, as `labkit serve-tables` prints it."
-            raise UserError(said, field="server")
         if self.staleness < 0:
             said = f"{with_flag('staleness')} is {self.staleness}: give a whole number from 0, where 0 is synchronous."
             raise UserError(said, field="staleness")
@@ -147,7 +140,7 @@ class Placement:
         rows = 4 * num_rows * width
         if self.kind == "cached":  # a number a row says where it is
             return 4 * self.cached_rows(num_rows) * width + 4 * num_rows + (0 if self.uses_disk else rows)
-        return 0 if self.uses_disk or self.server is not None else rows
+        return 0 if self.uses_disk else rows
 
     def refuse_full_disk(self, num_rows: int, width: int, checkpoints: Path | None = None) -> None:
         """Stop before a table file is made that its disk has no room for, with two copies in a folder of checkpoints.
@@ -186,7 +179,7 @@ def described(placement: Placement, num_rows: Sequence[int], optimiser: str, emb
     if placement.uses_disk:
         facts["memory_cap_bytes"] = placement.memory_cap_bytes
     if placement.kind == "remote":
-        facts |= {"staleness": placement.staleness, "own_server": placement.server is None}
+        facts["staleness"] = placement.staleness
     return facts
 
 

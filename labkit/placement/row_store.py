@@ -5,18 +5,21 @@ Shapes: R rows, D embedding dim, W numbers of a row (weights, then state), U dis
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.errors import DataError
 from labkit.placement.updates import Update, update_rows
+from labkit.runs import disk_full_as_user_error
 
 FILL_NUMBERS = 2**22
 """Weights that are drawn at once: 16 MiB"""
@@ -208,6 +211,58 @@ def draws(first: int, count: int, dim: int, low: float, high: float) -> Iterator
     """Weights (n, D) of `count` rows from `first` on, a part at a time, with the number of its first row."""
     for start in range(first, first + count, part := max(1, FILL_NUMBERS // dim)):
         yield start, torch.empty(min(part, first + count - start), dim).uniform_(low, high)
+
+
+def copy_name(step: int) -> str:
+    """The name of the copy of all rows that belongs to the checkpoint of a step."""
+    return f"tables-{step:012d}.rows"
+
+
+def write_copy(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write a copy of all rows with `write`, whole or not at all, into a folder of checkpoints.
+
+    The copy before it is kept, because the checkpoint may still name it; older ones are removed.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    if path.exists():
+        return
+    folder = path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    for left_over in folder.glob("tables-*.part"):  # of a process that was killed while it wrote
+        left_over.unlink()
+    temporary = path.with_suffix(".part")
+    try:
+        with disk_full_as_user_error(folder), temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    for old in sorted(folder.glob("tables-*.rows"))[:-2]:
+        old.unlink()
+
+
+def open_copy(path: Path, size_bytes: int) -> BinaryIO:
+    """Open a copy of all rows; those of later steps, which will be taken again, are removed.
+
+    Raises:
+        DataError: it is not there, or was cut short.
+    """
+    found = path.stat().st_size if path.exists() else None
+    if found != size_bytes:
+        has = "is not there" if found is None else f"has {found:,} bytes"
+        raise DataError(
+            f"this copy of the tables {has}, and the checkpoint next to it needs {size_bytes:,} bytes.",
+            fix="Bring the file back, or start a new run.",
+            file=path,
+        )
+    for later in path.parent.glob("tables-*.rows"):
+        if later.name > path.name:
+            later.unlink()
+    return path.open("rb")
 
 
 def patch(values: Tensor, rows: np.ndarray, others: np.ndarray, written: Tensor) -> None:

@@ -71,7 +71,6 @@ def test_a_checkpoint_of_cached_tables_has_the_weights_of_one_on_the_device(trai
         ({"placement": "remote", "staleness": -1}, r"--staleness.* is -1: give a whole number from 0"),
         ({"placement": "cached", "memory_cap": "1GiB"}, r"disk or cached over disk, and these are cached over host"),
         ({"placement": "disk", "memory_cap": "lots"}, r"--memory-cap.* is 'lots': give a size"),
-        ({"placement": "remote", "server": "here"}, r"--server.* is 'here': write HOST:PORT"),
         ({"cache_policy": "lfu"}, r"these are device"),
     ],
     ids=str,
