@@ -26,15 +26,16 @@ SOAK ?= 4:120
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test soak bench bench-peers bench-perfmodel claims lab clean redo
+.PHONY: help setup tour test soak bench bench-peers bench-perfmodel claims docs lab clean redo
 
 help:
 	@echo 'make setup   create .venv and install labkit into it'
-	@echo 'make tour    train both jobs under every budget of this machine, then write report/index.html'
-	@echo 'make test    run every test, the style checks among them'
-	@echo 'make soak    read the rest of 1,920 damaged inputs, kill 300 launchers and a sweep 20 times; make test has the first'
+	@echo 'make tour    train both jobs under every budget of this machine and write report/index.html'
+	@echo 'make test    run every test, including the style checks'
+	@echo 'make soak    the long robustness tests: damaged inputs and killed launchers (make test runs a sample of them)'
 	@echo 'make bench   measure what the fast paths gain here (half an hour); BENCH="dlrm_step" runs that part only'
 	@echo 'make claims  run the notebooks and write what they say of the papers (an hour)'
+	@echo 'make docs    build the pages of docs/ and the API reference into site/docs'
 	@echo 'make lab     open JupyterLab on the notebooks'
 	@echo 'make clean   remove .venv and what the tools cached here; runs/ and report/ stay'
 	@echo
@@ -47,7 +48,7 @@ HAS_VENV := import ensurepip, venv
 # Of .venv: does its Python start, and does it see this checkout (and not the folder that this one was copied from)?
 IS_WHOLE := import labkit, os, sys; sys.exit(not os.path.samefile(os.path.dirname(labkit.__file__), "labkit"))
 
-# A .venv that is broken, or was made for another choice of Python or torch, is made anew.
+# A .venv that is broken, or was made for another choice of Python or torch, is made again.
 ifneq ($(wildcard $(STAMP)),)
 ifneq ($(shell $(BIN)/python -P -c '$(IS_WHOLE)' >/dev/null 2>&1 && cat $(STAMP)),$(strip $(PYTHON) $(TORCH) $(TORCH_INDEX)))
 REDO := redo
@@ -112,10 +113,14 @@ bench-peers: setup
 	@$(PIP) install --quiet --no-deps --upgrade --target $(VENV)/peers --requirement benchmarks/peers.txt
 	@$(BIN)/python benchmarks/peers.py
 
-# Runs the notebooks anew, which takes about an hour, and writes docs/reproductions.md from what they found.
+# Runs the notebooks again, which takes about an hour, and writes docs/reproductions.md from what they found.
 claims: setup
 	@$(BIN)/python -m labkit course run --profile standard --out course-run
 	@$(BIN)/python -m labkit claims --executed course-run
+
+# A broken link, inside or outside of docs/, is an error.
+docs: setup
+	@$(BIN)/python -m mkdocs build --strict --quiet
 
 # On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has. The settings are a student's:
 # solutions are not listed, and nothing is asked or offered that a student has no use of.

@@ -1,4 +1,4 @@
-"""What docs/development.md says of adding things holds: one of each is added to a copy of the checkout, and works."""
+"""What CONTRIBUTING.md says of adding things holds: one of each is added to a copy of the checkout, and works."""
 
 from __future__ import annotations
 
