@@ -46,7 +46,7 @@ class StoppingCriteria:
             return "stopped"
         if "sustained" in self._evaluations.crossed:
             return "target"
-        if self.out_of_time:
+        if self._is_late:
             return "max_seconds"
         if self._loop.num_epochs is not None and self._position.epoch >= self._loop.num_epochs:
             return "max_epochs"
@@ -54,8 +54,14 @@ class StoppingCriteria:
 
     @property
     def out_of_time(self) -> bool:
+        """Whether the time asks for a last evaluation; several ranks have to agree first, as all evaluate together."""
+        return self._is_late and (not self._are_several or bool(self._agreed))
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the time is used up by the clock of this rank."""
         within = self._goal.max_seconds is None or self._position.wall_s < self._goal.max_seconds
-        return not within and (not self._are_several or bool(self._agreed))
+        return not within
 
     def ending_of(self, error: BaseException | None, why: Callable[[BaseException], str]) -> tuple[str, str, str]:
         """(status, word, sentence) of a run whose block was left with that error; `why` words one that is not ours."""

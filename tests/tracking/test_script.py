@@ -167,15 +167,24 @@ def test_seeds_are_runs_of_their_own(runs, monkeypatch, capfd):
     assert first.keys() == second.keys() and first != second
 
 
-def test_two_ranks_write_one_run(runs, monkeypatch):
+@pytest.mark.parametrize(
+    ("before", "after", "word", "steps"),
+    [
+        ("epoch / 10", "1", "target", 10),
+        # used up before the first evaluation, at which the ranks agree
+        ('target="score >= 0.9"', 'target="score >= 0.9", max_seconds=1e-6', "max_seconds", 5),
+    ],
+    ids=["target", "max_seconds"],
+)
+def test_two_ranks_write_one_run_and_end_together(runs, monkeypatch, before, after, word, steps):
     monkeypatch.chdir(runs.parent)
     begin = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     end = "print('rank', run.result['ended_by'])\ndist.destroy_process_group()"  # whose threads may abort an exit
-    Path("train.py").write_text(begin + WITH_RUN.replace("epoch / 10", "1") + end)
+    Path("train.py").write_text(begin + WITH_RUN.replace(before, after) + end)
     command = ["-m", "labkit", "run", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert (done.stdout + done.stderr).count("rank target") == 2
+    assert (done.stdout + done.stderr).count(f"rank {word}") == 2
     (folder,) = list_runs(runs)["folder"]
-    assert read_run(folder).result["steps"] == 10
+    assert read_run(folder).result["steps"] == steps
