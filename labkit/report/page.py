@@ -17,7 +17,7 @@ from labkit.plots import OFFLINE, PALETTES, in_the_dark
 from labkit.report.headlines import frames_facts, page_facts
 from labkit.report.section import build_section
 from labkit.report.table import HEADINGS, OF_TARGET, bracketed
-from labkit.runs import Frames, notes_kept, readable_runs, replace_text
+from labkit.runs import Frames, note_left_out, notes_kept, readable_runs, replace_text
 from labkit.tta import curves as read_curves, table_of
 
 FOLDER = Path(__file__).parent
@@ -47,10 +47,18 @@ def write_report(folders: Frames | Iterable[Path | str], out: Path | str, *, und
 
 def build_page(curves: pd.DataFrame, runs: pd.DataFrame, facts: dict[str, str]) -> str:
     """The page as text, from `labkit.tta.curves`, `labkit.tta.run_table`, and the terms and words of its head."""
-    sections = [
-        build_section(f"job{number}", curves[curves["run"].isin(own["run"])], own)
-        for number, (_, own) in enumerate(runs.groupby(["job", "metric"], sort=False, dropna=False))
-    ]
+    sections, errors = [], []
+    with notes_kept() as left_out:
+        for number, ((job, _), own) in enumerate(runs.groupby(["job", "metric"], sort=False, dropna=False)):
+            try:
+                sections.append(build_section(f"job{number}", curves[curves["run"].isin(own["run"])], own))
+            except Exception as error:  # whatever the numbers of one job do, the page of the others stays
+                errors.append(error)
+                note_left_out(Path(str(job)), str(error))
+    if errors and not sections:
+        raise errors[0]
+    if left_out:
+        facts = facts | {"Left out": " ".join([facts.get("Left out", ""), *left_out]).strip()}
     data = {
         "jobs": [section.pop("payload") for section in sections],
         "columns": OF_TARGET,

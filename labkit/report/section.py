@@ -26,6 +26,7 @@ from labkit.plots import (
 )
 from labkit.report.headlines import headline
 from labkit.report.table import NO_METRIC, bracketed, goal_text, job_name, notes, summary_cells, target_cells
+from labkit.tracking import Metric, metric_named
 from labkit.tta import (
     CLOCKS,
     SERIES,
@@ -70,10 +71,10 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     metric = str(runs["metric"].iloc[0] or NO_METRIC)
     up, measured = higher_is_better(metric, runs), bool(curves["value"].notna().any())
     target = default_target(curves, runs) if measured else float(runs["target"].max())
-    grid = [target]
+    table, grid = summary(curves, runs, target), [target]
     if measured:
-        grid = target_grid(curves["value"].dropna(), [target, *runs["target"].dropna().unique()], up)
-    table = summary(curves, runs, target)
+        targets = [target, *runs["target"].dropna().unique()]
+        grid = target_grid(curves["value"].dropna(), targets, metric_named(metric, up))
     series = list(runs.groupby(SERIES, sort=False, dropna=False).indices.values())
     start, labels = grid.index(target) if measured else 0, [goal_text(metric, each) for each in grid]
     payload = {
@@ -108,26 +109,32 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     return section
 
 
-def target_grid(values: pd.Series, targets: list[float], up: bool) -> list[float]:
+def target_grid(values: pd.Series, targets: list[float], metric: Metric) -> list[float]:
     """The slider's targets, from low to high: from where half of the training was done to a little past the best value.
 
     Args:
         values: every evaluation of the job.
         targets: the one that is shown first, and those of the runs: in the grid as they are, among round numbers.
-        up: whether higher is better.
+        metric: it ends the grid at the best value it can take.
     """
-    near = nearest(values, targets[0], 0.5)
+    up, near = metric.higher_is_better, nearest(values, targets[0], 0.5)
+    least, most = min(metric.low, values.min(), targets[0]), max(metric.high, values.max(), targets[0])
+    if min(values.min(), targets[0]) > 0:
+        least = max(least, math.ulp(0.0))  # above 0, which a logarithmic axis lacks
+    targets = [each for each in targets if least <= each <= most]
     low, high = min(near.min(), *targets), max(near.max(), *targets)
     low, high = (low, max(high, values.max())) if up else (min(low, values.min()), high)
     rough = (high - low) / SLIDER_STEPS or 0.001
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
     places = max(0, -math.floor(math.log10(step) + 1e-9))
-    first, last = math.floor(low / step) - 2 * (not up), math.ceil(high / step) + 2 * up
+    # a slider has two ends, even where every value is the best one
+    first = math.floor(low / step) - 2 * (not up or low == high)
+    last = math.ceil(high / step) + 2 * (up or low == high)
     if low > 0:
-        first = max(first, min(1, math.floor(low / step)))  # above 0, which a logarithmic axis lacks
+        first = max(first, min(1, math.floor(low / step)))
     round_ones = {round(place * step, places) for place in range(first, last + 1)}
-    return sorted(each for each in {*round_ones, *targets} if each > 0 or low <= 0)
+    return sorted(each for each in {*round_ones, *targets} if least <= each <= most)
 
 
 def _about(runs: pd.DataFrame, curves: pd.DataFrame, budgets: int) -> str:

@@ -12,7 +12,13 @@ from .events import (
     Started as Started,
     read_event as read_event,
 )
-from .goal import METRICS as METRICS, Target as Target, evaluated_name as evaluated_name, metric_named as metric_named
+from .goal import (
+    METRICS as METRICS,
+    Metric as Metric,
+    Target as Target,
+    evaluated_name as evaluated_name,
+    metric_named as metric_named,
+)
 from .harness import (
     Harness as Harness,
     current_harness as current_harness,

@@ -95,11 +95,13 @@ class Target:
                 field="target",
             ) from None
         metric = _directed(name, operator[0] == ">", text)
-        # the best value needs a perfect model, and the worst no model at all
-        if not metric.low < value < metric.high or math.isnan(value):
-            percent = f" (write {value / 100:g} for {value:g} %)" if 2 <= value < 100 and metric.high == 1 else ""
-            bounds = f"above {metric.low:g}" + (f" and below {metric.high:g}" if metric.high < math.inf else "")
-            finite = "a finite number" if metric.low == -math.inf else f"a value {bounds}"
+        # small tasks reach the best value there is; the worst takes no model at all
+        up, low, high = metric.higher_is_better, metric.low, metric.high
+        if not (low < value <= high if up else low <= value < high) or math.isinf(value):
+            percent = f" (write {value / 100:g} for {value:g} %)" if 2 <= value < 100 and high == 1 else ""
+            below = f"above {low:g} and up to" if up else f"of at least {low:g} and below"
+            bounds = f"a value {below} {high:g}".removesuffix(" and below inf")
+            finite = "a finite number" if low == -math.inf else bounds
             raise UserError(
                 f"target: {value:g} is nothing to train the {metric.label} to: give {finite}{percent}.", field="target"
             )

@@ -148,7 +148,7 @@ def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypa
         ({"data": "no-such-data"}, "no-such-data"),
         ({"preset": "huge"}, "tour, kaggle"),
         ({"preset": "kaggle", "data": None}, "name yours with --data"),
-        ({"target": "1.2"}, "above 0 and below 1"),
+        ({"target": "1.2"}, "above 0 and up to 1"),
         ({"target": "cer=0.1"}, "cer"),
         ({"target": "good"}, r"target \(--target\) is 'good': write a value such as 0.78, or a metric and"),
         ({"target": "max auc"}, "is 'max auc': write a value"),

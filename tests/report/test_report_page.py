@@ -10,10 +10,12 @@ import pytest
 from made_up import arriving, made_up, together
 
 from labkit.cli.console import Console, print_frame
+from labkit.errors import UserError
 from labkit.report.headlines import headline
 from labkit.report.page import build_page
 from labkit.report.section import target_grid
 from labkit.report.table import notes, summary_cells, target_cells, terminal_frames
+from labkit.tracking import METRICS
 from labkit.tta import summary
 
 INF = np.inf
@@ -129,12 +131,46 @@ def test_the_terminal_table_holds_the_same_words_as_the_page():
 
 
 @pytest.mark.parametrize(
-    ("values", "target", "up"), [([0.5, 0.7, 0.783], 0.78, True), ([1.0, 0.3, 0.04], 0.05, False), ([0.7], 0.7, True)]
+    ("values", "target", "metric"),
+    [([0.5, 0.7, 0.783], 0.78, "auc"), ([1.0, 0.3, 0.04], 0.05, "cer"), ([0.7], 0.7, "auc")],
 )
-def test_the_slider_has_the_target_itself_and_goes_beyond_the_best_value(values, target, up):
-    grid = target_grid(pd.Series(values), [target], up)
+def test_the_slider_has_the_target_itself_and_goes_beyond_the_best_value(values, target, metric):
+    grid, up = target_grid(pd.Series(values), [target], METRICS[metric]), metric == "auc"
     assert target in grid and grid == sorted(set(grid)) and len(grid) < 300
     assert grid[-1] > max(values) if up else 0 < grid[0] < min(*values, target)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "target"),
+    [
+        *(("accuracy", [0.5, 0.9, best], 0.9) for best in (0.997, 0.9985, 0.99999, 1.0)),
+        ("auc", [1.0, 1.0], 1.0),
+        ("cer", [1.0237, 1.02, 0.996], 0.05),  # of a recogniser that writes too much
+        ("cer", [0.9, 0.002, 0.001], 0.002),
+        ("wer", [0.4, 0.0], 0.0),
+        ("log_loss", [0.7, 0.0], 0.001),
+    ],
+)
+def test_the_slider_ends_at_the_best_value_that_a_metric_can_take(metric, values, target):
+    curves, runs = made_up([values], metric=metric, target=target)
+    (job,) = jobs_of(build_page(curves, runs, {}))
+    assert target in job["grid"] and len(job["grid"]) > 1
+    assert min(0, *values) <= job["grid"][0] and job["grid"][-1] <= max(1, *values)
+
+
+def test_a_run_whose_target_cannot_be_takes_no_page_from_the_others():
+    beside = together(made_up([[0.6, 0.8]]), made_up([[0.6, 0.8]], budget="one-core", target=78.0))
+    (job,) = jobs_of(build_page(*beside, {}))
+    assert job["grid"][-1] <= 1
+    others = together(made_up([[0.6, 0.8]]), made_up([[0.6, 0.8]], job="odd", target=78.0))
+    with pytest.warns(UserWarning, match="left out: odd: the target 78 is beyond any AUC"):
+        html = build_page(*others, {"Left out": "a run."})
+    assert len(jobs_of(html)) == 1 and "a run. odd: the target 78 is beyond any AUC" in html
+    with pytest.raises(UserError, match=r"write 0\.78"):
+        build_page(*made_up([[0.6, 0.8]], target=78.0), {})
+    rates = [made_up([[0.6, 0.3]], metric="cer", target=each, budget=f"{n}") for n, each in enumerate((0.3, 0.3, 0.0))]
+    (job,) = jobs_of(build_page(*together(*rates), {}))
+    assert job["grid"][0] > 0, "an error rate's axis is logarithmic"
 
 
 def test_at_every_target_of_the_slider_the_page_has_the_numbers_of_the_table():

@@ -11,10 +11,10 @@ from labkit.tracking.progress_line import time_left_s
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        (["auc >= 1.2", "auc >= 1", "auc >= -0.1", "auc >= nan", "auc >= inf", "accuracy >= 0"], "target: .*above 0"),
-        (["log_loss <= 0", "log_loss <= -1", "log_loss <= inf"], "target: .*above 0"),
+        (["auc >= 1.2", "auc >= -0.1", "auc >= nan", "auc >= inf", "accuracy >= 0"], "above 0 and up to 1"),
+        (["log_loss <= -1", "log_loss <= inf"], r"give a value of at least 0\.$"),
         (["score >= nan", "score >= inf"], "give a finite number"),
-        (["cer <= 1", "cer <= 5", "wer <= 1.5", "cer <= 0", "cer <= inf"], "above 0 and below 1"),
+        (["cer <= 1", "cer <= 5", "wer <= 1.5", "cer <= -0.1", "cer <= inf"], "of at least 0 and below 1"),
         (["cer <= 5"], r"write 0\.05 for 5 %"),
         (["auc >= 78"], r"write 0\.78 for 78 %"),
         (["", "auc", "auc 0.8", "auc = 0.8", "auc >= high", ">= 0.8", "max", "best"], 'such as "accuracy >= 0\\.9"'),
@@ -30,7 +30,8 @@ def test_what_can_be_no_target_is_refused_with_what_to_write(texts, words):
 
 
 def test_a_target_is_written_as_it_is_read():
-    for text in ("auc >= 0.78", "log_loss <= 0.78", "max auc"):
+    best = ("auc >= 1", "accuracy >= 1", "cer <= 0", "log_loss <= 0")
+    for text in ("auc >= 0.78", "log_loss <= 0.78", "max auc", *best):
         assert str(Target.parse(text)) == text
     assert str(Target.parse("log_loss<=0.78")) == "log_loss <= 0.78"
 

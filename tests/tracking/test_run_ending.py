@@ -95,7 +95,7 @@ def test_sigterm_ends_a_run_after_its_step_and_exits_as_a_shell_expects(run, bat
 
 def test_a_run_that_cannot_be_is_refused_before_anything_is_written(run, runs):
     for options, words in (
-        ({"target": "accuracy >= 1.5"}, "above 0 and below 1"),
+        ({"target": "accuracy >= 1.5"}, "above 0 and up to 1"),
         ({"confirm": 0}, "confirm is 0: give a whole number of at least 1"),
         ({"evaluate_every": 2.5}, "evaluate_every is 2.5"),
         ({"patience": -1}, "patience is -1"),

@@ -197,7 +197,7 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
             "counts from the plan's folder.\n"
             "plans/mix.yaml, line 4, field 'seed': 'x' is not a whole number: write one, such as 256.\n"
             "plans/mix.yaml, line 5, field 'target': target: 78 is nothing to train the AUC to: give a value above 0 "
-            "and below 1 ",
+            "and up to 1 ",
         ),
         (
             "repeats: 0\ntimeout: -1\njobs: []",
