@@ -17,6 +17,7 @@ from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells, NbGra
 from traitlets.config import Config
 
 from labkit.errors import UserError
+from labkit.runs import replace_text
 from labkit_course.checks import all_exercises
 from labkit_course.gate import knocked_out
 from labkit_course.lint import COLAB_CELL, GUESS, faults
@@ -86,7 +87,7 @@ def write(folder: Path, *, force: bool = False) -> list[Path]:
     for path in answered:
         path.rename(path.with_suffix(f".{time.strftime('%Y%m%d-%H%M%S')}.ipynb.bak"))
     for path in changed:
-        path.write_text(texts[path], encoding="utf-8", newline="\n")
+        replace_text(path, texts[path])
     return changed
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from labkit.runs import replace_text
+
 FOLDER = Path("mylab")
 """Below the notebook's folder, so that `from mylab.dlrm import MyDlrm` works in it."""
 HEAD = '"""What I wrote; the checks of the course keep it here. Change it as you like, and check it again."""\n'
@@ -43,7 +45,7 @@ def keep_code(name: str, module: str, code: Callable, works: Callable[[Any], Non
         why = f"{type(error).__name__}: {error}"
         return f"It is not kept for later labs, for its cell does not stand alone ({why}): import there what it uses.\n"
     FOLDER.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    replace_text(path, text)
     return f'It is kept in {path}; `mine("{name}")` finds it there.\n'
 
 

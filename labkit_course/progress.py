@@ -23,8 +23,13 @@ def keep(kind: str, name: str, **facts: Any) -> None:
     """Add a line: what was done ("guess", "attempt", "reference", "explanation", "claim"), of which exercise."""
     path = progress_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"time": timestamp(), "kind": kind, "name": name, **facts}) + "\n")
+    line = json.dumps({"time": timestamp(), "kind": kind, "name": name, **facts}).encode() + b"\n"
+    with path.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a crash cut the last line, which must not take this one with it
+                line = b"\n" + line
+        file.write(line)
 
 
 def kept(kind: str, name: str | None = None) -> list[dict[str, Any]]:

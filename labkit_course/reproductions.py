@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from labkit.runs import replace_text
 from labkit_course.claims import MIME, VERDICTS, all_claims
 from labkit_course.notebook_file import code_cells, read_notebook
 
@@ -31,10 +33,11 @@ def read_evidence(path: Path) -> list[dict[str, str]]:
 
 
 def write_evidence(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, EVIDENCE, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, EVIDENCE, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    replace_text(path, text.getvalue())
 
 
 def page(rows: Iterable[Mapping[str, str]]) -> str:

@@ -22,6 +22,7 @@ import psutil
 from labkit.errors import UserError
 from labkit.hardware import THREAD_VARIABLES, core_order, size_text
 from labkit.process import Child
+from labkit.runs import replace_text
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
 from labkit_course.verdict import count_figures, drop_widgets, execution_faults, faults_until_stopped
 
@@ -234,4 +235,4 @@ def _judge(executed: Executed, error: str | None) -> None:
         executed.faults += execution_faults(notebook)
     if code:
         drop_widgets(notebook)
-        executed.out.write_text(canonical(notebook), encoding="utf-8")
+        replace_text(executed.out, canonical(notebook))

@@ -17,6 +17,7 @@ from labkit import __version__
 from labkit.errors import UserError
 from labkit.plots import MIME as PLOTLY, in_the_dark
 from labkit.report import json_for_html
+from labkit.runs import replace_text
 from labkit_course.notebook_file import read_notebook
 
 PAGES = Path(__file__).parent / "pages"
@@ -48,17 +49,17 @@ def build_site(executed: Path, out: Path) -> Path:
     assets.mkdir(parents=True, exist_ok=True)
     for before, page, after in zip([None, *pages], pages, [*pages[1:], None], strict=False):
         html = template.render(page=page, before=before, after=after, version=__version__)
-        (out / f"{page['stem']}.html").write_text(html, encoding="utf-8")
+        replace_text(out / f"{page['stem']}.html", html)
     index = out / "index.html"
-    index.write_text(template.render(pages=pages, version=__version__), encoding="utf-8")
+    replace_text(index, template.render(pages=pages, version=__version__))
     themes = {name: pio.templates[f"labkit_{name}"].to_plotly_json() for name in CODE_STYLES}
     # as a script, not as JSON: a page opened from a file may load the one and not the other
     data = f"window.labkitSite = {json_for_html({'themes': themes, 'dark': in_the_dark()})};\n"
-    (assets / "data.js").write_text(data, encoding="utf-8")
-    (assets / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
+    replace_text(assets / "data.js", data)
+    replace_text(assets / "plotly.min.js", get_plotlyjs())
     shutil.copy(PAGES / "site.js", assets)
     css = (PAGES / "site.css").read_text(encoding="utf-8") + _code_css()
-    (assets / "site.css").write_text(css, encoding="utf-8")
+    replace_text(assets / "site.css", css)
     return index
 
 

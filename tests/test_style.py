@@ -18,3 +18,13 @@ CHECKS = {
 def test_style(check):
     done = subprocess.run(CHECKS[check], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(CHECKS[check])}\n{done.stdout}{done.stderr}"
+
+
+def test_files_that_may_exist_are_replaced_in_one_step():
+    """By `replace_text`; here is what else writes text: to a temporary file, to the kernel, or to a lock."""
+    sources = [path for package in ("labkit", "labkit_course") for path in (REPOSITORY / package).rglob("*.py")]
+    found = {path.relative_to(REPOSITORY).as_posix() for path in sources if ".write_text(" in path.read_text()}
+    assert found == {
+        "labkit/data/store.py", "labkit/hardware/calibration.py", "labkit/launch/states.py",
+        "labkit/profiling/tools/nsys.py", "labkit/runs/atomic.py", "labkit/telemetry/memory.py",
+    }  # fmt: skip

@@ -17,13 +17,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
+    from labkit.runs import replace_text
     from labkit_course import all_claims, collect, kept, page, read_evidence, write_evidence
 
     if args.executed:
         table = args.out / "reproductions.csv"
         rows = collect(args.executed, read_evidence(table))
         write_evidence(table, rows)
-        (args.out / "reproductions.md").write_text(page(rows), encoding="utf-8")
+        replace_text(args.out / "reproductions.md", page(rows))
         print(f"{len(rows)} verdicts: {table}, {args.out / 'reproductions.md'}")
         return 0
     latest = {entry["name"]: entry for entry in kept("claim")}

@@ -207,6 +207,7 @@ def _script_columns(frame: pd.DataFrame, settings: list[str]) -> list[str]:
 
 def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], console: Console) -> None:
     from labkit.plots import describe, figure_sweep, page_of
+    from labkit.runs import replace_text
 
     counts = {name: frame[name].nunique() for name in [*settings, "budget", "seed"]}
     x = args.x or max((name for name in counts if name != args.color), key=counts.__getitem__)
@@ -216,5 +217,5 @@ def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], co
     figure = figure_sweep(frame, x, args.y or next(iter(numbers), "samples_per_s"), color)
     console.print(describe(figure).text, soft_wrap=True)
     if args.html is not None:
-        args.html.write_text(page_of(figure, f"Sweep {args.sweep}"), encoding="utf-8")
+        replace_text(args.html, page_of(figure, f"Sweep {args.sweep}"))
         console.print(f"The figure: {args.html}", soft_wrap=True)

@@ -17,6 +17,7 @@ from labkit.errors import UserError
 from labkit.hardware import Calibration
 from labkit.perfmodel.kernels import KernelModel, Points, geometric_error
 from labkit.perfmodel.operators import PHASES
+from labkit.runs import replace_text
 
 SCHEMA = 4
 ALL = "all"
@@ -131,7 +132,7 @@ class Card:
         told["overheads"] = {job: dataclasses.asdict(each) for job, each in self.overheads.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (f"{json.dumps(name)}: {_text(value)}" for name, value in told.items())
-        path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _without_bias(misses: Sequence[float]) -> list[float]:

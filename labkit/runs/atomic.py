@@ -21,9 +21,9 @@ def disk_full_as_user_error(folder: Path) -> Iterator[None]:
         if not is_disk_full(error):
             raise
         raise UserError(
-            f"{folder}: the disk is full ({shutil.disk_usage(folder).free / 2**20:.0f} MiB free), so the run stops "
-            "here; everything written before is intact. Free some space or choose another disk (runs_dir, "
-            "--runs-dir), then go on with --resume."
+            f"{folder}: the disk is full ({shutil.disk_usage(folder).free / 2**20:.0f} MiB free); everything written "
+            "before is intact. Free some space or choose a folder on another disk, then try again; a run that stopped "
+            "here goes on with --resume."
         ) from error
 
 
@@ -43,9 +43,15 @@ def temporary_of(path: Path) -> Path:
 
 def replace_text(path: Path, text: str) -> None:
     """Write a text file in one step: a reader, or a crash, sees the old content or the new one."""
+    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout, has no old content
+        path.write_text(text, encoding="utf-8")
+        return
+    path = path.resolve()  # a link stays one
     temporary = temporary_of(path)
     try:
-        with disk_full_as_user_error(path.parent), temporary.open("w", encoding="utf-8") as file:
+        with disk_full_as_user_error(path.parent), temporary.open("w", encoding="utf-8", newline="\n") as file:
+            if path.exists():
+                shutil.copymode(path, temporary)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from labkit.errors import UserError
 from labkit.plots import AXIS_TITLES, figure_time_to_accuracy
 from labkit.report import job_name
-from labkit.runs import Frames, run_folders
+from labkit.runs import Frames, replace_text, run_folders
 from labkit.tracking import METRICS, metric_named
 from labkit.tta import (
     crossings,
@@ -189,7 +189,8 @@ class Explorer(FigureView):
         path = Path(f"time_to_{self.metric.value}_{self.target.value:.6g}_{x}.csv")
         named = {"time_to_target_s": f"{x}_to_target", "sustained_time_s": f"sustained_{x}", "last_time_s": f"last_{x}"}
         table = self.crossings.rename(columns=named | {"spent_s": f"spent_{x}"})
-        table.loc[:, ~table.columns.duplicated()].to_csv(path, index=False)  # samples are there already
+        table = table.loc[:, ~table.columns.duplicated()]  # samples are there already
+        replace_text(path, table.to_csv(index=False))
         self.saved.value = f"<span role='status'>Saved {len(table)} rows to {escape(str(path.resolve()))}</span>"
 
 

@@ -1,8 +1,10 @@
 """Each check takes what is right and nothing else, and each kind says what an answer has to be."""
 
 import contextlib
+import errno
 import inspect
 import linecache
+import os
 
 import numpy as np
 import pytest
@@ -167,6 +169,20 @@ def test_right_code_is_kept_in_the_students_module_and_wrong_code_is_not(double,
     assert ["BEFORE" in module.read_text(), "more = 2" in module.read_text(), mine("99.double")(3)] == [True, True, 6]
     module.write_text("def doubled(:")
     assert mine("99.double") is doubled and "raises SyntaxError" in capsys.readouterr().out
+
+
+def test_a_full_disk_leaves_the_code_that_was_kept_before(double, tmp_path, monkeypatch):
+    module = tmp_path / "mylab" / "made.py"
+    module.parent.mkdir()
+    module.write_text(before := "BEFORE = 1\n\n# --- 99.other\nmore = 2\n")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"mylab: the disk is full .* then try again"):
+        check("99.double", in_a_cell("def doubled(number):\n    return 2 * number\n")["doubled"])
+    assert (module.read_text(), list(module.parent.iterdir())) == (before, [module])
 
 
 def test_code_that_leans_on_another_cell_is_right_and_says_why_it_is_not_kept(double, tmp_path, capsys):

@@ -5,7 +5,7 @@ import pytest
 
 from labkit.errors import UserError
 from labkit_course import guess, guesses, reveal, score_course, score_notebook
-from labkit_course.progress import kept, progress_file
+from labkit_course.progress import keep, kept, progress_file
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +96,13 @@ def test_the_notebooks_score_lists_its_guesses_and_the_courses_the_first_of_each
     score_course()
     said = capsys.readouterr().out
     assert "factor of 10.00" in said and "2 of 3 guesses of the course" in said
+
+
+def test_a_line_that_a_crash_cut_takes_no_later_one_with_it():
+    keep("attempt", "00.a", right=True)
+    with progress_file().open("a") as file:
+        file.write('{"kind": "attempt", "na')
+    keep("attempt", "00.b", right=True)
+    keep("attempt", "00.c", right=True)
+    assert [each["name"] for each in kept("attempt")] == ["00.a", "00.b", "00.c"]
+    assert len(progress_file().read_text().splitlines()) == 4

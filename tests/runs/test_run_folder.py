@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from labkit.errors import UserError
-from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run
+from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run, replace_text
 from labkit.runs.query import find_run, list_runs, read_metrics
 
 
@@ -153,6 +153,20 @@ def test_a_disk_that_is_full_for_the_last_event_leaves_a_finished_record(tmp_pat
         writer.finish("done", {"target_reached": True})
     assert (read_run(writer.folder).status, read_run(writer.folder).result) == ("done", {"target_reached": True})
     reopen(writer.folder).finish("done", {})  # and nobody holds the lock
+
+
+def test_a_file_is_replaced_where_its_link_leads_with_its_permissions_and_a_device_is_written_to(tmp_path):
+    file, link = tmp_path / "mine.py", tmp_path / "link.py"
+    file.write_text("before")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    replace_text(link, "after")
+    assert (link.is_symlink(), file.read_text(), file.stat().st_mode & 0o777) == (True, "after", 0o600)
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    replace_text(tmp_path / "pipe", "a page")
+    assert (os.read(reader, 99), (tmp_path / "pipe").is_fifo()) == (b"a page", True)
+    os.close(reader)
 
 
 def test_a_run_goes_by_folder_id_or_beginning_and_one_of_a_group_by_what_it_shared(tmp_path):
