@@ -16,44 +16,42 @@ from labkit.errors import UserError
 from labkit.jobs import JOBS, script_of
 
 if TYPE_CHECKING:
-    from labkit.profiling import ProfileSettings
-    from labkit.tracking import OnEvent, ScriptCommand
+    from labkit.profiling import Comparison, Profile, ToolProfile
+    from labkit.tracking import ScriptCommand
 
 EPILOG = """\
-The first steps of a run are slow (memory is touched, kernels are chosen), so --skip of them pass, of which the later
-half is timed; --warmup steps pass under the profiler; then --steps are recorded. A profiled run is marked, and counts
-neither as a benchmark nor towards a time to accuracy.
+The first steps of a run are slow (memory is touched, kernels are chosen). So --skip steps run first, of which the later
+half is timed; --warmup steps run under the profiler; then --steps are recorded. A profiled run is marked as such, and
+counts neither as a benchmark nor towards a time to accuracy.
 
---tool takes another profiler: torch finds the bottleneck; nsys (kernels and CUDA calls over time) and py-spy (Python
-functions) confirm it from outside, in steady steps.
-Of ncu, for single kernels, and perf, for the processor's counters, the command to run is printed."""
-TOOLS = ("torch", "nsys", "py-spy", "ncu", "perf")
+--tool selects the profiler: torch finds the bottleneck; py-spy samples Python functions from outside, in steady steps.
+For nsys (kernels and CUDA calls over time), ncu (single kernels) and perf (the processor's counters) labkit prints the
+command to run."""
+SHOWN_OPERATORS, SHOWN_FUNCTIONS = 5, 8
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "profile",
         help="where the time of a training step goes, and what to change",
-        description="Profile a few steady steps, and say where they go and what to change.",
+        description="Profile a few steady steps, and say where their time goes and what to change.",
         epilog=EPILOG,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, job in JOBS.items():
         _add_schedule(add_job_parser(commands, name, f"profile the training of {job.words}", run_job))
-    words = (
-        "Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, else with "
-    )
-    about = {"description": f"{words}its optimiser's.", "epilog": EPILOG}
+    words = "Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, or else "
+    about = {"description": f"{words}with its optimiser's step.", "epilog": EPILOG}
     script = commands.add_parser("run", help="profile any training script, unchanged", **about)
     add_harness_flags(script)
     _add_schedule(script)
     add_script(script)
     script.set_defaults(run=run_script)
-    show = commands.add_parser("show", help="open the interactive view of a profile, or say it again")
+    show = commands.add_parser("show", help="open the interactive view of a profile, or print it again")
     show.add_argument("which", **RUN)
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
     show.add_argument("--out", type=Path, metavar="FILE", help="the page to write (default: in the run's trace/)")
-    show.add_argument("--no-browser", action="store_true", help="write the page, and open nothing")
+    show.add_argument("--no-browser", action="store_true", help="write the page without opening it")
     show.set_defaults(run=run_show)
     diff = commands.add_parser("diff", help="explain a speed-up operator by operator")
     diff.add_argument("before", metavar="RUN_A", help="the profiled run to compare with")
@@ -65,15 +63,15 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _add_schedule(command: argparse.ArgumentParser) -> None:
-    from labkit.profiling import ProfileSettings
+    from labkit.profiling import TOOLS, ProfileSettings
 
     add, plain = command.add_argument, ProfileSettings()
-    add("--skip", type=int, default=plain.skip, metavar="N", help=f"steps to pass first (default: {plain.skip})")
-    add("--warmup", type=int, default=plain.warmup, metavar="N", help=f"then, profiled (default: {plain.warmup})")
+    add("--skip", type=int, default=plain.skip, metavar="N", help=f"steps to skip first (default: {plain.skip})")
+    add("--warmup", type=int, default=plain.warmup, metavar="N", help=f"warm-up steps (default: {plain.warmup})")
     add("--steps", type=int, default=plain.steps, metavar="N", help=f"steps to record (default: {plain.steps})")
-    add("--tool", choices=TOOLS, default="torch", help="what looks, as told below (default: torch)")
-    add("--memory", action="store_true", help="record each allocation, too")
-    add("--no-shapes", action="store_true", help="leave out the sizes of inputs, and GFLOP/s and GB/s with them")
+    add("--tool", choices=TOOLS, default="torch", help="the profiler, see below (default: torch)")
+    add("--memory", action="store_true", help="also record each allocation")
+    add("--no-shapes", action="store_true", help="do not record the sizes of inputs, nor GFLOP/s and GB/s")
 
 
 def run_job(args: argparse.Namespace) -> int:
@@ -94,62 +92,24 @@ def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
     words = settings.in_words()
     if args.tool != "torch":
         if given := [flag for flag in ("memory", "no_shapes") if getattr(args, flag)]:
-            what = f"--{given[0].replace('_', '-')} says what torch.profiler records, and {args.tool} does not"
-            raise UserError(f"{what}: leave it away, or take --tool torch.")
+            flag = f"--{given[0].replace('_', '-')}"
+            raise UserError(f"{flag} applies to torch.profiler, not to {args.tool}: remove it, or use --tool torch.")
         check_tool(args.tool, command)
-        words = f"steps 1 to {args.skip + args.warmup} pass, then {args.tool} looks at {args.steps} or more"
+        words = f"steps 1 to {args.skip + args.warmup} are skipped, then {args.tool} watches {args.steps} or more"
     if args.tool in BY_HAND:
         print(f"{command_by_hand(args.tool, command)}\n\nRun this yourself: {BY_HAND[args.tool][1]}.")
         return 0
-    with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json):
-        display.print(words, "dim")
-        if args.tool == "nsys":
-            from labkit.profiling import profile_under_nsys
-
-            folder, notes = profile_under_nsys(command, settings, display.show)
-        else:
-            folder, notes = _profile_here(args.tool, command, settings, display.show)
-        for note in notes:
-            display.print(note, "dim")
-    if args.tool == "torch":
-        _measure_card(folder)
-    return _tell(folder, args.json)
-
-
-def _profile_here(
-    tool: str, command: ScriptCommand, settings: ProfileSettings, tell: OnEvent
-) -> tuple[Path, list[str]]:
-    """Profile a script in this process: the run's folder, and what its user should know."""
     from labkit.tracking import StopRequest, bind_process
 
-    with StopRequest() as stop:
-        bind_process(command, tell, stop)
-        from labkit.profiling import (
-            SteadySteps,
-            StepRecorder,
-            profile_script,  # torch comes with it
-        )
+    with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json), StopRequest() as stop:
+        display.print(words, "dim")
+        bind_process(command, display.show, stop)
+        from labkit.profiling import profile_with  # torch comes with it
 
-        watcher = StepRecorder(settings) if tool == "torch" else SteadySteps(settings, tool, command.script)
-        return profile_script(command, watcher, stop, tell)
-
-
-def _measure_card(folder: Path) -> None:
-    """Measure what the machine can do, right after the steps."""
-    import torch
-
-    from labkit.hardware import calibrate, is_out_of_memory
-    from labkit.profiling import FACTS, save_card
-
-    device = json.loads((folder / "trace" / FACTS).read_text(encoding="utf-8"))["device"]
-    on = "cpu" if torch.device(device).type == "cpu" else device
-    try:
-        card = calibrate(on, repeats=3)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        card = calibrate(on, repeats=3, copy_bytes=2**25)  # a budget of little memory
-    save_card(folder, card)
+        folder, notes = profile_with(args.tool, command, settings, stop, display.show)
+        for note in notes:
+            display.print(note, "dim")
+    return _print(folder, args.json)
 
 
 def run_show(args: argparse.Namespace) -> int:
@@ -157,8 +117,8 @@ def run_show(args: argparse.Namespace) -> int:
     from labkit.runs import find_run
 
     folder = find_run(args.which, args.runs_dir)
-    if args.text or args.json or is_tool_profile(folder):  # which has no page, but says what opens it
-        return _tell(folder, args.json)
+    if args.text or args.json or is_tool_profile(folder):  # such a profile has no page, but says what opens it
+        return _print(folder, args.json)
     from labkit.report import write_profile_page
 
     page = write_profile_page(read_profile(folder), args.out)
@@ -171,7 +131,6 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_diff(args: argparse.Namespace) -> int:
-    from labkit.cli.profile_text import print_diff
     from labkit.profiling import compare, read_profile
     from labkit.runs import find_run
 
@@ -179,14 +138,13 @@ def run_diff(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(difference.to_dict()))
     else:
-        print_diff(difference, args.top)
+        _print_diff(difference, args.top)
     return 0
 
 
-def _tell(folder: Path, as_json: bool) -> int:
-    """Print what was recorded into a run's folder."""
+def _print(folder: Path, as_json: bool) -> int:
+    """Print the profile in a run's folder."""
     from labkit.cli.console import print_last
-    from labkit.cli.profile_text import print_profile, print_tool_profile
     from labkit.profiling import is_tool_profile, read_profile, read_tool_profile
 
     is_of_tool = is_tool_profile(folder)
@@ -194,5 +152,93 @@ def _tell(folder: Path, as_json: bool) -> int:
     if as_json:
         print_last(json.dumps(profile.to_dict()))
     else:
-        (print_tool_profile if is_of_tool else print_profile)(profile)
+        (_print_tool_profile if is_of_tool else print_profile)(profile)
     return 0
+
+
+def print_profile(profile: Profile) -> None:
+    from labkit.cli.console import Console, marked, print_frame
+    from labkit.report import operator_texts
+
+    console = Console(highlight=False)
+    console.print(profile.headline, style="bold")
+    rows = [
+        {"phase": row.phase, "ms": _ms(row.time_us), "share": f"{row.share:.1%}", "": "█" * round(30 * row.share)}
+        for row in profile.phases.itertuples()
+    ]
+    print_frame(console, rows, "Where the step goes")
+    for row in profile.device.itertuples():
+        console.print(
+            f"GPU {row.device}: computing {row.compute_share:.0%}, copying and communicating "
+            f"{row.non_compute_share:.0%}, idle {row.idle_share:.0%} of the time."
+        )
+    if profile.faults is not None:
+        console.print(f"Fresh memory: {profile.faults.in_words}.")
+    print_frame(console, operator_texts(profile.operators.head(SHOWN_OPERATORS)), "Most expensive operators")
+    (gflops, gb), limits = profile.work, f"This machine's limits, measured on {profile.card.when}: {profile.limits}"
+    step = f"The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
+    if not profile.settings.shapes:
+        step = "The speed of the step is unknown without shapes."
+    console.print(f"{limits} of memory (a cache gives more). {step}")
+    if profile.findings:
+        words = ", largest share first, with an upper bound on the gain (predicted):"
+    else:
+        words = ": nothing that takes more than 5 % of the step was found."
+    console.print(marked(f"\n[bold]What to try[/bold]{words}"))
+    for number, finding in enumerate(profile.findings, start=1):
+        bound = f"{finding.claimed_share:.0%} of the step, training at most {finding.bound_text} as fast"
+        console.print(marked("{}. [bold]{}[/bold] ({}): {}.", number, finding.name, bound, finding.evidence))
+        console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.")
+    console.print(f"\nThe interactive view: labkit profile show {profile.folder}", soft_wrap=True)
+
+
+def _print_diff(difference: Comparison, shown: int) -> None:
+    import pandas as pd
+
+    from labkit.cli.console import Console, print_frame
+
+    console, total, frame = Console(highlight=False), difference.total_us, difference.operators
+    console.print(difference.headline())
+    times = ["before_us", "after_us", "difference_us"]
+    rest, sums = frame.iloc[shown:], {"before_us": difference.before_us, "after_us": difference.after_us}
+    added = [{"operator": f"({len(rest)} others)", **rest[times].sum()}] if len(rest) else []
+    added.append({"operator": "the step", "difference_us": total, **sums})
+    rows = [
+        {
+            "operator": row.operator,
+            "calls": f"{row.calls_before:,.0f} → {row.calls_after:,.0f}" if row.calls_before >= 0 else "",
+            "ms before": _ms(row.before_us),
+            "ms after": _ms(row.after_us),
+            "difference": f"{row.difference_us / 1e3:+.3f}",
+            "of all": f"{row.difference_us / total:.0%}" if total else "–",
+        }
+        for row in pd.concat([frame.head(shown), pd.DataFrame(added)], ignore_index=True).itertuples()
+    ]
+    print_frame(console, rows)
+
+
+def _print_tool_profile(profile: ToolProfile) -> None:
+    from labkit.cli.console import Console, print_frame
+
+    console, facts = Console(highlight=False), profile.facts
+    steps, seconds = facts["steps"], facts["window_s"]
+    each = f"{1e3 * seconds / steps:.4g} ms per step (measured on {facts['device']}, threads: {facts['threads']})"
+    console.print(f"{facts['tool']} watched {steps:,} steady steps, {seconds:.3g} s in all: {each}.", style="bold")
+    if profile.functions is not None:
+        rows = [
+            {
+                "function": row.function,
+                "own": f"{row.share:.1%}",
+                "with callees": f"{row.with_callees:.1%}",
+                "file:line": f"{'/'.join(Path(row.file).parts[-3:])}:{row.line if row.line == row.line else '?'}",
+            }
+            for row in profile.functions.astype({"line": object}).head(SHOWN_FUNCTIONS).itertuples()
+        ]
+        print_frame(console, rows, "Python functions with most samples of their own")
+    if profile.text:
+        console.print(profile.text, soft_wrap=True)  # tables of its own
+    console.print(f"The rest: {profile.where_to_look}.", soft_wrap=True)
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1e3:,.3f}"

@@ -15,7 +15,6 @@ exchange (all-to-all); what lies between operators, for the reductions of the ba
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from labkit.profiling import CUDA_CALLS, ON_THE_DEVICE, TraceError, read_trace
+from labkit.profiling import CUDA_CALLS, ELEMENT_BYTES, ON_THE_DEVICE, Inputs, TraceError, read_trace
 
 COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync")
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", *COPIES)
@@ -33,10 +32,6 @@ LETS_WAIT = "cudaStreamWaitEvent"
 STEP, COLLECTIVE, REDUCTION = "ProfilerStep#", "nccl", "AllReduce"
 ASKS_NCCL = "nccl:"
 """Of each collective one operator is named so, with its tensor"""
-ITEM_BYTES = {
-    "float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "long int": 8, "int": 4, "short int": 2,
-    "unsigned char": 1, "signed char": 1, "bool": 1,
-}  # fmt: skip
 USUAL_CALL_US = 10.0
 """More of a call that may block is time that it waited, if what it waits for was running; launches of the recorded
 V100s take 4 to 12 µs"""
@@ -123,19 +118,18 @@ def read_step(path: Path | str) -> RecordedStep:
     ]
     operators = list(_outermost(_rows(inside[inside["category"] == "cpu_op"])))
     asks = inside[inside["name"].astype(str).str.startswith(ASKS_NCCL)]
-    reader = _Reader(trace.began_us, [_tensor_bytes(row.shapes, row.types) for row in asks.itertuples()])
+    reader = _Reader(trace.began_us, [_tensor_bytes(inputs) for inputs in asks["inputs"]])
     reader.read(operators, acts, start_us, start_us + duration_us)
     return RecordedStep(
         trace.began_us + start_us, duration_us, len(operators), tuple(reader.calls), tuple(reader.kernels)
     )
 
 
-def _tensor_bytes(shapes: str, types: str) -> float:
-    """Of an operator's first input, as the trace has it."""
-    if not shapes or not types:
+def _tensor_bytes(inputs: Inputs) -> float:
+    """Bytes of an operator's first input; 0 where the trace does not say."""
+    if not inputs.shapes or not inputs.types:
         return 0.0
-    shape, kind = ast.literal_eval(shapes)[0], ast.literal_eval(types)[0]
-    return float(math.prod(shape) * ITEM_BYTES.get(kind, 0))
+    return float(math.prod(inputs.shapes[0]) * ELEMENT_BYTES.get(inputs.types[0], 0))
 
 
 def _rows(events: pd.DataFrame) -> Iterator[NamedTuple]:

@@ -40,7 +40,7 @@ def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured", template:
     """What calls what in a step: below each call those that it makes, as wide as the time they take.
 
     Args:
-        tree: columns name, phase, depth, calls, total_us, self_us, begin_us (`labkit.profiling.step_time.call_tree`).
+        tree: columns name, phase, depth, calls, total_us, self_us, begin_us (`labkit.profiling.call_tree`).
     """
     dearest = tree.loc[tree["self_us"].idxmax()]
     finding = (
@@ -61,7 +61,7 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", templ
     """What ran when in one step, a line for each level of calls on a thread and for each stream of a GPU.
 
     Args:
-        events: columns lane, kind, name, start_us, duration_us (`labkit.profiling.traces.timeline`).
+        events: columns lane, kind, name, start_us, duration_us (`labkit.profiling.timeline`).
     """
     lanes = sorted(events["lane"].unique(), key=lambda lane: (not lane.startswith("thread"), lane))
     longest = events[events["kind"] != "annotation"].nlargest(1, "duration_us")

@@ -57,7 +57,7 @@ def figure_memory_held(
     """Bytes held over time, a line a device.
 
     Args:
-        held: columns time_us, device (−1: the host), held_bytes (`labkit.profiling.traces.timeline.memory_over_time`).
+        held: columns time_us, device (−1: the host), held_bytes (`labkit.profiling.memory_over_time`).
     """
     figure = new_figure("Time since the recording began (ms)", "Allocated since then (MiB)", template=template)
     peaks = []

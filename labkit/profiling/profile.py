@@ -1,4 +1,4 @@
-"""A profiled run, read back: its trace, what its steps took, the machine's card, and what to change."""
+"""A profiled run, read back: its trace, its steps, the machine's limits, what to change; and two runs compared."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 from labkit.errors import DataError, UserError
 from labkit.hardware import Calibration
 from labkit.json_data import read_json
-from labkit.profiling.diagnosis.case import Case, Faults, Finding, GpuTime
-from labkit.profiling.diagnosis.rules import diagnose
-from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.case import Case, Faults, Finding, GpuTime
+from labkit.profiling.over_time import device_breakdown, launched_directly_us, launched_us
+from labkit.profiling.rules import diagnose
 from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
-from labkit.profiling.traces.device_time import device_breakdown, launched_directly_us, launched_us
-from labkit.profiling.traces.trace import Trace, read_trace
+from labkit.profiling.tools import ProfileSettings
+from labkit.profiling.trace import Trace, read_trace
 from labkit.profiling.work import operators_at_work
 from labkit.runs import read_run, replace_text
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", "card.json"
-"""Files of a run's `trace/`: the trace, the graph of operators, what belongs to both, and the machine's card."""
+"""Files of a run's `trace/`: the trace, the graph of operators, facts about both, and the machine's limits."""
 
 
 class ProfileFacts(TypedDict):
-    """What readers rely on of `profile.json`."""
+    """The part of `profile.json` that readers rely on."""
 
     settings: ProfileSettings
     device: str
     phases_us: list[dict[str, tuple[float, float]]]
-    """Of each step, by phase: wall time, and time in which it had a core"""
+    """Wall time and CPU time of each step, by phase"""
     unprofiled_step_us: list[float]
     fault_cost_us: float | None
     unprofiled_faults: list[float]
@@ -45,23 +45,23 @@ class ProfileFacts(TypedDict):
 
 
 DONE_BY = {"aten::convolution": "aten::mkldnn_convolution", "aten::embedding": "aten::index_select"}
-"""Operators whose formula has another name than the one in which the time is spent."""
+"""Operators with a formula, and the operators that they call to do the work."""
 WORTH_A_POINT = 0.005
-"""Share of the time; what an operator that took less achieved says little."""
+"""Least share of the time for a point on the roofline."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What was recorded of a run's steps."""
+    """The profile of a run's steps."""
 
     folder: Path
     facts: ProfileFacts
     card: Calibration
-    """What the machine can do, measured right after the steps"""
+    """The machine's limits, measured right after the steps"""
     provenance: str
-    """Of its times: "measured", or "emulated" under a budget smaller than the machine"""
+    """Origin of the times: "measured", or "emulated" under a budget smaller than the machine"""
     samples: int | None = None
-    """Of one step; None where it is not known"""
+    """Samples per step; None if unknown"""
 
     @cached_property
     def trace(self) -> Trace:
@@ -77,22 +77,22 @@ class Profile:
 
     @property
     def unprofiled_step_us(self) -> float | None:
-        """Median of the steps before the profiler started; None where there were none."""
+        """Median time of the steps before the profiler started; None without such steps."""
         times = self.facts["unprofiled_step_us"]
         return self._middle(times) if times else None
 
     @property
     def overhead(self) -> float | None:
-        """A profiled step's time over that of an unprofiled one, both medians, or on a GPU both means."""
+        """Time of a profiled step over that of an unprofiled one; both are medians, or means on a GPU."""
         return self._middle(self.time.lengths_us) / self.unprofiled_step_us if self.unprofiled_step_us else None
 
     def _middle(self, times: list[float]) -> float:
-        # a GPU ends the steps later than the host, which waits for it once for all of them
+        # a GPU finishes its steps after the host, which waits for it only once, at their end
         return (median if self.facts["device"] == "cpu" else mean)(times)
 
     @cached_property
     def faults(self) -> Faults | None:
-        """Minor page faults of a step; None where they were not counted."""
+        """Minor page faults of a step; None if they were not counted."""
         plain, phases, cost_us = (self.facts[name] for name in ("unprofiled_faults", "phase_faults", "fault_cost_us"))
         if not plain or not phases or cost_us is None:
             return None
@@ -101,11 +101,11 @@ class Profile:
 
     @property
     def headline(self) -> str:
-        """What a step takes, in a sentence."""
+        """The time of a step, as a sentence."""
         cost = ""
         if self.unprofiled_step_us:
             more = self.overhead - 1
-            cost = f"looking costs {more:.0%} (medians)" if more > 0 else "what looking costs is lost in the noise"
+            cost = f"profiling costs {more:.0%} (medians)" if more > 0 else "the cost of profiling is within the noise"
             cost = f"; unprofiled it took {self.unprofiled_step_us / 1e3:.4g} ms: {cost}"
         threads = f"{self.card.threads} thread{'s' * (self.card.threads > 1)}"
         return (
@@ -115,8 +115,8 @@ class Profile:
 
     @cached_property
     def idle_us(self) -> float:
-        """Of one step, in which no thread of the process had a core, outside of input and sync; on a GPU it is not
-        told from waiting for the GPU, and 0."""
+        """Time of a step in which no thread of the process had a core, outside of input and sync; 0 on a GPU, where it
+        cannot be distinguished from waiting for the GPU."""
         steps = self.facts["phases_us"]
         if self.facts["device"] != "cpu" or not steps:
             return 0.0
@@ -135,11 +135,11 @@ class Profile:
 
     @cached_property
     def operators(self) -> pd.DataFrame:
-        """Operators of a step, dearest first, with what they did.
+        """Operators of a step and their speeds, most expensive first.
 
-        Columns operator, calls, self_us, share (of the step), gflop_per_s, gb_per_s (NaN where no formula is known or
-        no shapes were recorded), of_peak (achieved over the nearer of the machine's two limits); with a GPU also
-        device_us (of the kernels that it launched itself), by which they are sorted then.
+        Columns operator, calls, self_us, share (of the step), gflop_per_s, gb_per_s (NaN without a formula or without
+        recorded shapes), of_peak (share of the nearer of the machine's two limits); with a GPU also device_us (of the
+        kernels that it launched itself), which then sorts them.
         """
         import pandas as pd
 
@@ -149,7 +149,7 @@ class Profile:
         frame["gflop_per_s"], frame["gb_per_s"] = (frame[name] / frame["time_us"] / 1e3 for name in ("flop", "bytes"))
         frame = frame.drop(columns=["time_us", "flop", "bytes"])
         of_arithmetic = frame["gflop_per_s"] / max(self.card.fp32_gflops, self.card.bf16_gflops)
-        with np.errstate(invalid="ignore"):  # of NaN, where nothing is known
+        with np.errstate(invalid="ignore"):  # NaN where nothing is known
             frame["of_peak"] = np.fmax(of_arithmetic, frame["gb_per_s"] / self.card.bandwidth_gb_per_s)
         if self.trace.kernels.empty:
             return frame
@@ -161,13 +161,13 @@ class Profile:
 
     @cached_property
     def work(self) -> tuple[float, float]:
-        """GFLOP/s and GB/s of the whole step, of the operators that have a formula."""
+        """GFLOP/s and GB/s of the whole step, counting operators that have a formula."""
         done = operators_at_work(self.trace)
         return tuple(float(done[name].sum() / self.time.total_us / 1e3) for name in ("flop", "bytes"))
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What to change, the most promising first."""
+        """What to change, most promising first."""
         device = None
         if len(self.device):
             busiest = self.device.loc[self.device["compute_us"].idxmax()]
@@ -181,12 +181,12 @@ class Profile:
 
     @property
     def limits(self) -> str:
-        """What the machine can do, in words."""
+        """The machine's limits, as text."""
         fp32, bf16, bandwidth = self.card.fp32_gflops, self.card.bf16_gflops, self.card.bandwidth_gb_per_s
         return f"{fp32:,.0f} GFLOP/s in fp32, {bf16:,.0f} in bf16, {bandwidth:.3g} GB/s"
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer for programs; a figure that is not known is null."""
+        """The answer for programs; an unknown figure is null."""
         operators = self.operators.astype(object).where(self.operators.notna(), None)
         gflops, gb = self.work
         return {
@@ -208,42 +208,47 @@ class Profile:
 
 
 def read_profile(folder: Path | str) -> Profile:
-    """Read what was recorded into a run's folder; a UserError where it was not, was cut short, or is damaged."""
+    """Read the profile in a run's folder; a UserError if there is none, or if it was cut short or is damaged."""
     folder = Path(folder)
     record = read_run(folder)
     if record.status == "failed":
         why = (record.result or {}).get("reason", "")
         raise UserError(
-            f"{folder}: this run failed ({why}), so nothing is said of its steps: mend that, and profile again."
+            f"{folder}: this run failed ({why}), so its steps are not analysed: fix the cause, and profile again."
         )
     if not record.profiled:
-        raise UserError(f"{folder}: this run was not profiled: `labkit profile dlrm` makes one that is.")
+        raise UserError(f"{folder}: this run was not profiled: profile one, for example with `labkit profile dlrm`.")
     if (tool := record.config["profile"].get("tool", "torch")) != "torch":
-        raise UserError(f"{folder}: this run was profiled by {tool}; only --tool torch records its operators.")
+        raise UserError(f"{folder}: this run was profiled by {tool}, without operators: profile one with --tool torch.")
     place, fix = folder / "trace", "Profile again."
     for name in (KINETO, FACTS, CARD):
         if not (place / name).is_file():
             raise UserError(
-                f"{place / name}: the profile was cut short before this was written ({record.status}): profile again, "
-                "with fewer steps before those that are recorded (--skip, --warmup)."
+                f"{place / name}: the profile was cut short before this file was written ({record.status}): profile "
+                "again, with fewer steps before the recorded ones (--skip, --warmup)."
             )
     facts = read_json(place / FACTS, ProfileFacts, fix=fix)
     try:
         card = Calibration(**read_json(place / CARD, Calibration, fix=fix))
         if min(card.fp32_gflops, card.bf16_gflops, card.bandwidth_gb_per_s) <= 0:
-            raise TypeError("a machine that computes or copies nothing")
+            raise TypeError("a speed of zero")
     except TypeError as error:
-        raise DataError(f"this card is damaged ({error}).", file=place / CARD, fix=fix) from error
+        raise DataError(f"this file is damaged ({error}).", file=place / CARD, fix=fix) from error
     samples = record.config.get("train", {}).get("batch_size")
     return Profile(folder, facts, card, record.provenance.kind, samples)
 
 
+def save_card(folder: Path, card: Calibration) -> None:
+    """Keep the machine's limits next to a run's trace."""
+    replace_text(folder / "trace" / CARD, json.dumps(asdict(card), indent=1) + "\n")
+
+
 def roofline_frames(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The operators of a profile with shapes, those that take the longest, for `labkit.plots.roofline.figure_roofline`.
+    """The longest operators of a profile with shapes, for `labkit.plots.figure_roofline`.
 
     Returns:
-        roofs: columns name, provenance, peak_gflops, bandwidth_gb_per_s: one in fp32 and one in bf16.
-        marks: columns name, provenance, flop_per_byte, gflops; an operator without arithmetic has no place.
+        roofs: columns name, provenance, peak_gflops, bandwidth_gb_per_s: one row for fp32 and one for bf16.
+        marks: columns name, provenance, flop_per_byte, gflops; operators without arithmetic are omitted.
     """
     import pandas as pd
 
@@ -256,6 +261,81 @@ def roofline_frames(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:
     return roofs.assign(provenance=profile.provenance), marks.assign(provenance=profile.provenance)
 
 
-def save_card(folder: Path, card: Calibration) -> None:
-    """Keep the machine's card beside a run's trace."""
-    replace_text(folder / "trace" / CARD, json.dumps(asdict(card), indent=1) + "\n")
+@dataclass(frozen=True)
+class Comparison:
+    """The difference between the steps of two runs."""
+
+    before: Profile
+    after: Profile
+
+    @cached_property
+    def operators(self) -> pd.DataFrame:
+        """Columns operator, calls_before, calls_after, before_us, after_us, difference_us (per step), largest
+        difference first; an operator of only one run counts as zero in the other. The differences add up to
+        `total_us`."""
+        return _joined(self.before.time.operators, self.after.time.operators, "operator", "self_us", "calls")
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """Columns phase, before_us, after_us, difference_us; the differences add up as well."""
+        return _joined(self.before.phases, self.after.phases, "phase", "time_us")
+
+    @property
+    def before_us(self) -> float:
+        return self.before.time.step_us
+
+    @property
+    def after_us(self) -> float:
+        return self.after.time.step_us
+
+    @property
+    def total_us(self) -> float:
+        """The second step's time minus the first one's."""
+        return self.after_us - self.before_us
+
+    def headline(self) -> str:
+        """The difference as a sentence; per sample where the steps differ in size."""
+        before, after = self.before.samples, self.after.samples
+        ratio, unit = self.before_us / self.after_us, ""
+        if None not in (before, after) and before != after:
+            ratio, unit = ratio * after / before, f" per sample (the steps have {before:,} and {after:,})"
+        how = f"{ratio:.3g} times as fast" if ratio >= 1 else f"{1 / ratio:.3g} times as slow"
+        steps = f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms per step, both profiled"
+        said = f"{steps}: {self.after.folder.name} is {how} as {self.before.folder.name}{unit}."
+        others = [
+            f"{what} {one} and {other}"
+            for (what, one), (_, other) in zip(_circumstances(self.before), _circumstances(self.after), strict=True)
+            if one != other
+        ]
+        return said + (f" Other differences: {'; '.join(others)}." if others else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "before": self.before.folder.name,
+            "after": self.after.folder.name,
+            "before_us": self.before_us,
+            "after_us": self.after_us,
+            "samples": (self.before.samples, self.after.samples),
+            "difference_us": self.total_us,
+            "operators": self.operators.to_dict("records"),
+            "phases": self.phases.to_dict("records"),
+        }
+
+
+def compare(before: Profile, after: Profile) -> Comparison:
+    """Match the operators of two profiles by name."""
+    return Comparison(before, after)
+
+
+def _circumstances(profile: Profile) -> list[tuple[str, Any]]:
+    recorded = " and ".join(name for name in ("shapes", "memory") if getattr(profile.settings, name)) or "times alone"
+    card = profile.card
+    return [("on", card.device), ("threads", card.threads), ("times", profile.provenance), ("recorded with", recorded)]
+
+
+def _joined(before: pd.DataFrame, after: pd.DataFrame, key: str, time: str, *more: str) -> pd.DataFrame:
+    columns = [key, time, *more]
+    both = before[columns].merge(after[columns], on=key, how="outer", suffixes=("_before", "_after")).fillna(0.0)
+    both = both.rename(columns={f"{time}_before": "before_us", f"{time}_after": "after_us"})
+    both["difference_us"] = both["after_us"] - both["before_us"]
+    return both.sort_values("difference_us", key=abs, ascending=False, kind="stable", ignore_index=True)

@@ -1,8 +1,8 @@
-"""Where the time of a step goes: every microsecond of its thread belongs to one phase, and to one operator or to none.
+"""Where the time of a step goes: each microsecond of its thread belongs to one phase, and to at most one operator.
 
 Steps are the profiler's own (`ProfilerStep#`). Phases are labkit's annotations, or those that torch itself makes for a
-data loader and an optimiser. Annotations may cross each other, as those of a script and ours do: at each moment the one
-counts that began last.
+data loader and an optimiser. Annotations may overlap, as a script's and labkit's do: at each moment the one that began
+last counts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.errors import UserError
-from labkit.profiling.traces.nesting import nest
-from labkit.profiling.traces.trace import CUDA_CALLS, Trace
+from labkit.profiling.trace import CUDA_CALLS, Trace, nest
 from labkit.tracking import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 if TYPE_CHECKING:
@@ -23,32 +22,32 @@ if TYPE_CHECKING:
 
 OTHER, IDLE = "other", "idle"
 BETWEEN = "between steps"
-"""Of scripts: from the optimiser to the next forward pass, where batches are made, and results read, printed, saved."""
+"""Phase of scripts from the optimiser to the next forward pass: batches are made, results are read, printed, saved."""
 OWN_WAITS = (INPUT, SYNC)
-"""Phases in which reading numbers is no sync."""
+"""Phases in which reading numbers does not count as sync."""
 OWN_IDLENESS = (INPUT, BETWEEN, SYNC)
-"""Phases whose waiting is their own, and no idleness."""
+"""Phases whose waiting is part of them and does not count as idle."""
 PHASES = (INPUT, BETWEEN, TO_DEVICE, FORWARD, BACKWARD, OPTIMISER, SYNC, OTHER)
 """In the order of a step."""
 AFTER_BACKWARD = "after backward"
-"""An annotation of scripts: between steps where a forward pass follows (gradients are accumulated), else other."""
+"""Annotation of scripts: between steps if a forward pass follows (gradients are accumulated), else other."""
 OF_TORCH = {"enumerate(DataLoader)": INPUT, "Optimizer.step": OPTIMISER, "Optimizer.zero_grad": OPTIMISER}
-"""Annotations that torch makes by itself, by what stands before "#"."""
+"""Phases of the annotations that torch makes itself, by their text before "#"."""
 READS = ("aten::item", "aten::_local_scalar_dense")
-"""Operators that bring a number from a tensor to Python."""
+"""Operators that copy a number from a tensor to Python."""
 WAITS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipDeviceSynchronize",
          "hipStreamSynchronize")  # fmt: skip
-"""Calls of the driver's interface that wait for the device."""
+"""Driver calls that wait for the device."""
 WAIT = "wait"
-"""Stands for a stretch of these."""
+"""Name of a stretch of reads and waits."""
 ONE_WAIT_US = 20.0
-"""Two reads that are no further apart belong to one loop that reads numbers one by one."""
+"""Largest gap between two reads that count as one loop over numbers."""
 STEP = "ProfilerStep#"
 BACKWARD_CALL = "autograd::engine::evaluate_function"
 PYTHON = "(outside of operators)"
-"""Python, and what it calls that is not torch"""
+"""Name of the time spent in Python and in whatever it calls that is not torch"""
 SMALLEST = 0.001
-"""Share of a step; in the tree of calls what takes less is left out, and is the room that its caller has left."""
+"""Smallest share of a step that the tree of calls shows; the rest stays blank within its caller."""
 
 
 @dataclass(frozen=True)
@@ -56,44 +55,44 @@ class StepTime:
     """The steps of a trace, taken apart."""
 
     segments: pd.DataFrame
-    """The steps in pieces without gaps or overlaps: start_us, end_us, phase, step (its number), us (how long)"""
+    """Pieces of the steps without gaps or overlaps: start_us, end_us, phase, step (its number), us (its length)"""
     events: pd.DataFrame
-    """The operators within them, in order of time: name, start_us, duration_us, self_us, parent (row in this frame, −1
-    without one), phase, step, shapes, types, values; `row` is that of the trace's events"""
+    """The operators of the steps, in order of time: name, start_us, duration_us, self_us, parent (row in this frame, or
+    −1), phase, step, inputs, row (of the trace's events)"""
     steps: int
 
     @property
     def lengths_us(self) -> list[float]:
-        """Of each step."""
+        """Length of each step."""
         return self.segments.groupby("step")["us"].sum().tolist()
 
     @property
     def total_us(self) -> float:
-        """Of all steps together."""
+        """Length of all steps together."""
         return float(self.segments["us"].sum())
 
     @property
     def step_us(self) -> float:
-        """Of one step, on average."""
+        """Mean length of a step."""
         return self.total_us / self.steps
 
     def phase_us(self, idle_us: float = 0.0) -> dict[str, float]:
         """Time of each phase in one step, in the order of a step; the times add up to `step_us`.
 
-        `idle_us` of a step, in which it had no core outside of input and sync, is taken from the phases in proportion,
-        and stands beside them as "idle".
+        `idle_us` is the time of a step without a core, outside of input and sync. It is taken from the phases in
+        proportion, and listed as "idle".
         """
         times = (self.segments.groupby("phase")["us"].sum() / self.steps).reindex(PHASES, fill_value=0.0)
         left = times.where(times.index.isin(OWN_IDLENESS), times * (1 - self.idle_share(idle_us)))
         return left.to_dict() | {IDLE: float(times.sum() - left.sum())}
 
     def idle_share(self, idle_us: float) -> float:
-        """Of the phases in which waiting is idleness, the share that was idle."""
+        """Idle share of the phases in which waiting counts as idle."""
         busy_us = self.segments.loc[~self.segments["phase"].isin(OWN_IDLENESS), "us"].sum() / self.steps
         return min(idle_us / busy_us, 1.0) if busy_us else 0.0
 
     def phases(self, idle_us: float = 0.0) -> pd.DataFrame:
-        """`phase_us` as a frame: phase, time_us (of one step), share; without those that took no time."""
+        """`phase_us` as a frame: phase, time_us (of one step), share; phases that took no time are omitted."""
         import pandas as pd
 
         times = pd.Series(self.phase_us(idle_us), name="time_us").rename_axis("phase")
@@ -102,9 +101,9 @@ class StepTime:
 
     @property
     def operators(self) -> pd.DataFrame:
-        """Operators by their own time within the steps, dearest first; the last row is what lies outside of them all.
+        """Operators by their own time in a step, most expensive first; the last row is the time outside of operators.
 
-        Columns operator, calls, self_us (both of one step), share. The times add up to `step_us`.
+        Columns operator, calls, self_us (both per step), share. The times add up to `step_us`.
         """
         names = self.events["name"].astype(str).rename("operator")
         sums = (self.events.groupby(names)["self_us"].agg(calls="size", self_us="sum") / self.steps).sort_values(
@@ -115,7 +114,7 @@ class StepTime:
 
 
 def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
-    """Take the recorded steps apart, the first `steps` of them where the recording may have ended within one.
+    """Take the recorded steps apart; only the first `steps` of them if the recording may have ended within one.
 
     Raises:
         UserError: the trace has no steps.
@@ -124,7 +123,7 @@ def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
 
     recorded = recorded_steps(trace).iloc[:steps]
     if not recorded["duration_us"].sum():
-        raise UserError(f"{trace.path}: the steps of this trace took no time, so it is damaged: record it once more.")
+        raise UserError(f"{trace.path}: the steps of this trace took no time, so it is damaged: record it again.")
     lane = recorded["lane"].iloc[0]
     events = trace.events[trace.events["lane"] == lane]
     segments = _segments(recorded, _named(events))
@@ -134,14 +133,14 @@ def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
 
 
 def recorded_steps(trace: Trace) -> pd.DataFrame:
-    """The profiler's annotations of whole steps; a UserError where there are none."""
+    """The profiler's annotations of whole steps; a UserError if there are none."""
     events = trace.events
     is_step = events["name"].astype(str).str.fullmatch(STEP + r"\d{1,9}")
     found = events[(events["category"] == "user_annotation") & is_step]
     if found.empty:
         raise UserError(
-            f"{trace.path}: this trace has no steps, so nothing can be said of one: let the profiler know them with "
-            "its step(), or record it with `labkit profile`."
+            f"{trace.path}: this trace has no steps: call the profiler's step() after each one, or record it with "
+            "`labkit profile`."
         )
     return found
 
@@ -152,10 +151,10 @@ def _intervals(events: pd.DataFrame) -> list[tuple[float, float]]:
 
 
 def _segments(recorded: pd.DataFrame, named: list[tuple[float, float, str]]) -> list[tuple[float, float, str, int]]:
-    """Each step cut where a phase begins or ends; of several open ones, the one that began last counts.
+    """Each step, cut where a phase begins or ends; of several open phases, the one that began last counts.
 
-    A step ends where the next begins, if it has not before. What lies in a wait is sync, but for input, which may read
-    what it likes.
+    A step ends where the next one begins, at the latest. Time in a wait is sync, except in input, which may read
+    numbers.
     """
     numbers = [int(name.removeprefix(STEP)) for name in recorded["name"].astype(str)]
     steps = _intervals(recorded)
@@ -187,12 +186,12 @@ def _named(events: pd.DataFrame) -> list[tuple[float, float, str]]:
             following = phase
         if phase in PHASES:
             found.append((start, stop, phase))
-    # where both begin at once, the phase stands before the wait in it
+    # if both begin at once, the phase comes before the wait in it
     return sorted([*found[::-1], *((*wait, WAIT) for wait in _waits(events))], key=lambda each: each[0])
 
 
 def _waits(events: pd.DataFrame) -> list[tuple[float, float]]:
-    """Begin and end of each stretch in which numbers are read or the device is waited for, close ones joined."""
+    """Begin and end of each stretch in which numbers are read or the device is waited for; close ones are joined."""
     operators = events[events["category"] == "cpu_op"]
     calls = events["category"].isin(CUDA_CALLS) & events["name"].isin(WAITS)
     tops = operators[~operators["parent"].isin(operators.index)]
@@ -202,7 +201,7 @@ def _waits(events: pd.DataFrame) -> list[tuple[float, float]]:
         if found and begin <= found[-1][1] + ONE_WAIT_US:
             found[-1] = found[-1][0], max(found[-1][1], end)
             continue
-        # a loop over a tensor's elements begins where torch makes a tensor of each, before Python reads the first
+        # a loop over a tensor's elements begins when torch makes a tensor of each, before Python reads the first
         while (row := np.searchsorted(starts, begin) - 1) >= 0 and names.iat[row] == "aten::unbind":
             begin = float(starts[row])
         found.append((begin, end))
@@ -230,11 +229,11 @@ def _operators(trace: Trace, lane: str, segments: list[tuple[float, float, str, 
 
 
 def call_tree(time: StepTime) -> pd.DataFrame:
-    """One row for the step, for each of its phases, and for each way in which an operator is reached in one of them.
+    """One row for the step, for each of its phases, and for each path of calls to an operator in a phase.
 
     Returns:
-        Columns node, parent (−1: none), name, phase, depth (0 is the step), calls, total_us, self_us (all of one step),
-        begin_us: where it lies when callees stand side by side in the order of their first call.
+        Columns node, parent (−1: none), name, phase, depth (0 is the step), calls, total_us, self_us (all per step),
+        begin_us: its position when callees are placed side by side in the order of their first call.
     """
     import pandas as pd
 

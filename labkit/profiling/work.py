@@ -1,92 +1,53 @@
-"""How much arithmetic the operators of a trace did and how many bytes they had to move, by the shapes of their inputs.
+"""The arithmetic and the least memory traffic of operators, from the shapes of their inputs: the one place of formulas.
 
 `flop` counts a multiplication and an addition as two, as `torch.utils.flop_counter` does, which checks the products.
-`bytes` is the least there is to move: each input read and each output written once, as if caches were boundless.
+`bytes` is the least that must be moved: each input read and each output written once, as if caches were unlimited.
 
-Operators without a formula have nothing to count by shapes: views, `empty`, nodes of autograd, calls that are their
-parts (`aten::gru`), `aten::index`, of whose indices the profiler writes down no shapes, and CTC, whose work is in the
-lengths of its utterances.
+These operators have no formula: views, `empty`, nodes of autograd, calls that only call others (`aten::gru`),
+`aten::index` (the profiler records no shapes of its indices), and CTC (its work depends on the utterances' lengths).
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from labkit.profiling.traces.device_time import launched_us
-from labkit.profiling.traces.nesting import within
+from labkit.profiling.over_time import launched_us, within
+from labkit.profiling.trace import ELEMENT_BYTES, LIST, Inputs, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.profiling.traces.trace import Trace
-
-LIST = "TensorList"
-"""What the profiler writes in place of the type of a list of tensors, which is taken as float, as parameters are."""
-ELEMENT_BYTES = {
-    "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "long": 8, "int": 4, "short": 2,
-    "signed char": 1, "unsigned char": 1, "bool": 1, LIST: 4,
-}  # fmt: skip
-"""Of a tensor's elements, by the C++ type that the profiler writes down."""
-
 
 class Work(NamedTuple):
-    """What one call has to do at least."""
+    """The least that one call has to do."""
 
     flop: int
     bytes: int
 
 
-class Inputs(NamedTuple):
-    """What an operator was called with: one entry an argument."""
-
-    shapes: list
-    """Sizes of a tensor; a list of such for a list of tensors; empty for anything else"""
-    types: list[str]
-    values: list[str]
-    """What is no tensor, as text"""
-
-    def elements(self, place: int) -> int:
-        shape = self.shapes[place]
-        return sum(map(prod, shape)) if self.types[place] == LIST else prod(shape)
-
-    def element(self, place: int = 0) -> int:
-        """Bytes of an element; a KeyError where it is no tensor, or of a type that is not known."""
-        return ELEMENT_BYTES[self.types[place]]
-
-    def size(self, *places: int) -> int:
-        """Bytes of tensors or lists of them."""
-        return sum(self.elements(place) * self.element(place) for place in places)
-
-    def tensors(self) -> list[int]:
-        return [place for place, kind in enumerate(self.types) if kind in ELEMENT_BYTES]
-
-    def value(self, place: int) -> Any:
-        return ast.literal_eval(self.values[place])
-
-
 Formula = Callable[[Inputs], Work]
+Sizes = Sequence[int]
 
 
 def _each(flop: int, written: int = 1, more: int = 0) -> Formula:
-    """So much arithmetic for each element of what comes of the tensors, broadcast to each other, or of a list.
+    """`flop` per element of the result: of tensors that are broadcast to each other, or of a list.
 
-    All of them are read; `written` results, of the widest type among them, and `more` bytes an element are written.
+    All of them are read. `written` results, of the widest type among them, and `more` bytes per element are written.
     """
 
     def formula(inputs: Inputs) -> Work:
         read = inputs.tensors()
         count = inputs.elements(0)
         if inputs.types[0] != LIST:
-            with contextlib.suppress(ValueError):  # the others are statistics of its channels
+            with contextlib.suppress(ValueError):  # the others are statistics of the first one's channels
                 count = prod(np.broadcast_shapes(*(tuple(inputs.shapes[place]) for place in read)))
         if not read or not count:
-            raise ValueError  # no tensor, or a list of more than 30, of which the profiler writes no shapes
+            raise ValueError  # no tensor, or a list of more than 30, whose shapes the profiler does not record
         # a number, which has no dimensions, does not widen
         element = max((inputs.element(place) for place in read if inputs.shapes[place]), default=4)
         return Work(flop * count, inputs.size(*read) + (written * element + more) * count)
@@ -95,7 +56,7 @@ def _each(flop: int, written: int = 1, more: int = 0) -> Formula:
 
 
 def _product(left: int) -> Formula:
-    """A (..., n, k) by B (..., k, m); what comes before the factors, a bias or a sum, is read, too."""
+    """A (..., n, k) times B (..., k, m); whatever comes before the factors, a bias or a sum, is read as well."""
 
     def formula(inputs: Inputs) -> Work:
         *batch, n, k = inputs.shapes[left]
@@ -120,7 +81,7 @@ def _convolution(inputs: Inputs) -> Work:
 
 
 def _convolution_backward(inputs: Inputs) -> Work:
-    """The gradient of the input, of the weight, or both: each costs what the convolution does."""
+    """The gradient of the input, of the weight, or both: each costs as much as the convolution, grouped or not."""
     out, x, weight = inputs.shapes[:3]
     of_x, of_weight, _ = inputs.value(10)
     one = _convolution_flop(x, weight, out, inputs.value(7))
@@ -128,16 +89,17 @@ def _convolution_backward(inputs: Inputs) -> Work:
     return Work(one * (of_x + of_weight), inputs.size(0, 1, 2) + written)
 
 
-def _convolution_flop(x: list[int], weight: list[int], out: list[int], transposed: bool) -> int:
+def _convolution_flop(x: Sizes, weight: Sizes, out: Sizes, transposed: bool) -> int:
     # weight (C_out, C_in / groups, *kernel), or (C_in, C_out / groups, *kernel) where it is transposed
     return 2 * x[0] * prod((x if transposed else out)[2:]) * prod(weight)
 
 
 def _recurrent(*weights: int, width: Callable[[Inputs], int] | None = None) -> Formula:
-    """Layers over x (T, B, I), or (N, I) where sequences are packed: each step is multiplied by all weights.
+    """Layers over x (T, B, I), or (N, I) for packed sequences: each step is multiplied by all weights.
 
-    What gates and cells add is not counted, of an LSTM some 20 a step for each element of its state; biases among the
-    weights are. `width` is that of the output; backward, without it, each factor has a product for its gradient.
+    The arithmetic of gates and cells is not counted (for an LSTM about 20 per step and element of its state); that of
+    biases among the weights is. `width` is the width of the output. The backward pass has no `width`: there each
+    factor takes one product for its gradient.
     """
 
     def formula(inputs: Inputs) -> Work:
@@ -152,16 +114,16 @@ def _recurrent(*weights: int, width: Callable[[Inputs], int] | None = None) -> F
 
 
 def _embedding_bag(inputs: Inputs) -> Work:
-    """Table (E, D), indices (N), offsets (B): N rows are read and added up to B."""
+    """Table (E, D), indices (N), offsets (B): N rows are read and summed to B rows."""
     (_, width), (lookups,), (bags,) = inputs.shapes[:3]
     moved = inputs.size(1, 2) + (lookups + bags) * width * inputs.element()
     return Work(max(0, lookups - bags) * width, moved)
 
 
 def _table_gradient(rows: int, sparse: Callable[[Inputs], bool] = lambda inputs: False) -> Formula:
-    """Gradient (..., D) and indices: added to the rows of the table's, of which there are as many as an argument says.
+    """Gradient (..., D) and indices: added to the rows of the table's gradient; argument `rows` is their number.
 
-    Of a dense one all rows are written, those that stay zero, too; a sparse one's are added up later by others.
+    A dense gradient is written whole, including rows that stay zero. A sparse one's rows are summed by later operators.
     """
 
     def formula(inputs: Inputs) -> Work:
@@ -174,12 +136,12 @@ def _table_gradient(rows: int, sparse: Callable[[Inputs], bool] = lambda inputs:
 
 
 def _picked(index: int, count: Callable[[Inputs], int], adds: int = 0) -> Formula:
-    """So many numbers are read at the places of indices and written, or added to what is there, and no more."""
+    """`count` numbers are read at the indices and written, or added to what is there; nothing else is touched."""
     return lambda inputs: Work(adds * count(inputs), inputs.size(index) + (2 + adds) * count(inputs) * inputs.element())
 
 
 def _update(flop: int, of_state: int = 0) -> Formula:
-    """Lists of parameters, gradients and states: all are read, and all but the gradients written."""
+    """Lists of parameters, gradients and states: all are read, and all but the gradients are written."""
 
     def formula(inputs: Inputs) -> Work:
         count = inputs.elements(0)
@@ -216,15 +178,15 @@ FORMULAS: dict[str, Formula] = {
     "gather": _picked(2, lambda inputs: inputs.elements(2)),
     "index_copy": _picked(2, lambda inputs: inputs.elements(3)),
     **_all(_picked(2, lambda inputs: inputs.elements(3), adds=1), "index_add scatter_add"),
-    # exponentials and roots count as one, as a divide does: what they really cost is the processor's affair
+    # exponentials and roots count as one, as a division does: their real cost depends on the processor
     **_all(_each(1), "add sub mul div relu neg abs sqrt rsqrt reciprocal pow square clamp clamp_min maximum minimum "
            "sigmoid tanh exp log log1p threshold_backward"),
     **_all(_each(3), "addcmul addcdiv lerp sigmoid_backward tanh_backward"),
     **_all(_each(0), "cat masked_fill where"),
     **_all(_each(1, written=0, more=ELEMENT_BYTES["bool"]), "eq ne lt le gt ge"),
-    # to the first argument, from the second; bits of a random generator are no floating-point arithmetic
+    # from the second argument to the first; drawing random bits is not floating-point arithmetic
     **_all(_each(0, written=0), "copy fill zero random bernoulli uniform normal"),
-    # what is written is little beside what is read
+    # little is written compared with what is read
     **_all(_each(1, written=0), "sum mean"),
     **_all(_each(2, written=0), "linalg_vector_norm norm"),
     # max(x, 0) − x y + log(1 + exp(−|x|)), 7 with the absolute value, and 1 to add it up
@@ -238,10 +200,10 @@ FORMULAS: dict[str, Formula] = {
     **_all(_each(5), "_softmax _log_softmax"),
     # (g − sum of g y) y; g − exp(y) times the sum of g
     **_all(_each(4), "_softmax_backward_data _log_softmax_backward_data"),
-    # times the mask, which is written, too, times 1 / (1 − p)
+    # times the mask, which is written as well, times 1 / (1 − p)
     "native_dropout": _each(2, more=ELEMENT_BYTES["bool"]),
     "native_dropout_backward": _each(2),
-    # values and their places are written; comparisons are no arithmetic
+    # values and their places are written; comparisons are not arithmetic
     "sort": _each(0, more=ELEMENT_BYTES["long"]),
     # Kingma & Ba, ICLR 2015, algorithm 1, as torch arranges it: m + (1 − β₁) (g − m): 3; β₂ v + (1 − β₂) g g: 4;
     # √v / a + ε: 3; p − b m / that: 3; with decoupled weight decay 1 more
@@ -252,13 +214,13 @@ FORMULAS: dict[str, Formula] = {
     # p − a g: 2; momentum 2
     "_fused_sgd": _update(2, of_state=2),
 }  # fmt: skip
-"""By operator, in place or not, of tensors or of lists of them. Inside of each, what it calls is not counted again."""
+"""By operator, in place or not, of tensors or of lists of them. What an operator calls is not counted again."""
 
 
 def operator_work(name: str, inputs: Inputs) -> Work | None:
-    """What a call has to do; None where no formula is known for the operator or these inputs.
+    """The work of a call; None if there is no formula for the operator or for these inputs.
 
-    >>> operator_work("aten::mm", Inputs([[2, 3], [3, 5]], ["float", "float"], ["", ""]))
+    >>> operator_work("aten::mm", Inputs(((2, 3), (3, 5)), ("float", "float"), ("", "")))
     Work(flop=60, bytes=124)
     """
     own = name.removeprefix("aten::")
@@ -267,25 +229,25 @@ def operator_work(name: str, inputs: Inputs) -> Work | None:
         return None
     try:
         return formula(inputs)
-    except (IndexError, KeyError, ValueError, SyntaxError, TypeError, ZeroDivisionError, RuntimeError):
+    except (IndexError, KeyError, ValueError, TypeError, ZeroDivisionError, RuntimeError):
         return None  # another overload, or a type that is not counted
 
 
 def operators_at_work(trace: Trace) -> pd.DataFrame:
-    """What the operators of a trace had to do, and how fast they did it.
+    """The work of a trace's operators, and how fast they did it.
 
-    A call inside another one that has a formula is part of that one. The profiler must have recorded shapes.
+    A call inside another one that has a formula counts as part of that one. The profiler must have recorded shapes.
 
     Returns:
-        Columns operator, calls, time_us (with what they called; where a device computes, of the kernels), flop, bytes,
-        gflop_per_s, gb_per_s, flop_per_byte; the longest time first; empty without shapes.
+        Columns operator, calls, time_us (including what they called; with a GPU, of the kernels), flop, bytes,
+        gflop_per_s, gb_per_s, flop_per_byte; longest time first; empty without shapes.
     """
     import pandas as pd
 
     events = trace.events
-    calls = events[(events["category"] == "cpu_op") & (events["shapes"] != "")]
-    kinds = list(zip(*(calls[column].astype(str) for column in ("name", "shapes", "types", "values")), strict=True))
-    works = {kind: operator_work(kind[0], Inputs(*map(ast.literal_eval, kind[1:]))) for kind in set(kinds)}
+    calls = events[events["category"] == "cpu_op"]
+    kinds = list(zip(calls["name"].astype(str), calls["inputs"], strict=True))
+    works = {kind: operator_work(*kind) for kind in set(kinds)}
     known = np.zeros(len(events), dtype=bool)
     known[calls.index[[works[kind] is not None for kind in kinds]]] = True
     outermost = known & ~within(known, events["parent"].to_numpy())

@@ -2,7 +2,7 @@
 
 import json
 
-from labkit.profiling.traces.trace import read_trace
+from labkit.profiling.trace import read_trace
 
 
 def trace_of(folder, events):

@@ -4,10 +4,10 @@ import pytest
 from kineto import event, note, shaped, steps, trace_of
 
 from labkit.hardware import Calibration
-from labkit.profiling.diagnosis.case import Case, Faults, GpuTime
-from labkit.profiling.diagnosis.rules import diagnose
+from labkit.profiling.case import Case, Faults, GpuTime
+from labkit.profiling.over_time import launched_us
+from labkit.profiling.rules import diagnose
 from labkit.profiling.step_time import step_time
-from labkit.profiling.traces.device_time import launched_us
 
 CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 NO_BF16 = Calibration("some CPU", 2, 100.0, 40.0, 20.0, 1.0, "2026-11-22")

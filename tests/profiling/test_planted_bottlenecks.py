@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from labkit.hardware import calibrate, keep_memory
-from labkit.profiling.recording.phase_clock import fault_cost_us, minor_faults
-from labkit.profiling.recording.profile_steps import profile_steps
+from labkit.profiling.capture import fault_cost_us, minor_faults
+from labkit.profiling.script_steps import profile_steps
 from labkit.tracking import recording
 from labkit_course.apparatus import slow_trainer as trainers
 from labkit_course.exercises.n32_slow_trainer import hits, look_up, make_batch

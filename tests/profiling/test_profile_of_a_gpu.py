@@ -4,15 +4,15 @@ import pytest
 import torch
 from kineto import event, note, shaped, steps, trace_of
 
-from labkit.cli.profile_text import print_profile
+from labkit.cli.profile import print_profile
 from labkit.hardware import Calibration, calibrate
 from labkit.jobs import job_command
+from labkit.profiling.capture import StepRecorder
+from labkit.profiling.over_time import device_breakdown
 from labkit.profiling.profile import Profile, read_profile, save_card
-from labkit.profiling.recording.profile_steps import profile_script
-from labkit.profiling.recording.recorder import StepRecorder
-from labkit.profiling.recording.settings import ProfileSettings
-from labkit.profiling.traces.device_time import device_breakdown
-from labkit.profiling.traces.trace import CUDA_CALLS
+from labkit.profiling.script_steps import profile_script
+from labkit.profiling.tools import ProfileSettings
+from labkit.profiling.trace import CUDA_CALLS
 from labkit.tracking import StopRequest
 
 CARD = Calibration("some GPU", 1, 50_000.0, 300_000.0, 2000.0, 4.0, "2026-11-22")

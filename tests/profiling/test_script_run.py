@@ -11,10 +11,10 @@ from torch.nn.modules import module
 
 from labkit.errors import UserError
 from labkit.hardware import Calibration
+from labkit.profiling.capture import StepRecorder
 from labkit.profiling.profile import read_profile, save_card
-from labkit.profiling.recording.profile_steps import profile_script
-from labkit.profiling.recording.recorder import StepRecorder
-from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.script_steps import profile_script
+from labkit.profiling.tools import ProfileSettings
 from labkit.runs import read_run
 from labkit.tracking import ScriptCommand, StopRequest
 
@@ -147,8 +147,8 @@ TWO_RUNS = changed(WITH_RUN, ONE_EPOCH) + changed(WITH_RUN, ONE_EPOCH).partition
 @pytest.mark.parametrize(
     ("text", "argument", "note", "steps"),
     [
-        (TRAIN, "5", "the script ended after 5 steps: 2 are recorded", 2),
-        (EXITS, "0", "the script ended by sys.exit(0) after 5 steps: 2 are recorded", 2),
+        (TRAIN, "5", "the script ended after 5 steps: 2 were recorded", 2),
+        (EXITS, "0", "the script ended by sys.exit(0) after 5 steps: 2 were recorded", 2),
         (TWO_RUNS, "", None, 7),  # the first of several runs counts
     ],
 )
@@ -161,10 +161,10 @@ def test_what_ends_early_keeps_the_steps_there_were(run, text, argument, note, s
 def test_what_cannot_be_profiled_is_refused_with_what_to_do(run, tmp_path, capfd):
     for text, argument, words in (
         (TRAIN, "2", r"after 2 steps, and recording begins at step 4: .*--skip"),
-        ("print('nothing')\n", "", "no optimiser of torch had stepped"),
+        ("print('nothing')\n", "", "before any optimiser"),
         ("import sys\nsys.exit(4)\n", "", r"sys.exit\(4\) before its first step"),
-        (EXITS, "3", r"the script ended by sys.exit\(3\), so nothing is said"),
-        (f"import torch\ntorch.profiler.profile().start()\n{TRAIN}", "50", "a profiler of its own"),
+        (EXITS, "3", r"the script ended by sys.exit\(3\), so its steps are not"),
+        (f"import torch\ntorch.profiler.profile().start()\n{TRAIN}", "50", "starts its own profiler"),
         (TRAIN + "raise RuntimeError('no disk')\n", "1", "RuntimeError: no disk"),
     ):
         with pytest.raises(UserError, match=words):

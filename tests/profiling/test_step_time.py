@@ -5,10 +5,9 @@ from kineto import event, note, shaped, steps, trace_of
 
 from labkit.errors import UserError
 from labkit.hardware import Calibration
-from labkit.profiling.comparison import compare
-from labkit.profiling.profile import Profile, roofline_frames
+from labkit.profiling.over_time import memory_over_time, timeline
+from labkit.profiling.profile import Profile, compare, roofline_frames
 from labkit.profiling.step_time import BACKWARD_CALL, PYTHON, call_tree, step_time
-from labkit.profiling.traces.timeline import memory_over_time, timeline
 
 CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 

@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from labkit.profiling.traces import trace_file
-from labkit.profiling.traces.trace_file import TraceError, stream_events
+from labkit.profiling import trace_file
+from labkit.profiling.trace_file import TraceError, stream_events
 
 NAME = 'odd "name" with ] and }, \\'
 EVENTS = [
@@ -40,9 +40,9 @@ DAMAGED = {
     "cut between events": (TEXT[: TEXT.index('{"ph": "i"')], "after 1 events: the file ends before its list"),
     "broken": (TEXT.replace('"ts": 3', '"ts": 3..3'), "after 1 events: no event can be read here"),
     "not events": ('{"traceEvents": [1, 2]}', "events are objects in braces"),
-    "another format": ("SQLite format 3\x00", "no trace in Chrome's format"),
+    "another format": ("SQLite format 3\x00", "not a trace in Chrome's format"),
     "cut off, compressed": (gzip.compress(TEXT.encode())[:-90], "compression is damaged or cut off"),
-    "other JSON": ('{"cells": []}', "no trace in Chrome's format"),
+    "other JSON": ('{"cells": []}', "not a trace in Chrome's format"),
 }
 
 

@@ -8,10 +8,10 @@ import torch
 from kineto import event, note, recorded, trace_of
 from torch.profiler import record_function
 
+from labkit.profiling.over_time import device_breakdown
 from labkit.profiling.step_time import step_time
-from labkit.profiling.traces.device_time import device_breakdown
-from labkit.profiling.traces.trace import read_trace
-from labkit.profiling.traces.trace_file import TraceError
+from labkit.profiling.trace import read_trace
+from labkit.profiling.trace_file import TraceError
 from labkit.profiling.work import operators_at_work
 
 TRACES = Path(__file__).with_name("traces")
@@ -38,9 +38,9 @@ def test_operators_add_up_by_self_time_and_kernels_do_not_nest(tmp_path):
 
 
 def test_a_trace_without_work_or_with_damaged_numbers_is_told(tmp_path):
-    with pytest.raises(TraceError, match=r"call its step\(\) once a step"):
+    with pytest.raises(TraceError, match=r"call its step\(\) once per step"):
         trace_of(tmp_path, [{"ph": "M", "name": "process_name", "pid": 1, "args": {}}])
-    for damaged, words in (({"ts": "soon"}, "ts is 'soon', and a number must"), ({"dur": -1}, "it takes -1.0 µs")):
+    for damaged, words in (({"ts": "soon"}, "ts is 'soon', and must be a number"), ({"dur": -1}, "it takes -1.0 µs")):
         with pytest.raises(TraceError, match=f"event 'mm' at .*{words}.*damaged"):
             trace_of(tmp_path, [event("mm", 1, 2) | damaged])
 

@@ -6,7 +6,8 @@ from kineto import recorded, shaped, trace_of
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from labkit.profiling.work import Inputs, Work, operator_work, operators_at_work
+from labkit.profiling.trace import Inputs
+from labkit.profiling.work import Work, operator_work, operators_at_work
 
 FLOAT, LONG, BF16, BOOL, BYTE = "float", "long int", "c10::BFloat16", "bool", "unsigned char"
 SCALAR, LISTED, LIST = "Scalar", "ScalarList", "TensorList"
@@ -14,6 +15,7 @@ STEPS, BATCH, INPUTS, HIDDEN, LAYERS = 7, 3, 5, 4, 2
 
 
 MADE = {
+    "grouped": lambda: (nn.Conv2d(6, 8, 3, groups=2), torch.randn(4, 6, 10, 9)),
     "strided": lambda: (nn.Conv2d(3, 8, (3, 5), stride=(2, 1), padding=(1, 2)), torch.randn(4, 3, 20, 17)),
     "transposed": lambda: (nn.ConvTranspose1d(6, 4, 4, stride=2, padding=1), torch.randn(2, 6, 11)),
     "layers": lambda: (nn.Sequential(nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 5)), torch.randn(32, 13)),
@@ -28,7 +30,7 @@ def flop_of(step, folder):
 @pytest.mark.parametrize("made", MADE)
 def test_the_arithmetic_of_products_and_convolutions_is_torchs(made, tmp_path):
     model, x = MADE[made]()
-    x.requires_grad_(made in ("strided", "transposed"))
+    x.requires_grad_(made in ("strided", "transposed", "grouped"))
 
     def step():
         out = model(x)
@@ -39,6 +41,8 @@ def test_the_arithmetic_of_products_and_convolutions_is_torchs(made, tmp_path):
     ours = flop_of(step, tmp_path)
     theirs = {f"aten::{operator}".replace("aten::aten.", "aten::"): flop
               for operator, flop in counter.get_flop_counts()["Global"].items()}  # fmt: skip
+    if made == "grouped":  # both gradients cost what the convolution does; torch's count of the weight's ignores groups
+        theirs["aten::convolution_backward"] = 2 * theirs["aten::convolution"]
     assert theirs
     assert {name: ours[name] for name in theirs} == theirs
 
@@ -74,7 +78,7 @@ def test_cudnns_layers_do_the_products_of_the_same_layers_on_a_cpu():
         # more than 30 weights have no shapes
         [[STEPS, BATCH, INPUTS], [], [], buffer, state, state, *[[]] * 9],
         [FLOAT, LIST, SCALAR, FLOAT, FLOAT, FLOAT, *[SCALAR] * 9],
-        ["", "", "4", "", "", "", "2", str(HIDDEN), "0", str(LAYERS), "False", "0.", "True", "True", "[]"],
+        ["", "", 4, "", "", "", 2, HIDDEN, 0, LAYERS, False, 0.0, True, True, ()],
     )
     read = STEPS * BATCH * INPUTS + buffer[0] + 2 * LAYERS * 2 * BATCH * HIDDEN
     assert operator_work("aten::_cudnn_rnn", call) == (forward, 4 * (read + STEPS * BATCH * 2 * HIDDEN))
@@ -89,20 +93,20 @@ CASES = {
     # 6 rows of 8 numbers are read and added up to 4, which are written
     "_embedding_bag": ([[100, 8], [6], [4]], [FLOAT, LONG, LONG], [""] * 3, Work(16, 8 * 10 + 4 * 8 * (6 + 4))),
     "embedding": ([[100, 8], [6]], [FLOAT, LONG], [""] * 2, Work(0, 8 * 6 + 4 * 8 * 12)),
-    "add": ([[7, 3], [3], []], [FLOAT, FLOAT, SCALAR], ["", "", "1"], Work(21, 4 * (21 + 3 + 21))),
-    "copy_": ([[10], [10], []], [BF16, FLOAT, SCALAR], ["", "", "False"], Work(0, 60)),
-    "ge": ([[6, 4], []], [BYTE, SCALAR], ["", "13"], Work(24, 24 + 24)),
-    "cat": ([PAIR, []], [LIST, SCALAR], ["", "0"], Work(0, 2 * 4 * 27)),
+    "add": ([[7, 3], [3], []], [FLOAT, FLOAT, SCALAR], ["", "", 1], Work(21, 4 * (21 + 3 + 21))),
+    "copy_": ([[10], [10], []], [BF16, FLOAT, SCALAR], ["", "", False], Work(0, 60)),
+    "ge": ([[6, 4], []], [BYTE, SCALAR], ["", 13], Work(24, 24 + 24)),
+    "cat": ([PAIR, []], [LIST, SCALAR], ["", 0], Work(0, 2 * 4 * 27)),
     "index_add_": ([[100, 8], [], [6], [6, 8]], [FLOAT, SCALAR, LONG, FLOAT], [""] * 4, Work(48, 48 + 3 * 4 * 48)),
     # rows of 6 lookups are added to a table of 100 rows of 8, all of which are written
     "embedding_dense_backward": (
-        [[2, 3, 8], [2, 3], []], [FLOAT, LONG, SCALAR], ["", "", "100"], Work(48, 4 * 48 + 8 * 6 + 4 * 800),
+        [[2, 3, 8], [2, 3], []], [FLOAT, LONG, SCALAR], ["", "", 100], Work(48, 4 * 48 + 8 * 6 + 4 * 800),
     ),
     "native_batch_norm": (
-        [[4, 6, 5], *[[6]] * 4, [], [], []], [FLOAT] * 5 + [SCALAR] * 3, [""] * 5 + ["True", "0.1", "1e-05"],
+        [[4, 6, 5], *[[6]] * 4, [], [], []], [FLOAT] * 5 + [SCALAR] * 3, [""] * 5 + [True, 0.1, 1e-05],
         Work(6 * 120, 4 * (120 + 4 * 6 + 120)),
     ),
-    "_foreach_add_": ([PAIR, PAIR, []], [LIST, LIST, SCALAR], ["", "", "-0.1"], Work(27, 3 * 4 * 27)),
+    "_foreach_add_": ([PAIR, PAIR, []], [LIST, LIST, SCALAR], ["", "", -0.1], Work(27, 3 * 4 * 27)),
     # a parameter, two moments, read and written, a gradient
     "_fused_adamw_": ([PAIR, PAIR, PAIR, PAIR, [], STEP_COUNTS], [LIST] * 6, [""] * 6, Work(14 * 27, 7 * 4 * 27)),
     "_fused_sgd_": ([PAIR, PAIR, PAIR, []], [LIST] * 3 + [SCALAR], [""] * 4, Work(4 * 27, 5 * 4 * 27)),
@@ -121,7 +125,7 @@ def test_what_no_formula_covers_is_not_guessed():
         ("aten::mm", Inputs([[2, 3], [4, 5]], [FLOAT, FLOAT], ["", ""])),
         ("aten::add", Inputs([[], []], ["", ""], ["", ""])),
         ("aten::sum", Inputs([[5]], ["c10::complex<float>"], [""])),
-        ("aten::cat", Inputs([[], []], [LIST, SCALAR], ["", "0"])),  # of more than 30 tensors no shapes are there
+        ("aten::cat", Inputs([[], []], [LIST, SCALAR], ["", 0])),  # of more than 30 tensors no shapes are there
     ):
         assert operator_work(name, inputs) is None, name
 

@@ -112,8 +112,8 @@ def write_trace(folder: Path) -> None:
 
 def read_frames(folder: Path) -> list:
     from labkit.profiling import memory_over_time, read_trace
+    from labkit.profiling.over_time import device_breakdown
     from labkit.profiling.step_time import step_time
-    from labkit.profiling.traces.device_time import device_breakdown
     from labkit.profiling.work import operators_at_work
 
     trace = read_trace(folder / "trace.json")

@@ -1,6 +1,6 @@
 """Streams the events of a trace file in Chrome's format, as torch.profiler (Kineto) writes it, plain or gzipped.
 
-One event is in memory at a time, with a few megabytes of text around it, so that the size of the file does not matter.
+Only one event is in memory at a time, with a few megabytes of text around it, so files may be of any size.
 Source: "Trace Event Format", Chromium project.
 """
 
@@ -17,9 +17,9 @@ from typing import IO, Any
 from labkit.errors import UserError
 
 CHUNK = 2**22
-"""Characters that are read at once."""
+"""Number of characters read at once."""
 LONGEST_EVENT = 2**25
-"""Characters; an event that has not ended by then is damaged."""
+"""Characters after which an event that has not ended is damaged."""
 GZIP_MAGIC = b"\x1f\x8b"
 DECODE = json.JSONDecoder().raw_decode
 _BETWEEN = re.compile(r"[\s,]*")
@@ -27,16 +27,16 @@ _BEGIN = re.compile(r'\[|\{.*?"traceEvents"\s*:\s*\[', re.DOTALL)
 
 
 class TraceError(UserError):
-    """A file that is no trace, or a damaged one."""
+    """A file that is not a trace, or a damaged one."""
 
 
 def stream_events(path: Path | str) -> Iterator[dict[str, Any]]:
-    """Yield a trace's events in the order in which they stand in the file.
+    """Yield a trace's events in the order of the file.
 
     Both forms of the format are read: an object with `traceEvents`, and a bare list, whose end may be missing.
 
     Raises:
-        TraceError: the file is empty, cut off, damaged, or no trace at all; the text names the place and the remedy.
+        TraceError: the file is empty, cut off, damaged, or not a trace; the text names the place and the fix.
         OSError: there is no such file, or it cannot be read.
     """
     path = Path(path)
@@ -65,14 +65,14 @@ class _Window:
         return self._text[self._at]
 
     def begin(self) -> str:
-        """Go to the first event; what begins the list."""
+        """Go to the first event, and return the text that begins the list."""
         if not self.skip():
-            raise TraceError(f"{self._path}: this trace is empty; was the profiler stopped before it was written?")
+            raise TraceError(f"{self._path}: this trace is empty: stop the profiler before you export the trace.")
         while not (found := _BEGIN.match(self._text, self._at)):
             if self.next not in "[{" or len(self._text) > LONGEST_EVENT or not self._more():
                 raise TraceError(
-                    f"{self._path}: this is no trace in Chrome's format: it has no list of traceEvents. torch.profiler "
-                    "writes one with export_chrome_trace()."
+                    f"{self._path}: this is not a trace in Chrome's format: it has no list of traceEvents. Write one "
+                    "with export_chrome_trace() of torch.profiler."
                 )
         self._at = found.end()
         return found[0]
@@ -86,12 +86,12 @@ class _Window:
                 if len(self._text) - self._at > LONGEST_EVENT or not self._more():
                     raise self.damaged(f"no event can be read here, or the file was cut off ({error})") from error
         if not isinstance(event, dict):
-            raise self.damaged("this is no event: events are objects in braces")
+            raise self.damaged("this is not an event: events are objects in braces")
         self._count += 1
         return event
 
     def skip(self) -> bool:
-        """Go to what comes next; whether there is anything."""
+        """Go to what comes next; False at the end of the file."""
         while (at := _BETWEEN.match(self._text, self._at).end()) == len(self._text):
             self._at = at
             if not self._more():
@@ -100,7 +100,7 @@ class _Window:
         return True
 
     def _more(self) -> bool:
-        """Read on; whether there was anything to read."""
+        """Read on; False at the end of the file."""
         try:
             chunk = self._file.read(CHUNK)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -110,6 +110,6 @@ class _Window:
 
     def damaged(self, what: str) -> TraceError:
         return TraceError(
-            f"{self._path}, after {self._count:,} events: {what}. Write the trace once more; where the disk was full, "
-            "make room before."
+            f"{self._path}, after {self._count:,} events: {what}. Record the trace again; if the disk was full, free "
+            "some space first."
         )

@@ -1,7 +1,7 @@
-"""The rules, each of which looks for one bottleneck and claims its time.
+"""The rules: each looks for one bottleneck and claims its time.
 
-What one rule has claimed, no later one counts again, so the special come before the general, and all that is claimed
-adds up to no more than the step.
+No later rule counts what an earlier one has claimed. So special rules come before general ones, and all claims together
+are at most the step.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from labkit.hardware import VARIABLES
-from labkit.profiling.diagnosis.case import Case, Finding
+from labkit.profiling.case import Case, Finding
+from labkit.profiling.over_time import within
 from labkit.profiling.step_time import BETWEEN, IDLE, OTHER
-from labkit.profiling.traces.nesting import within
 from labkit.tracking import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 WORTH_SHARE = 0.05
-"""What saves less of a step than this is not worth a line."""
+"""Least share of a step that a reported finding claims."""
 BETWEEN_LAUNCHES = 3
-"""Between two calls Python takes up to so many times the cost of asking; more than that is work of its own."""
+"""Python's time between two calls, in costs of a launch; more than that is work of its own."""
 FEWEST_LOOKUPS, FEWEST_UPDATES = 4, 50
-"""Calls a step from which on embedding lookups, or short calls of the optimiser, count as many."""
+"""Least number of embedding lookups, and of short calls of the optimiser, per step for a finding."""
 NEAR_US = 100.0
-"""Lookups that are no further apart follow each other."""
+"""Largest gap between lookups that follow each other."""
 BF16_PAYS = 1.1
-"""Matrix products in bf16 over those in fp32, from which on the difference is worth a try."""
+"""Least speed of matrix products in bf16, relative to fp32, that is worth a try."""
 LEAST_OF_PEAK = 0.1
-"""Products that are slower than this share of the machine's speed are not slow for their precision."""
+"""Share of the machine's speed below which the precision is not what makes products slow."""
 PRODUCTS = (
     "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mkldnn_convolution", "aten::cudnn_convolution",
     "aten::convolution_backward", "aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",
@@ -41,68 +41,68 @@ GLUE = (
     "aten::select", "aten::unbind", "aten::stack", f"{_BACKWARD}SelectBackward0", f"{_BACKWARD}UnbindBackward0",
     f"{_BACKWARD}StackBackward0", f"{_BACKWARD}torch::autograd::AccumulateGrad",
 )  # fmt: skip
-"""What a lookup a table needs besides, and one for all does without."""
+"""Operators that one lookup per table needs, and one lookup for all tables does not."""
 
 TEXTS = {
     "page faults": (
-        "{faults}, take {share}: its tensors get fresh memory each time, which the system clears page by page",
-        "let the allocator keep what is freed: `labkit run` does, as do `labkit.hardware.allocator.keep_memory()` at "
-        f"the beginning of a notebook, and, with glibc, {VARIABLES} in the environment before Python starts",
+        "{faults}, take {share}: tensors get fresh memory each time, which the system clears page by page",
+        "let the allocator keep what is freed: use `labkit run`, call `labkit.hardware.keep_memory()` at the beginning "
+        f"of a notebook, or, with glibc, set {VARIABLES} in the environment before Python starts",
     ),
     INPUT: (
-        "making a batch, or waiting for it, takes {share}",
-        "make batches with array operations, not one sample at a time in Python; prepare once and store; or let "
-        "`DataLoader(num_workers=…)` prepare the next batch on a core that is free",
+        "making or waiting for batches takes {share}",
+        "make batches with array operations, not one sample at a time in Python; prepare the data once and store it; "
+        "or let `DataLoader(num_workers=…)` prepare the next batch on a free core",
     ),
     BETWEEN: (
-        "{share} passes between the optimiser and the next forward pass, where batches are made, and results printed "
-        "or saved",
+        "{share} passes between the optimiser and the next forward pass, where a script makes batches and prints or "
+        "saves results",
         "make batches with array operations, not one sample at a time in Python; evaluate, print and save every "
         "hundred steps",
     ),
     SYNC: (
-        "reading {reads:,.0f} numbers a step from tensors, by .item() or the like, and waiting for the device takes "
+        "reading {reads:,.0f} numbers per step from tensors (.item() and the like) and waiting for the device take "
         "{share}",
-        "keep sums and losses in tensors, compute with all samples at once, and read them every hundred steps",
+        "keep sums and losses in tensors, compute all samples at once, and read results every hundred steps",
     ),
     IDLE: (
-        "for {share} no thread of it had a core: it slept, waited for a disk or a lock, or other programs had the "
-        "cores",
-        "look what it waits for with `--tool py-spy`; stop other programs",
+        "for {share} none of the process' threads had a core: it slept, waited for a disk or a lock, or other programs "
+        "had the cores",
+        "find out with `--tool py-spy` what it waits for; stop other programs",
     ),
     TO_DEVICE: (
-        "the GPU waits for copies, or does nothing but copy and communicate, for {share}",
-        "pin the host's memory (`pin_memory=True`) and copy with `non_blocking=True`, a batch ahead",
+        "for {share} the GPU waits for copies, or only copies and communicates",
+        "pin the host's memory (`pin_memory=True`) and copy with `non_blocking=True`, one batch ahead",
     ),
     "lookups": (
-        "{calls:,.0f} embedding lookups a step, one call each, take {share} with their gradients",
-        "keep all tables of one width in one tensor and look up all at once: add to each index the row at which its "
-        "table begins (labkit.fast.tables)",
+        "{calls:,.0f} embedding lookups per step, one call each, take {share} with their gradients",
+        "keep all tables of one width in one tensor and look up all at once: add the first row of its table to each "
+        "index (labkit.fast.tables)",
     ),
     "optimiser calls": (
-        "the optimiser makes {calls:,.0f} short calls a step, which take {share}",
+        "the optimiser makes {calls:,.0f} short calls per step, which take {share}",
         "let it update all parameters together: `fused=True`, or `foreach=True`",
     ),
     "precision": (
-        "matrix products and convolutions in fp32 take {share}, and products ran {ratio:.1f} times as fast in bf16 "
-        "here; other long operators in fp32, with half the bytes to move in bf16, take {rest}",
+        "matrix products and convolutions in fp32 take {share}; products ran {ratio:.1f} times as fast in bf16 here; "
+        "other long operators in fp32, which would move half the bytes in bf16, take {rest}",
         "compute them in bf16: `with torch.autocast(device_type, dtype=torch.bfloat16)` around forward pass and loss",
     ),
     "batch size": (
-        "{share} would hardly grow with the batch: calls of less than {short_us:.0f} µs, what lies between calls, the "
-        "optimiser, and what products of few rows lose against the machine's speed",
-        "take larger batches, if memory allows; the learning rate has to follow, and accuracy may suffer",
+        "{share} would hardly grow with the batch: calls shorter than {short_us:.0f} µs, the time between calls, the "
+        "optimiser, and the slowness of products with few rows",
+        "use larger batches, if memory allows; adapt the learning rate; accuracy may suffer",
     ),
     "python": (
-        "{share} passes outside of torch's operators: in Python, NumPy or compiled code of its own",
-        "`--tool py-spy` tells the lines; make loops over samples operations on tensors",
+        "{share} passes outside of torch's operators: in Python, NumPy or other compiled code",
+        "find the lines with `--tool py-spy`; replace loops over samples by operations on tensors",
     ),
 }
-"""Of each bottleneck what is said of it, and what to do."""
+"""Evidence and advice for each bottleneck."""
 
 
 def diagnose(case: Case) -> list[Finding]:
-    """Bottlenecks that are worth a try, the one that claims most first."""
+    """Bottlenecks worth fixing, largest claim first."""
     found = [finding for rule in RULES for finding in rule(case)]
     return sorted((each for each in found if each.claimed_share >= WORTH_SHARE), key=lambda each: -each.claimed_share)
 
@@ -111,12 +111,12 @@ def _finding(
     case: Case, name: str, us: float, most_us: float = 0.0, events: float = 0, of_host: bool = False,
     said_us: float | None = None, **words: object,
 ) -> Finding:  # fmt: skip
-    """A claim as shares of the step: `us` of it that no rule has claimed before.
+    """A claim as shares of the step: `us` of it, which no rule has claimed before.
 
-    With what others claim it can save `most_us`, where that is more. In a step that nobody looks at, without the time
-    that the profiler takes for `events`, this is a larger share where it has few of them. Where only the host gets
-    quicker (`of_host`), a GPU that is busy meanwhile keeps the step as long as it is. Said of it is the share of
-    `said_us`, where that is another time.
+    Fixing it can save at most `most_us`, if that is more, including time that others claim. The share is that of an
+    unprofiled step, without the time that the profiler takes for `events`; it is larger than in the profiled step if
+    those are few. If only the host gets faster (`of_host`), the step stays as long as the GPU is busy. The evidence
+    names the share of `said_us`, if given.
     """
     step_us, most_us = case.time.step_us, max(us, most_us)
     claimed = us / step_us
@@ -154,7 +154,7 @@ def _to_device(case: Case) -> Iterator[Finding]:
 
 def _lookups(case: Case) -> Iterator[Finding]:
     forward = case.named(*LOOKUPS) & case.open
-    forward &= ~within(forward, case.time.events["parent"].to_numpy())  # _embedding_bag is in embedding_bag
+    forward &= ~within(forward, case.time.events["parent"].to_numpy())  # embedding_bag calls _embedding_bag
     calls = case.calls(forward)
     if calls < FEWEST_LOOKUPS:
         return
@@ -167,10 +167,10 @@ def _lookups(case: Case) -> Iterator[Finding]:
     for rows in (forward, backward):
         us += sum(case.claim_python(phase, free) for phase, free in case.between_us(rows, NEAR_US).items())
     one_call_us = max(us / calls, moved / case.card.bandwidth_gb_per_s / 1e3)
-    # in one call, its arithmetic is shared by all threads, which that of a small call is not
+    # all threads share the arithmetic of one large call, but not that of small ones
     kernels_us = case.self_us[own & ~case.short].sum() / case.card.threads
     claimed_us = us - max(one_call_us, kernels_us)
-    # and there is one parameter to update in place of many
+    # and the optimiser updates one parameter instead of many
     most_us = us - one_call_us + glue_us + case.phase_us[OPTIMISER]
     yield _finding(case, "lookups", claimed_us, most_us, events, said_us=us, calls=calls)
 
@@ -178,7 +178,7 @@ def _lookups(case: Case) -> Iterator[Finding]:
 def _updates(case: Case) -> Iterator[Finding]:
     of_it = (case.phase == OPTIMISER) & case.open
     if case.time.events["name"][of_it].astype(str).str.contains("_fused_|_foreach_").any():
-        return  # it does so already
+        return  # it already updates them together
     short = of_it & case.short
     calls = case.calls(short)
     if calls < FEWEST_UPDATES:
@@ -192,20 +192,20 @@ def _precision(case: Case) -> Iterator[Finding]:
     if ratio < BF16_PAYS:
         return
     events = case.time.events
-    in_fp32 = events["types"].astype(str).str.startswith("['float'").to_numpy() & case.open
+    in_fp32 = np.array([inputs.types[:1] == ("float",) for inputs in events["inputs"]], bool) & case.open
     products = case.named(*PRODUCTS) & in_fp32
     if case.device is None:
         products &= (events["duration_us"] >= case.short_us).to_numpy()
         rest_us = float(case.self_us[in_fp32 & ~products & ~case.short & (case.phase != OPTIMISER)].sum())
         us = case.claim(case.below(products))
-    else:  # what the host needs to launch kernels is not what they take
+    else:  # the time of kernels counts, not that of the host's calls which launch them
         launched = case.device.launched_us / case.time.steps
         us = float(launched[products].sum())
         rest_us = max(0.0, float(launched[events["parent"].to_numpy() < 0].sum()) - us)
     flop = case.work(products).flop
     if us and flop / us / 1e3 < LEAST_OF_PEAK * case.card.fp32_gflops:
-        return  # something else holds them up
-    # at best products reach the speed of large ones, and what only moves numbers moves half as many bytes
+        return  # something else makes them slow
+    # at best, products reach the speed of large ones, and operators that only move numbers move half as many bytes
     most_us = max(us * (1 - 1 / ratio), us - flop / case.card.bf16_gflops / 1e3) + rest_us / 2
     words = {"ratio": ratio, "rest": _percent(case, rest_us)}
     yield _finding(case, "precision", us * (1 - 1 / ratio), most_us, case.calls(products), said_us=us, **words)
@@ -214,7 +214,7 @@ def _precision(case: Case) -> Iterator[Finding]:
 def _batch(case: Case) -> Iterator[Finding]:
     launch_us = case.card.launch_us
     fixed = case.short | (case.phase == OPTIMISER)
-    # also what long calls need before they compute, and what calls for one batch cost in making it
+    # long calls also have a start-up cost, and making one batch has calls of its own
     whole_us = case.self_us[fixed & (case.phase != SYNC)].sum() + case.calls(case.counts & ~fixed) * launch_us
     whole_us += (case.calls(np.isin(case.phase, [INPUT, BETWEEN])) + 1) * BETWEEN_LAUNCHES * launch_us
     whole_us += _thin_products_us(case, case.counts) + sum(case.python_us.values())
@@ -227,17 +227,18 @@ def _batch(case: Case) -> Iterator[Finding]:
 
 
 def _thin_products_us(case: Case, counted: np.ndarray) -> float:
-    """What products whose smallest size is the batch's take longer than their arithmetic would in large ones."""
-    first = (inputs.shapes[0] for inputs, phase in zip(case.inputs, case.phase, strict=True)
+    """Time that products lose, compared with large ones, because the batch is their smallest size."""
+    all_inputs = case.time.events["inputs"]
+    first = (inputs.shapes[0] for inputs, phase in zip(all_inputs, case.phase, strict=True)
              if phase == FORWARD and inputs.shapes)  # fmt: skip
     rows = Counter(sizes[0] for sizes in first if len(sizes) == 2 and isinstance(sizes[0], int))
     if not rows or case.device is not None:
         return 0.0
     batch, lost_us = rows.most_common(1)[0][0], 0.0
     for row in np.flatnonzero(case.named("aten::mm", "aten::addmm") & counted):
-        matrices = [sizes for sizes in case.inputs[row].shapes if len(sizes) == 2][-2:]
+        matrices = [sizes for sizes in all_inputs[row].shapes if len(sizes) == 2][-2:]
         if len(matrices) == 2 and batch == min(*matrices[0], *matrices[1]):
-            in_bf16 = "c10::BFloat16" in case.inputs[row].types
+            in_bf16 = "c10::BFloat16" in all_inputs[row].types
             gflops = case.card.bf16_gflops if in_bf16 else case.card.fp32_gflops
             lost_us += max(0.0, case.self_us[row] - case.work(np.arange(len(counted)) == row).flop / gflops / 1e3)
     return lost_us

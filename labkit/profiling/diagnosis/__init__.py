@@ -1,1 +1,0 @@
-"""What to change in a slow step, and how much faster training can become by it at most."""

@@ -1,1 +1,0 @@
-"""Records steps: which ones, of what, and into which run folder."""

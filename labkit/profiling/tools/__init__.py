@@ -1,1 +1,0 @@
-"""Profilers that are programs of their own: how each is called, what hinders it here, and what it wrote."""

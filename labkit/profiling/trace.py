@@ -1,0 +1,278 @@
+"""A trace as frames: its events, with sums by operator and kernel, and its allocations of memory."""
+
+from __future__ import annotations
+
+import ast
+import reprlib
+from array import array
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from labkit.profiling.trace_file import TraceError, stream_events
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ON_THE_HOST = ("cpu_op", "user_annotation")
+"""Kineto's categories of what nests on a thread of the host: operators and annotations."""
+ON_THE_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+CUDA_CALLS = ("cuda_runtime", "cuda_driver")
+"""Categories of the host's calls that launch kernels and wait for them; some code calls the driver directly."""
+MEMORY = "[memory]"
+"""Name of Kineto's events for memory that was taken or given back."""
+LARGEST = 2.0**62
+"""Upper bound of plausible numbers: microseconds since 1970 and memory addresses are far below it."""
+LIST = "TensorList"
+"""Kineto's type of a list of tensors, counted as a list of float, which parameters are."""
+ELEMENT_BYTES = {
+    "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "long": 8, "int": 4, "short int": 2,
+    "short": 2, "signed char": 1, "unsigned char": 1, "bool": 1, LIST: 4,
+}  # fmt: skip
+"""Bytes of a tensor's element, by the C++ type that the profiler records."""
+
+
+class Inputs(NamedTuple):
+    """The arguments of one call of an operator, with one entry per argument."""
+
+    shapes: tuple = ()
+    """Sizes of a tensor; a tuple of sizes for a list of tensors; () for anything else"""
+    types: tuple[str, ...] = ()
+    values: tuple = ()
+    """Number, truth value or tuple; text for a tensor ("") and for whatever is none of these"""
+
+    def elements(self, place: int) -> int:
+        shape = self.shapes[place]
+        return sum(map(prod, shape)) if self.types[place] == LIST else prod(shape)
+
+    def element(self, place: int = 0) -> int:
+        """Bytes of one element; a KeyError for what is no tensor, or for an unknown type."""
+        return ELEMENT_BYTES[self.types[place]]
+
+    def size(self, *places: int) -> int:
+        """Bytes of tensors or lists of them."""
+        return sum(self.elements(place) * self.element(place) for place in places)
+
+    def tensors(self) -> list[int]:
+        return [place for place, kind in enumerate(self.types) if kind in ELEMENT_BYTES]
+
+    def value(self, place: int) -> Any:
+        """The value of an argument; a ValueError where only text is known."""
+        value = self.values[place]
+        if isinstance(value, str):
+            raise ValueError(value)
+        return value
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The events that a profiler recorded."""
+
+    path: Path
+    events: pd.DataFrame
+    """One row per event, in order of time: name, category, lane (thread or stream), start_us (since the first event),
+    duration_us, parent (row of the enclosing event on the same thread, or −1), self_us (without children),
+    correlation (joins a kernel with the call that launched it, or −1), inputs (`Inputs`; empty if not recorded)"""
+    allocations: pd.DataFrame
+    """One row per allocation (bytes above zero) or release: time_us, bytes, address, device (−1: the host); empty if
+    not recorded"""
+    began_us: float = 0.0
+    """Start of the first event on the profiler's clock, which all ranks of a machine share"""
+
+    @cached_property
+    def operators(self) -> pd.DataFrame:
+        """Operators of the host by own time: columns operator, calls, total_us, self_us, share (of the host's time)."""
+        on_host = self.events[self.events["category"].isin(ON_THE_HOST)]
+        return _by_name(on_host[on_host["category"] == "cpu_op"], "operator", on_host["self_us"].sum())
+
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        """Kernels and copies of the devices: columns kernel, calls, total_us, self_us (the same), share."""
+        on_device = self.events[self.events["category"].isin(ON_THE_DEVICE)]
+        return _by_name(on_device, "kernel", on_device["duration_us"].sum())
+
+
+def _by_name(events: pd.DataFrame, heading: str, whole_us: float) -> pd.DataFrame:
+    sums = {"calls": ("name", "size"), "total_us": ("duration_us", "sum"), "self_us": ("self_us", "sum")}
+    found = events.groupby("name", observed=True).agg(**sums).rename_axis(heading).reset_index()
+    found[heading] = found[heading].astype(str)
+    found["share"] = found["self_us"] / whole_us if whole_us else 0.0
+    return found.sort_values("self_us", ascending=False, ignore_index=True)
+
+
+def read_trace(path: Path | str) -> Trace:
+    """Read a trace of torch.profiler, or of another tool that writes Chrome's format.
+
+    Memory holds the columns of the events only, however large the file is.
+
+    Raises:
+        TraceError: the file is not a trace, is damaged, or has no event that takes time.
+        OSError: it cannot be read.
+    """
+    columns = _Columns()
+    for event in stream_events(path):
+        try:
+            columns.take(event)
+        except ValueError as error:
+            which = f"{path}, event {reprlib.repr(event.get('name'))} at {reprlib.repr(event.get('ts'))}"
+            raise TraceError(f"{which}: {error}: the trace is damaged. Record it again.") from error
+    if not columns.numbers["start_us"]:
+        raise TraceError(
+            f"{path}: this trace has no event that takes time. The profiler's schedule may never have reached its "
+            "active steps: call its step() once per step, for all steps that it waits, warms up and records."
+        )
+    return Trace(Path(path), *columns.frames())
+
+
+class _Columns:
+    """Collects events as columns; each text and each set of inputs is kept once."""
+
+    def __init__(self):
+        self.numbers = {"start_us": array("d"), "duration_us": array("d"), "correlation": array("q")}
+        self.known: dict[str, dict[Any, int]] = {column: {} for column in ("name", "category", "lane", "inputs")}
+        self.codes = {column: array("i") for column in self.known}
+        self.allocated: list[tuple[float, int, int, int]] = []
+        self._values: dict[str, Any] = {}
+        self._open: dict[tuple[str, str], list[dict[str, Any]]] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Add an event; a ValueError where a number in it is damaged."""
+        kind = event.get("ph")
+        if kind == "X":
+            self._add(event, _number(event, "dur", 0.0))
+        elif kind == "B":  # other tools write begin and end
+            self._open.setdefault(_thread(event), []).append(event)
+        elif kind == "E" and (begun := self._open.get(_thread(event))):
+            first = begun.pop()
+            self._add(first, _number(event, "ts") - _number(first, "ts"))
+        elif kind == "i" and event.get("name") == MEMORY:
+            fields = {"Bytes": None, "Addr": 0, "Device Id": -1}
+            numbers = (_number(_args(event), field, default, int) for field, default in fields.items())
+            self.allocated.append((_number(event, "ts"), *numbers))
+
+    def _add(self, event: dict[str, Any], duration_us: float) -> None:
+        if duration_us < 0:
+            raise ValueError(f"it takes {duration_us} µs, and it cannot end before it begins")
+        args = _args(event)
+        numbers = (_number(event, "ts"), duration_us, _number(args, "correlation", -1, int))
+        for column, number in zip(self.numbers.values(), numbers, strict=True):
+            column.append(number)
+        named = str(event.get("name", "")), str(event.get("cat", "")), "/".join(_thread(event)), self._inputs(args)
+        for (column, known), value in zip(self.known.items(), named, strict=True):
+            self.codes[column].append(known.setdefault(value, len(known)))
+
+    def _inputs(self, args: dict[str, Any]) -> Inputs:
+        shapes, types, texts = (_plain(args.get(field)) for field in ("Input Dims", "Input type", "Concrete Inputs"))
+        return Inputs(shapes, types, tuple(self._value(text) for text in texts))
+
+    def _value(self, text: Any) -> Any:
+        """Kineto writes numbers and lists as text: read each text once, here."""
+        if text not in self._values:
+            try:
+                value = _tuples(ast.literal_eval(text))
+                hash(value)
+            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                value = str(text)
+            self._values[text] = value
+        return self._values[text]
+
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, float]:
+        import pandas as pd
+
+        known = {
+            name: pd.Categorical.from_codes(np.asarray(self.codes[name]), categories=list(self.known[name]))
+            for name in ("name", "category", "lane")
+        }
+        # pandas has no categories that are tuples: an object column refers to those that are kept once
+        inputs = np.fromiter(self.known["inputs"], dtype=object)[np.asarray(self.codes["inputs"])]
+        numbers = {name: np.asarray(column) for name, column in self.numbers.items()}
+        events = pd.DataFrame(numbers | known | {"inputs": inputs})
+        events = events.sort_values("start_us", kind="stable", ignore_index=True)
+        allocations = pd.DataFrame(self.allocated, columns=["time_us", "bytes", "address", "device"])
+        allocations = allocations.sort_values("time_us", kind="stable", ignore_index=True)
+        first_us = events["start_us"].iloc[0]
+        events["start_us"] -= first_us
+        allocations["time_us"] -= first_us
+        on_host = events["category"].isin(ON_THE_HOST)
+        nests = events[on_host] if on_host.any() else events  # other tools have no categories
+        columns = (nests["lane"].cat.codes, nests["start_us"], nests["duration_us"])
+        parent, self_us = nest(*(column.to_numpy() for column in columns))
+        events["parent"], events["self_us"] = -1, events["duration_us"]
+        events.loc[nests.index, "parent"] = np.where(parent >= 0, nests.index.to_numpy()[parent], -1)
+        events.loc[nests.index, "self_us"] = self_us
+        return events, allocations, float(first_us)
+
+
+def nest(lane: np.ndarray, start_us: np.ndarray, duration_us: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Parents and self times of events that enclose each other.
+
+    Args:
+        lane: (N,) the thread of each event.
+        start_us: (N,) when it began.
+        duration_us: (N,) how long it took, including what it called.
+
+    Returns:
+        parent: (N,) the index of the event that directly encloses each one on its lane, or −1.
+        self_us: (N,) its time without that of its children.
+
+    An event that begins within another one and ends after it counts as its child: clocks of low resolution do that.
+
+    >>> parent, own = nest(np.zeros(3), np.array([0.0, 1.0, 5.0]), np.array([10.0, 3.0, 2.0]))
+    >>> parent.tolist(), own.tolist()
+    ([-1, 0, 0], [5.0, 3.0, 2.0])
+    """
+    order = np.lexsort((-duration_us, start_us, lane))
+    lanes, starts, ends = (values[order].tolist() for values in (lane, start_us, start_us + duration_us))
+    parent = np.full(len(order), -1, dtype=np.int64)
+    open_events: list[tuple[int, float]] = []  # (index, end), outermost first
+    current = None
+    for place, index in enumerate(order.tolist()):
+        if lanes[place] != current:
+            open_events, current = [], lanes[place]
+        start = starts[place]
+        while open_events and open_events[-1][1] <= start:
+            open_events.pop()
+        if open_events:
+            parent[index] = open_events[-1][0]
+        open_events.append((index, ends[place]))
+    self_us = duration_us.astype(np.float64, copy=True)
+    has_parent = parent >= 0
+    np.subtract.at(self_us, parent[has_parent], duration_us[has_parent])
+    return parent, self_us
+
+
+def _number(of: dict[str, Any], field: str, default: float | None = None, kind: type = float) -> float:
+    """A field's number; other tools write some numbers as text."""
+    value = of.get(field, default)
+    try:
+        if abs(number := kind(value)) < LARGEST:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{field} is {reprlib.repr(value)}, and must be a number")
+
+
+def _args(event: dict[str, Any]) -> dict[str, Any]:
+    args = event.get("args")
+    return args if isinstance(args, dict) else {}
+
+
+def _thread(event: dict[str, Any]) -> tuple[str, str]:
+    return str(event.get("pid")), str(event.get("tid"))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _plain(value: Any) -> tuple:
+    """Nested lists of integers and texts as tuples; () for anything else."""
+    return _tuples(value) if value and _is_plain(value) else ()
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, (int, str)) or _is_plain(each) for each in value)
