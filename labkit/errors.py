@@ -1,13 +1,15 @@
-"""The one family of errors that a user can mend; everything else is our own bug."""
+"""The one family of errors that a user can fix; everything else is our own bug."""
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Something the user can mend: the text says what happened, why, and the exact next step.
+    """Something the user can fix: the text says what happened, why, and the exact next step.
 
     The command line prints the text as one paragraph and exits with status 2.
     """
@@ -65,3 +67,14 @@ def refusal(error: Exception) -> UserError | None:
 def with_flag(setting: str) -> str:
     """A setting by its name, as notebooks have it, and by its flag."""
     return f"{setting} (--{setting.replace('_', '-')})"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The known word near this one, as a question, or all of them to choose from.
+
+    >>> did_you_mean("dlmr", ("dlrm", "speech")), did_you_mean("x", ("dlrm", "speech"))
+    ("did you mean 'dlrm'?", 'choose one of dlrm, speech.')
+    """
+    known = list(known)
+    near = difflib.get_close_matches(word.lower(), known, 1)
+    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."

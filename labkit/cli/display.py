@@ -26,7 +26,7 @@ from labkit.tracking import (
 )
 
 if TYPE_CHECKING:
-    from labkit.launch import TourRun
+    from labkit.launch import Part
 
 
 class Display:
@@ -143,27 +143,32 @@ class TrainingDisplay(Display):
 class TourDisplay(Display):
     """The run under way, and those that ended above it."""
 
-    def show(self, run: TourRun, event: dict[str, Any]) -> None:
+    def __init__(self, console: Console, runs_dir: Path):
+        super().__init__(console)
+        self._runs_dir = runs_dir
+
+    def show(self, part: Part, event: dict[str, Any]) -> None:
         """Take an event of `run_tour`."""
-        name = f"{run.job} {run.budget} seed {run.seed}"
+        about = part.launch.about
+        name = f"{about['job']} {about['budget']} seed {about['seed']}"
         if event["kind"] != "State":
             if event["kind"] not in ("Ended", "Failed"):
                 super().show(read_event(event), name)
-        elif run.state != "running":
+        elif part.status != "running":
             self.says(name, None)
-            self.print(f"{name}: {_end_of(run)}", "red" if run.state == "failed" else "")
+            self.print(f"{name}: {self._end_of(part)}", "red" if part.status == "failed" else "")
 
+    def _end_of(self, part: Part) -> str:
+        from labkit.runs import read_run
 
-def _end_of(run: TourRun) -> str:
-    if run.state == "failed":
-        return f"failed: {run.error}"
-    if run.state == "left out":
-        again = f"`labkit train {run.job} --budget {run.budget} --seed {run.seed}`"
-        return f"left out, because the tour has gone on for so long: {again} makes up for it"
-    if run.answer is None:
-        return "stopped"
-    result = run.answer["result"]
-    test = "".join(f"  test {name} {value:.4f}" for name, value in list(result["metrics"].items())[:1])
-    if result["target_reached"]:
-        return f"reached its target after {result['time_to_target_s']:.1f} s{test}"
-    return f"did not reach its target ({result['reason']}){test}"
+        about = part.launch.about
+        if part.status == "left_out":
+            again = f"`labkit train {about['job']} --budget {about['budget']} --seed {about['seed']}`"
+            return f"left out, because the tour has taken too long: {again} runs it"
+        if part.status != "done" or part.run is None:
+            return part.status if part.status == "stopped" else f"failed: {part.reason}"
+        result = read_run(self._runs_dir / part.run).result
+        test = "".join(f"  test {name} {value:.4f}" for name, value in list(result["metrics"].items())[:1])
+        if result["target_reached"]:
+            return f"reached its target after {result['time_to_target_s']:.1f} s{test}"
+        return f"did not reach its target ({result['reason']}){test}"

@@ -49,7 +49,7 @@ def run_run(args: argparse.Namespace) -> int:
     if args.resume is not None:
         if args.seeds is not None or (args.script or "").endswith(".py"):
             what = args.script or "--seeds"
-            raise UserError(f"--resume goes on with one run, of its own script and seed: leave {what} away.")
+            raise UserError(f"--resume goes on with one run, of its own script and seed: remove {what}.")
         return run_here(resumed_command(args, [args.script, *args.arguments] if args.script else []), args.json)
     if args.script is None:
         raise UserError("labkit run: name the script to run, such as `labkit run train.py`, or --resume a run.")
@@ -58,12 +58,7 @@ def run_run(args: argparse.Namespace) -> int:
         return run_here(command, args.json)
     if args.seeds < 1:
         raise UserError(f"--seeds is {args.seeds}: give a whole number of at least 1.")
-    ended = [_run_seed(command, seed, args.json) for seed in range(args.seeds)]
-    if not args.json:
-        statuses = Counter(answer.get("status", "failed") for _, answer in ended)
-        said = ", ".join(f"{count} {status}" for status, count in statuses.items())
-        print(f"{args.seeds} runs: {said}. `labkit report {args.runs_dir}` compares them.")
-    return max(status for status, _ in ended)
+    return _run_seeds(command, args.seeds, args.json)
 
 
 def given_command(args: argparse.Namespace) -> ScriptCommand:
@@ -165,31 +160,49 @@ def script_output(as_json: bool) -> contextlib.AbstractContextManager:
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
-def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, dict[str, Any]]:
-    """Run a script with one seed in a process of its own; the exit status and the answer."""
+def _run_seeds(command: ScriptCommand, seeds: int, as_json: bool) -> int:
+    """Run a script with each seed, in a process of its own; the worst exit status."""
     from labkit.cli.console import say
-    from labkit.jobs import watch
-    from labkit.tracking import RunFailed, WorkerFailed, exit_status
+    from labkit.launch import Part, run_seeds
+    from labkit.tracking import ProgressLine, StopRequest, exit_status, read_event
 
-    print(f"seed {seed}", file=sys.stderr if as_json else sys.stdout, flush=True)
-    try:
-        with script_output(as_json):
-            answer = watch(command.seeded(seed), evaluations=not as_json, shows_output=True)
-    except (RunFailed, WorkerFailed) as failure:
-        say(f"labkit: {failure}", to_stderr=True)
-        if isinstance(failure, WorkerFailed):
-            return 1, {}
-        answer = failure.answer
-    if as_json:
-        print(json.dumps(answer), flush=True)
-    return exit_status(answer), answer
+    shown, statuses, answers = sys.stderr if as_json else sys.stdout, [], {}
+    line = ProgressLine(shown, evaluations=not as_json)
+
+    def show(part: Part, event: dict[str, Any]) -> None:
+        if event["kind"] in ("Ended", "Failed"):
+            answer = event if event["kind"] == "Ended" else event["answer"] or {}
+            answers[part.name] = {name: value for name, value in answer.items() if name != "kind"}
+            if event["kind"] == "Ended":
+                line(answers[part.name])
+        elif event["kind"] != "State":
+            line(read_event(event))
+        elif part.status == "running":
+            print(part.name.replace("-", " "), file=shown, flush=True)
+        elif part.status != "waiting":
+            answer = answers.get(part.name)
+            if part.status != "done":
+                say(f"labkit: {part.reason}", to_stderr=True)
+            if as_json and answer:
+                print(json.dumps(answer), flush=True)
+            statuses.append(exit_status(answer) if answer else 1)
+
+    with StopRequest() as stop:
+        launches = run_seeds(command, seeds, show, stop)
+    if stop:
+        raise KeyboardInterrupt
+    if not as_json:
+        counts = Counter(part.status for part in launches.parts.values())
+        said = ", ".join(f"{count} {status}" for status, count in counts.items())
+        print(f"{seeds} runs: {said}. `labkit report {command.runs_dir}` compares them.")
+    return max(statuses)
 
 
 def _script(name: str, is_module: bool) -> Path:
     if not is_module:
         if not Path(name).is_file() or not name.endswith(".py"):
-            what = "this is no script" if Path(name).exists() else "there is no such script"
-            raise UserError(f"{name}: {what}: name a Python file (.py), or a module with -m.")
+            what = "is not a Python script" if Path(name).exists() else "does not exist"
+            raise UserError(f"{name} {what}: give a .py file, or a module with -m.")
         return Path(name)
     sys.path.insert(0, "")
     try:

@@ -15,7 +15,7 @@ from labkit.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.launch import Cell, CellState, Progress
+    from labkit.launch import Part, Progress
 
 EPILOG = """examples:
   labkit sweep dlrm_batch_accuracy --dry-run        (a study that ships)
@@ -43,7 +43,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("file", type=Path, metavar="FILE", help="a sweep in YAML, or the name of a study that ships")
     add("--dry-run", action="store_true", help="say how many cells there are and how long they take; start nothing")
     add("--retry-failed", action="store_true", help="try cells that have failed again")
-    add("--executor", choices=("local",), default="local", help="where cells run (default: local)")
     add_flags(parser, "runs_dir", "json")
     parser.set_defaults(run=run_sweep)
 
@@ -63,6 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run_sweep(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_last
     from labkit.launch import opened, read_progress, read_sweep_file, run_sweep as run_cells
+    from labkit.tracking import StopRequest
 
     there = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
     sweep, console = read_sweep_file(args.file), Console(stderr=args.json, highlight=False)
@@ -72,12 +72,12 @@ def run_sweep(args: argparse.Namespace) -> int:
     else:
         with opened(sweep, args.runs_dir, retry_failed=args.retry_failed) as progress:
             print_preview(console, progress)
-            try:
-                with SweepDisplay(console, progress, args.runs_dir) as display:
-                    run_cells(progress, args.runs_dir, display.show)
-            except KeyboardInterrupt:
-                display.print(f"{_counts(progress)}. The same command goes on: labkit sweep {args.file}{there}")
-                raise
+            with StopRequest() as stop, SweepDisplay(console, progress, args.runs_dir) as display:
+                run_cells(progress, display.show, stop)
+            if stop:
+                again = f"{_counts(progress)}. The same command goes on: labkit sweep {args.file}{there}"
+                console.print(again, soft_wrap=True)
+                raise KeyboardInterrupt
         console.print(f"{_counts(progress)}. `labkit sweep show {args.file}{there}` has the table.", soft_wrap=True)
     if args.json:
         counts = {state: progress.count(state) for state in ("done", "failed", "waiting")}
@@ -102,7 +102,7 @@ def print_preview(console: Console, progress: Progress) -> None:
         lines.append("Failed cells stay so; --retry-failed tries them again.")
     if progress.not_in_file:
         lines.append(f"{progress.not_in_file} finished cells of this name are not in this file any more; they stay.")
-    large = [(cell, why) for cell, why in cells_too_large(sweep) if progress.states[cell.key].state == "waiting"]
+    large = [(cell, why) for cell, why in cells_too_large(sweep) if progress.states[cell.key].status == "waiting"]
     if large:
         cell, why = large[0]
         lines.append(
@@ -118,7 +118,7 @@ def _counts(progress: Progress) -> str:
 
 
 def _time_left(progress: Progress, *, why: bool = False) -> str:
-    """In words, and on what grounds; empty where it is not known."""
+    """The time left as text, and what it rests on; empty where it is not known."""
     seconds, by = progress.time_left()
     if seconds is None:
         return ""
@@ -133,32 +133,33 @@ class SweepDisplay(Display):
     def __init__(self, console: Console, progress: Progress, runs_dir: Path):
         super().__init__(console, evaluations=False)
         self._progress, self._runs_dir = progress, runs_dir
+        self._names = {cell.key: progress.sweep.words(cell) or progress.sweep.job for cell in progress.sweep.cells}
 
-    def show(self, cell: Cell, state: CellState, event: dict[str, Any]) -> None:
-        """Take an event of `labkit.launch.execute.run_sweep`."""
+    def show(self, part: Part, event: dict[str, Any]) -> None:
+        """Take an event of `labkit.launch.run_sweep`."""
         from labkit.tracking import read_event
 
-        name = self._progress.sweep.words(cell) or self._progress.sweep.job
+        name = self._names[part.name]
         if event["kind"] != "State":
             if event["kind"] not in ("Ended", "Failed"):
                 super().show(read_event(event), name)
             return
-        if state.state == "running":
+        if part.status == "running":
             return
         self.says(name, None)
-        if state.state == "waiting" and state.error is None:
+        if part.status == "waiting" and not part.reason:
             return  # it was interrupted
-        ended = self._progress.count("done", "failed")
+        ended, cells = self._progress.count("done", "failed"), len(self._names)
         left = f"; {_time_left(self._progress)} to go" if self._progress.count("waiting") else ""
-        number = f"{ended:>{len(str(len(self._progress.sweep.cells)))}}/{len(self._progress.sweep.cells)}"
-        self.print(f"{number}  {name}: {self._end_of(state)}{left}", "red" if state.state == "failed" else "")
+        number = f"{ended:>{len(str(cells))}}/{cells}"
+        self.print(f"{number}  {name}: {self._end_of(part)}{left}", "red" if part.status == "failed" else "")
 
-    def _end_of(self, state: CellState) -> str:
+    def _end_of(self, part: Part) -> str:
         from labkit.runs import read_run
 
-        if state.state != "done":
-            return f"{'failed' if state.state == 'failed' else 'is tried once more'}: {state.error}"
-        result = read_run(self._runs_dir / state.run).result
+        if part.status != "done":
+            return f"{'failed' if part.status == 'failed' else 'is tried once more'}: {part.reason}"
+        result = read_run(self._runs_dir / part.run).result
         reached, rate = result.get("time_to_target_s"), result.get("samples_per_s")
         told = [f"target after {reached:.1f} s" if reached is not None else str(result["reason"])]
         told += [f"test {name} {value:.4f}" for name, value in list(result.get("metrics", {}).items())[:1]]

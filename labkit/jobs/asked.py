@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from labkit.errors import UserError
+from labkit.errors import UserError, did_you_mean
 from labkit.jobs.command import as_flags
 from labkit.jobs.flags import job_flags, read_arguments
 from labkit.jobs.presets import JOBS
-from labkit.plan_files import Kind, did_you_mean
 
 KITS_SCRIPTS = Path(__file__).parent
 """The folder of labkit's own, where a script is looked for last"""
@@ -39,7 +38,7 @@ def refusing(parser: ArgumentParser) -> ArgumentParser:
     return parser
 
 
-def setting_kinds(parser: ArgumentParser) -> dict[str, Kind]:
+def setting_kinds(parser: ArgumentParser) -> dict[str, Any]:
     """The kinds of a job's settings by name, as `read_setting` takes them; without those that the harness answers."""
     kinds = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
     return {name: kind for name, kind in kinds.items() if name not in NO_SETTINGS}

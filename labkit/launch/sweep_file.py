@@ -1,4 +1,4 @@
-"""Sweeps in YAML: what varies is expanded into cells, and each cell is checked, before anything starts."""
+"""Sweeps in YAML: what varies becomes cells, and each cell is checked before anything starts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from labkit.jobs import (
     setting_kinds,
 )
 from labkit.jobs.shape_flags import shape_flags
-from labkit.launch.grid import Cell, Sweep, cell_key
-from labkit.plan_files import Kind, Mistakes, Row, read_setting, read_settings, read_yaml, safe_name
+from labkit.launch.rows import Kind, Mistakes, Row, read_setting, read_settings, read_yaml, safe_name
+from labkit.launch.sweep import Cell, Sweep, cell_key
 from labkit.project import shipped_sweeps
 from labkit.tracking import SEED
 
@@ -45,22 +45,22 @@ FIELDS: dict[str, Kind] = {
 RANDOM_FIELDS: dict[str, Kind] = {"samples": "count", "seed": int, "settings": "fields"}
 RANGE_FIELDS: dict[str, Kind] = {"from": float, "to": float, "scale": ("linear", "log"), "whole": ("true", "false")}
 ELSEWHERE = {
-    "seed": "list seeds beside grid, as in seeds: [0, 1, 2].",
-    "budget": "write it beside grid, as in budget: [one-core, whole].",
+    "seed": "list seeds next to grid, as in seeds: [0, 1, 2].",
+    "budget": "write it next to grid, as in budget: [one-core, whole].",
 }
 """Settings that have a field of their own"""
 WHOLE = "whole"
-"""The budget that is all of the device: the first GPU, or all cores"""
+"""Name of the budget that is the whole device: the first GPU, or all cores"""
 MOST_CELLS = 10_000
-"""More are a slip of the finger"""
+"""More are a typing error"""
 DIGITS = 4
-"""Of a number that is drawn"""
+"""Digits of a number that is drawn"""
 
 Settings = dict[str, Any]
 
 
 def read_sweep_file(path: Path | str) -> Sweep:
-    """Read a sweep; a UserError has every mistake of every field, with its line.
+    """Read a sweep; a UserError lists every error of every field, with its line.
 
     A script, and data with a relative path, are looked for in the file's folder. A name without `.yaml`, where there is
     no such file, is that of a study that ships.
@@ -68,11 +68,11 @@ def read_sweep_file(path: Path | str) -> Sweep:
     path = find_sweep_file(Path(path))
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
     for name in top.places.keys() - top.keys():
-        mistakes.add_field(top, name, "it is empty: give it a value, or leave the field away.")
+        mistakes.add_field(top, name, "it is empty: give it a value, or remove the field.")
     given = read_settings(top, FIELDS, mistakes)
     name = given.get("name", path.stem)
     if name != safe_name(name):
-        said = f"{name!r} names a folder, too: use letters, digits and . _ + - only, such as {safe_name(name)}."
+        said = f"{name!r} also names a folder: use letters, digits and . _ + - only, such as {safe_name(name)}."
         mistakes.add_field(top, "name", said)
     if ("job" in top) == ("script" in top):
         mistakes.add(top.place, "give it one of job (such as dlrm:tour) and script (such as train.py).")
@@ -89,14 +89,14 @@ def read_sweep_file(path: Path | str) -> Sweep:
     seeds = given.get("seeds", [0 if target.is_job else None])
     for seed in seeds:
         if seed is not None and not 0 <= seed < 2**63:
-            mistakes.add_field(top, "seeds", f"{seed} is no seed: give whole numbers from 0 to 2^63 - 1.")
+            mistakes.add_field(top, "seeds", f"{seed} is not a seed: give whole numbers from 0 to 2^63 - 1.")
     for name, values in (("seeds", seeds), ("budget", [budget.name for budget in budgets])):
         _refuse_twice(values, name, top, mistakes)
     mixes = _Expansion(target, top, given, mistakes)
     repeats = range(1, given.get("repeats", 1) + 1)
     count = len(mixes.found) * len(seeds) * len(budgets) * len(repeats)
     if count > MOST_CELLS:
-        mistakes.add(top.place, f"these are {count:,} cells: leave some values away, to have {MOST_CELLS:,} at most.")
+        mistakes.add(top.place, f"these are {count:,} cells: remove values until there are at most {MOST_CELLS:,}.")
     mistakes.raise_if_any()
 
     limit_s, cells = given.get("max_seconds"), []
@@ -216,7 +216,7 @@ def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> list[Budget]
 
 def _refuse_twice(values: Sequence[Any], name: str, row: Row, mistakes: Mistakes) -> None:
     for value in {str(value): value for value in values if values.count(value) > 1}.values():
-        mistakes.add_field(row, name, f"{value} stands there twice: leave one of the two away.")
+        mistakes.add_field(row, name, f"{value} is listed twice: remove one.")
 
 
 class _Expansion:
@@ -238,7 +238,7 @@ class _Expansion:
         cells = [self._read(row) for row in listed]
         for number, row in enumerate(listed):
             if cells[number] in cells[:number]:
-                mistakes.add(row.place, "this cell stands there twice: leave one of the two away.")
+                mistakes.add(row.place, "this cell is listed twice: leave one of the two away.")
         cells = cells or [{}]
         samples = list(self._samples(given["random"])) if "random" in given else [{}]
         self.counts: dict[str, int] = {}
@@ -250,7 +250,7 @@ class _Expansion:
             mixed = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
             self.found = [cell | mix | sample for cell in cells for mix in mixed for sample in samples]
         else:
-            mistakes.add(top.place, f"these are {sizes:,} cells: leave some values away.")
+            mistakes.add(top.place, f"these are {sizes:,} cells: remove some values.")
         for name in dict.fromkeys(name for settings in self.found for name in settings):
             self.counts[name] = len({settings.get(name) for settings in self.found})
 
@@ -270,18 +270,18 @@ class _Expansion:
         for name in names:
             if name in self._rows:
                 before = self._rows[name].places.get(name, self._rows[name].place)
-                self._mistakes.add_field(where, name, f"it stands there twice, also in {before}: leave one away.")
+                self._mistakes.add_field(where, name, f"it is given twice, also in {before}: remove one.")
             elif name == "preset" and self._target.preset:
-                said = f"the job names preset {self._target.preset!r}, too: leave one of the two away."
+                said = f"the job already names preset {self._target.preset!r}: remove one."
                 self._mistakes.add_field(where, name, said)
             elif name == "max_seconds" and "max_seconds" in self._top and self._target.is_job:
-                said = f"it stands in {self._top.places[name]}, too: leave one of the two away."
+                said = f"it is also given in {self._top.places[name]}: remove one."
                 self._mistakes.add_field(where, name, said)
             self._rows[name] = where
 
     def _kinds(self, row: Row) -> dict[str, Kind]:
         for name in row.places.keys() - row.keys():
-            self._mistakes.add_field(row, name, "it is empty: give it a value, or leave it away.")
+            self._mistakes.add_field(row, name, "it is empty: give it a value, or remove it.")
         return self._target.kinds(row)
 
     def _read(self, row: Row) -> Settings:
@@ -300,7 +300,7 @@ class _Expansion:
         given = read_settings(row, RANDOM_FIELDS, self._mistakes)
         for name in ("samples", "settings"):
             if name not in row:
-                self._mistakes.add(row.place, f"{name} is missing: random samples are so many, of such settings.")
+                self._mistakes.add(row.place, f"{name} is missing: give the number of samples, and settings to draw.")
         ranges = given.get("settings", Row((), row.place))
         self._claim(ranges, ranges)
         kinds, draws = self._kinds(ranges), {}
@@ -315,7 +315,7 @@ class _Expansion:
         seen: set[tuple] = set()
         wanted = given.get("samples", 0) if draws and None not in draws.values() else 0
         if wanted > MOST_CELLS:
-            return self._mistakes.add_field(row, "samples", f"it is {wanted:,}: ask for {MOST_CELLS:,} at most.")
+            return self._mistakes.add_field(row, "samples", f"it is {wanted:,}: ask for at most {MOST_CELLS:,}.")
         for _ in range(100 * wanted):
             sample = {name: draw() for name, draw in draws.items()}
             if (values := tuple(sample.values())) not in seen:

@@ -1,14 +1,14 @@
-"""A sweep as a frame: a row a cell, with what varies and what came of it."""
+"""A sweep as a frame: one row per cell, with what varies and what came of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from labkit.launch.grid import described
-from labkit.launch.states import CellState, check_sweep, find_runs, read_states, reconcile, sweep_folder
+from labkit.launch.launches import Launches, Part
+from labkit.launch.sweep import budget_name, check_sweep, find_runs, read_states, reconcile, sweep_folder
 from labkit.launch.sweep_file import find_sweep_file, read_sweep_file
-from labkit.runs import RunRecord, is_alive, read_metrics
+from labkit.runs import RunRecord, read_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ OF_ITS_TARGET = ["target_reached", "time_to_target_s", "cost_usd"]
 
 
 def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> pd.DataFrame:
-    """Read what became of a sweep, finished or not, one row a cell in the order in which they run.
+    """Read what became of a sweep, finished or not: one row per cell in the order in which they run.
 
     Args:
         sweep: the path of its file, whose cells count; or the name of a sweep that has run, of which all count that
@@ -46,29 +46,37 @@ def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> pd.DataFrame
         path = find_sweep_file(path)
     if path.is_file() or path.suffix in (".yaml", ".yml"):
         asked = read_sweep_file(path)
-        name, wanted = asked.name, {cell.key: CellState(**described(cell)) for cell in asked.cells}
-        states = wanted | {key: state for key, state in _known(name, runs_dir).items() if key in wanted}
+        launches = read_states(asked.name, runs_dir)
+        parts = [launches.parts.get(cell.key, Part(launch=asked.launch(cell, runs_dir))) for cell in asked.cells]
     else:
-        check_sweep(name := str(sweep), runs_dir)
-        states = _known(name, runs_dir)
-    found, _ = find_runs(name, runs_dir)
-    for key, state in states.items():
-        if state.pid is None or not is_alive(state.pid, state.pid_started):
-            reconcile(state, found.get(key, []))
-    names = list(dict.fromkeys(name for state in states.values() for name in state.settings))
-    settings = pd.DataFrame([state.settings for state in states.values()], columns=names)
+        check_sweep(str(sweep), runs_dir)
+        launches = read_states(str(sweep), runs_dir)
+        parts = list(launches.parts.values())
+    found, _ = find_runs(launches.head.id, runs_dir)
+    for part in parts:
+        if launches.head.status != "running" or part.status != "running":
+            reconcile(part, found.get(part.name, []))
+    settings = pd.DataFrame([part.launch.about["settings"] for part in parts])
     table = settings.apply(_as_numbers).rename(columns=lambda name: _free(name, "setting"))
-    rows = [vars(state) | {"folder": state.run and str(runs_dir / state.run)} for state in states.values()]
-    table = table.join(pd.DataFrame(rows, columns=OF_A_CELL))
-    done = {state.run: (runs_dir / state.run, state.key) for state in states.values() if state.state == "done"}
-    records = {run: dict(found[key])[folder] for run, (folder, key) in done.items()}
-    return table.merge(_results({folder: records[run] for run, (folder, _) in done.items()}), on="run", how="left")
+    table = table.join(pd.DataFrame([_row(part, launches) for part in parts], columns=OF_A_CELL), how="right")
+    done = {runs_dir / part.run: part for part in parts if part.status == "done"}
+    records = {folder: dict(found[part.name])[folder] for folder, part in done.items()}
+    return table.merge(_results(records), on="run", how="left")
 
 
-def _known(name: str, runs_dir: Path) -> dict[str, CellState]:
-    """The states of a sweep, in the order of its cells' first attempts, as far as their files tell it."""
-    states = read_states(sweep_folder(runs_dir, name))
-    return dict(sorted(states.items(), key=lambda each: (each[1].repeat, each[1].run is None, each[1].run or "")))
+def _row(part: Part, launches: Launches) -> dict[str, Any]:
+    """Its OF_A_CELL."""
+    about = part.launch.about
+    return {
+        "budget": budget_name(part),
+        "seed": about["seed"],
+        "repeat": about["repeat"],
+        "state": part.status,
+        "run": part.run,
+        "folder": part.run and str(launches.runs_dir / part.run),
+        "seconds": part.seconds,
+        "error": part.reason or None,
+    }
 
 
 def _results(records: dict[Path, RunRecord]) -> pd.DataFrame:

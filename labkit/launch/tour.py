@@ -1,95 +1,86 @@
-"""The tour: every job under every budget of this machine, one run after another, whatever happens to one of them."""
+"""Runs one after another: the tour (each job under each budget of this machine), and the seeds of a script."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from labkit.errors import UserError
 from labkit.hardware import offered_budgets
 from labkit.jobs import JOBS, MAX_EPOCHS, get_preset, job_command
-from labkit.tracking import LaunchedRun, WorkerFailed
+from labkit.launch.engine import End, Engine, OnEvent
+from labkit.launch.launches import Launch, Launches, Part
+from labkit.tracking import ScriptCommand, StopRequest
 
-RUN_SECONDS = 240.0
-"""A run that has not reached its target by then is censored; on two cores it takes not a sixth of it."""
-LAST_START_S = 720.0
-"""Later in the tour no run begins, so that it is over within about a quarter of an hour, whatever its runs do."""
-
-
-@dataclass
-class TourRun:
-    """One run of the tour, planned, under way or over."""
-
-    job: str
-    """"dlrm" or "speech", or the path of a script"""
-    budget: str
-    seed: int = 0
-    state: str = "waiting"
-    """"waiting", "running", "done", "stopped", "failed" or "left out"."""
-    folder: Path | None = None
-    answer: dict[str, Any] | None = None
-    error: UserError | WorkerFailed | None = None
-
-    @property
-    def reached_target(self) -> bool:
-        return self.answer is not None and self.answer["result"]["target_reached"] is True
+RUN_SECONDS = 120.0
+"""A run that has not reached its target by then is censored; on two cores it takes a sixth of that"""
+LAST_START_S = 240.0
+"""No run starts later in the tour, so that it takes about five minutes on a slow machine, too"""
 
 
-def plan_tour(jobs: Sequence[str], seeds: Sequence[int]) -> list[TourRun]:
-    """One run for each job, budget this machine offers, and seed; budgets take turns, so drift hits all alike."""
-    return [TourRun(job, budget.name, seed) for job in jobs for seed in seeds for budget in offered_budgets()]
+def plan_tour(jobs: Sequence[str], seeds: Sequence[int], runs_dir: Path | str = "runs") -> list[Launch]:
+    """One launch for each job, budget that this machine offers, and seed.
+
+    Budgets take turns, so that drift affects all alike. All jobs have had a seed before any has the next, so that a
+    slow machine has fewer seeds and not fewer jobs.
+    """
+    planned: list[Launch] = []
+    for seed in seeds:
+        for job in jobs:
+            epochs = get_preset(job, "tour").train.get("max_epochs", MAX_EPOCHS) if job in JOBS else None
+            limits = {"max_seconds": RUN_SECONDS, "max_epochs": epochs}
+            for budget in offered_budgets():
+                command = job_command(job, budget=budget.name, runs_dir=runs_dir, seed=seed, **limits)
+                name = f"{Path(job).stem}-{budget.name}-{seed}"
+                about = {"job": job, "budget": budget.name, "seed": seed}
+                planned.append(Launch(name, command, job, after=_last(planned), about=about))
+    return planned
 
 
-OnTourEvent = Callable[[TourRun, dict[str, Any]], None]
-"""Called with a run and what happened to it: an event of `LaunchedRun.events`, or "State" when its state changed."""
+def run_tour(tour: Sequence[Launch], runs_dir: Path, on_event: OnEvent, stop: StopRequest) -> Launches:
+    """Run a tour; `stop` stops the run under way politely, and no other starts."""
+    launches = Launches.new(runs_dir, "tour", "-".join(dict.fromkeys(each.label for each in tour)), tour)
+    _Tour(launches, stop=stop, on_event=on_event).run()
+    return launches
 
 
-def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None:
-    """Launch the runs one after another; Ctrl-C stops the one under way politely and skips the rest."""
-    began = time.monotonic()
-    for run in tour:
-        if time.monotonic() - began > LAST_START_S:
-            _change(run, "left out", on_event)
-            continue
-        try:
-            _change(run, "running", on_event)
-            limits = {"max_seconds": RUN_SECONDS, "max_epochs": usual_epochs(run.job)}
-            command = job_command(run.job, budget=run.budget, runs_dir=runs_dir, seed=run.seed, **limits)
-            with LaunchedRun(command) as launched:
-                try:
-                    _follow(run, launched, on_event)
-                except KeyboardInterrupt:
-                    launched.stop()
-                    with contextlib.suppress(UserError, WorkerFailed):  # as where it had not begun
-                        _follow(run, launched, on_event)
-                    raise
-        except (UserError, WorkerFailed) as error:
-            run.error = error
-            _change(run, "failed", on_event)
-        except KeyboardInterrupt:
-            _change(run, "stopped", on_event)
-            return
-        else:
-            _change(run, "done", on_event)
+def run_seeds(command: ScriptCommand, seeds: int, on_event: OnEvent, stop: StopRequest) -> Launches:
+    """Run a script once for each seed from 0; what it prints goes to standard error."""
+    planned: list[Launch] = []
+    name = Path(command.script).stem
+    for seed in range(seeds):
+        planned.append(Launch(f"seed-{seed}", command.seeded(seed), name, after=_last(planned), about={"seed": seed}))
+    launches = Launches.new(command.runs_dir, "seeds", name, planned)
+    _Seeds(launches, stop=stop, on_event=on_event).run()
+    return launches
 
 
-def usual_epochs(job: str) -> int | None:
-    """Of one of the kit's jobs; a script of the reader's has flags of its own."""
-    return get_preset(job, "tour").train.get("max_epochs", MAX_EPOCHS) if job in JOBS else None
+def _last(planned: Sequence[Launch]) -> tuple[str, ...]:
+    return tuple(each.name for each in planned[-1:])
 
 
-def _follow(run: TourRun, launched: LaunchedRun, on_event: OnTourEvent) -> None:
-    for event in launched.events():
-        if event["kind"] == "Started":
-            run.folder = Path(event["folder"])
-        on_event(run, event)
-    run.answer = launched.answer
+class _InTurn(Engine):
+    def settle(self, part: Part, end: End) -> None:
+        super().settle(part, end)
+        part.more = {"refused": bool(end.said.get("refused"))}
 
 
-def _change(run: TourRun, state: str, on_event: OnTourEvent) -> None:
-    run.state = state
-    on_event(run, {"kind": "State"})
+class _Tour(_InTurn):
+    def __init__(self, *given, **how):
+        super().__init__(*given, **how)
+        self._began_s = time.monotonic()
+
+    def due(self) -> list[list[Part]]:
+        due = super().due()
+        if time.monotonic() - self._began_s <= LAST_START_S:
+            return due
+        for part in self.launches.parts.values():
+            if part.status == "waiting":
+                part.status = "left_out"
+                self.launches.save(part)
+                self.on_event(part, {"kind": "State"})
+        return []
+
+
+class _Seeds(_InTurn):
+    shows_output = True

@@ -6,6 +6,7 @@ from .containment import (
     kill_session as kill_session,
     kill_until_gone as kill_until_gone,
     marked as marked,
+    wait_until_gone as wait_until_gone,
 )
 from .silence import silenced as silenced
 from .supervisor import (

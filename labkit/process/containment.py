@@ -71,7 +71,11 @@ def kill_session(pid: int) -> None:
 
 
 def of_session(pid: int) -> set[psutil.Process]:
-    """The processes of the session that a process began, which may have ended."""
+    """The processes of the session that a process began, which may have ended; on Windows, those that it started."""
+    if sys.platform == "win32":
+        with contextlib.suppress(psutil.Error):
+            return set(psutil.Process(pid).children(recursive=True))
+        return set()
     return _all_where(lambda process: os.getsid(process.pid) == pid)
 
 

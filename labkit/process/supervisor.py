@@ -14,7 +14,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -67,7 +66,7 @@ class JobProcess:
     content: dict[str, Any]
     """What it is told to do"""
     log: str
-    """File that its standard error goes to"""
+    """File that its standard error goes to; empty lets it go to that of the launcher"""
     environment: dict[str, str] = field(default_factory=dict)
     """Beside this process' own; an empty value takes a variable away"""
 
@@ -85,20 +84,22 @@ def how_ended(event: dict[str, Any]) -> str:
 class SupervisedJobs:
     """Jobs under a supervisor of their own; a context manager."""
 
-    def __init__(self, grace_s: float = JOB_GRACE_S):
-        """A job that is to end has `grace_s` to save what it has; then it is told by SIGTERM, and then killed."""
-        self._grace_s = grace_s
+    def __init__(self, grace_s: float = JOB_GRACE_S, *, shows_output: bool = False):
+        """A job that is to end has `grace_s` to save what it has; then it gets SIGTERM, and then SIGKILL.
+
+        With `shows_output`, standard error of jobs without a log is that of this process.
+        """
+        self._grace_s, self._shows_output = grace_s, shows_output
         self.alive = False
         """Whether there is a supervisor to give orders to"""
 
     def __enter__(self) -> SupervisedJobs:
-        if sys.platform == "win32":
-            raise UserError("Jobs are started together on Linux and macOS only: on Windows, use WSL.")
         self.mark = secrets.token_hex(8)
         self._child = Child(
             "labkit.process.supervisor",
             {"grace_s": self._grace_s},
             environment={MARK: self.mark},
+            shows_errors=self._shows_output,
             grace_s=self._grace_s + TERM_S + 3 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S,
         ).start()
         self.alive = True
@@ -190,7 +191,8 @@ class _Job(Child):
 
     def __init__(self, supervisor: _Supervisor, name: str, module: str, content: Any, log: str, environment: dict):
         own = {PARENT: str(os.getpid()), JOB: name}
-        super().__init__(module, content, environment=environment | own, log=log, grace_s=supervisor.grace_s)
+        how = {"log": log or None, "shows_errors": not log, "grace_s": supervisor.grace_s}
+        super().__init__(module, content, environment=environment | own, **how)
         self.name, self.supervisor = name, supervisor
         self.asked = False
         """Whether it was told to end"""

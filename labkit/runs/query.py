@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # `labkit runs` must start without pandas
     import pandas as pd
 
 
-TOGETHER = ("group.json", "queue.json")
-"""Lies in a folder of runs that were started together, by `labkit collocate` or `labkit pack`."""
+TOGETHER = ("launches.jsonl", "group.json", "queue.json")
+"""Files in a folder of runs that were started together, by `labkit collocate` or `labkit pack`; the last two are those
+of earlier versions"""
 
 
 def run_folders(runs_dir: Path | str) -> list[Path]:

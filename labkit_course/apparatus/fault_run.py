@@ -20,9 +20,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from labkit.errors import UserError
+from labkit.errors import UserError, did_you_mean
 from labkit.hardware import Nvml, find_device, get_devices
-from labkit.plan_files import did_you_mean
 from labkit.process import JobProcess, SupervisedJobs, how_ended, marked
 from labkit.sharing import MODES, Place, PlannedJob, Share, leased_cpu, mode_shares
 from labkit_course.apparatus.fault import FAULTS, Fault

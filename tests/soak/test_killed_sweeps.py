@@ -13,7 +13,7 @@ import pytest
 from processes import wait_for
 
 from labkit.launch import read_sweep
-from labkit.launch.states import read_states, sweep_folder
+from labkit.launch.sweep import read_states
 from labkit.runs import readable_runs, run_folders
 
 CELLS, KILLS = 200, 20
@@ -40,10 +40,10 @@ def test_a_killed_sweep_goes_on_until_each_cell_has_ended_once(tmp_path):
     file, runs, chance = tmp_path / "s.yaml", tmp_path / "runs", random.Random(int(os.environ["LABKIT_SOAK"][0]))
     file.write_text(f"script: light.py\ngrid: {{x: {[*range(CELLS)]}}}\nbudget: one-core\n")
     command = [sys.executable, "-m", "labkit", "sweep", str(file), "--runs-dir", str(runs)]
-    folder, began = sweep_folder(runs, "s"), time.monotonic()
+    began = time.monotonic()
 
     def done():
-        return sum(state.state == "done" for state in read_states(folder).values()) if folder.is_dir() else 0
+        return sum(part.status == "done" for part in read_states("s", runs).parts.values())
 
     moments = sorted(chance.sample(range(CELLS), KILLS))
     for moment in moments:

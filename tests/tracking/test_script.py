@@ -71,7 +71,7 @@ def test_a_script_without_run_has_its_steps_counted_and_cannot_be_gone_on_with(s
     assert "--max-seconds; a script's own flags stand behind `--resume RUN --`" in capfd.readouterr().err
     Path("clicks.csv").write_text("a,b")
     assert main(["run", "clicks.csv"]) == 2
-    assert "clicks.csv: this is no script: name a Python file (.py)" in capfd.readouterr().err
+    assert "clicks.csv is not a Python script: give a .py file" in capfd.readouterr().err
 
 
 def test_a_script_with_run_writes_one_folder_where_the_harness_wants_it(script, runs):
@@ -136,12 +136,12 @@ def test_what_cannot_be_run_is_refused(runs, monkeypatch, capsys):
     monkeypatch.chdir(runs.parent)
     Path("train.py").write_text(PLAIN)
     for arguments, words in (
-        (["no-such.py"], "no-such.py: there is no such script"),
+        (["no-such.py"], "no-such.py does not exist"),
         (["-m", "no.such.module"], "there is no module 'no.such.module' here"),
         ([], "name the script to run"),
         (["--seeds", "0", "train.py"], "--seeds is 0"),
-        (["--seeds", "2", "--resume", "run"], "leave --seeds away"),
-        (["--resume", "run", "train.py"], "leave train.py away"),
+        (["--seeds", "2", "--resume", "run"], "remove --seeds"),
+        (["--resume", "run", "train.py"], "remove train.py"),
         (["--budget", "everything", "train.py"], "everything"),
         (["--budget", "cores=4096", "train.py"], "4096 cores"),
         (["--sample-hz", "0", "train.py"], "a number of samples a second from 0.1 to 100"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.plan_files import Mistakes, Row, read_settings, read_yaml
+from labkit.launch.rows import Mistakes, Row, read_settings, read_yaml
 from labkit.sharing.plan.job_rows import read_jobs
 from labkit.sharing.plan.planned_job import PlannedJob
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.plan_files import Mistakes, Row, numbered, read_text, safe_name
+from labkit.launch.rows import Mistakes, Row, numbered, read_text, safe_name
 from labkit.runs import replace_text
 from labkit.sharing.plan.job_rows import read_jobs
 from labkit.sharing.plan.jobs_text import item_row

@@ -9,7 +9,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.jobs import find_script, job_arguments, named_job, setting_kinds
-from labkit.plan_files import Kind, Mistakes, Row, numbered, read_setting, read_settings, safe_name
+from labkit.launch.rows import Kind, Mistakes, Row, numbered, read_setting, read_settings, safe_name
 from labkit.sharing.plan.planned_job import PlannedJob
 from labkit.tracking import SEED
 

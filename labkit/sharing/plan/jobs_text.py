@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.plan_files import Mistakes, Row, split_words
+from labkit.launch.rows import Mistakes, Row, split_words
 from labkit.sharing.plan.job_rows import read_jobs
 from labkit.sharing.plan.planned_job import PlannedJob
 

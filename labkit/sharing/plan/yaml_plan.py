@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.plan_files import Mistakes, Row, read_settings, read_yaml, safe_name
+from labkit.launch.rows import Mistakes, Row, read_settings, read_yaml, safe_name
 from labkit.sharing.plan.job_rows import ELSEWHERE, read_jobs
 from labkit.sharing.plan.plan import MODES, Plan, Workload
 

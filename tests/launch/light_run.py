@@ -13,22 +13,11 @@ import threading
 import time
 from pathlib import Path
 
-from labkit.process import Child, Parent
+from labkit.process import Parent
 from labkit.runs import Provenance, RunRecord, own_process, timestamp
-from labkit.tracking import LaunchedRun
 
-HERE = str(Path(__file__).parent)
-PATH = {"PYTHONPATH": os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])])}
 LOG = "order.txt"
 """In --runs-dir: the arguments of each run that ended by itself, a line a run"""
-
-
-class LightRun(LaunchedRun):
-    """A `LaunchedRun` of this module."""
-
-    def __init__(self, command, shows_output=False):
-        super().__init__(command)
-        Child.__init__(self, "light_run", command.to_dict(), environment=PATH)
 
 
 def main() -> int:

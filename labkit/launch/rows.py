@@ -1,8 +1,7 @@
-"""Rows of a file in which a user plans runs, whatever its format; from all that is wrong with them comes one error."""
+"""Files in which a user plans runs: each field knows its line, and one error lists all that is wrong."""
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections import Counter
@@ -11,13 +10,15 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
-from labkit.errors import UserError
+import yaml
+
+from labkit.errors import UserError, did_you_mean
 from labkit.hardware import parse_size
 
 MOST_COPIES = 1000
-"""More of one job are a slip of the finger: no device holds them."""
+"""More copies of one job are a typing error: no device holds them."""
 NUMBERS = {
     int: (int, lambda _: True, "a whole number", "256"),
     float: (float, lambda _: True, "a number", "0.5"),
@@ -28,13 +29,13 @@ NUMBERS = {
     "duration": (float, lambda number: number > 0, "a number of seconds above zero", "60"),
     "share": (float, lambda number: 0 < number <= 1, "a share of the device above 0 and up to 1", "0.5"),
 }
-"""How a number of a kind is read, whether it fits, what it is called, and one"""
+"""How a number of a kind is read, whether it fits, what it is called, and an example"""
 LONGEST = 52
 """Characters of a name before its number, of the 60 that a name may have"""
 
 Kind = type | str | tuple[str, ...] | list["Kind"]
-"""One of NUMBERS, str, "words" of a command line, what can be chosen, "fields" for a row, Row for a list of rows; in a
-list: one or more of it"""
+"""One of NUMBERS, str, "words" of a command line, the texts to choose from, "fields" for a row, Row for a list of rows;
+in a list: one or more of it"""
 
 
 class Row(dict[str, Any]):
@@ -54,14 +55,14 @@ class Row(dict[str, Any]):
 
 
 class Mistakes:
-    """Collects what is wrong with a plan, one line a mistake, so that it is mended once."""
+    """Collects what is wrong with a file, one line per error, so that all of it can be fixed at once."""
 
     def __init__(self, plan: str):
         self.plan = plan
         self.lines: list[str] = []
 
     def add(self, place: str, what: str) -> None:
-        """Note what is wrong at a place, and how it is mended; several lines are several mistakes."""
+        """Note what is wrong at a place, and how to fix it; several lines are several errors."""
         self.lines += [f"{place}: {line}" for line in what.splitlines()]
 
     def add_field(self, row: Row, name: str, what: str) -> None:
@@ -87,20 +88,9 @@ class Mistakes:
         """End here with all of them as a UserError, unless there were none."""
         lines = list(dict.fromkeys(self.lines))
         if len(lines) > 1:
-            lines.insert(0, f"{self.plan}: {len(lines)} mistakes to mend before anything can start:")
+            lines.insert(0, f"{self.plan}: {len(lines)} errors; nothing was started:")
         if lines:
             raise UserError("\n".join(lines))
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The known word near this one, as a question, or all of them to choose from.
-
-    >>> did_you_mean("dlmr", ("dlrm", "speech")), did_you_mean("x", ("dlrm", "speech"))
-    ("did you mean 'dlrm'?", 'choose one of dlrm, speech.')
-    """
-    known = list(known)
-    near = difflib.get_close_matches(word.lower(), known, 1)
-    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
 
 
 def read_text(path: Path) -> str:
@@ -138,11 +128,11 @@ def read_setting(value: Any, kind: Kind) -> Any:
         if value == []:
             raise UserError("the list is empty: give at least one item.")
         if not isinstance(value, list) or not all(isinstance(each, Row) for each in value):
-            raise UserError("a list belongs here whose items have fields: begin each as in `- job: dlrm:tour`.")
+            raise UserError("this must be a list whose items have fields: begin each as in `- job: dlrm:tour`.")
         return value
     if kind == "fields":
         if not isinstance(value, Row) or not value.places:
-            raise UserError("fields belong here: write each in a line of its own, as `name: value`.")
+            raise UserError("this must be fields: write each in a line of its own, as `name: value`.")
         return value
     if isinstance(kind, list):
         if value == []:
@@ -152,12 +142,12 @@ def read_setting(value: Any, kind: Kind) -> Any:
         return [read_setting(each, str) for each in value]
     if not isinstance(value, str):
         what = "a list" if isinstance(value, list) else "a group of fields"
-        raise UserError(f"{what} stands where one value belongs: give one.")
+        raise UserError(f"this is {what}, and must be one value: give one.")
     if kind == "words":
         return split_words(value)
     if kind is str:
         if not value.strip():
-            raise UserError("it is empty: give a value, or leave the field away.")
+            raise UserError("it is empty: give a value, or remove the field.")
         return value
     if isinstance(kind, tuple):
         if value not in kind:
@@ -177,7 +167,7 @@ def read_setting(value: Any, kind: Kind) -> Any:
 def read_settings(
     row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes, elsewhere: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The values of a row's fields, given the kinds of all that there are; what is wrong is noted and left out.
+    """The values of a row's fields, given the kinds of all possible fields; what is wrong is noted and left out.
 
     `elsewhere` says of fields that a user may look for here what to do instead.
     """
@@ -213,4 +203,52 @@ def numbered(names: Sequence[str]) -> list[str]:
         free = name if name in once else next(new for n in count(1) if (new := f"{name}-{n}") not in used)
         used.add(free)
         found.append(free)
+    return found
+
+
+class _Loader(yaml.SafeLoader):
+    """Makes texts of scalars: 0.80 stays "0.80", and 1e-3, a text in YAML 1.1, can be a number."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, form) for tag, form in resolvers if tag.endswith((":merge", ":null"))]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def row(self, node: yaml.MappingNode) -> Row:
+        """A mapping; `<<` brings in the fields of another, which its own replace."""
+        names: list[Any] = []
+        for key in (key for key, _ in node.value if not key.tag.endswith(":merge")):
+            if key.value in names:
+                raise yaml.MarkedYAMLError(problem=f"field {key.value!r} is given twice", problem_mark=key.start_mark)
+            names.append(key.value)
+        made = self.construct_mapping(node, deep=True)
+        fields = {str(name): value for name, value in made.items() if value not in (None, "")}
+        # by now the other's fields are among the node's own, each with its line
+        places = {str(key.value): f"{_place(key)}, field {key.value!r}" for key, _ in node.value}
+        return Row(fields, _place(node), places)
+
+
+def _place(node: yaml.Node) -> str:
+    return f"{node.start_mark.name}, line {node.start_mark.line + 1}"
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.row)
+
+
+def read_yaml(path: Path, example: str) -> Row:
+    """The fields of a YAML file; a UserError, with an example of such a file, where it is not YAML."""
+    text = read_text(path)
+    try:
+        loader = _Loader(text)
+        loader.name = str(path)
+        found = loader.get_single_data()
+    except (RecursionError, ValueError, yaml.YAMLError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(
+            f"{path}{line}: this is not YAML ({problem or error}): fix it; indent with spaces, and a plan looks "
+            f"like\n{example}"
+        ) from None
+    if not isinstance(found, Row):
+        raise UserError(f"{path} has no fields: a plan looks like\n{example}")
     return found

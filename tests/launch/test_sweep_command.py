@@ -5,16 +5,15 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from light_run import LightRun
 from made_up import write_run
 
 from labkit.cli import build_parser, main
 from labkit.cli.run import resumed_command
-from labkit.errors import UserError
-from labkit.launch import execute, read_sweep, states
-from labkit.launch.sweep_file import read_sweep_file
+from labkit.errors import DataError, UserError
+from labkit.launch import read_sweep, read_sweep_file, sweep as sweeps
 from labkit.plots import describe, figure_sweep
 from labkit.runs import list_runs, read_run
+from labkit.tracking import StopRequest
 from labkit.tta import run_table
 
 SCRIPT = """
@@ -40,7 +39,7 @@ def command(*arguments):
 
 def test_a_script_is_swept_and_one_cell_runs_out_of_its_memory(write, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(execute, "MOST_ATTEMPTS", 1)  # the second attempt is tried with light runs
+    monkeypatch.setattr(sweeps, "MOST_ATTEMPTS", 1)  # the second attempt is tried with light runs
     file = write("grid: {mib: [2, 3000]}\nseeds: [4]\nbudget: ['cores=1,memory=700MiB']\n")
     (tmp_path / "train.py").write_text(SCRIPT)
     assert command(file, "--dry-run") == 0
@@ -79,8 +78,9 @@ def test_shapes_without_room_are_told_before_the_start(write, tmp_path, capsys):
     assert "No room for 1 of them here and now, which will say so and fail: num_rows 9000000000000: this shape" in out
 
 
-def test_the_command_goes_on_where_it_was_and_says_what_its_file_has_no_more(write, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(execute, "LaunchedRun", LightRun)
+def test_the_command_goes_on_where_it_was_and_says_what_its_file_has_no_more(
+    write, light, tmp_path, capsys, monkeypatch
+):
     runs = ("--runs-dir", tmp_path / "runs")
     assert command(write("grid: {x: [1, 2]}\n"), *runs) == 0
     file = write("grid: {x: [2, 3, 4]}\nsettings: {ends: done}\nmax_seconds: 9\n")
@@ -91,10 +91,7 @@ def test_the_command_goes_on_where_it_was_and_says_what_its_file_has_no_more(wri
         "predicted_s": pytest.approx(told["predicted_s"]), "predicted_by": "cells",
     }  # fmt: skip
 
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(LightRun, "events", interrupt)
+    monkeypatch.setattr(StopRequest, "__bool__", lambda stop: True)
     assert command(file, *runs) == 130
     out = capsys.readouterr().out
     assert "2 finished cells of this name are not in this file any more; they stay." in out
@@ -113,7 +110,7 @@ def test_cells_without_a_result_are_rows_and_runs_of_other_cells_are_none(write,
     assert list(frame["state"]) == ["done", "waiting", "waiting", "waiting"]
     assert frame["run"][0] == first.name and frame["auc"][0] == 0.8 and frame["auc"][1:].isna().all()
     assert frame["samples_per_s"][0] == 660
-    assert not list(runs.glob("sweeps/*/*.json")), "looking writes nothing"
+    assert not (runs / "sweeps").exists(), "looking writes nothing"
     with pytest.raises(UserError, match=r"there is no sweep 'nope' in .*none has run there"):
         read_sweep("nope", runs)
     # a script need not record what it was given for its runs to be told apart, and repeats are pooled
@@ -132,19 +129,32 @@ def test_a_run_that_is_resumed_by_hand_is_still_one_of_its_sweep(write, tmp_path
     assert resumed_command(build_parser().parse_args(["run", "--resume", str(folder)]), []).sweep == told
 
 
-def test_a_damaged_state_is_told_by_its_name(write, tmp_path):
+def test_a_damaged_state_is_refused_with_its_line(write, light, tmp_path):
     file = write("grid: {x: [1]}\n")
-    (key,) = (cell.key for cell in read_sweep_file(file).cells)
-    folder = states.sweep_folder(tmp_path / "runs", "s")
-    folder.mkdir(parents=True)
-    for text in (
-        "{",
-        '{"key": 1}',
-        f'{{"key": "{key}", "settings": {{}}, "seed": 1, "repeat": 1, "budget": "b", "z": 1}}',
-    ):
-        (folder / f"{key}.json").write_text(text)
-        with pytest.raises(UserError, match=rf"{key}\.json: this \w+ is damaged .*Delete it"):
+    assert command(file, "--runs-dir", tmp_path / "runs") == 0
+    path = tmp_path / "runs" / "sweeps" / "s" / "launches.jsonl"
+    head, launch, *_ = path.read_text().splitlines()
+    for line in ("{", "[]", '{"state": {"launch": "other"}}', launch.replace('"name"', '"nome"', 1)):
+        path.write_text(f"{head}\n{line}\n")
+        with pytest.raises(DataError) as error:
             read_sweep(file, tmp_path / "runs")
+        assert (error.value.file, error.value.line) == (path, 2)
+    path.write_text(f"{head}\n{launch}\n" + '{"state": {"launch":')
+    assert list(read_sweep(file, tmp_path / "runs")["state"]) == ["done"], "the half of a line is none yet"
+
+
+def test_a_sweep_of_an_earlier_version_is_continued_by_the_records_of_its_runs(write, light, tmp_path):
+    """It kept a file for each cell, which is not read any more."""
+    file, runs = write("grid: {x: [1, 2]}\n"), tmp_path / "runs"
+    sweep = read_sweep_file(file)
+    write_run(runs, [0.7], config={"sweep": sweep.command(sweep.cells[0], runs).sweep})
+    old = runs / "sweeps" / "s"
+    old.mkdir(parents=True)
+    (old / f"{sweep.cells[0].key}.json").write_text("{}")
+    with pytest.raises(UserError, match="an earlier version of labkit ran this sweep: give its file"):
+        read_sweep("s", runs)
+    assert command(file, "--runs-dir", runs) == 0
+    assert len(list_runs(runs)) == 2 and list(read_sweep("s", runs)["state"]) == ["done", "done"]
 
 
 FRAME = pd.DataFrame(

@@ -13,25 +13,22 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from light_run import LOG, LightRun
-from processes import wait_for
+from light_run import LOG
+from processes import marked_where, wait_for
 
 from labkit.errors import UserError
 from labkit.hardware import leases
-from labkit.launch import execute, states
-from labkit.launch.execute import opened, read_progress, run_sweep
-from labkit.launch.grid import described
-from labkit.launch.states import CellState, read_states, sweep_folder
-from labkit.launch.sweep_file import read_sweep_file
-from labkit.runs import process_started, readable_runs, replace_text, run_folders
+from labkit.launch import Launches, opened, read_progress, read_sweep_file, run_sweep, sweep as sweeps
+from labkit.launch.sweep import Progress, read_states, sweep_folder
+from labkit.process import GRACE_S, JobProcess, SupervisedJobs
+from labkit.runs import readable_runs, run_folders
+from labkit.tracking import StopRequest
 
 SWEEPER = Path(__file__).with_name("sweeper.py")
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
-
-
-@pytest.fixture(autouse=True)
-def light(monkeypatch):
-    monkeypatch.setattr(execute, "LaunchedRun", LightRun)
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals"),
+    pytest.mark.usefixtures("light"),
+]
 
 
 @pytest.fixture
@@ -39,11 +36,11 @@ def runs(tmp_path):
     return tmp_path / "runs"
 
 
-def run(file, runs, on_event=lambda *event: None, **how):
+def run(file, runs, on_event=lambda *event: None, stop=None, **how):
     """Run a sweep to its end; the states of its cells in order."""
     sweep = read_sweep_file(file)
     with opened(sweep, runs, **how) as progress:
-        run_sweep(progress, runs, on_event)
+        run_sweep(progress, on_event, StopRequest() if stop is None else stop)
     return [progress.states[cell.key] for cell in sweep.cells]
 
 
@@ -54,37 +51,36 @@ def ended(runs):
 
 
 def start(file, runs):
-    return subprocess.Popen([sys.executable, SWEEPER, file, runs], stderr=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, SWEEPER, file, runs], stderr=subprocess.PIPE, cwd=runs.parent)
 
 
-def orphans(runs):
-    """Processes of cells that are still there; their folder for runs is nobody else's."""
-    pids = [state.pid for state in read_states(sweep_folder(runs, "s")).values() if state.pid is not None]
-    return [pid for pid in pids if process_started(pid) is not None]
+def cells_of(runs):
+    """The processes of cells that are still there; their folder for runs is nobody else's."""
+    return marked_where(lambda each: "light_run" in each.cmdline() and each.cwd() == str(runs.parent))
 
 
 def test_all_of_a_repeat_runs_before_the_next_and_every_state_is_on_disk(write, runs):
     file, seen = write("grid: {x: [1, 2]}\nseeds: [3, 4]\nrepeats: 2\n"), []
-    found = run(file, runs, lambda cell, state, event: seen.append((event["kind"], state.state)))
+    found = run(file, runs, lambda part, event: seen.append((event["kind"], part.status)))
     order = [line.split() for line in (runs / LOG).read_text().splitlines()]
     asked = [(words[words.index("repeat") + 1], words[words.index("--seed") + 1], words[1]) for words in order]
     assert asked == [(repeat, seed, x) for repeat in "12" for seed in "34" for x in "12"]
     assert seen[:3] == [("State", "running"), ("Started", "running"), ("Ended", "running")]
-    assert {state.state for state in found} == {"done"} and all(state.seconds > 0 for state in found)
-    assert read_states(sweep_folder(runs, "s")) == {state.key: state for state in found}
+    assert {part.status for part in found} == {"done"} and all(part.seconds > 0 for part in found)
+    assert read_states("s", runs).parts == {part.name: part for part in found}
     record = json.loads((runs / found[0].run / "run.json").read_text())
-    told = {"name": "s", "cell": found[0].key, "settings": {"x": "1"}, "repeat": 1}
+    told = {"name": "s", "cell": found[0].name, "settings": {"x": "1"}, "repeat": 1}
     assert record["config"]["sweep"] == told and record["seed"] == 3
 
 
 def test_finished_cells_stay_when_values_are_added_and_when_their_states_are_lost(write, runs):
     (old,) = run(write("grid: {x: [1]}\n"), runs)
-    (sweep_folder(runs, "s") / f"{old.key}.json").unlink()
+    (sweep_folder(runs, "s") / "launches.jsonl").unlink()
     file = write("grid:\n  x: [2, 1]   # one more\n")
     sweep = read_sweep_file(file)
     assert read_progress(sweep, runs).count("done") == 1
     new, same = run(file, runs)
-    assert (same.key, same.run) == (old.key, old.run) and len(run_folders(runs)) == 2
+    assert (same.name, same.run) == (old.name, old.run) and len(run_folders(runs)) == 2
     other = read_sweep_file(write("grid: {x: [2]}\n"))
     assert read_progress(other, runs).not_in_file == 1
     for path in run_folders(runs):  # the run's own record is the truth
@@ -107,16 +103,16 @@ def test_finished_cells_stay_when_values_are_added_and_when_their_states_are_los
 )
 def test_what_crashed_is_tried_once_more_and_the_sweep_goes_on(write, runs, ends, state, runs_made, why):
     first, second = run(write(f"cells:\n  - ends: {ends}\n  - ends: done\n    x: 3\n"), runs)
-    assert (first.state, first.error) == (state, why) and len(run_folders(runs)) == runs_made + 1
-    assert first.attempts == max(1, runs_made) and second.state == "done"
-    again = [state.state for state in run(write("cells:\n  - ends: " + ends + "\n"), runs)]
+    assert (first.status, first.reason) == (state, why or "") and len(run_folders(runs)) == runs_made + 1
+    assert first.attempts == max(1, runs_made) and second.status == "done"
+    again = [part.status for part in run(write("cells:\n  - ends: " + ends + "\n"), runs)]
     assert again == [state] and len(run_folders(runs)) == runs_made + 1, "what has failed stays so"
 
 
 def test_failed_cells_are_tried_again_where_that_is_asked_for(write, runs):
     file = write("settings: {ends: killed}\n")
     assert [state.attempts for state in run(file, runs)] == [2]
-    assert [(s.state, s.attempts) for s in run(file, runs, retry_failed=True)] == [("failed", 2)]
+    assert [(s.status, s.attempts) for s in run(file, runs, retry_failed=True)] == [("failed", 2)]
     assert len(run_folders(runs)) == 4
     with opened(read_sweep_file(file), runs, retry_failed=True):
         pass  # the sweep is killed here, say
@@ -129,7 +125,7 @@ def test_arguments_that_a_script_does_not_know_end_the_sweep_at_its_first_cell_o
         run(usage, runs)
     assert read_progress(read_sweep_file(usage), runs).count("waiting") == 2
     later = run(write("cells:\n  - ends: done\n  - ends: usage\n"), runs)
-    assert [(state.state, state.attempts) for state in later] == [("done", 1), ("failed", 1)]
+    assert [(part.status, part.attempts) for part in later] == [("done", 1), ("failed", 1)]
 
 
 def test_a_full_disk_ends_the_sweep_with_its_states_intact(write, runs, monkeypatch):
@@ -142,37 +138,35 @@ def test_a_full_disk_ends_the_sweep_with_its_states_intact(write, runs, monkeypa
         raise OSError(errno.ENOSPC, "no space")
 
     file = write("grid: {x: [1, 2]}\n")
-    with opened(read_sweep_file(file), runs) as progress:
-        monkeypatch.setattr(states, "replace_text", full)
+    with opened(read_sweep_file(file), runs) as progress, monkeypatch.context() as patched:
+        patched.setattr(Launches, "save", full)
         with pytest.raises(OSError, match="no space"):
-            run_sweep(progress, runs, lambda *event: None)
-    monkeypatch.setattr(states, "replace_text", replace_text)
-    assert {state.state for state in run(file, runs)} == {"done"}
+            run_sweep(progress, lambda *event: None, StopRequest())
+    assert {part.status for part in run(file, runs)} == {"done"}
     assert set(ended(runs).values()) == {1}
 
 
 def test_a_script_is_asked_to_end_when_its_time_is_over_and_that_is_its_result(write, runs, monkeypatch):
     file = write("settings: {takes: 60}\nmax_seconds: 0.4\n")
     (state,) = run(file, runs)
-    assert (state.state, state.out_of_time) == ("done", True)
+    assert (state.status, state.out_of_time) == ("done", True)
     assert [state.run for state in run(file, runs)] == [state.run], "it is not repeated"
-    monkeypatch.setattr(execute, "GRACE_S", 0.5)
+    monkeypatch.setattr(sweeps._SweepEngine, "grace_s", 0.5)
     (deaf,) = run(write("settings: {takes: 60, deaf: 1}\nmax_seconds: 0.4\n", "deaf.yaml"), runs)
-    assert deaf.state == "failed" and deaf.attempts == 1
-    assert deaf.error.startswith("it had not ended 0.5 s after its 0.4 s were over, and was killed")
+    assert deaf.status == "failed" and deaf.attempts == 1
+    assert deaf.reason.startswith("it had not ended 0.5 s after its 0.4 s were over, and was killed")
 
 
 def test_ctrl_c_ends_the_run_under_way_and_its_cell_waits(write, runs):
-    file = write("settings: {takes: 60}\ngrid: {x: [1, 2]}\n")
+    file, stop = write("settings: {takes: 60}\ngrid: {x: [1, 2]}\n"), StopRequest()
 
-    def interrupt(cell, state, event):
+    def interrupt(part, event):
         if event["kind"] == "Started":
-            raise KeyboardInterrupt
+            stop.request("SIGINT")
 
-    with pytest.raises(KeyboardInterrupt):
-        run(file, runs, interrupt)
+    run(file, runs, interrupt, stop)
     progress = read_progress(read_sweep_file(file), runs)
-    assert progress.count("waiting") == 2 and [state.attempts for state in progress.states.values()] == [0, 0]
+    assert progress.count("waiting") == 2 and [part.attempts for part in progress.states.values()] == [0, 0]
     ((_, record),) = readable_runs(run_folders(runs))
     assert record.status == "stopped"
 
@@ -180,12 +174,12 @@ def test_ctrl_c_ends_the_run_under_way_and_its_cell_waits(write, runs):
 def test_a_second_process_is_refused_while_one_runs_the_sweep(write, runs):
     file = write("settings: {takes: 60}\n")
     process = start(file, runs)
-    wait_for(lambda: orphans(runs))
-    with pytest.raises(UserError, match=rf"process {process.pid} runs this sweep"):
+    wait_for(lambda: cells_of(runs))
+    with pytest.raises(UserError, match=rf"process {process.pid} runs this"):
         run(file, runs)
     process.kill()
     process.wait()
-    wait_for(lambda: not orphans(runs))
+    wait_for(lambda: not cells_of(runs))
 
 
 def test_killed_between_and_inside_of_cells_each_cell_ends_exactly_once(write, runs):
@@ -202,52 +196,44 @@ def test_killed_between_and_inside_of_cells_each_cell_ends_exactly_once(write, r
     assert ended(runs) == dict.fromkeys(keys, 1), "each once"
     statuses = Counter(record.status for _, record in readable_runs(run_folders(runs)))
     assert statuses["running"] == 0 and statuses["done"] == 6
-    assert all(state.attempts == 1 for state in read_states(sweep_folder(runs, "s")).values())
-    assert not orphans(runs)
+    assert all(part.attempts == 1 for part in read_states("s", runs).parts.values())
+    assert not cells_of(runs)
 
 
 def test_a_cell_that_was_under_way_when_the_sweep_broke_off_comes_last(write, runs):
     file = write("grid: {x: [1, 2]}\n")
-    first, folder = read_sweep_file(file).cells[0], sweep_folder(runs, "s")
-    folder.mkdir(parents=True)
-    CellState(**described(first), state="running", attempts=1).save(folder)
-    assert [(state.attempts, state.broken_off) for state in run(file, runs)] == [(1, 1), (1, 0)]
+    with opened(read_sweep_file(file), runs) as progress:
+        first = next(iter(progress.states.values()))
+        first.status, first.attempts = "running", 1
+        progress.launches.save(first)
+    assert [(part.attempts, part.broken_off) for part in run(file, runs)] == [(1, 1), (1, 0)]
     assert [line.split()[1] for line in (runs / LOG).read_text().splitlines()] == ["2", "1"]
 
 
-def test_a_run_that_ended_as_the_sweep_was_killed_counts_and_one_that_goes_on_is_waited_for(write, runs, monkeypatch):
-    file = write("settings: {takes: 0.5}\n")
-    sweep = read_sweep_file(file)
-    (cell,) = sweep.cells
-    launched = LightRun(
-        sweep.command(cell, runs)
-    ).start()  # whose launcher, here, is not killed: it is not asked to end
-    folder = next(event["folder"] for event in launched.events() if event["kind"] == "Started")
-    (state,) = run(file, runs)
-    assert (state.state, state.run, len(run_folders(runs))) == ("done", Path(folder).name, 1)
-    launched.end()
-    monkeypatch.setattr(states, "GRACE_S", 0.3)
-    deaf = read_sweep_file(write("settings: {takes: 60, deaf: 1}\nname: deaf\n", "deaf.yaml"))
-    launched = LightRun(deaf.command(deaf.cells[0], runs)).start()
-    next(event for event in launched.events() if event["kind"] == "Started")
-    launched.stop()
-    with opened(deaf, runs) as progress:
-        assert progress.count("waiting") == 1
-    assert launched.status() == -signal.SIGKILL
-    statuses = sorted(record.status for _, record in readable_runs(run_folders(runs)))
-    assert statuses == ["done", "interrupted"]
-    launched.end()
+def test_a_run_that_goes_on_is_waited_for_and_killed_where_it_does_not_end(write, runs, monkeypatch):
+    """By its record, as of a sweep that an earlier version of labkit ran."""
+    for name, words, statuses in (("s", "takes: 0.5", ["done"]), ("deaf", "takes: 60, deaf: 1", ["interrupted"])):
+        monkeypatch.setattr(sweeps, "GRACE_S", GRACE_S if name == "s" else 0.3)
+        sweep = read_sweep_file(write(f"settings: {{{words}}}\nname: {name}\n", f"{name}.yaml"))
+        with SupervisedJobs(0.1) as jobs:
+            command = sweep.command(sweep.cells[0], runs / name).to_dict()
+            jobs.start(JobProcess("a", "light_run", command, str(runs.parent / "log")))
+            while (jobs.next_event(1) or {}).get("event", {}).get("kind") != "Started":
+                pass
+            with opened(sweep, runs / name) as progress:
+                assert progress.count(statuses[0].replace("interrupted", "waiting")) == 1
+        assert [record.status for _, record in readable_runs(run_folders(runs / name))] == statuses
 
 
-def test_a_run_without_a_folder_yet_has_ended_before_its_cell_starts_anew(write, runs):
+def test_a_run_without_a_folder_yet_has_ended_before_its_cell_starts_again(write, runs):
     file = write("settings: {late: 1}\n")
     process = start(file, runs)
-    (pid,) = wait_for(lambda: orphans(runs))
+    wait_for(lambda: cells_of(runs))
     process.kill()
     process.wait()
-    assert process_started(pid) is not None, "its process has not begun its run, and does not listen"
+    assert cells_of(runs), "its process has not begun its run, and does not listen"
     with opened(read_sweep_file(file), runs) as progress:
-        assert process_started(pid) is None and progress.count("waiting") == 1
+        assert not cells_of(runs) and progress.count("waiting") == 1
 
 
 def test_two_sweeps_take_turns_on_the_cores(write, runs, monkeypatch, tmp_path):
@@ -266,10 +252,10 @@ def test_two_sweeps_take_turns_on_the_cores(write, runs, monkeypatch, tmp_path):
 def test_the_time_left_is_that_of_finished_cells_of_earlier_runs_or_at_most_the_limit(write, runs):
     sweep = read_sweep_file(write("grid: {x: [1, 2]}\nmax_seconds: 30\n"))
     assert read_progress(sweep, runs).time_left() == (60, "limit")
-    progress = execute.Progress(sweep, read_progress(sweep, runs).states, [5.0, 7.0, 90.0])
+    progress = Progress(sweep, read_progress(sweep, runs).launches, [5.0, 7.0, 90.0])
     assert progress.time_left() == (14, "runs")
     done = progress.states[sweep.cells[0].key]
-    done.state, done.seconds = "done", 3.0
+    done.status, done.seconds = "done", 3.0
     assert progress.time_left() == (3, "cells")
     unlimited = read_sweep_file(write("grid: {x: [1, 2]}\n"))
     assert read_progress(unlimited, runs).time_left() == (None, "")

@@ -1,0 +1,356 @@
+"""Lists of launches, and the file that keeps what became of each."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import platform
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from labkit.errors import DataError, UserError
+from labkit.json_data import Moment, build, check_shape, parse_json
+from labkit.runs import (
+    Provenance,
+    RunRecord,
+    disk_full_as_user_error,
+    is_alive,
+    own_process,
+    read_run,
+    replace_text,
+    restored,
+    shielded,
+    timestamp,
+)
+from labkit.tracking import ScriptCommand
+
+FILE = "launches.jsonl"
+SCHEMA_VERSION = 3
+"""1 and 2 were group.json, queue.json and a file for each cell of a sweep"""
+ENDED = ("done", "failed", "stopped", "timed_out", "out_of_memory")
+BESIDE = {"mix": 0, "queue": 0, "sweep": 2}
+"""Levels from the folder of a list up to the folder of its runs, by kind; 1 for other kinds"""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One run that is wanted. It crosses processes as JSON."""
+
+    name: str
+    """Unique in its list; names its log"""
+    job: ScriptCommand
+    """What its process runs, with its budget; `{seed}` may still stand in its arguments"""
+    label: str = ""
+    """What it trains, for people: dlrm:tour, or a script's name"""
+    mode: str = "alone"
+    """How it shares the device with what runs at the same time"""
+    after: tuple[str, ...] = ()
+    """Names of the launches that have to end before it starts, however they end"""
+    together: str = ""
+    """Name of the round in which it starts: all launches of a round take their first step at one barrier"""
+    limit_s: float | None = None
+    """Seconds from its start after which it is asked to end"""
+    about: dict[str, Any] = field(default_factory=dict)
+    """What its maker wants to know of it later, JSON-able"""
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Launch:
+        """A launch as `asdict` gave it."""
+        return cls(**values | {"job": ScriptCommand.from_dict(values["job"]), "after": tuple(values["after"])})
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What became of one launch; of several attempts, the last."""
+
+    status: str = "waiting"
+    """waiting, running, left_out, or one of ENDED"""
+    attempts: int = 0
+    """Starts, without those that ended with the launcher itself"""
+    broken_off: int = 0
+    """Starts that ended with the launcher itself"""
+    run: str | None = None
+    """Name of its run folder"""
+    reason: str = ""
+    """Why it ended as it did"""
+    device: str = ""
+    """What it had of the device, for people"""
+    log: str = ""
+    """File in the list's folder with what its script printed"""
+    go_at: Moment | None = None
+    """When its barrier was lifted"""
+    wall_s: float | None = None
+    """Seconds from the barrier to its end"""
+    seconds: float | None = None
+    """Seconds from the start of its process to its end; None where the launcher was killed before it knew"""
+    out_of_time: bool = False
+    """Whether it was asked to end because its time was over"""
+    forgiven: int = 0
+    """Failed runs that do not count, because it was to be tried again"""
+    more: dict[str, Any] = field(default_factory=dict)
+    """What its maker keeps"""
+
+
+@dataclass(kw_only=True)
+class Part(Outcome):
+    """One launch of a list, and what became of it."""
+
+    launch: Launch
+
+    @property
+    def name(self) -> str:
+        return self.launch.name
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ENDED or self.status == "left_out"
+
+    def wait_again(self) -> None:
+        """Forget the last attempt, so that it starts again."""
+        self.status, self.run, self.reason, self.out_of_time = "waiting", None, "", False
+        self.go_at = self.wall_s = self.seconds = None
+
+
+STATE = tuple(each.name for each in fields(Outcome))
+
+
+@dataclass(kw_only=True)
+class Head:
+    """What a list is, and whether it runs."""
+
+    kind: str
+    """sweep, seeds, tour, mix, queue or trials"""
+    id: str
+    content: dict[str, Any] = field(default_factory=dict)
+    """What its maker needs to read it again"""
+    host: str = field(default_factory=platform.node)
+    provenance: Provenance = field(default_factory=lambda: Provenance.now("measured"))
+    status: str = "running"
+    """running, done, failed (some launch), stopped, or interrupted"""
+    pid: int = field(default_factory=lambda: own_process()[0])
+    pid_started: float = field(default_factory=lambda: own_process()[1])
+    mark: str = ""
+    """Mark in the environment of all processes that its executor started"""
+    started_at: Moment = field(default_factory=timestamp)
+    ended_at: Moment | None = None
+    schema_version: int = SCHEMA_VERSION
+
+
+class Launches:
+    """A list of launches in a folder, with what became of each.
+
+    The file has a line for each fact, and the last line about a launch counts: a change costs one short line however
+    long the list is, and after `kill -9` everything but a line that was half written is there.
+    """
+
+    def __init__(self, folder: Path, head: Head, launches: Iterable[Launch] = ()):
+        self.folder, self.head, self._is_locked = Path(folder), head, False
+        self.parts: dict[str, Part] = {}
+        """By name, in the order in which they start"""
+        for launch in launches:
+            assert launch.name not in self.parts, f"two launches are called {launch.name}"
+            self.parts[launch.name] = Part(launch=launch)
+
+    @classmethod
+    def new(cls, runs_dir: Path | str, kind: str, name: str, launches: Iterable[Launch], **content: Any) -> Launches:
+        """Make a list in a folder whose name sorts by time (UTC).
+
+        Raises:
+            UserError: no folder can be made there.
+        """
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+        safe = "".join(char if char.isalnum() else "-" for char in name)[:40]
+        folder = Path(runs_dir) / f"{now}-{kind}-{safe}-{secrets.token_hex(2)}"
+        try:
+            (folder / "logs").mkdir(parents=True)
+        except OSError as error:
+            raise UserError(
+                f"{runs_dir}: no folder can be made there ({error.strerror}): choose another --runs-dir."
+            ) from error
+        return cls(folder, Head(kind=kind, id=folder.name, content=content), launches)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / FILE
+
+    @property
+    def runs_dir(self) -> Path:
+        """Where the folders of its runs are."""
+        levels = BESIDE.get(self.head.kind, 1)
+        folder = self.folder if len(self.folder.parents) >= levels else self.folder.absolute()
+        return folder.parents[levels - 1] if levels else folder
+
+    def run_folder(self, part: Part) -> Path | None:
+        """Folder of the run of a launch."""
+        return None if part.run is None else self.runs_dir / part.run
+
+    def record_of(self, part: Part) -> RunRecord | None:
+        """The record of the run of a launch; None where there is none that can be read."""
+        with contextlib.suppress(UserError, OSError):
+            return None if part.run is None else read_run(self.run_folder(part))
+        return None
+
+    def rounds(self) -> list[list[Part]]:
+        """The launches that start together, in order."""
+        found: dict[str, list[Part]] = {}
+        for part in self.parts.values():
+            found.setdefault(part.launch.together or part.name, []).append(part)
+        return list(found.values())
+
+    def write(self) -> None:
+        """Write the whole file in one step, without home folders and secrets."""
+        lines = [_line("head", self.head)]
+        for part in self.parts.values():
+            lines += [_line("launch", part.launch), _line("state", part)]
+        replace_text(self.file, "".join(lines))
+
+    def save(self, *parts: Part) -> None:
+        """Append what became of launches."""
+        self._append([_line("state", part) for part in parts])
+
+    def save_head(self) -> None:
+        self._append([_line("head", self.head)])
+
+    def _append(self, lines: list[str]) -> None:
+        size = self.file.stat().st_size
+        with disk_full_as_user_error(self.folder), self.file.open("a", encoding="utf-8") as file:
+            try:
+                file.write("".join(lines))
+                file.flush()
+            except OSError:
+                # the half of a line would spoil the one that follows it
+                os.truncate(self.file, size)
+                raise
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from running the same list, for as long as the block lasts and this process lives.
+
+        Raises:
+            UserError: another process runs it.
+        """
+        if self._is_locked:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / ".lock"
+        # where the file system has no locks, a file that outlives its holder would be no lock either
+        lock = filelock.FileLock(path, fallback_to_soft=False)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            holder = f"process {path.read_text() or 'of another user'}"
+            raise UserError(
+                f"{self.folder}: {holder} runs this: wait for it, end it, or choose another --runs-dir or name."
+            ) from None
+        self._is_locked = True
+        try:
+            path.write_text(str(os.getpid()))
+            for left_over in self.folder.glob(f".{FILE}.*"):  # of a process that was killed
+                left_over.unlink(missing_ok=True)
+            yield
+        finally:
+            self._is_locked = False
+            lock.release()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Say that it runs, and at the end of the block, however that comes, that it does not."""
+        self.head.status, self.head.ended_at = "running", None
+        self.head.pid, self.head.pid_started = own_process()
+        self.write()
+        try:
+            yield
+        except BaseException:
+            self.head.status = "stopped"
+            raise
+        finally:
+            self.head.ended_at = timestamp()
+            self.save_head()
+
+    @classmethod
+    def read(cls, folder: Path | str, kind: str | None = None) -> Launches:
+        """Read a list; one whose process died shows as "interrupted".
+
+        Raises:
+            UserError: there is none, or it is damaged, or another version of labkit wrote it.
+        """
+        path = Path(folder) / FILE
+        fix = "Restore it from a copy, or delete it: the run folders stay readable."
+        try:
+            *lines, _ = path.read_bytes().split(b"\n")  # what follows the last line end is not yet whole
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(f"{folder}: labkit started nothing here, because it has no {path.name}.") from None
+        found, number = None, 0
+        try:
+            for number, line in enumerate(lines, 1):
+                content = restored(parse_json(line))
+                if number == 1 and content["head"].get("schema_version") != SCHEMA_VERSION:
+                    raise UserError(f"{path}: another version of labkit wrote this: open it there, or run it again.")
+                found = _read_line(content, found, cls, Path(folder))
+            head = found.head
+        except UserError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"this record is damaged ({error}).", file=path, line=number, fix=fix) from error
+        if kind is not None and head.kind != kind:
+            raise UserError(f"{folder}: this is a {head.kind}, not a {kind}.")
+        if head.status == "running" and not (head.host == platform.node() and is_alive(head.pid, head.pid_started)):
+            head.status = "interrupted"
+        return found
+
+    @classmethod
+    def folders(cls, runs_dir: Path | str, kind: str) -> list[Path]:
+        """The folders of all lists of a kind, oldest first."""
+        return sorted(path.parent for path in Path(runs_dir).glob(f"*-{kind}-*/{FILE}"))
+
+    @classmethod
+    def find(cls, name: str, runs_dir: Path | str, kind: str) -> Path:
+        """The folder of that path, id, or beginning of an id; a UserError where there is none, or more than one."""
+        if (Path(name) / FILE).is_file():
+            return Path(name)
+        folders = cls.folders(runs_dir, kind)
+        if not folders:
+            raise UserError(f"{kind} {name!r}: {runs_dir} holds no {kind}: name another folder.")
+        matches = [folder for folder in folders if folder.name.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        what = "could be " + ", ".join(f.name for f in matches[:5]) if matches else f"is none of those in {runs_dir}"
+        there = ", ".join(folder.name for folder in folders[-5:])
+        raise UserError(f"{kind} {name!r} {what}: write (more of) the name of one; the latest are {there}.")
+
+
+def _line(kind: str, value: Head | Launch | Part) -> str:
+    if kind == "state":
+        content = {"launch": value.name} | {name: getattr(value, name) for name in STATE}
+    else:
+        content = asdict(value)
+    return json.dumps({kind: shielded(content)}) + "\n"
+
+
+def _read_line(content: dict[str, Any], found: Launches | None, cls: type[Launches], folder: Path) -> Launches:
+    """Take a fact into a list; the first is its head."""
+    ((kind, values),) = content.items()
+    if kind == "head":
+        check_shape(values, Head)
+        head = build(values, Head)
+        if found is None:
+            return cls(folder, head)
+        found.head = head
+    elif kind == "launch":
+        check_shape(values, Launch)
+        launch = Launch.from_json(values)
+        found.parts[launch.name] = Part(launch=launch)
+    else:
+        part = found.parts[values.pop("launch")]
+        check_shape(values, Outcome)
+        for name in STATE:
+            setattr(part, name, values.get(name, getattr(part, name)))
+    return found

@@ -1,0 +1,29 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = str(Path(__file__).parent)
+sys.path.insert(0, HERE)  # its modules are run as programs, too
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a sweep of the script train.py next to it, from the fields that follow its first line."""
+
+    def write(fields: str, name: str = "s.yaml", first: str = "script: train.py\n") -> Path:
+        (tmp_path / "train.py").touch()
+        (tmp_path / name).write_text(first + fields)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """Processes without torch in place of those of runs."""
+    from labkit.launch import engine
+
+    monkeypatch.setattr(engine, "WORKER", "light_run")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])]))

@@ -1,0 +1,143 @@
+"""The tour: its plan, what a failure and Ctrl-C cost, its exit status, and the whole of it."""
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from rich.console import Console
+
+from labkit.cli.display import TourDisplay
+from labkit.cli.tour import exit_status
+from labkit.hardware import offered_budgets
+from labkit.launch import Launches, plan_tour, run_tour
+from labkit.launch.launches import Head
+from labkit.runs import list_runs, read_run, run_folders
+from labkit.tracking import StopRequest
+
+SCRIPT = """
+import argparse
+import labkit
+flags = argparse.ArgumentParser()
+flags.add_argument("--seed", type=int)
+flags.add_argument("--max-seconds", type=float)
+args = flags.parse_args()
+with labkit.Run("own", target="accuracy >= 0.5", seed=args.seed, max_seconds=args.max_seconds) as run:
+    for _ in run.epochs(2):
+        run.step(samples=1)
+        run.evaluate(accuracy=0.6)
+"""
+
+
+def toured(tmp_path, tour, on_event=lambda part, event: None):
+    """What became of a tour, and what was printed."""
+    console = Console(record=True, width=200, file=io.StringIO())
+    with TourDisplay(console, tmp_path / "runs") as display:
+
+        def show(part, event):
+            display.show(part, event)
+            on_event(part, event)
+
+        done = run_tour(tour, tmp_path / "runs", show, StopRequest())
+    return done, console.export_text()
+
+
+@pytest.fixture
+def tour(tmp_path):
+    """Three seeds of a script under one budget."""
+    script = tmp_path / "own.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    planned = plan_tour([str(script)], [1, 2, 3], tmp_path / "runs")
+    return [replace(each, after=()) for each in planned if each.about["budget"] == "one-core"]
+
+
+def test_a_run_that_fails_costs_no_other_run(tmp_path, tour):
+    broken = replace(tour[0], job=replace(tour[0].job, arguments=("--no-such-flag",)))
+    done, text = toured(tmp_path, [broken, tour[2]])
+    first, second = done.parts.values()
+    assert (first.status, second.status) == ("failed", "done")
+    assert done.record_of(second).seed == 3
+    assert "seed 1: failed: the script ended with status 2 before its first step" in text
+    assert "unrecognized arguments: --no-such-flag" in text
+    assert re.search(r"reached its target after \d+\.\d s", text)
+
+
+def test_late_in_a_tour_no_further_run_begins(tmp_path, tour, monkeypatch):
+    def late(part, event):
+        if part.status == "done":
+            monkeypatch.setattr("labkit.launch.tour.LAST_START_S", 0.0)
+
+    tour = [replace(each, after=tuple(before.name for before in tour[:n][-1:])) for n, each in enumerate(tour)]
+    done, text = toured(tmp_path, tour, late)
+    assert [part.status for part in done.parts.values()] == ["done", "left_out", "left_out"]
+    assert exit_status(done) == 1
+    assert "one-core seed 3: left out, because the tour has taken too long: `labkit train" in text
+
+
+def test_all_jobs_have_a_seed_before_any_has_the_next_and_budgets_take_turns():
+    tour = plan_tour(["dlrm", "speech"], [0, 1])
+    budgets = [budget.name for budget in offered_budgets()]
+    asked = [(seed, job, budget) for seed in (0, 1) for job in ("dlrm", "speech") for budget in budgets]
+    assert [(each.about["seed"], each.about["job"], each.about["budget"]) for each in tour] == asked
+    assert [each.after for each in tour] == [(), *((each.name,) for each in tour[:-1])]
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [
+        ([("done", True, False), ("done", True, False)], 0),
+        ([("done", True, False), ("done", False, False)], 1),
+        ([("failed", None, True), ("failed", None, False)], 1),
+        ([("done", True, False), ("failed", None, True)], 2),
+        ([("done", True, False), ("stopped", None, False), ("waiting", None, False)], 130),
+    ],
+)
+def test_the_exit_status_separates_success_from_a_missed_target(ended, status, monkeypatch):
+    tour = Launches(Path(), Head(kind="tour", id="t"), plan_tour(["dlrm"], range(9))[: len(ended)])
+    for part, (state, reached, refused) in zip(tour.parts.values(), ended, strict=True):
+        part.status, part.more = state, {"refused": refused, "reached": reached}
+    record = lambda part: SimpleNamespace(result={"target_reached": part.more["reached"]})  # noqa: E731
+    monkeypatch.setattr(tour, "record_of", record)
+    assert exit_status(tour) == status
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals a process group")
+def test_ctrl_c_stops_the_tour_keeps_what_it_has_and_starts_no_further_run(tmp_path):
+    """In the terminal's manner: SIGINT to the whole group."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labkit", "tour", "--jobs", "dlrm"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    next(line for line in process.stdout if "auc" in line)  # the first evaluation of the first run
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    rest, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, rest
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive
+    (folder,) = run_folders(tmp_path / "runs")
+    assert read_run(folder).status == "stopped"
+    assert "0 of 1" in rest
+    assert (tmp_path / "report" / "index.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_tour_reaches_every_target_and_writes_the_page(tmp_path):
+    command = [sys.executable, "-m", "labkit", "tour", "--seeds", "0"]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    runs = list_runs(tmp_path / "runs")
+    assert len(runs) == 2 * len(offered_budgets())
+    assert runs["target_reached"].all(), runs
+    assert len(re.findall(r"1 of 1(?! runs)", answer.stdout)) == 2 * len(offered_budgets())
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "DLRM" in page and "Speech" in page
+    assert "<input" in page
