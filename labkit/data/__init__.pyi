@@ -1,3 +1,4 @@
+from . import clicks as clicks, speech as speech
 from .bad_rows import POLICIES as POLICIES, POLICY_WORDS as POLICY_WORDS, UNASKED as UNASKED, BadRows as BadRows
 from .catalog import (
     DOWNLOADS as DOWNLOADS,

@@ -1,3 +1,4 @@
+from . import energy as energy
 from .binding import bind_process as bind_process
 from .checkpoint import load_checkpoint as load_checkpoint
 from .command import SEED as SEED, ScriptCommand as ScriptCommand

@@ -1,0 +1,27 @@
+from . import (
+    data as data,
+    errors as errors,
+    fast as fast,
+    hardware as hardware,
+    jobs as jobs,
+    launch as launch,
+    models as models,
+    perfmodel as perfmodel,
+    placement as placement,
+    plots as plots,
+    process as process,
+    profiling as profiling,
+    report as report,
+    runs as runs,
+    sharing as sharing,
+    telemetry as telemetry,
+    tracking as tracking,
+    transcription as transcription,
+    tta as tta,
+    widgets as widgets,
+)
+from .tracking import energy as energy
+from .tracking.harness import device as device
+from .tracking.run import Run as Run
+
+__version__: str
