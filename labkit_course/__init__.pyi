@@ -9,7 +9,7 @@ from .checks import (
 )
 from .claims import all_claims as all_claims, claim as claim
 from .guesses import guess as guess, reveal as reveal, score_course as score_course, score_notebook as score_notebook
-from .labs import labs_on as labs_on
+from .lab import labs_on as labs_on
 from .notebook_file import authored as authored
 from .progress import kept as kept, progress_file as progress_file
 from .reproductions import (

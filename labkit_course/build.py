@@ -1,4 +1,4 @@
-"""Exercise notebooks from authored ones, with nbgrader's own preprocessors; `configure` sets nbgrader up alike."""
+"""Both notebooks of a lab from its source, with nbgrader's own preprocessors; `configure` sets nbgrader up alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import time
 from copy import deepcopy
 from pathlib import Path
 
-from nbformat import NotebookNode
+import jupytext
+from nbformat import NotebookNode, v4
 from nbgrader.converters import GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells, NbGraderPreprocessor
@@ -18,16 +19,60 @@ from traitlets.config import Config
 
 from labkit.errors import UserError
 from labkit.runs import replace_text
-from labkit_course.checks import all_exercises
 from labkit_course.gate import knocked_out
+from labkit_course.lab import FOLDER, all_exercises, sources
 from labkit_course.lint import COLAB_CELL, GUESS, faults
-from labkit_course.notebook_file import SOLUTIONS, authored, canonical, read_notebook, without_outputs
+from labkit_course.notebook_file import SOLUTIONS, canonical, read_notebook
 from labkit_course.runner import PROFILES
 
 STUB = "answer = ...  # YOUR ANSWER HERE, in place of the dots"
 """What stands where the solution was; the check below it says by name that it is not answered yet."""
 CODE_STUB = "raise NotImplementedError  # YOUR CODE HERE"
 """What stands where the body of a function was"""
+FORMAT = {"extension": ".py", "format_name": "percent", "cell_markers": '"""'}
+"""Of a source, as jupytext names it; `labs/jupytext.toml` says the same to its users."""
+KERNEL = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+CHECKED, ANSWERED, WRITTEN = (
+    {"grade": grade, "locked": locked, "schema_version": 3, "solution": solution, "task": False}
+    for grade, locked, solution in ((True, True, False), (False, False, True), (True, False, True))
+)
+GRADED = {"check": CHECKED, "answer": ANSWERED, "explain": WRITTEN, "claim": WRITTEN}
+"""What nbgrader has to know of a cell, by the first word of its title"""
+
+
+def solutions_version(source: Path) -> NotebookNode:
+    """The notebook of a lab with its answers.
+
+    A title of one word is a cell's id. `check 10.cost points=5` is a cell that nbgrader grades, with the id and the
+    grade_id check-10-cost unless `id` or `grade_id` follow; `answer`, `explain` and `claim` are alike.
+
+    Raises:
+        UserError: a cell has no title, or that of another.
+    """
+    cells, ids = [], set()
+    for cell in jupytext.reads(source.read_text(encoding="utf-8"), FORMAT).cells:
+        role, _, name = cell.metadata.get("title", "").partition(" ")
+        if role == "checks":
+            continue
+        named = f"{role}-{re.sub(r'[._]', '-', name)}" if name else role
+        grade_id = cell.metadata.get("grade_id", named)
+        made = {"markdown": v4.new_markdown_cell, "code": v4.new_code_cell}[cell.cell_type](cell.source)
+        made.id = cell.metadata.get("id", grade_id)
+        if not made.id or made.id in ids:
+            begin = cell.source.partition("\n")[0]
+            raise UserError(f"{source}: the cell that begins with {begin!r} has no title of its own: write one.")
+        ids.add(made.id)
+        if name:
+            made.metadata.nbgrader = GRADED[role] | {"grade_id": grade_id}
+            made.metadata.nbgrader |= {key: cell.metadata[key] for key in ("points",) if key in cell.metadata}
+        made.metadata |= {key: cell.metadata[key] for key in ("tags",) if key in cell.metadata}
+        cells.append(made)
+    notebook = v4.new_notebook(cells=cells, metadata=KERNEL)
+    notebook.nbformat_minor = 5
+    return notebook
 
 
 class ForStudents(NbGraderPreprocessor):
@@ -60,33 +105,39 @@ def exercise_version(notebook: NotebookNode) -> NotebookNode:
     return made
 
 
-def _texts(folder: Path) -> dict[Path, str]:
-    """What the files of the course have to hold: the authored notebooks, and those made from them."""
+def _built(labs: Path, folder: Path) -> dict[Path, str]:
+    """The text of each notebook below a folder, as the sources of the labs give it."""
     texts = {}
-    for path in authored(folder):
-        notebook = read_notebook(path)
-        texts[path] = without_outputs(notebook)
-        texts[folder / path.name] = canonical(exercise_version(notebook))
+    for source in sources(labs):
+        notebook = solutions_version(source)
+        texts[folder / SOLUTIONS / f"{source.stem}.ipynb"] = canonical(notebook)
+        texts[folder / f"{source.stem}.ipynb"] = canonical(exercise_version(notebook))
     return texts
 
 
-def write(folder: Path, *, force: bool = False) -> list[Path]:
-    """Write the exercise notebooks, and the authored ones in canonical form; return what changed.
+def write(folder: Path, *, force: bool = False, labs: Path = FOLDER) -> list[Path]:
+    """Write the notebooks of the labs; return what changed.
+
+    Args:
+        folder: of the exercise notebooks; those with the answers are in its `solutions`.
+        force: whether an exercise notebook with answers in it is replaced, and kept next to the new one.
+        labs: the folder of the sources.
 
     Raises:
-        UserError: an exercise notebook has answers in it, and not `force`, with which it is kept beside the new one.
+        UserError: an exercise notebook has answers in it, and not `force`.
     """
-    texts = _texts(folder)
+    texts = _built(labs, folder)
     changed = [path for path, text in texts.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     answered = [path for path in changed if path.parent == folder and path.is_file() and has_answers(path)]
     if answered and not force:
         names = ", ".join(map(str, answered))
         raise UserError(
-            f"{names}: there are answers in it: move it, or `--force` keeps it beside the new one. Nothing is written."
+            f"{names}: there are answers in it: move it, or `--force` keeps it next to the new one. Nothing is written."
         )
     for path in answered:
         path.rename(path.with_suffix(f".{time.strftime('%Y%m%d-%H%M%S')}.ipynb.bak"))
     for path in changed:
+        path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, texts[path])
     return changed
 
@@ -102,17 +153,16 @@ def _fingerprint(notebook: NotebookNode) -> str:
     return hashlib.sha256("\0".join(cell.source for cell in notebook.cells).encode()).hexdigest()
 
 
-def drift(folder: Path) -> list[str]:
-    """Authored notebooks that break a rule, and exercise notebooks that are not what is made from them."""
-    texts = _texts(folder)
-    found = [f"{path}: {fault}" for path in authored(folder) for fault in faults(path)]
-    own = {path.name[:2] for path in authored(folder)}
+def drift(folder: Path, labs: Path = FOLDER) -> list[str]:
+    """Labs that break a rule, exercises whose checks do, and notebooks that are not what their source gives."""
+    found = [f"{path}: {fault}" for path in sources(labs) for fault in faults(solutions_version(path), path.stem)]
+    own = {path.name[:2] for path in sources(labs)}
     exercises = {name: exercise for name, exercise in all_exercises().items() if name[:2] in own}
     found += [fault for name, exercise in exercises.items() for fault in knocked_out(name, exercise)]
+    texts = _built(labs, folder)
     for path, text in texts.items():
-        if path.parent == folder and not (path.is_file() and path.read_text(encoding="utf-8") == text):
-            found.append(f"{path}: is missing, or differs from what its authored one gives: run `labkit course build`")
+        if not (path.is_file() and path.read_text(encoding="utf-8") == text):
+            found.append(f"{path}: is missing, or is not what its source gives: run `labkit course build`")
     for path in sorted({*folder.glob("*.ipynb"), *(folder / SOLUTIONS).glob("*.ipynb")} - set(texts)):
-        where = "name it as 00_start_here.ipynb" if path.parent != folder else "write its authored one in solutions/"
-        found.append(f"{path}: is no notebook of the course: {where}, or delete it")
+        found.append(f"{path}: no lab has this name: write its source in {labs}, or delete it")
     return found

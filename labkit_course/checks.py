@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import inspect
-import pkgutil
-import re
-import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from labkit.errors import UserError
-from labkit_course import exercises, mylab
-from labkit_course.exercise import Exercise, ExerciseError, NotAnswered
-from labkit_course.explanation import Explanation
+from labkit_course import mylab
+from labkit_course.exercise import Exercise, ExerciseError, Explanation, NotAnswered, WrittenExercise
+from labkit_course.lab import all_exercises, answer_cell
 from labkit_course.progress import keep, kept
-from labkit_course.written import WrittenExercise
 
 TRIES = 3
 """After so many failures the reference is offered."""
@@ -100,21 +93,13 @@ def reference(name: str) -> None:
     Raises:
         UserError: it was not.
     """
-    exercise = find(name, WrittenExercise)
+    find(name, WrittenExercise)
     tries = [entry.get("right") for entry in kept("attempt", name)]
     failed = tries.count(False)
     if failed < TRIES and not any(tries):
         raise UserError(f"{name}: the reference is for after {TRIES} tries, and {failed} are kept: check yours first.")
     keep("reference", name)
-    print("\n\n".join(map(inspect.getsource, [*_helpers(exercise.reference), exercise.reference])))
-
-
-def _helpers(code: Callable) -> Iterator[Callable]:
-    """The functions beside code that it names."""
-    names = set(re.findall(r"\w+", inspect.getsource(code)))
-    for name, beside in vars(sys.modules[code.__module__]).items():
-        if inspect.isfunction(beside) and beside is not code and name in names and beside.__module__ == code.__module__:
-            yield beside
+    print(answer_cell(name))
 
 
 def draw(name: str, student: int = 0) -> dict[str, Any]:
@@ -136,16 +121,6 @@ def find(name: str, kind: Any) -> Any:
         near = [each for each in known if each.startswith(name[:3])] or known
         names = ", ".join(each for each in near if isinstance(known[each], kind))
         raise UserError(f"there is no such exercise as {name!r}: the names are {names}.")
-    return found
-
-
-@functools.cache
-def all_exercises(lab: str = "") -> dict[str, Exercise | WrittenExercise | Explanation]:
-    """Every exercise by its name; or those of a lab ("10") alone, which loads no other's libraries."""
-    found: dict[str, Exercise | WrittenExercise | Explanation] = {}
-    for module in sorted(entry.name for entry in pkgutil.iter_modules(exercises.__path__)):
-        if module.startswith(f"n{lab}"):
-            found |= importlib.import_module(f"{exercises.__name__}.{module}").EXERCISES
     return found
 
 

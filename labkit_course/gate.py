@@ -6,11 +6,10 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from labkit_course.exercise import Exercise, ExerciseError
-from labkit_course.explanation import FEWEST_WORDS, Explanation
-from labkit_course.written import Case, WrittenExercise
+from labkit_course.exercise import FEWEST_WORDS, Case, Exercise, ExerciseError, Explanation, WrittenExercise
 
 STUDENTS = range(8)
+MOST_MISTAKES = 3
 CONSTANTS = (None, 0, 1, -1, True, False, "", "a", [], (), {}, 0.5)
 
 
@@ -28,6 +27,8 @@ def knocked_out(name: str, exercise: Exercise | WrittenExercise | Explanation) -
     for empty in (..., None):
         if refused(empty) is None:
             yield f"{name} takes no answer for one"
+    if len(getattr(exercise, "mistakes", ())) > MOST_MISTAKES:
+        yield f"{name} has more than {MOST_MISTAKES} usual mistakes"
     if isinstance(exercise, Explanation):
         yield from _explanation(name, exercise, refused)
     elif isinstance(exercise, WrittenExercise):

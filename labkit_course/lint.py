@@ -1,21 +1,18 @@
-"""What an authored notebook must look like before it is committed: each function yields what is wrong."""
+"""What the notebook of a lab, with its answers, must look like: each function yields what is wrong."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 
+from jupytext.magics import is_magic
 from nbformat import NotebookNode
 
 from labkit.project import BRANCH, REPOSITORY, binder_url, colab_url
-from labkit_course.checks import all_exercises
-from labkit_course.notebook_file import code_cells, read_notebook, without_outputs
-from labkit_course.written import WrittenExercise
+from labkit_course.lab import all_exercises
+from labkit_course.notebook_file import code_cells
 
 COLAB_CELL = f"""\
 import sys
@@ -29,27 +26,20 @@ LONGEST_MEDIAN = 5
 FEWEST_GUESSES = 3
 FEWEST = {"check": 2, "explain": 1, "claim": 1}
 """Cells of a notebook that are graded, by what they call"""
-ANSWER = {"grade": False, "locked": False, "schema_version": 3, "solution": True, "task": False}
-CHECK = {"grade": True, "locked": True, "schema_version": 3, "solution": False, "task": False}
-WRITTEN = {"grade": True, "locked": False, "schema_version": 3, "solution": True, "task": False}
-"""Of an explanation or a claim, which is graded by hand"""
 GUESS = re.compile(r'^(guess\("[\w.]+", )[^"]+?((?:, "[^"]+")?\))$', re.MULTILINE)
 """A guess, a line of its own: what stands before and after its value"""
 
 
-def faults(path: Path) -> list[str]:
-    """What is wrong with one authored notebook, a line each, naming the cell."""
-    notebook = read_notebook(path)
+def faults(notebook: NotebookNode, stem: str) -> list[str]:
+    """What is wrong with the notebook of a lab, with its answers, a line each, naming the cell."""
     code = code_cells(notebook)
     if not code:
         return ["has no code cell"]
-    is_built = path.read_text(encoding="utf-8") == without_outputs(notebook)
     return [
-        *([] if is_built else ["has outputs, or is not written as `labkit course build` writes it: run that"]),
-        *_prose_faults(notebook, f"notebooks/{path.name}"),
+        *_prose_faults(notebook, f"notebooks/{stem}.ipynb"),
         *_code_faults(notebook, code),
         *_guess_faults("\n".join(cell.source for cell in code)),
-        *_exercise_faults(code, path.name[:2]),
+        *_exercise_faults(code, stem[:2]),
     ]
 
 
@@ -88,6 +78,11 @@ def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[s
     for name, count in lines.items():
         if count > LONGEST_CELL and name not in written:
             yield f"cell {name}: has {count} lines, and {LONGEST_CELL} is the most: make it a function of labkit"
+    for cell in code:
+        for line in cell.source.splitlines():
+            if is_magic(line, "python") and not line.startswith(("%", "!", "?")):
+                # jupytext takes the comment `# cp …` for the command `cp …`
+                yield f"cell {cell.id}: {line!r} begins as a command does: write the comment with another first word"
     for before, cell in pairwise(notebook.cells):
         is_check = cell.metadata.get("nbgrader", {}).get("grade", False)
         if cell.cell_type == before.cell_type == "code" and not is_check:
@@ -107,40 +102,25 @@ def _guess_faults(source: str) -> Iterator[str]:
 
 def _exercise_faults(code: list[NotebookNode], number: str) -> Iterator[str]:
     """Of checks below the cell that they check, of explanations and claims, and of what they are named."""
-    graded = [pair for pair in pairwise(code) if pair[1].metadata.get("nbgrader", {}).get("grade")]
     used = []
-    for before, cell in graded:
-        metadata, answer = cell.metadata["nbgrader"], before.metadata.get("nbgrader", {})
+    for before, cell in pairwise(code):
+        metadata = cell.metadata.get("nbgrader", {})
+        if not metadata.get("grade"):
+            continue
         call = re.search(r'^(check|explain|claim)\("([\w.]+)", ', cell.source, re.MULTILINE)
-        used.append(call.groups() if call else ("", ""))
-        expected = CHECK if used[-1][0] == "check" else WRITTEN
-        if {**metadata, **expected} != metadata or metadata.get("points", 0) <= 0 or not metadata.get("grade_id"):
-            yield f"cell {cell.id}: its nbgrader metadata is not that of a {used[-1][0] or 'check'} with points"
-        if used[-1][0] != "check" and "### BEGIN SOLUTION" not in cell.source:
-            yield f"cell {cell.id}: has no answer that nbgrader clears"
-        if used[-1][0] == "check":
-            if {**answer, **ANSWER} != answer or "### BEGIN SOLUTION" not in before.source:
-                yield f"cell {before.id}: is no answer that nbgrader clears, though a check follows"
-            exercise = all_exercises().get(used[-1][1])
-            if isinstance(exercise, WrittenExercise) and not _is_reference(before.source, exercise.reference):
-                yield f"cell {before.id}: its {exercise.reference.__name__} is not the reference of {used[-1][1]}"
+        kind, name = call.groups() if call else ("", "")
+        used.append((kind, name))
+        if metadata.get("points", 0) <= 0:
+            yield f"cell {cell.id}: has no points"
+        if metadata["solution"] == (kind == "check"):
+            yield f"cell {cell.id}: its title has another kind than its call, {kind or 'none'}"
+        answer = before if kind == "check" else cell
+        if not answer.metadata.get("nbgrader", {}).get("solution") or "### BEGIN SOLUTION" not in answer.source:
+            yield f"cell {answer.id}: is no answer that nbgrader clears"
     names = {name for kind, name in used if kind != "claim"}
-    yield from (f"asks {name}, and there is no such exercise" for name in sorted(names - set(all_exercises())))
     own = {name for name in all_exercises() if name.startswith(f"{number}.")}
+    yield from (f"asks {name}, and there is no such exercise" for name in sorted(names - set(all_exercises())))
     yield from (f"never asks {name}" for name in sorted(own - names))
     for kind, least in FEWEST.items():
         if (count := [each for each, _ in used].count(kind)) < least:
             yield f"has {count} cells with {kind}: it needs {least}"
-
-
-def _is_reference(source: str, reference: Callable) -> bool:
-    """Whether a cell defines what the reference does, statement by statement but for docstrings."""
-
-    def definition(text: str) -> str:
-        found = [node for node in ast.parse(text).body if getattr(node, "name", "") == reference.__name__]
-        for node in [inner for one in found for inner in ast.walk(one) if hasattr(inner, "body")]:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
-                node.body = node.body[1:]
-        return "".join(map(ast.unparse, found))
-
-    return definition(source) == definition(inspect.getsource(reference))

@@ -113,13 +113,10 @@ def test_a_family_of_models_is_its_script_and_its_presets(checkout, run):
     assert json.loads(run("-m", "labkit", "train", "twin", *asked))["result"]["target_reached"]
 
 
-def test_a_notebook_is_itself_its_exercises_and_a_line(checkout, run):
-    for source, target in (
-        ("notebooks/solutions/42_packing_a_queue.ipynb", "notebooks/solutions/43_packing_again.ipynb"),
-        ("labkit_course/exercises/n42_packing_a_queue.py", "labkit_course/exercises/n43_packing_again.py"),
-    ):
-        text = (checkout / source).read_text(encoding="utf-8").replace("42_packing_a_queue", "43_packing_again")
-        (checkout / target).write_text(text.replace("42.", "43."), encoding="utf-8")
-    insert(checkout / "labkit_course/labs.py", '    Lab("50_', '    Lab("43_packing_again", "Packing again"),\n')
+def test_a_lab_is_its_source_and_a_line(checkout, run):
+    labs = checkout / "labkit_course/labs"
+    text = (labs / "42_packing_a_queue.py").read_text(encoding="utf-8").replace("42.", "43.")
+    (labs / "43_packing_again.py").write_text(text.replace("42_packing_a_queue", "43_packing_again"), "utf-8")
+    insert(checkout / "labkit_course/lab.py", '    Lab("50_', '    Lab("43_packing_again", "Packing again"),\n')
     run("-m", "labkit", "course", "build", "--notebooks", str(checkout / "notebooks"))
     assert (checkout / "notebooks/43_packing_again.ipynb").is_file()

@@ -1,20 +1,24 @@
-"""Exercise notebooks are made from authored ones, drift is noticed, and nbgrader makes and grades the same."""
+"""Both notebooks of a lab are made from its source, drift is noticed, and nbgrader makes and grades the same."""
 
-import json
 import os
 import re
 import shutil
 import sysconfig
+import tomllib
 from pathlib import Path
 
+import jupytext
 import pytest
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
-from sound_notebook import CODE, NAME, solved, sound_notebook
+from sound_lab import EXPLAINED, NAME, SOURCE, solved, write_source
 from traitlets.config import Config
 
 from labkit.cli import main
-from labkit_course.build import CODE_STUB, STUB, drift, exercise_version, write
+from labkit.errors import UserError
+from labkit_course import build
+from labkit_course.build import CODE_STUB, FORMAT, STUB, exercise_version, solutions_version
+from labkit_course.lab import FOLDER, sources
 from labkit_course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -42,12 +46,45 @@ def test_exercise_notebooks_have_no_solution_and_no_guess_and_their_checks_are_l
         assert all(re.fullmatch(r'guess\("[\w.]+", \.\.\.(, "[^"]+")?\)', line) for line in guesses), guesses
 
 
+@pytest.mark.parametrize("source", sources(), ids=lambda path: path.stem)
+def test_jupytext_writes_a_source_as_it_stands(source):
+    text = source.read_text(encoding="utf-8")
+    assert jupytext.writes(jupytext.reads(text, FORMAT), FORMAT) == text
+    config = tomllib.loads((FOLDER / "jupytext.toml").read_text(encoding="utf-8"))
+    assert config["cell_markers"] == FORMAT["cell_markers"]
+
+
+def test_a_title_says_id_and_role_and_checks_reach_no_notebook(tmp_path):
+    cells = {cell.id: cell for cell in solutions_version(write_source(tmp_path) / f"{NAME}.py").cells}
+    ids = ["interaction-prose", "answer-10-interaction", "check-10-interaction"]
+    assert list(cells)[6:9] == ids
+    graded = {"schema_version": 3, "task": False}
+    answer, check, by_hand = (cells[each].metadata.nbgrader for each in (*ids[1:], "by-hand"))
+    assert answer == graded | {"grade": False, "locked": False, "solution": True, "grade_id": ids[1]}
+    assert check == graded | {"grade": True, "locked": True, "solution": False, "grade_id": ids[2], "points": 1}
+    written = graded | {"grade": True, "locked": False, "solution": True, "points": 2}
+    assert by_hand == written | {"grade_id": re.sub(r"[._]", "-", f"explain-{EXPLAINED}")}
+    assert cells["parameters"].metadata == {"tags": ["parameters"]}
+    assert not any("no cell of the notebooks" in cell.source for cell in cells.values())
+
+
+@pytest.mark.parametrize("title", ["", "colab"])
+def test_a_cell_has_a_title_of_its_own(tmp_path, title):
+    path = write_source(tmp_path) / f"{NAME}.py"
+    path.write_text(SOURCE.replace("# %% reveal\n", f"# %% {title}\n"), encoding="utf-8")
+    with pytest.raises(UserError, match="title of its own"):
+        solutions_version(path)
+
+
 @pytest.fixture
-def folder(tmp_path):
-    """A course of one notebook, and what is made from it."""
-    (tmp_path / SOLUTIONS).mkdir()
-    (tmp_path / SOLUTIONS / f"{NAME}.ipynb").write_text(canonical(sound_notebook()), encoding="utf-8")
-    write(tmp_path)
+def labs(tmp_path):
+    return write_source(tmp_path / "labs")
+
+
+@pytest.fixture
+def folder(tmp_path, labs):
+    """The notebooks of one lab."""
+    build.write(tmp_path, labs=labs)
     return tmp_path
 
 
@@ -60,29 +97,21 @@ def run_a_cell(path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "plant"),
     {
-        "differs from what": lambda folder: run_a_cell(folder / f"{NAME}.ipynb"),
-        "is missing": lambda folder: (folder / f"{NAME}.ipynb").unlink(),
-        "write its authored one": lambda folder: (folder / "77_stray.ipynb").write_text("{}"),
-        "name it as 00_start_here": lambda folder: (folder / SOLUTIONS / "stray.ipynb").write_text("{}"),
-        "has outputs": lambda folder: run_a_cell(folder / SOLUTIONS / f"{NAME}.ipynb"),
+        f"{NAME}.ipynb: is missing, or is not what": lambda folder: run_a_cell(folder / f"{NAME}.ipynb"),
+        f"{NAME}.ipynb: is missing": lambda folder: (folder / f"{NAME}.ipynb").unlink(),
+        "77_stray.ipynb: no lab": lambda folder: (folder / "77_stray.ipynb").write_text("{}"),
+        "stray.ipynb: no lab": lambda folder: (folder / SOLUTIONS / "stray.ipynb").write_text("{}"),
+        f"{SOLUTIONS}/{NAME}.ipynb: is missing, or": lambda folder: run_a_cell(folder / SOLUTIONS / f"{NAME}.ipynb"),
     }.items(),
 )
-def test_drift_is_named(folder, capsys, fault, plant):
-    assert write(folder) == drift(folder) == []
+def test_drift_is_named(folder, labs, monkeypatch, capsys, fault, plant):
+    assert build.write(folder, labs=labs) == build.drift(folder, labs) == []
     plant(folder)
+    found = build.drift(folder, labs)
+    assert len(found) == 1 and fault in found[0]
+    monkeypatch.setattr("labkit_course.drift", lambda _: found, raising=False)
     assert main(["course", "build", "--check", "--notebooks", str(folder)]) == 1
     assert fault in capsys.readouterr().out
-
-
-def test_an_edited_source_is_built_anew_and_made_canonical(folder, capsys):
-    path = folder / SOLUTIONS / f"{NAME}.ipynb"
-    notebook = read_notebook(path)
-    notebook.cells[2].source += " More."
-    path.write_text(json.dumps(notebook), encoding="utf-8")
-    assert main(["course", "build", "--notebooks", str(folder)]) == 0
-    said = capsys.readouterr().out
-    assert str(path) in said and str(folder / path.name) in said
-    assert drift(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -90,24 +119,23 @@ def test_an_edited_source_is_built_anew_and_made_canonical(folder, capsys):
     [
         lambda cells: cells[0].update(source="notes = 1"),
         lambda cells: cells[2].update(source=cells[2].source.replace("...", "3")),
-        lambda cells: cells[3].update(source=solved(CODE[0])),
+        lambda cells: cells[3].update(source=solved("10.interaction")),
     ],
 )
-def test_answers_are_never_overwritten(folder, capsys, work):
-    path, source = folder / f"{NAME}.ipynb", folder / SOLUTIONS / f"{NAME}.ipynb"
+def test_answers_are_never_overwritten(folder, labs, work):
+    path = folder / f"{NAME}.ipynb"
     notebook = read_notebook(path)
     work(code_cells(notebook))
     answered = canonical(notebook)
     path.write_text(answered, encoding="utf-8")
-    changed = read_notebook(source)
-    changed.cells[2].source += " More."
-    source.write_text(canonical(changed), encoding="utf-8")
-    assert main(["course", "build", "--notebooks", str(folder)]) == 2
-    assert "there are answers in it" in capsys.readouterr().err
+    (labs / f"{NAME}.py").write_text(SOURCE.replace("may change:", "may change: More."), encoding="utf-8")
+    with pytest.raises(UserError, match="there are answers in it"):
+        build.write(folder, labs=labs)
     assert path.read_text(encoding="utf-8") == answered
-    assert main(["course", "build", "--force", "--notebooks", str(folder)]) == 0
+    assert build.write(folder, labs=labs, force=True) == [folder / SOLUTIONS / path.name, path]
     (kept,) = folder.glob("*.bak")
     assert kept.read_text(encoding="utf-8") == answered and "More." in path.read_text(encoding="utf-8")
+    assert build.drift(folder, labs) == []
 
 
 @pytest.mark.timeout(900)

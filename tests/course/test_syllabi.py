@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from labkit_course.checks import all_exercises
-from labkit_course.labs import LABS
+from labkit_course.exercise import WrittenExercise
+from labkit_course.lab import LABS, all_exercises
 from labkit_course.notebook_file import SOLUTIONS, code_cells, read_notebook
-from labkit_course.written import WrittenExercise
 
 REPOSITORY = Path(__file__).parents[2]
 NOTEBOOKS = REPOSITORY / "notebooks"

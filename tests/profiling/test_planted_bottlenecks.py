@@ -20,9 +20,10 @@ from labkit.profiling.capture import fault_cost_us, minor_faults
 from labkit.profiling.script_steps import profile_steps
 from labkit.tracking import recording
 from labkit_course.apparatus import slow_trainer as trainers
-from labkit_course.exercises.n32_slow_trainer import hits, look_up, make_batch
+from labkit_course.lab import from_lab
 
 pytestmark = pytest.mark.quiet
+hits, look_up, make_batch = (from_lab("32", name) for name in ("hits", "look_up", "make_batch"))
 FRESH_BYTES = 2**27
 PAGES = FRESH_BYTES / mmap.PAGESIZE
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")

@@ -10,7 +10,9 @@ from processes import wait_for
 
 from labkit_course.apparatus import effects, observe, observer_effect, observers
 from labkit_course.apparatus.observer_effect import NOBODY, NOBODY_OUTSIDE, Observer
-from labkit_course.exercises.n31_the_observer_effect import overhead
+from labkit_course.lab import from_lab
+
+overhead = from_lab("31", "overhead")
 
 
 def made_up(ratios: dict[str, float], noise: float, seed: int = 0) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Speech on budgets: the loss is torch's, two factors make the gap, and at one batch only one of them can move."""
+"""References against what others made: torch's CTC loss and EmbeddingBag, the kit's cache, and arithmetic."""
 
 import math
 
@@ -8,7 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from labkit_course.exercises.n21_speech_on_budgets import ctc_loss, decompose, sooner_share
+from labkit.placement.cache import CacheIndex
+from labkit_course.lab import from_lab
+
+ctc_loss, decompose, sooner_share = (from_lab("21", name) for name in ("ctc_loss", "decompose", "sooner_share"))
+LruCache, placed_step = (from_lab("12", name) for name in ("LruCache", "placed_step"))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -50,3 +54,29 @@ def test_at_one_batch_the_gap_is_flat_by_construction():
 def test_single_runs_of_alike_platforms_tell_nothing():
     times = [3.0, math.inf, 2.0]
     assert sooner_share(times, times) == 0.5
+
+
+def test_the_cache_hits_as_the_kits_does_even_where_a_batch_is_larger():
+    rng = np.random.default_rng(2)
+    for slots, size in ((30, 20), (15, 40)):
+        cache, index = LruCache(slots), CacheIndex(200, slots, "lru")
+        for _ in range(200):
+            rows = np.unique(rng.zipf(1.2, size) % 200)
+            assert cache.look_up(rows.tolist()) == len(rows) - index.look(rows).missed
+
+
+def test_a_step_of_rows_elsewhere_is_that_of_an_embedding_bag_with_sgd():
+    torch.manual_seed(4)
+    bag, top = torch.nn.EmbeddingBag(50, 8, mode="sum", sparse=True), torch.nn.Linear(8, 1)
+    sgd, table = torch.optim.SGD(bag.parameters(), lr=0.3), bag.weight.detach().clone()
+    for _ in range(5):
+        bags = torch.randint(50, (40, 3))
+        loss = placed_step(
+            lambda rows: table[rows], table.__setitem__, bags, lambda sums: top(sums).square().mean(), 0.3
+        )
+        sgd.zero_grad()
+        own = top(bag(bags)).square().mean()
+        own.backward()
+        sgd.step()
+        torch.testing.assert_close(loss, own.detach())
+    torch.testing.assert_close(table, bag.weight.detach())  # sums of gradients in another order

@@ -1,0 +1,817 @@
+# %% opening [markdown]
+"""
+# Clinics
+
+[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/34_clinics.ipynb)
+[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/34_clinics.ipynb)
+
+After this notebook you will be able to
+
+- **diagnose** six experiments whose numbers are false, each after a case that happened;
+- **mend** each, with a test that the broken code fails;
+- **tell** signal from chance, and a good run from a lucky one;
+- **audit** a model by what it is, not by what it is called.
+
+**Time:** 60 minutes with six functions of a few lines; the machine computes for about a minute on 2 CPU cores. No GPU is needed.
+
+**Prerequisites:** [Train a DLRM](10_train_dlrm.ipynb), and [Profile top-down](32_profile_top_down.ipynb) for the fifth case.
+"""
+
+# %% colab
+import sys
+
+if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
+    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
+
+# %% checks
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from labkit.models import DlrmConfig
+from labkit_course.apparatus import FakeClock
+from labkit_course.exercise import Case, Explanation, WrittenExercise
+from labkit_course.lab import from_lab
+
+# Shapes: n rows, B rows a batch.
+auc = from_lab("10", "auc")
+EXERCISES = {}
+
+# %% parameters-prose [markdown]
+"""
+What you may change:
+"""
+
+# %% parameters tags=["parameters"]
+profile = "standard"  # smoke, standard or full: how many seeds and steps
+seed = 0
+
+# %% patient-prose [markdown]
+"""
+## Six patients
+
+Each case below runs without an error and prints a number that looks like a result. Read the code, guess what the number would be if it were right, mend it, and see. The data are the click log of [Train a DLRM](10_train_dlrm.ipynb), its dense features alone, and a model of one layer: what is broken here breaks large models in the same way.
+"""
+
+# %% patient
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from labkit.data.clicks import load_clicks
+
+torch.set_num_threads(1)
+log = load_clicks("synthetic-small")
+rows, validation, test = (log.split(name) for name in ("train", "validation", "test"))
+dense, clicked = torch.tensor(np.array(rows.dense)), torch.tensor(np.array(rows.label)).float()
+
+# %% auc-prose [markdown]
+"""
+The AUC of every case is that of your own function from [Train a DLRM](10_train_dlrm.ipynb), if it is in `mylab`.
+"""
+
+# %% auc
+from labkit_course import mine
+
+auc = mine("10.auc")
+
+
+def auc_on(model, split):
+    with torch.no_grad():
+        return auc(split.label, model(torch.tensor(np.array(split.dense))).squeeze(1).numpy())
+
+
+# %% train-prose [markdown]
+"""
+The training loop, which is sound. It takes the function that makes batches.
+"""
+
+
+# %% train
+def train(make_batches, label, seed=0, epochs=3, lr=1e-2):
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    model = torch.nn.Linear(dense.shape[1], 1)
+    adam = torch.optim.Adam(model.parameters(), lr=lr)
+    for _ in range(epochs):
+        for x, y in make_batches(dense, label, 256, generator):
+            adam.zero_grad()
+            F.binary_cross_entropy_with_logits(model(x).squeeze(1), y).backward()
+            adam.step()
+    return model
+
+
+# %% case1 [markdown]
+"""
+## Case 1: an AUC of one half
+
+Users of a well-known library reported a model that trained on a public click log for hours, its loss falling at first, and its AUC stuck at 0.5. Many mistakes look like this; here is one.
+"""
+
+
+# %% case1-broken
+def broken_batches(features, label, batch_size, generator):
+    features = features[torch.randperm(len(features), generator=generator)]
+    label = label[torch.randperm(len(label), generator=generator)]
+    yield from zip(features.split(batch_size), label.split(batch_size), strict=True)
+
+
+print(f"AUC {auc_on(train(broken_batches, clicked), validation):.3f}, measured")
+
+# %% case1-guess [markdown]
+"""
+The best possible AUC on this log is 0.80 with all features. **Which AUC does the mended code reach with the dense ones alone?**
+"""
+
+# %% case1-guess-cell
+from labkit_course import check, claim, explain, guess, model_answer, reveal
+
+guess("34.auc", 0.7)
+
+# %% ex-34-batches [markdown]
+"""
+### Exercise 34.batches
+
+Mend it: `batches(features, label, batch_size, generator)` gives pairs of a batch's rows and their labels, each row once an epoch.
+
+1. Draw one order of all rows from the generator.
+2. Cut it into batches, and take features and labels by the same rows.
+
+*Hint:* `order.split(batch_size)` also gives the short batch at the end.
+"""
+
+# %% answer 34.batches
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+
+def batches(
+    features: Tensor, label: Tensor, batch_size: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of (B, features) and (B,), each row once, in a new order each time."""
+    ### BEGIN SOLUTION
+    order = torch.randperm(len(label), generator=generator)
+    for rows in order.split(batch_size):
+        yield features[rows], label[rows]
+    ### END SOLUTION
+
+
+# %% check 34.batches points=5
+check("34.batches", batches)
+
+
+# %% checks
+def _apart(features: Tensor, label: Tensor, batch_size: int, generator: torch.Generator) -> Iterator:
+    features = features[torch.randperm(len(label), generator=generator)]
+    label = label[torch.randperm(len(label), generator=generator)]
+    yield from zip(features.split(batch_size), label.split(batch_size), strict=True)
+
+
+def _of_an_epoch(code: Any, rows: int, batch_size: int) -> dict[str, Any]:
+    """What holds of two epochs of `rows` rows, in each of which feature and label are the row's number."""
+    number = torch.arange(rows, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(5)
+    first, second = ([*code(number[:, None], number, batch_size, generator)] for _ in range(2))
+    labels = torch.cat([label for _, label in first])
+    return {
+        "rows whose label is their own": sum(int((own[:, 0] == label).sum()) for own, label in first),
+        "different rows": len(labels.unique()),
+        "rows in a batch": [len(label) for _, label in first],
+        "the order changes": not torch.equal(labels, number)
+        and not torch.equal(labels, torch.cat([y for _, y in second])),
+    }
+
+
+def _of_one_seed(code: Any) -> dict[str, bool]:
+    number = torch.arange(64.0)
+    made = ([*code(number[:, None], number, 16, torch.Generator().manual_seed(5))] for _ in range(2))
+    first, second = (torch.cat([label for _, label in epoch]) for epoch in made)
+    return {"the order is the same": torch.equal(first, second)}
+
+
+EXERCISES["34.batches"] = WrittenExercise(
+    batches,
+    module="clinics",
+    cases=(
+        Case("64 rows in batches of 16", lambda code: _of_an_epoch(code, 64, 16)),
+        Case("10 rows in batches of 4", lambda code: _of_an_epoch(code, 10, 4)),
+        Case("two generators of one seed", _of_one_seed),
+    ),
+    mistakes={
+        _apart: "Features and labels are still shuffled apart: draw one order, and take both by it.",
+        ("torch.randperm(len(label), generator=generator)", "torch.arange(len(label))"): (
+            "The order never changes, so each epoch sees the same batches: draw a new order."
+        ),
+        (", generator=generator", ""): "Draw from the generator that is given: one seed has to give one order.",
+    },
+    hint="One `torch.randperm` of all rows; `order.split(batch_size)` gives the rows of each batch, for both tensors.",
+    explanation="Each row keeps its label, comes once an epoch, and in another order each time.",
+)
+
+# %% case1-reveal-prose [markdown]
+"""
+The same training with your batches:
+"""
+
+# %% case1-reveal
+mended_auc = auc_on(train(batches, clicked), validation)
+reveal("34.auc", mended_auc)
+
+# %% case2 [markdown]
+"""
+## Case 2: labels without signal
+
+A benchmark's data generator draws its labels at random, as that of a well-known DLRM repository does: fine for throughput. Somebody trains on them, sees an AUC of 0.51, and tunes for a week. How far from 0.5 does chance get by itself?
+
+A permutation test asks just that. It shuffles the labels many times: what the score reaches on shuffled labels is chance.
+"""
+
+# %% case2-data
+coin = torch.rand(len(clicked), generator=torch.Generator().manual_seed(seed)) < 0.5
+few = slice(0, 2000)
+score = dense[few, 0].numpy()
+print(f"AUC of the first feature: {auc(clicked[few].numpy(), score):.3f} for the clicks,", end=" ")
+print(f"{auc(coin[few].numpy(), score):.3f} for coins")
+
+# %% ex-34-p-value [markdown]
+"""
+### Exercise 34.p_value
+
+Write `p_value(label, score, auc, permutations, seed)` for arrays of n rows, where `auc(label, score)` is a function.
+
+1. The distance of the AUC from 0.5 as the labels are, then that of each permutation (`np.random.default_rng(seed).permutation(label)`).
+2. Count those at least as far, the given order among them, over 1 + permutations.
+
+*Hint:* with 199 permutations the least p-value is 1/200, not 0.
+"""
+
+# %% answer 34.p_value
+from collections.abc import Callable
+
+import numpy as np
+
+
+def p_value(label: np.ndarray, score: np.ndarray, auc: Callable, permutations: int = 200, seed: int = 0) -> float:
+    """Share of the orders of the labels, the given one among them, with an AUC as far from 0.5 as the given one's."""
+    ### BEGIN SOLUTION
+    random = np.random.default_rng(seed)
+    found = abs(auc(label, score) - 0.5)
+    chance = [abs(auc(random.permutation(label), score) - 0.5) for _ in range(permutations)]
+    return (1 + sum(one >= found for one in chance)) / (1 + permutations)
+    ### END SOLUTION
+
+
+# %% check 34.p_value points=5
+check("34.p_value", p_value)
+
+
+# %% checks
+def _signal(strength: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    label = (random.random(120) < 0.4).astype(int)
+    return label, random.random(120) + strength * label
+
+
+EXERCISES["34.p_value"] = WrittenExercise(
+    p_value,
+    module="clinics",
+    cases=(
+        Case("labels that follow the score", lambda code: code(*_signal(0.5), auc)),
+        Case("labels that follow it backwards", lambda code: code(*_signal(-0.15), auc)),
+        Case("labels drawn at random", lambda code: code(*_signal(0.0), auc, 300, 3)),
+        Case("19 permutations", lambda code: code(*_signal(1.0), auc, 19)),
+    ),
+    mistakes={
+        ("(1 + sum(one >= found for one in chance)) / (1 + ", "sum(one >= found for one in chance) / ("): (
+            "A p-value is never 0: the labels as they are count as one of the permutations, above and below."
+        ),
+        (
+            """abs(auc(label, score) - 0.5)
+    chance = [abs(auc(random.permutation(label), score) - 0.5)""",
+            """auc(label, score)
+    chance = [auc(random.permutation(label), score)""",
+        ): "An AUC of 0.3 is signal, too: compare distances from 0.5.",
+        ("return (1 +", "return 1 - (1 +"): (
+            "The other way round: count the permutations that are at least as far from 0.5."
+        ),
+    },
+    hint="The share of the 1 + permutations orders of the labels, the given one among them, whose AUC is at least as "
+    "far from 0.5. Draw with np.random.default_rng(seed).permutation(label), one after the other.",
+    explanation="Where the labels have nothing to do with the features, no model and no budget gets anywhere.",
+)
+
+# %% case2-guess [markdown]
+"""
+**Which p-value do the coins get?** Anything from 0 to 1.
+"""
+
+# %% case2-guess-cell
+guess("34.p", 0.5)
+
+# %% case2-reveal-prose [markdown]
+"""
+Clicks first, then coins:
+"""
+
+# %% case2-reveal
+permutations = 99 if profile == "smoke" else 999
+p_clicks = p_value(clicked[few].numpy(), score, auc, permutations, seed)
+p_coins = p_value(coin[few].numpy(), score, auc, permutations, seed)
+print(f"clicks: p = {p_clicks:.3f}, measured with {permutations} permutations")
+reveal("34.p", p_coins)
+
+# %% case3 [markdown]
+"""
+## Case 3: the test split as a guide
+
+Twenty learning rates, and the report says: "our best run has a test AUC of ...". On small splits the luckiest run wins, not the best.
+"""
+
+# %% case3-broken
+import pandas as pd
+
+rates = np.logspace(-4, -0.5, 6 if profile == "smoke" else 20)
+models = [train(batches, clicked, epochs=1, lr=float(rate)) for rate in rates]
+runs = pd.DataFrame({"run": [f"lr {rate:.2g}" for rate in rates]})
+for name, split in {"validation": validation, "test": test}.items():
+    runs[name] = [auc_on(model, split) for model in models]
+print(f"test AUC of the run with the best test AUC: {runs['test'].max():.4f}, measured")
+
+# %% ex-34-choose [markdown]
+"""
+### Exercise 34.choose
+
+Write `choose(runs)`: which run is reported, and with which test score.
+
+1. Choose without looking at the test split.
+2. Report what the chosen run has there.
+
+*Hint:* `idxmax` gives the label of the row with the largest value.
+"""
+
+# %% answer 34.choose
+import pandas as pd
+
+
+def choose(runs: pd.DataFrame) -> tuple[str, float]:
+    """The run to report, and its test score, of a frame with the columns run, validation and test."""
+    ### BEGIN SOLUTION
+    best = runs.loc[runs["validation"].idxmax()]
+    return best["run"], best["test"]
+    ### END SOLUTION
+
+
+# %% check 34.choose points=3
+check("34.choose", choose)
+
+# %% checks
+RUNS = pd.DataFrame(
+    {
+        "run": ["a", "b", "c", "d"],
+        "validation": [0.781, 0.790, 0.786, 0.779],
+        "test": [0.784, 0.783, 0.789, 0.780],
+    }
+)
+
+
+EXERCISES["34.choose"] = WrittenExercise(
+    choose,
+    module="clinics",
+    cases=(
+        Case("four runs", lambda code: list(code(RUNS))),
+        Case("the same four in another order", lambda code: list(code(RUNS[::-1]))),
+        Case("a single run", lambda code: list(code(RUNS[3:]))),
+    ),
+    mistakes={
+        ('runs["validation"]', 'runs["test"]'): (
+            "That chooses by the test split, which is then no test any more: choose by validation."
+        ),
+        ('best["test"]', 'best["validation"]'): (
+            "The right run; but report what it has on the test split, for it was chosen by the other number."
+        ),
+        ('best["test"]', 'runs["test"].max()'): "The test score is that of the chosen run, not the best.",
+    },
+    hint="Which row has the best validation score? Give its run and its test score.",
+    explanation="The choice looks at one split, the report at another: so the report is not the best of many tries.",
+)
+
+# %% case3-after [markdown]
+"""
+What may be reported:
+"""
+
+# %% case3-reveal
+chosen, honest = choose(runs)
+print(f"{chosen}: test AUC {honest:.4f}; the best test AUC is {runs['test'].max() - honest:.4f} higher, measured")
+
+# %% case4 [markdown]
+"""
+## Case 4: the best of many seeds
+
+A record table has one number a team: the best of its runs. Train the same model with several seeds, and see what the number of seeds is worth.
+"""
+
+# %% case4-seeds
+count = 6 if profile == "smoke" else 20
+values = [auc_on(train(batches, clicked, seed=each, epochs=1, lr=0.1), validation) for each in range(count)]
+print(f"mean {np.mean(values):.4f}, standard deviation {np.std(values, ddof=1):.4f}, of {count} seeds, measured")
+
+# %% case4-guess [markdown]
+"""
+**How many standard deviations is the best of ten seeds above their mean, on average?**
+"""
+
+# %% case4-guess-cell
+guess("34.best", 1.0, "standard deviations")
+
+# %% ex-34-best-of [markdown]
+"""
+### Exercise 34.best_of
+
+Write `best_of(values, seeds)`: on average, how good is the best of `seeds` runs, if each is one of these n values, all equally likely? No sampling is needed.
+
+1. The best of k draws is at most the i-th smallest value with probability (i / n)^k.
+2. So the i-th smallest is the best with probability (i / n)^k − ((i − 1) / n)^k: weigh the values with that.
+
+*Hint:* with one seed it is the mean, and with very many the largest value.
+"""
+
+
+# %% answer 34.best_of
+def best_of(values: list[float], seeds: int) -> float:
+    """Mean of the best of so many draws, with replacement, from the values."""
+    ### BEGIN SOLUTION
+    ordered = sorted(values)
+    at_most = [(place / len(ordered)) ** seeds for place in range(len(ordered) + 1)]
+    return sum(value * (at_most[place + 1] - at_most[place]) for place, value in enumerate(ordered))
+    ### END SOLUTION
+
+
+# %% check 34.best_of points=5
+check("34.best_of", best_of)
+
+# %% checks
+EXERCISES["34.best_of"] = WrittenExercise(
+    best_of,
+    module="clinics",
+    cases=(
+        Case("[1, 2, 3], two seeds", lambda code: code([1.0, 2.0, 3.0], 2)),
+        Case("[0.78, 0.79, 0.77, 0.80], ten seeds", lambda code: code([0.78, 0.79, 0.77, 0.80], 10)),
+        Case("one seed", lambda code: code([5.0, 9.0, 1.0], 1)),
+        Case("equal values", lambda code: code([2.0, 2.0], 7)),
+    ),
+    mistakes={
+        lambda values, seeds: max(values): (
+            "The largest of all is what very many seeds would give: how often does each value come out as the best?"
+        ),
+        lambda values, seeds: sum(values) / len(values): "That is the mean, which one seed gives; the best is higher.",
+        ("sorted(values)", "sorted(values, reverse=True)"): "That is the worst of them.",
+    },
+    hint="Of n values, the best of k draws is at most the i-th smallest with probability (i / n)^k. The difference "
+    "of two such probabilities is that of one value; weigh the values with it.",
+    explanation="The mean of the best grows with every seed that is tried, though nothing was learned.",
+)
+
+# %% case4-reveal-prose [markdown]
+"""
+Of your seeds:
+"""
+
+# %% case4-reveal
+above = (best_of(values, 10) - np.mean(values)) / np.std(values, ddof=1)
+reveal("34.best", above)
+
+# %% ex-34-why-luck [markdown]
+"""
+**In two sentences:** what does the best of many seeds say, why, and what would you report instead?
+"""
+
+# %% explain 34.why_luck points=2
+### BEGIN SOLUTION
+answer = model_answer("34.why_luck")
+### END SOLUTION
+explain("34.why_luck", answer)
+
+# %% checks
+EXERCISES["34.why_luck"] = Explanation(
+    rubric=(
+        "Numbers: how much higher the best of the seeds is than their mean, and that it grows with their count.",
+        "Why: the best is chosen by the noise that it is reported with.",
+        "What to report instead: mean and interval over all seeds, or the test score of what validation chose.",
+    ),
+    model="The best of ten seeds lies above their mean by more than a standard deviation, and the best of fifty "
+    "higher still, though all were trained alike: what is selected is noise. I would report the mean with its "
+    "interval and the number of seeds, or choose by validation and report the test score of that run.",
+)
+
+# %% case5 [markdown]
+"""
+## Case 5: a benchmark of its own data
+
+"Our model trains at ... samples a second": the script makes random batches in the loop that it times.
+"""
+
+# %% case5-broken
+from time import perf_counter
+
+
+def make_batch(size=512):
+    return torch.tensor([[np.random.normal() for _ in range(13)] for _ in range(size)]).float()
+
+
+model = torch.nn.Sequential(torch.nn.Linear(13, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+
+# %% case5-broken-prose [markdown]
+"""
+The number that it reports:
+"""
+
+
+# %% case5-measure
+def step(batch):
+    model.zero_grad()
+    model(batch).square().mean().backward()
+
+
+began = perf_counter()
+for _ in range(20):
+    step(make_batch())
+reported = 20 / (perf_counter() - began)
+print(f"{reported * 512:,.0f} samples/s, measured")
+
+# %% case5-guess [markdown]
+"""
+**How many times as many is it without making the data?**
+"""
+
+# %% case5-guess-cell
+guess("34.times", 3.0, "times")
+
+# %% ex-34-throughput [markdown]
+"""
+### Exercise 34.throughput
+
+Write `throughput(step, make_batch, steps, warmup, clock)`: batches a second, where `clock()` gives seconds.
+
+1. Make warmup + steps different batches, and do the first steps with the clock unread.
+2. Time the rest.
+
+*Hint:* on a GPU you would wait for the device (`torch.cuda.synchronize()`) before each look at the clock.
+"""
+
+# %% answer 34.throughput
+from collections.abc import Callable
+from typing import Any
+
+
+def throughput(
+    step: Callable[[Any], None], make_batch: Callable[[], Any], steps: int, warmup: int, clock: Callable[[], float]
+) -> float:
+    """Batches a second of a step, without making them and after some steps to warm up."""
+    ### BEGIN SOLUTION
+    batches = [make_batch() for _ in range(warmup + steps)]
+    for batch in batches[:warmup]:
+        step(batch)
+    began = clock()
+    for batch in batches[warmup:]:
+        step(batch)
+    return steps / (clock() - began)
+    ### END SOLUTION
+
+
+# %% check 34.throughput points=5
+check("34.throughput", throughput)
+
+
+# %% checks
+def _bench(steps: int, warmup: int) -> Callable[[Any], Any]:
+    """Of a step of 2 s after three of 5 s, and batches that take 10 s each."""
+
+    def ask(code: Any) -> dict[str, Any]:
+        clock, seen = FakeClock(), []
+        step, make_batch = clock.work(5.0, 5.0, 5.0, 2.0, does=seen.append), clock.work(10.0, does=clock)
+        found = code(step, make_batch, steps, warmup, clock)
+        return {"batches a second": found, "steps done": len(seen), "different batches": len(set(seen))}
+
+    return ask
+
+
+EXERCISES["34.throughput"] = WrittenExercise(
+    throughput,
+    module="clinics",
+    cases=(
+        Case("10 steps after 3 to warm up", _bench(10, 3)),
+        Case("4 steps after 5", _bench(4, 5)),
+    ),
+    mistakes={
+        ("step(batch)\n    return", "step(make_batch())\n    return"): (
+            "The clock still runs while batches are made: make all of them before you read it."
+        ),
+        lambda step, make_batch, steps, warmup, clock: throughput(step, make_batch, warmup + steps, 0, clock): (
+            "The first steps touch memory and choose kernels: do them before the clock is read, and do not count them."
+        ),
+        ("[make_batch() for _ in range(warmup + steps)]", "[make_batch()] * (warmup + steps)"): (
+            "Always the same batch stays in the cache, and its rows of the tables, too: make one for each step."
+        ),
+    },
+    hint="Make warmup + steps batches first, do the warm-up steps, then read the clock before and after the rest.",
+    explanation="What is timed is the step, on batches that differ, as steady as it gets. Time loading by itself.",
+)
+
+# %% case5-reveal-prose [markdown]
+"""
+The same step and the same batches:
+"""
+
+# %% case5-reveal
+times = throughput(step, make_batch, 20, 5, perf_counter) / reported
+reveal("34.times", times)
+
+# %% case6 [markdown]
+"""
+## Case 6: a model that is not what it is called
+
+A paper on memory-aware scheduling (CARMA, arXiv 2508.19073) shows how far a rival's formula is off: for its "DLRM" Horus' formula predicts 111.8 GiB, and 1.47 GB are used. The repository has the model: a bottom MLP of 512-256-128-64, a top MLP of 1024-512-256-1, embedding_dim 64, a batch of 32,768, random data, and three tables of 4, 3 and 2 rows.
+"""
+
+# %% case6-model
+from labkit.models import DlrmConfig
+
+carma = DlrmConfig(13, (4, 3, 2), 64, (512, 256, 128, 64), (1024, 512, 256, 1))
+kaggle = DlrmConfig(13, (1_000_000,) * 26, 16, (512, 256, 64, 16), (512, 256, 1))
+
+# %% case6-guess [markdown]
+"""
+**What share of this model's parameters is in its tables, in per cent?** (On paper: rows × embedding_dim, over all.)
+"""
+
+# %% case6-guess-cell
+guess("34.share", 50.0, "%")
+
+# %% ex-34-audit [markdown]
+"""
+### Exercise 34.audit
+
+Write `audit(config, batch_size)`, a dict with `table_share`, `state_gb` and `activations_gb`, in single precision (4 bytes a number, GB of 1e9 bytes).
+
+1. Parameters: rows × embedding_dim in the tables; width × outputs + outputs in each layer. The top MLP reads embedding_dim and the pairs of tables + 1 vectors. With Adam each parameter has three numbers.
+2. Activations: the outputs of all layers and of all lookups, for each row of the batch.
+
+*Hint:* `config` has `num_rows` (a tuple), `num_tables`, `embedding_dim`, `dense_dim`, `bottom_mlp` and `top_mlp`.
+"""
+
+# %% answer 34.audit
+from itertools import pairwise
+
+from labkit.models import DlrmConfig
+
+
+def audit(config: DlrmConfig, batch_size: int) -> dict[str, float]:
+    """What a DLRM consists of: the tables' share of its parameters, GB with Adam, GB of a batch's activations."""
+    ### BEGIN SOLUTION
+    rows, dim, vectors = sum(config.num_rows), config.embedding_dim, config.num_tables + 1
+    bottom = [config.dense_dim, *config.bottom_mlp]
+    top = [dim + vectors * (vectors - 1) // 2, *config.top_mlp]
+    layers = [*pairwise(bottom), *pairwise(top)]
+    weights = sum(wide * out + out for wide, out in layers)
+    activations = batch_size * (sum(out for _, out in layers) + config.num_tables * dim)
+    return {
+        "table_share": rows * dim / (rows * dim + weights),
+        "state_gb": 3 * 4 * (rows * dim + weights) / 1e9,
+        "activations_gb": 4 * activations / 1e9,
+    }
+    ### END SOLUTION
+
+
+# %% check 34.audit points=5
+check("34.audit", audit)
+
+# %% checks
+CARMA = DlrmConfig(13, (4, 3, 2), 64, (512, 256, 128, 64), (1024, 512, 256, 1))
+
+
+KAGGLE = DlrmConfig(13, (1_000_000,) * 26, 16, (512, 256, 64, 16), (512, 256, 1))
+
+
+EXERCISES["34.audit"] = WrittenExercise(
+    audit,
+    module="clinics",
+    cases=(
+        Case("tables of 4, 3 and 2 rows, batch 32,768", lambda code: code(CARMA, 32_768)),
+        Case("26 tables of a million rows, batch 128", lambda code: code(KAGGLE, 128)),
+    ),
+    mistakes={
+        ("3 * 4", "4"): "Adam keeps two moments of each parameter: three numbers in all.",
+        ("weights) / 1e9", "weights) / 2**30"): "A GB is 1e9 bytes; you divide by 2^30, which is a GiB.",
+        ("4 * activations", "activations"): "A number in single precision has 4 bytes.",
+    },
+    hint="Parameters are rows × embedding_dim in the tables, and width × outputs + outputs in each layer; with "
+    "Adam three numbers for each; activations are the outputs of all layers and lookups, for each row of the batch.",
+    explanation="Whoever calls a model a DLRM should say how large its tables are: the name tells nothing.",
+)
+
+# %% case6-reveal-prose [markdown]
+"""
+Beside it the shape of a DLRM on the Kaggle log, with a million rows a table:
+"""
+
+# %% case6-reveal
+from labkit.plots import show
+
+audits = {"CARMA's model, batch 32,768": audit(carma, 32_768), "a DLRM, batch 128": audit(kaggle, 128)}
+show(pd.DataFrame(audits).T)
+reveal("34.share", 100 * audits["CARMA's model, batch 32,768"]["table_share"])
+
+# %% ex-34-why-name [markdown]
+"""
+**In two sentences:** what does the factor of 76 between formula and measurement tell about estimating a DLRM's memory?
+"""
+
+# %% explain 34.why_name points=2
+### BEGIN SOLUTION
+answer = model_answer("34.why_name")
+### END SOLUTION
+explain("34.why_name", answer)
+
+# %% checks
+EXERCISES["34.why_name"] = Explanation(
+    rubric=(
+        "Numbers: the share of the parameters in the tables, of this model and of a real one.",
+        "Why the estimate is far off: what its formula counts, and what this model has.",
+        "What follows for a comparison of estimators.",
+    ),
+    model="Of this model's parameters hardly any are in its tables of 4, 3 and 2 rows, of a DLRM on Criteo nearly "
+    "all: it is an MLP, and its memory goes to the activations of a batch of 32,768. An estimator that is wrong by "
+    "a factor here is wrong about MLPs; it says nothing of how it does on embedding tables, so it has to be tried "
+    "on those.",
+)
+
+# %% ex-claim-C12 [markdown]
+"""
+## Judge
+
+The repository's numbers are 111.8 GiB by the formula and 1.47 GB used. Does your arithmetic agree that the formula is far off, and about what?
+
+Parameters, Adam's moments and activations together:
+"""
+
+# %% claim-numbers
+needed = audits["CARMA's model, batch 32,768"]
+gigabytes = needed["state_gb"] + needed["activations_gb"]
+
+# %% claim-prose [markdown]
+"""
+Your verdict, and one reason:
+"""
+
+# %% claim C12 points=1
+### BEGIN SOLUTION
+verdict = "holds here" if gigabytes < 111.8 / 10 else "does not hold here"
+answer = verdict, "the formula is far off here, but the model is an MLP: its tables have nine rows"
+### END SOLUTION
+claim("C12", f"{gigabytes:.2f} GB by arithmetic, against 111.8 GiB by the formula", answer, how="predicted")
+
+# %% scores-prose [markdown]
+"""
+How good were your guesses?
+"""
+
+# %% scores
+from labkit_course import score_notebook
+
+score_notebook()
+
+# %% results-prose [markdown]
+"""
+The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
+"""
+
+# %% results tags=["results"]
+from labkit_course import results
+
+results(
+    mended_auc=(mended_auc, 0.57, 0.7),
+    p_clicks=(p_clicks, 0, 0.2),
+    best_minus_honest=(runs["test"].max() - honest, 0, 0.1),
+    best_of_ten=(above, 0.3, 3),
+    times_without_data=(times, 1, 1000),
+)
+
+# %% recap [markdown]
+"""
+## Recap
+
+- A number that looks like a result needs one that looks like chance beside it.
+- One order for rows and labels; one split to choose, another to report.
+- The best of many grows with the many: report mean, interval and count.
+- Time what you name: the step, or the loading, or both, and say which.
+- A model is its shapes, not its name.
+
+**Next:** [Sharing a device](40_sharing_a_device.ipynb)
+"""

@@ -1,0 +1,1181 @@
+# %% opening [markdown]
+"""
+# Cost and energy
+
+[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/51_cost_and_energy.ipynb)
+[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/51_cost_and_energy.ipynb)
+
+After this notebook you will be able to
+
+- **turn** seconds and watts into joules, dollars and grams of CO₂, and **tell** rent, purchase and electricity apart;
+- **write** what a target costs with its failures paid for, and **find** the tier that is cheapest for it;
+- **write** the Pareto front of time and energy, and **choose** on it by Zeus' η, or by prices;
+- **explain** what a power limit buys, and where a larger batch stops paying;
+- **put** your own machine on the same axes, and **say** which of its numbers is an estimate.
+
+**Time:** 80 minutes with eight functions of two to eight lines, in two halves: recorded runs, then yours, which needs the cells of the first; the machine computes for about a minute on 2 CPU cores. No GPU is needed.
+
+**Prerequisites:** [Time to accuracy](50_time_to_accuracy.ipynb).
+"""
+
+# %% colab
+import sys
+
+if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
+    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
+
+# %% checks
+import math
+from typing import Any
+
+import pandas as pd
+
+from labkit.hardware import get_grid, get_tier
+from labkit_course.exercise import Case, Exercise, Explanation, WrittenExercise
+
+EXERCISES = {}
+
+# %% parameters-prose [markdown]
+"""
+What you may change. Years, and the power of your machine, are *assumptions*.
+"""
+
+# %% parameters tags=["parameters"]
+profile = "standard"  # smoke, standard or full: how many seeds of your own
+runs_dir = "runs"  # run folders are made in its subfolder notebooks
+target = 0.40  # WER of DeepSpeech2; recorded are 0.65, 0.60 ... 0.35
+years = 3.0  # of use, day and night, after which a card that was bought is worth nothing
+grid = "us"  # or "world": the grids of which both a price and a carbon intensity are known
+assumed_power_w = 30.0  # of your machine while it trains, where it has no counter of energy
+student = 0
+
+# %% grid-prose [markdown]
+"""
+The catalogue has what a kilowatt-hour costs and emits. Write numbers of your own in their place, if you know better ones:
+"""
+
+# %% grid
+from labkit.hardware import get_grid
+
+usd_per_kwh, g_per_kwh = get_grid(grid).price_usd_per_kwh, get_grid(grid).carbon_g_per_kwh
+for name in ("price_usd_per_kwh", "carbon_g_per_kwh"):
+    figure = get_grid(grid).figure(name)
+    print(f"{name} {figure.value:g}: {figure.source}, {figure.date}")
+
+# %% one [markdown]
+"""
+## From seconds to grams
+
+The authors of *Zeus* (You, Chung and Chowdhury, NSDI 2023, Apache-2.0) trained DeepSpeech2 on LibriSpeech and NCF on MovieLens-1M, and measured seconds and mean power of an epoch on four GPUs, at each batch size and power limit. All of it is *recorded*, not measured here. Power is that of the GPU alone, without its host, and was measured once.
+"""
+
+# %% load
+from labkit.plots import show
+from labkit.runs import recorded
+
+runs, evaluations = recorded("zeus-nsdi23", job="deepspeech2 on librispeech")
+columns = ["device", "batch_size", "power_limit_w", "epochs", "epoch_s", "average_power_w", "energy_j", "provenance"]
+some = runs[(runs["batch_size"] == 32) & (runs["seed"] == 1)].groupby("device").tail(1)
+show(some[columns].set_index("device"))
+
+# %% one-words [markdown]
+"""
+A row is one training to its last target, at batch 32 and the largest power limit: epochs × seconds an epoch × watts are its joules. An A40 with a limit of 300 W draws fewer on average: a limit is not a power.
+"""
+
+# %% ex-51-grams [markdown]
+"""
+### Exercise 51.grams
+
+A training takes so many hours at so many watts, on the grid of that country. How many grams of CO₂ equivalent is that? `draw` prints your numbers.
+"""
+
+# %% draw-51-grams
+from labkit_course import check, claim, draw, explain, guess, model_answer, reveal
+
+numbers = draw("51.grams", student)
+print(f"{get_grid(numbers['grid']).carbon_g_per_kwh:g} g CO2e a kWh")
+
+# %% ex-51-grams-answer [markdown]
+"""
+Your answer:
+"""
+
+# %% answer 51.grams
+### BEGIN SOLUTION
+answer = numbers["hours"] * numbers["watts"] / 1000 * get_grid(numbers["grid"]).carbon_g_per_kwh
+### END SOLUTION
+
+# %% check 51.grams points=1
+check("51.grams", answer, student)
+
+# %% checks
+EXERCISES["51.grams"] = Exercise(
+    lambda hours, watts, grid: hours * watts / 1000 * get_grid(grid).carbon_g_per_kwh,
+    draw=lambda random: {
+        "hours": random.choice([9.5, 12.0, 22.5, 90.0]),
+        "watts": random.choice([98, 134, 177, 215]),
+        "grid": random.choice(["norway", "france", "us", "poland", "india"]),
+    },
+    hint="Hours × watts are watt-hours; 1,000 of them are a kilowatt-hour, which emits the grid's grams.",
+    explanation="The same joules weigh over twenty times as much in India as in Norway.",
+    unit="g CO2e",
+    mistakes={
+        lambda hours, watts, grid: hours * watts * get_grid(grid).carbon_g_per_kwh: (
+            "Those are watt-hours: a kilowatt-hour has 1,000."
+        ),
+        lambda hours, watts, grid: hours * watts * 3600 / 1000 * get_grid(grid).carbon_g_per_kwh: (
+            "Joules are watts × seconds, and a kilowatt-hour has 3.6 million of them: with hours, leave 3,600 out."
+        ),
+        lambda hours, watts, grid: hours * watts / 1000: "Those are kilowatt-hours: times the grid's grams.",
+    },
+)
+
+# %% prices-prose [markdown]
+"""
+Dollars need prices, and those come from a market, not from a GPU. Read what each one is: vendors and days differ, and one is of the GPU without its machine.
+"""
+
+# %% prices
+from labkit.hardware import get_tier
+
+tiers = {own["device"]: get_tier(own["tier"]) for _, own in runs[["device", "tier"]].drop_duplicates().iterrows()}
+for device, tier in tiers.items():
+    for name, unit in (("rental_price_usd_per_h", "an hour"), ("list_price_usd", "to buy")):
+        price = tier.figure(name)
+        told = f"${price.value:,g} {unit}: {price.source}, {price.date}" if price.value else f"no price {unit}"
+        print(f"{device}: {told}{'; ' * bool(price.note)}{price.note or ''}")
+
+# %% guess-share-prose [markdown]
+"""
+**An A40 trains for hours. How much does its electricity cost, in per cent of its rent?**
+"""
+
+# %% guess-share
+guess("51.electricity", 20.0, "%")
+
+# %% ex-51-bill [markdown]
+"""
+### Exercise 51.bill
+
+Write `bill(hours, joules, tier, *, years, usd_per_kwh, g_per_kwh)`: what one training costs, as a dict of
+
+1. `rent_usd` by `tier.rental_price_usd_per_h`; `purchase_usd`, its hours' share of `tier.list_price_usd` over so many years of 365.25 × 24 hours;
+2. `electricity_usd` and `carbon_g`, by the kilowatt-hour.
+
+*Hint:* the catalogue has `None` where it knows no price. What does a training cost then?
+"""
+
+# %% answer 51.bill
+import math
+
+from labkit.hardware import Tier
+
+
+def bill(
+    hours: float, joules: float, tier: Tier, *, years: float, usd_per_kwh: float, g_per_kwh: float
+) -> dict[str, float]:
+    """Rent, share of the list price, electricity and carbon of one training; NaN without a price."""
+    ### BEGIN SOLUTION
+    rent, price = tier.rental_price_usd_per_h, tier.list_price_usd
+    kwh = joules / 3.6e6
+    return {
+        "rent_usd": math.nan if rent is None else hours * rent,
+        "purchase_usd": math.nan if price is None else hours * price / (years * 365.25 * 24),
+        "electricity_usd": kwh * usd_per_kwh,
+        "carbon_g": kwh * g_per_kwh,
+    }
+    ### END SOLUTION
+
+
+# %% check 51.bill points=5
+check("51.bill", bill)
+
+
+# %% checks
+def _billed(name: str, hours: float = 20.0, joules: float = 9e6, years: float = 3.0) -> Any:
+    return lambda code: code(hours, joules, get_tier(name), years=years, usd_per_kwh=0.15, g_per_kwh=400)
+
+
+EXERCISES["51.bill"] = WrittenExercise(
+    bill,
+    module="cost",
+    cases=(
+        Case("20 h and 9 MJ on an A40", _billed("a40")),
+        Case("80 h and 36 MJ on a P100, in five years", _billed("p100-pcie", 80.0, 3.6e7, 5.0)),
+        Case("a V100 PCIe, which has no list price", _billed("v100-pcie")),
+        Case("an RTX 3060, which nobody rents out", _billed("rtx-3060")),
+        Case("a target that nobody reaches: inf hours and joules", _billed("a40", math.inf, math.inf)),
+        Case("joules that nobody measured: NaN", _billed("a40", 20.0, math.nan)),
+    ),
+    mistakes={
+        ("math.nan if price is None else hours", "hours * 0 if price is None else hours"): (
+            "No price is not a price of 0: it would be the cheapest of all. NaN says that nobody knows."
+        ),
+        ("math.nan if rent is None else hours * rent", "hours * rent"): (
+            "Some tiers have no rent: their rental_price_usd_per_h is None, which gives NaN."
+        ),
+        ("hours * price / (years * 365.25 * 24)", "price"): (
+            "One training does not use up the card: it takes hours out of years of use."
+        ),
+    },
+    hint="Hours × rent; hours × list price / hours in those years; kWh × price; kWh × grams. None gives NaN.",
+    explanation="Three kinds of dollars from one training. They answer three questions, so do not add them up unasked.",
+)
+
+# %% bill-use [markdown]
+"""
+One training on each GPU, to its last target, at batch 32, by your function. A dash is a price that nobody knows.
+"""
+
+# %% bill-use-code
+import pandas as pd
+
+assumed = {"years": years, "usd_per_kwh": usd_per_kwh, "g_per_kwh": g_per_kwh}
+bills = [bill(own.wall_s / 3600, own.energy_j, tiers[own.device], **assumed) for own in some.itertuples()]
+bills = pd.DataFrame(bills, index=some["device"]).assign(provenance=some["provenance"].iloc[0])
+show(bills)
+reveal("51.electricity", 100 * bills.loc["A40", "electricity_usd"] / bills.loc["A40", "rent_usd"])
+
+# %% ex-51-buy [markdown]
+"""
+### Exercise 51.buy
+
+After how many hours of training is a card that you buy cheaper than one that you rent? Write `hours_to_buy(tier, watts, usd_per_kwh)`: an hour of your own saves the rent and costs its electricity. `math.nan` where a price is not known, `math.inf` where it never pays.
+"""
+
+# %% answer 51.buy
+import math
+
+from labkit.hardware import Tier
+
+
+def hours_to_buy(tier: Tier, watts: float, usd_per_kwh: float) -> float:
+    """Hours after which buying is cheaper than renting."""
+    ### BEGIN SOLUTION
+    if tier.list_price_usd is None or tier.rental_price_usd_per_h is None:
+        return math.nan
+    saved_usd_per_h = tier.rental_price_usd_per_h - watts / 1000 * usd_per_kwh
+    return tier.list_price_usd / saved_usd_per_h if saved_usd_per_h > 0 else math.inf
+    ### END SOLUTION
+
+
+# %% check 51.buy points=3
+check("51.buy", hours_to_buy)
+
+# %% checks
+EXERCISES["51.buy"] = WrittenExercise(
+    hours_to_buy,
+    module="cost",
+    cases=(
+        Case("an A40 at 250 W", lambda code: code(get_tier("a40"), 250.0, 0.127)),
+        Case("a P100 at 120 W", lambda code: code(get_tier("p100-pcie"), 120.0, 0.3)),
+        Case("a V100 PCIe, which has no list price", lambda code: code(get_tier("v100-pcie"), 200.0, 0.127)),
+        Case("electricity that is dearer than the rent", lambda code: code(get_tier("a40"), 300.0, 2.0)),
+    ),
+    mistakes={
+        (" - watts / 1000 * usd_per_kwh", ""): "Rent includes electricity; your own card's you pay by yourself.",
+        ("watts / 1000", "watts"): "Watts into kilowatts.",
+        ("return math.nan", "return 0.0"): "Without one of the prices nobody knows: NaN, not 0 hours.",
+    },
+    hint="An hour of your own saves the rent, and costs watts / 1000 × price. List price over what an hour saves.",
+    explanation="The host, its space and whoever looks after it are not in this number.",
+)
+
+# %% buy-use [markdown]
+"""
+At the mean power of those trainings, in years of day and night:
+"""
+
+# %% buy-use-code
+for own in some.itertuples():
+    hours = hours_to_buy(tiers[own.device], own.average_power_w, usd_per_kwh)
+    print(f"{own.device}: {hours:,.0f} h, {hours / 8766:.2f} years, at {own.average_power_w:.0f} W, {own.provenance}")
+
+# %% failures [markdown]
+"""
+## What a target costs
+
+Not every training arrives, and failures are paid for. If each one that fails is started anew, a success costs all that was spent over the number of successes: of seconds and of joules alike. `crossings` says how many seconds each run spent, and its average power makes joules of them.
+"""
+
+# %% attempts
+from labkit.tta import crossings
+
+SETTING = ["device", "batch_size", "power_limit_w"]
+
+
+def attempts(runs, evaluations, target):
+    hits = crossings(evaluations, runs, target).merge(runs[["run", *SETTING, "average_power_w"]], on="run")
+    hits["spent_j"] = hits["spent_s"] * hits["average_power_w"]
+    hits.loc[~hits["reached"], "provenance"] = "recorded; its length assumed"
+    return hits[[*SETTING, "seed", "outcome", "reached", "spent_s", "spent_j", "provenance"]]
+
+
+# %% attempts-prose [markdown]
+"""
+Five seeds of one setting at the hardest target: two of them failed. Nobody recorded how long those went on. The card says that they are *taken to have* gone on to epoch 16, the limit of the authors' simulator (100 for NCF): so what they spent is assumed, and a cost with failures in it is recorded in part only.
+"""
+
+
+# %% attempts-show
+def assumed_percent(tried):  # of all the time spent, that of failures
+    return 100 * tried["spent_s"][~tried["reached"]].sum() / tried["spent_s"].sum()
+
+
+hard = attempts(runs, evaluations, 0.35)
+five = hard.query("device == 'V100' and batch_size == 96 and power_limit_w == 250")
+show(five.set_index("seed"))
+print(f"assumed: {assumed_percent(five):.0f} % of these hours, {assumed_percent(hard):.0f} % of those of all settings")
+
+# %% ex-51-expected [markdown]
+"""
+### Exercise 51.expected
+
+Write `expected(runs, by)`: from a frame like that, a row for each group of the columns `by`, with `time_s` and `energy_j` of a success, and the counts `runs` and `reached`.
+
+1. Sum `spent_s` and `spent_j` over *all* runs of a group. Joules that nobody measured are NaN, and make the sum NaN.
+2. Divide by how many reached. None: `inf`, and the row stays.
+
+*Hint:* `groupby(by)`, `.agg` with `column.sum(skipna=False)`, `div(..., axis=0)`, `reset_index()`.
+"""
+
+# %% answer 51.expected
+import pandas as pd
+
+
+def expected(runs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Expected seconds and joules of a success, each failure started anew, a row a group."""
+    ### BEGIN SOLUTION
+    of_setting = runs.groupby(by)
+    reached = of_setting["reached"].sum()
+    spent = of_setting[["spent_s", "spent_j"]].agg(lambda column: column.sum(skipna=False))
+    table = spent.div(reached, axis=0).set_axis(["time_s", "energy_j"], axis=1)
+    return table.assign(runs=of_setting.size(), reached=reached).reset_index()
+    ### END SOLUTION
+
+
+# %% check 51.expected points=5
+check("51.expected", expected)
+
+
+# %% checks
+def _attempts(*rows: tuple[str, int, bool, float, float]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["device", "batch_size", "reached", "spent_s", "spent_j"])
+
+
+def _expected(*rows: tuple[str, int, bool, float, float], by: tuple[str, ...] = ("device",)) -> Any:
+    def ask(code: Any) -> list:
+        table = code(_attempts(*rows), list(by))
+        return [[*map(str, row)] for row in table[list(by)].to_numpy()] + [
+            list(table[name].astype(float)) for name in ("time_s", "energy_j", "runs", "reached")
+        ]
+
+    return ask
+
+
+A, B = ("A40", 32), ("A40", 64)
+
+
+EXERCISES["51.expected"] = WrittenExercise(
+    expected,
+    module="cost",
+    cases=(
+        Case("two that arrive", _expected((*A, True, 100.0, 9e3), (*A, True, 140.0, 11e3))),
+        Case(
+            "two that arrive and one that fails",
+            _expected((*A, True, 100.0, 9e3), (*A, False, 300.0, 3e4), (*A, True, 140.0, 11e3)),
+        ),
+        Case(
+            "two batch sizes, of which one never arrives",
+            _expected(
+                *((*A, True, 100.0, 9e3), (*B, False, 300.0, 3e4), (*B, False, 300.0, 3e4)), by=("device", "batch_size")
+            ),
+        ),
+        Case(
+            "a run whose joules nobody measured: NaN",
+            _expected((*A, True, 100.0, math.nan), (*A, True, 140.0, 11e3)),
+        ),
+    ),
+    mistakes={
+        ("runs.groupby(by)", 'runs[runs["reached"]].groupby(by)'): (
+            "The runs that failed are left out, and somebody has paid for them: sum over all runs."
+        ),
+        ("spent.div(reached, axis=0)", "spent.div(of_setting.size(), axis=0)"): (
+            "Divide by the runs that arrived: a failure has bought nothing."
+        ),
+        (".agg(lambda column: column.sum(skipna=False))", ".sum()"): (
+            "A run without a counter has NaN joules, and pandas sums it as 0: what is not known makes the sum unknown "
+            "(skipna=False)."
+        ),
+    },
+    hint="Group by `by`; sum spent_s and spent_j over all runs of a group, with skipna=False; divide by those reached.",
+    explanation="The expected cost where each run that fails is started anew, of time and of energy alike.",
+)
+
+# %% expected-use [markdown]
+"""
+Yours beside the mean of the finished, at the hardest target on the V100, and beside `labkit.tta.survival_curve`, which computes the same:
+"""
+
+# %% expected-use-code
+import numpy as np
+
+from labkit.tta import survival
+
+finished = hard[hard["reached"]].groupby(SETTING)["spent_s"].mean() / 3600
+table = expected(hard, SETTING).set_index(SETTING).assign(finished_h=finished, provenance="recorded")
+table["hours"] = table["time_s"] / 3600
+table.loc[table["reached"] < table["runs"], "provenance"] = "recorded; failures' length assumed"
+show(table.xs("V100").xs(250, level="power_limit_w")[["runs", "reached", "finished_h", "hours", "provenance"]])
+theirs = survival(evaluations, runs, 0.35)["expected"] / 3600
+sums = [hours[np.isfinite(hours)].sum() for hours in (theirs, table["hours"])]
+print(f"over all settings that arrive: labkit's {sums[0]:,.1f} h, yours {sums[1]:,.1f} h")
+
+# %% costs-prose [markdown]
+"""
+Now every setting and every target of a job, with its bill, from your two functions.
+"""
+
+
+# %% costs
+def costs_of(job):
+    runs, evaluations = recorded("zeus-nsdi23", job=job)
+    goals = sorted(set(evaluations["value"]))
+    tables = [expected(attempts(runs, evaluations, goal), SETTING).assign(target=goal) for goal in goals]
+    costs = pd.concat(tables, ignore_index=True)
+    bills = [bill(own.time_s / 3600, own.energy_j, tiers[own.device], **assumed) for own in costs.itertuples()]
+    told = runs[["metric", "higher_is_better", "provenance"]].iloc[0]
+    return costs.join(pd.DataFrame(bills)).assign(**told)
+
+
+costs = costs_of("deepspeech2 on librispeech")
+
+# %% ex-51-cheapest [markdown]
+"""
+### Exercise 51.cheapest
+
+Write `cheapest(costs, by)`: for each `target` the `device` of the row that costs least by that column, as a dict. A cost that nobody knows is never the least, and a target that nobody reaches has no entry.
+
+*Hint:* `np.isfinite`, then `groupby("target")[by].idxmin()`.
+"""
+
+# %% answer 51.cheapest
+import numpy as np
+import pandas as pd
+
+
+def cheapest(costs: pd.DataFrame, by: str) -> dict[float, str]:
+    """The device that costs least, by target."""
+    ### BEGIN SOLUTION
+    known = costs[np.isfinite(costs[by])]
+    least = known.loc[known.groupby("target")[by].idxmin()]
+    return dict(zip(least["target"], least["device"], strict=True))
+    ### END SOLUTION
+
+
+# %% check 51.cheapest points=3
+check("51.cheapest", cheapest)
+
+
+# %% checks
+def _cheapest(*rows: tuple[float, str, float], by: str = "rent_usd") -> Any:
+    # the labels of rows are not their places, as after a filter
+    costs = pd.DataFrame(rows, columns=["target", "device", by], index=range(10, 10 + len(rows)))
+    return lambda code: {str(target): device for target, device in code(costs, by).items()}
+
+
+EXERCISES["51.cheapest"] = WrittenExercise(
+    cheapest,
+    module="cost",
+    cases=(
+        Case(
+            "two tiers and two targets", _cheapest((0.6, "A", 1.0), (0.6, "B", 2.0), (0.4, "A", 9.0), (0.4, "B", 3.0))
+        ),
+        Case(
+            "several settings a tier: the best of each counts",
+            _cheapest((0.5, "A", 1.0), (0.5, "A", 9.0), (0.5, "B", 3.0), (0.5, "B", 2.0), by="electricity_usd"),
+        ),
+        Case("a tier without a price: NaN", _cheapest((0.5, "A", math.nan), (0.5, "B", 3.0), by="purchase_usd")),
+        Case("a target that nobody reaches", _cheapest((0.5, "A", 1.0), (0.3, "A", math.inf), (0.3, "B", math.inf))),
+    ),
+    mistakes={
+        ("np.isfinite(costs[by])", "costs[by].notna()"): (
+            "At a target that nobody reaches all cost inf, and none is the cheapest: leave it out."
+        ),
+        ("known = costs[np.isfinite(costs[by])]", "known = costs.fillna(0).replace(np.inf, np.nan).dropna()"): (
+            "With 0 for what is not known, the tier without a price wins."
+        ),
+        ("idxmin", "idxmax"): "That is the dearest.",
+    },
+    hint="Keep rows with np.isfinite; groupby('target')[by].idxmin() gives the row of the least; costs.loc finds it.",
+    explanation="NaN and inf are two things, and neither is ever the cheapest.",
+)
+
+# %% guess-p100-prose [markdown]
+"""
+Each GPU now takes its own best batch size and power limit. **To a WER of 0.40, how many times the A40's rent does the P100 cost?** Twice? Five times?
+"""
+
+# %% guess-p100
+guess("51.p100", 5.0, "times")
+
+# %% cheapest-use [markdown]
+"""
+No setting that is the cheapest here has a failure, so no length that is assumed decides. Which tier is cheapest for which target, by three kinds of dollars, and by carbon? The last two agree wherever you live: both are joules times one number.
+"""
+
+# %% cheapest-use-code
+DOLLARS = ["rent_usd", "purchase_usd", "electricity_usd"]
+winners = pd.DataFrame({by: cheapest(costs, by) for by in [*DOLLARS, "carbon_g"]})[::-1]
+show(winners.rename_axis(f"target WER, {costs['provenance'].iloc[0]}"))
+
+# %% figure-costs-prose [markdown]
+"""
+The same with its distances: of each GPU the best setting, by each price. What has no price has no line.
+"""
+
+# %% figure-costs
+from labkit.plots import figure_costs
+
+told = ["device", "target", "metric", "higher_is_better", "provenance"]
+best = costs.groupby(told, as_index=False)[DOLLARS].min()
+show(figure_costs(best, DOLLARS))
+rents = best.set_index(["device", "target"])["rent_usd"]
+reveal("51.p100", rents["P100", 0.40] / rents["A40", 0.40])
+
+# %% ex-51-why-cheapest [markdown]
+"""
+### Explain 51.why_cheapest
+
+In two or three sentences: why is another tier the cheapest by electricity than by rent, at some targets? Which of the prices would you go by?
+"""
+
+# %% explain 51.why_cheapest points=2 id="answer-51-why-cheapest"
+### BEGIN SOLUTION
+answer = model_answer("51.why_cheapest")
+### END SOLUTION
+explain("51.why_cheapest", answer)
+
+# %% checks
+EXERCISES["51.why_cheapest"] = Explanation(
+    rubric=(
+        "numbers: names the cheapest tier by rent and by electricity at an easy and at a hard target, with costs",
+        "why: rent is time × a price that a market made, electricity is energy; batch and limit are chosen anew",
+        "trade-off: says which of the prices is one's own, and what it leaves out (host, a price's vendor and day)",
+    ),
+    model="By rent the A40 is the cheapest at every target, because it is both the fastest and the one with the "
+    "lowest price an hour; the V100, hardly slower, costs six times as much, so it is the price that "
+    "decides. By electricity the V100 is a little cheaper at the easy targets and the A40 at the hard ones: joules "
+    "differ by some per cent where rents differ fivefold. Whoever rents should look at the first, whoever has the "
+    "card at the second; neither has the host in it, and rents are of different vendors and days.",
+)
+
+# %% ncf-prose [markdown]
+"""
+Is it the same for another job? NCF on MovieLens, a recommender that reaches most of its targets within a minute:
+"""
+
+# %% ncf
+ncf = costs_of("ncf on movielens-1m")
+winners_ncf = pd.DataFrame({by: cheapest(ncf, by) for by in [*DOLLARS, "carbon_g"]})
+show(winners_ncf.rename_axis(f"target NDCG, {ncf['provenance'].iloc[0]}; failures' length assumed"))
+show(ncf[ncf["target"] == 0.4].groupby("device")[[*DOLLARS, "carbon_g"]].min().assign(provenance="recorded"))
+
+# %% ncf-words [markdown]
+"""
+The P100, four times as slow with speech, takes less electricity than the A40 here: NCF leaves the GPUs at 34 W (P100) to 87 W (A40) on average, far below their limits. A ranking of tiers is one of a job, a target and a price.
+"""
+
+# %% limits-prose [markdown]
+"""
+At an NDCG of 0.42 even the soonest setting fails with one seed of five, and most of its time is then the 100 epochs that a failure is *assumed* to last; no success took more than 13. How much hangs on that? The soonest setting where failures last otherwise; put a limit of your own among the three:
+"""
+
+# %% limits
+ranking, evaluated = recorded("zeus-nsdi23", job="ncf on movielens-1m")
+rows = {}
+for limit in (13, 30, 100):
+    factor = np.where(ranking["unreached"] == "failed", limit / ranking["epochs"], 1.0)
+    tried = attempts(ranking.assign(wall_s=ranking["wall_s"] * factor), evaluated, 0.42)
+    table = expected(tried, SETTING)
+    least = table.loc[[table["time_s"].idxmin()], [*SETTING, "time_s"]]
+    rows[limit] = {**least.iloc[0], "assumed (%)": assumed_percent(tried.merge(least[SETTING]))}
+show(pd.DataFrame(rows).T.assign(provenance="recorded; failures' length assumed").rename_axis("epochs of a failure"))
+
+# %% claim-H3-prose [markdown]
+"""
+The study of speech recognition on three GPU platforms (ADMS 2020) says that one gets "good results even without high-end equipment". Take as high-end the dearest of these tiers by rent, and as good the hardest target: does a tier of at most half its rent get there, in at most 1.25 times its time?
+"""
+
+# %% claim H3 points=1
+hours = costs[costs["target"] == 0.35].groupby("device")["time_s"].min() / 3600
+rent = pd.Series({device: tier.rental_price_usd_per_h for device, tier in tiers.items()})
+dearest, others = rent.idxmax(), rent[rent <= rent.max() / 2].index
+ratios = pd.DataFrame({"time": hours / hours[dearest], "cost": hours * rent / (hours * rent)[dearest]}).loc[others]
+words = ", ".join(
+    f"{own.Index} takes {own.time:.2f} of its time, {own.cost:.2f} of its cost" for own in ratios.itertuples()
+)
+### BEGIN SOLUTION
+verdict = "holds here" if (ratios["time"] <= 1.25).any() else "does not hold here"
+answer = verdict, "an analogue: single GPUs of 2018 to 2020, and the lowest rent is that of the newest, no small one"
+### END SOLUTION
+claim("H3", f"WER 0.35 without the dearest ({dearest}): {words}", answer, how="recorded")
+
+# %% batch [markdown]
+"""
+## Where more batch stops paying
+
+`figure_batch_size` shows the epochs to the target, epochs an hour, and their quotient, at the largest power limit of each GPU. Its times are medians over seeds, yours below are means with the failures in them.
+"""
+
+# %% batch-figure
+from labkit.plots import figure_batch_size
+from labkit.tta import by_batch_size
+
+full, evaluated = recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
+show(figure_batch_size(by_batch_size(evaluated, full, target, unit="epochs")))
+
+# %% guess-batch-prose [markdown]
+"""
+Seconds stop falling at some batch size. **At which batch size does the A40 take the fewest *joules*?** Its recorded sizes are 8, 16, 32, 64, 128 and 192.
+"""
+
+# %% guess-batch
+guess("51.batch", 64, "samples")
+
+# %% batch-joules-prose [markdown]
+"""
+Hours and joules of a success over the batch size, at the largest limit:
+"""
+
+# %% batch-joules
+limit = costs["power_limit_w"] == costs.groupby("device")["power_limit_w"].transform("max")
+at_full = costs[limit & (costs["target"] == target)]
+at_full = at_full.assign(hours=at_full["time_s"] / 3600, kwh=at_full["energy_j"] / 3.6e6)
+show(figure_costs(at_full, ["hours", "kwh"], x="batch_size"))
+a40 = at_full[at_full["device"] == "A40"]
+reveal("51.batch", float(a40.loc[a40["energy_j"].idxmin(), "batch_size"]))
+
+# %% batch-words [markdown]
+"""
+Both curves turn: below, an epoch takes longer; above, epochs get no faster and more of them are needed. Beyond the turn a larger batch costs time *and* energy, and no price makes it right.
+"""
+
+# %% front [markdown]
+"""
+## The front of time and energy
+
+A power limit makes a GPU slower; down to some limit it also takes less energy. With the batch size that gives many settings of one GPU, of which most are plainly bad.
+"""
+
+# %% points
+import numpy as np
+
+device = "V100"
+own = costs[(costs["device"] == device) & (costs["target"] == target) & np.isfinite(costs["time_s"])]
+words = "batch " + own["batch_size"].astype(str) + ", " + own["power_limit_w"].astype(str) + " W"
+points = own.assign(setting=words, hours=own["time_s"] / 3600, kwh=own["energy_j"] / 3.6e6)
+max_power_w = float(points["power_limit_w"].max())
+print(f"{len(points)} settings of the {device} reach a WER of {target:g}, recorded")
+
+# %% guess-front-prose [markdown]
+"""
+**Of how many of them is no other setting as good in both time and energy?**
+"""
+
+# %% guess-front
+guess("51.front", 20, "settings")
+
+# %% ex-51-front [markdown]
+"""
+### Exercise 51.front
+
+Write `on_front(x, y)`, of two costs of each point, here time and energy: for each point whether it is on the Pareto front, that is, whether no other point is as good or better in both. Two points that are the same do not beat each other.
+"""
+
+# %% answer 51.front
+from collections.abc import Sequence
+
+
+def on_front(x: Sequence[float], y: Sequence[float]) -> list[bool]:
+    """Whether no other point is as good or better in both, a point each."""
+    ### BEGIN SOLUTION
+    points = list(zip(x, y, strict=True))
+    return [
+        not any(a <= own_x and b <= own_y and (a, b) != (own_x, own_y) for a, b in points) for own_x, own_y in points
+    ]
+    ### END SOLUTION
+
+
+# %% check 51.front points=4
+check("51.front", on_front)
+
+# %% checks
+EXERCISES["51.front"] = WrittenExercise(
+    on_front,
+    module="cost",
+    cases=(
+        Case("a point that is best in both", lambda code: [*map(bool, code([3.0, 1.0, 2.0], [30.0, 10.0, 20.0]))]),
+        Case("three that trade", lambda code: [*map(bool, code([1.0, 2.0, 3.0], [30.0, 20.0, 10.0]))]),
+        Case("one behind the others", lambda code: [*map(bool, code([1.0, 3.0, 2.5], [30.0, 10.0, 31.0]))]),
+        Case(
+            "one as fast as another, which takes more energy",
+            lambda code: [*map(bool, code([1.0, 1.0, 2.0], [30.0, 20.0, 5.0]))],
+        ),
+        Case("two that are the same", lambda code: [*map(bool, code([1.0, 1.0, 2.0], [30.0, 30.0, 40.0]))]),
+    ),
+    mistakes={
+        ("a <= own_x and b <= own_y", "a < own_x and b < own_y"): (
+            "One that is as fast and takes less energy is better: <= in both, and not the same point."
+        ),
+        (" and (a, b) != (own_x, own_y)", ""): "A point is not beaten by itself, nor by another that is the same.",
+        ("a <= own_x and b <= own_y", "a <= own_x"): "Slower is no fault where it takes less energy.",
+    },
+    hint="A point is off the front if any other has no more of both costs and is not the same pair.",
+    explanation="Off the front you lose time or energy for nothing; on it you have to choose.",
+)
+
+# %% front-figure-prose [markdown]
+"""
+The front is what you may sensibly choose from. Look at what the settings on it have in common. (The axes end at 1.8 times the front; a double click shows the far ones, too.)
+"""
+
+# %% front-figure
+from labkit.plots import figure_pareto
+
+points["front"] = on_front(list(points["time_s"]), list(points["energy_j"]))
+show(figure_pareto(points, "hours", "kwh"))
+reveal("51.front", int(points["front"].sum()))
+
+# %% guess-power-prose [markdown]
+"""
+## What a power limit buys
+
+At one batch size only the limit differs. **A V100 at batch 48 is limited to 150 W instead of 250. How much energy does that save, in per cent?**
+"""
+
+# %% guess-power
+guess("51.saved", 40.0, "%")
+
+# %% ex-51-power [markdown]
+"""
+### Exercise 51.power
+
+Write `against_full_power(points)`: the frame with two more columns, `slower_percent` and `saved_percent` (of energy), each against the row of the *same* `batch_size` with the largest `power_limit_w`.
+
+*Hint:* `groupby("batch_size")["power_limit_w"].idxmax()`; `.to_numpy()` divides rows by place and not by label.
+"""
+
+# %% answer 51.power
+import pandas as pd
+
+
+def against_full_power(points: pd.DataFrame) -> pd.DataFrame:
+    """With columns slower_percent and saved_percent, against the largest limit at the same batch size."""
+    ### BEGIN SOLUTION
+    full = points.loc[points.groupby("batch_size")["power_limit_w"].idxmax()].set_index("batch_size")
+    full = full.loc[points["batch_size"]]
+    return points.assign(
+        slower_percent=100 * (points["time_s"] / full["time_s"].to_numpy() - 1),
+        saved_percent=100 * (1 - points["energy_j"] / full["energy_j"].to_numpy()),
+    )
+    ### END SOLUTION
+
+
+# %% check 51.power points=3
+check("51.power", against_full_power)
+
+
+# %% checks
+def _limits(*rows: tuple[int, int, float, float]) -> Any:
+    points = pd.DataFrame(
+        rows, columns=["batch_size", "power_limit_w", "time_s", "energy_j"], index=range(5, 5 + len(rows))
+    )
+    return lambda code: [list(code(points)[name] + 1000) for name in ("slower_percent", "saved_percent")]
+
+
+EXERCISES["51.power"] = WrittenExercise(
+    against_full_power,
+    module="cost",
+    cases=(
+        Case("one batch size at two limits", _limits((32, 250, 100.0, 2e4), (32, 150, 125.0, 1.5e4))),
+        Case(
+            "two batch sizes, in any order",
+            _limits((64, 125, 90.0, 1.6e4), (32, 250, 100.0, 2e4), (64, 250, 80.0, 2.4e4), (32, 125, 140.0, 1.4e4)),
+        ),
+        Case("a limit that costs energy, too", _limits((32, 300, 100.0, 2e4), (32, 100, 320.0, 3.7e4))),
+    ),
+    mistakes={
+        ("100 * (1 - points", "100 * (points"): "Saved is 1 − own / full, in per cent.",
+        (
+            'points.loc[points.groupby("batch_size")["power_limit_w"].idxmax()].set_index("batch_size")\n'
+            '    full = full.loc[points["batch_size"]]',
+            'points.loc[[points["power_limit_w"].idxmax()] * len(points)]',
+        ): "Compare at the same batch size: otherwise two things differ, and not the limit alone.",
+        ("idxmax()", "idxmin()"): "Against the largest power limit, which is what a card comes with.",
+    },
+    hint="Of each batch size the row with the largest limit (groupby, idxmax); then own / full of time and energy.",
+    explanation="One thing differs, the limit: so what is lost and saved is the limit's.",
+)
+
+# %% power-use [markdown]
+"""
+The batch size that is fastest, on the GPU above and on another:
+"""
+
+# %% power-use-code
+columns = ["hours", "slower_percent", "saved_percent", "provenance"]
+limits = against_full_power(points).set_index("power_limit_w")
+show(limits.query("batch_size == 48")[columns].rename_axis("V100, batch 48, limit (W)"))
+a40 = costs[(costs["device"] == "A40") & (costs["target"] == target) & (costs["batch_size"] == 32)]
+a40 = against_full_power(a40.assign(hours=a40["time_s"] / 3600)).set_index("power_limit_w")
+show(a40[columns].rename_axis("A40, batch 32, limit (W)"))
+limited = against_full_power(points).set_index(["batch_size", "power_limit_w"])["saved_percent"]
+reveal("51.saved", limited.get((48, 150)))
+
+# %% power-ncf-prose [markdown]
+"""
+And NCF on the same V100, at batch 16,384, where times differ by chance: each was measured once.
+"""
+
+# %% power-ncf
+easy = ncf[(ncf["device"] == device) & (ncf["target"] == 0.4) & (ncf["batch_size"] == 16384)]
+easy = against_full_power(easy.assign(seconds=easy["time_s"])).set_index("power_limit_w")
+show(easy[["seconds", *columns[1:]]].rename_axis("V100, NCF, limit (W)"))
+
+# %% ex-51-why-limit [markdown]
+"""
+### Explain 51.why_limit
+
+In two or three sentences: why does a limit save more energy than it costs time, and where does that end? Use two rows of your tables.
+"""
+
+# %% explain 51.why_limit points=2 id="answer-51-why-limit"
+### BEGIN SOLUTION
+answer = model_answer("51.why_limit")
+### END SOLUTION
+explain("51.why_limit", answer)
+
+# %% checks
+EXERCISES["51.why_limit"] = Explanation(
+    rubric=(
+        "numbers: per cent of time lost and of energy saved at one limit, and where a lower limit saves no more",
+        "why: power falls faster than speed near the top; far down the idle power is paid for longer",
+        "trade-off: when η or the prices would choose it, and why NCF gains nothing",
+    ),
+    model="At the V100's batch of 48 a limit of 150 W takes 14 % more time and saves 25 % of the energy, since "
+    "near the top the clock costs more power than it gives speed. On the A40 at 100 W both are lost: training "
+    "takes three times as long, and the power that a card draws in any case runs on. At rental prices an hour "
+    "outweighs its joules and no limit pays; it does for somebody whose machine is paid for, or who counts carbon. "
+    "NCF hardly loads the GPU, so that its power never meets the limit.",
+)
+
+# %% zeus [markdown]
+"""
+## Which point of the front? η, and what it means
+
+*Zeus* weighs the two by a number η from 0 (time alone) to 1 (energy alone), and turns seconds into joules by the largest power of the GPU:
+
+cost = η · energy + (1 − η) · max power · time
+"""
+
+# %% ex-51-zeus [markdown]
+"""
+### Exercise 51.zeus
+
+Write `zeus_setting(points, eta, max_power_w)`: the label of the row with the least cost.
+"""
+
+# %% answer 51.zeus
+import pandas as pd
+
+
+def zeus_setting(points: pd.DataFrame, eta: float, max_power_w: float) -> int:
+    """Label of the row with the least cost of Zeus."""
+    ### BEGIN SOLUTION
+    cost_j = eta * points["energy_j"] + (1 - eta) * max_power_w * points["time_s"]
+    return cost_j.idxmin()
+    ### END SOLUTION
+
+
+# %% check 51.zeus points=3
+check("51.zeus", zeus_setting)
+
+
+# %% checks
+def _zeus(eta: float, *rows: tuple[float, float]) -> Any:
+    points = pd.DataFrame(rows, columns=["time_s", "energy_j"], index=range(7, 7 + len(rows)))
+    return lambda code: int(code(points, eta, 250.0))
+
+
+EXERCISES["51.zeus"] = WrittenExercise(
+    zeus_setting,
+    module="cost",
+    cases=(
+        Case("η = 0: time alone", _zeus(0.0, (100.0, 1e4), (90.0, 2e4), (120.0, 0.8e4))),
+        Case("η = 1: energy alone", _zeus(1.0, (100.0, 1e4), (90.0, 2e4), (120.0, 0.8e4))),
+        Case("η = 0.5", _zeus(0.5, (90.0, 2e4), (120.0, 1.8e4), (100.0, 1.5e4))),
+        Case("η = 0.2", _zeus(0.2, (100.0, 2.4e4), (104.0, 1.9e4), (125.0, 1.2e4))),
+        Case("η = 0.8", _zeus(0.8, (100.0, 2.4e4), (104.0, 1.9e4), (125.0, 1.2e4))),
+    ),
+    mistakes={
+        ("eta * points", "(1 - eta) * points"): "η is the weight of the energy, and both parts are there.",
+        (" * max_power_w", ""): "Seconds and joules do not add up: the largest power turns seconds into joules.",
+        ("cost_j.idxmin()", "int(cost_j.argmin())"): "The label of the row, as points.loc takes it: idxmin.",
+    },
+    hint="η × energy_j + (1 − η) × max_power_w × time_s, a cost in joules; .idxmin() of it.",
+    explanation="Zeus' cost (You, Chung and Chowdhury, NSDI 2023; `zeus_cost` in their zeus/utils/metric.py).",
+)
+
+# %% ex-51-eta [markdown]
+"""
+### Exercise 51.eta
+
+η looks like taste. But dollars are a weighing of time and energy, too: hours × dollars an hour + kilowatt-hours × dollars a kilowatt-hour. Write `eta_of_prices(usd_per_h, usd_per_kwh, max_power_w)`: the η with which Zeus' cost ranks settings as dollars do.
+
+*Hint:* divide both sums by the weight of the time, compare the weights of the energy, and solve for η.
+"""
+
+
+# %% answer 51.eta
+def eta_of_prices(usd_per_h: float, usd_per_kwh: float, max_power_w: float) -> float:
+    """The weight of energy in Zeus' cost that these prices are."""
+    ### BEGIN SOLUTION
+    electricity_usd_per_h = max_power_w / 1000 * usd_per_kwh
+    return electricity_usd_per_h / (electricity_usd_per_h + usd_per_h)
+    ### END SOLUTION
+
+
+# %% check 51.eta points=3
+check("51.eta", eta_of_prices)
+
+# %% checks
+EXERCISES["51.eta"] = WrittenExercise(
+    eta_of_prices,
+    module="cost",
+    cases=(
+        Case("$0.44 an hour, $0.127 a kWh, 300 W", lambda code: code(0.44, 0.127, 300.0)),
+        Case("an hour that costs nothing", lambda code: code(0.0, 0.127, 300.0)),
+        Case("electricity that costs nothing", lambda code: code(1.46, 0.0, 250.0)),
+        Case("$2.30 an hour, $0.3 a kWh, 250 W", lambda code: code(2.3, 0.3, 250.0)),
+    ),
+    mistakes={
+        ("return electricity_usd_per_h /", "return usd_per_h /"): "That is the weight of time, 1 − η.",
+        (" / 1000", ""): "Watts into kilowatts.",
+        ("(electricity_usd_per_h + usd_per_h)", "usd_per_h"): (
+            "η / (1 − η) is that ratio. η itself is a share of the whole."
+        ),
+    },
+    hint="η : (1 − η) = (max_power_w / 1000 × usd_per_kwh) : usd_per_h. So η is the first over the sum of both.",
+    explanation="η is the share of electricity in the price of an hour at full power: prices choose it, not taste.",
+)
+
+# %% guess-eta-prose [markdown]
+"""
+Whoever rents has the electricity in the rent, and an η of 0. **But to an owner an hour of the V100 may be worth what others pay for it, with the electricity on top. Which η is that?**
+"""
+
+# %% guess-eta
+guess("51.eta_of_rent", 0.3)
+
+# %% eta-use [markdown]
+"""
+The points of three weights, and the η of four kinds of owner, by what an hour is worth to them.
+"""
+
+# %% eta-use-code
+weights = {"η = 0": 0.0, "η = 0.5": 0.5, "η = 1": 1.0}
+chosen = {name: zeus_setting(points, eta, max_power_w) for name, eta in weights.items()}
+show(figure_pareto(points, "hours", "kwh", chosen=chosen))
+for usd_per_h in (0.0, 0.03, 0.20, rent[device]):
+    eta = eta_of_prices(usd_per_h, usd_per_kwh, max_power_w)
+    setting = points.loc[zeus_setting(points, eta, max_power_w), "setting"]
+    print(f"to whom an hour is worth ${usd_per_h:.2f}: η {eta:.3f}, {setting}, recorded")
+reveal("51.eta_of_rent", eta_of_prices(rent[device], usd_per_kwh, max_power_w))
+
+# %% eta-words [markdown]
+"""
+At twenty cents an hour, which a card of some $5,000 comes to over three years, nothing but time is worth saving; η = 0.5, which Zeus takes where nobody says otherwise, is the choice of an owner to whom an hour is worth some three cents, or shows a concern for carbon that the price of electricity does not have in it.
+"""
+
+# %% widget-prose [markdown]
+"""
+## Move the prices
+
+The front, in dollars and grams, at a price of an hour (electricity on top) and on a grid. At $0 an hour one setting is best in both; the dearer the hour, the more settings are worth considering, and what they save in grams costs dollars. The grid moves all marks alike. Sliders work with the mouse and the arrow keys.
+"""
+
+# %% widget
+from labkit_course.apparatus import prices
+
+view = prices(points, usd_per_kwh=usd_per_kwh)
+view
+
+# %% widget-figure-prose [markdown]
+"""
+What the sliders do, a line of code does too. What stays in a saved notebook is a plain figure:
+"""
+
+# %% widget-figure
+view.usd_per_h.value, view.g_per_kwh.value = 0.44, get_grid("france").carbon_g_per_kwh
+show(view.figure)
+
+# %% own [markdown]
+"""
+## Your machine on the same axes
+
+Now a DLRM and a speech recogniser of labkit's, trained here to targets of their own. They are *other jobs* than the recorded ones: what they cost can stand on the same axes, and a ratio to a recorded job would mean nothing. This half needs the cells of the first.
+"""
+
+# %% own-imports
+from pathlib import Path
+
+from labkit.jobs import watch
+from labkit_course import mine
+
+bill, expected = mine("51.bill"), mine("51.expected")
+seeds = {"smoke": [0], "standard": range(3), "full": range(10)}[profile]
+goals = {"dlrm": ("synthetic-small", 0.72), "speech": ("shipped", 0.8 if profile == "smoke" else 0.05)}
+titles = {"dlrm": "DLRM", "speech": "recogniser"}
+
+# %% guess-own-prose [markdown]
+"""
+**How many trainings of that DLRM to its target does one dollar of rent buy, on a tier like your machine?**
+"""
+
+# %% guess-own
+guess("51.trainings", 500, "trainings")
+
+# %% train-prose [markdown]
+"""
+The DLRM to an AUC of 0.72, the recogniser to a CER of 0.05 (0.8 at `smoke`), some seeds each.
+"""
+
+# %% train
+folders = {}
+for job, (data, goal) in goals.items():
+    settings = {"data": data, "target": str(goal), "max_seconds": 60, "evaluations": False}
+    folders[job] = [watch(job, Path(runs_dir) / "notebooks", seed=seed, **settings)["folder"] for seed in seeds]
+
+# %% account-prose [markdown]
+"""
+`energy_account` reads the counter of energy where there is one (NVML, RAPL), and says why where there is none. With `estimate` it then multiplies the time by a power, here your assumption, and calls the result *predicted*: from the start of the run, a little before the clock of its training, so that short runs have more joules than watts × seconds.
+"""
+
+# %% account
+from labkit.tta import energy_account
+
+guessed = {"estimate": True, "assumed_power_w": assumed_power_w, "grid_g_per_kwh": g_per_kwh}
+accounts = {job: [energy_account(folder, **guessed) for folder in own] for job, own in folders.items()}
+for job, (first, *_) in accounts.items():
+    print(f"{job}: {first.energy_j:.3g} J, {first.kind}: {first.source}; {first.note}")
+
+# %% own-tier-prose [markdown]
+"""
+And the prices of your machine, by the catalogue. A machine of no tier has none, and neither do some tiers: dollars are then NaN, and the note says why.
+"""
+
+# %% own-tier
+from types import SimpleNamespace
+
+from labkit.tta import cost_usd, run_table
+
+name = run_table(folders["dlrm"])["tier"].iloc[0]
+known = isinstance(name, str)
+own_tier = get_tier(name) if known else SimpleNamespace(rental_price_usd_per_h=None, list_price_usd=None)
+print(cost_usd(3600, name).note)
+
+# %% own-expected-prose [markdown]
+"""
+What each run spent until its target, and by your `expected` what a success costs.
+"""
+
+# %% own-expected
+from labkit.tta import curves
+
+rows = []
+for job, (_, goal) in goals.items():
+    table = run_table(folders[job])
+    hits = crossings(curves(folders[job]), table, goal).assign(job=job)
+    pairs = zip(accounts[job], hits["reached"], strict=True)
+    hits["spent_j"] = [account.energy_to_target_j if reached else account.energy_j for account, reached in pairs]
+    own = expected(hits.astype({"spent_j": float}), ["job", "budget"]).iloc[0]
+    bought = bill(own["time_s"] / 3600, own["energy_j"], own_tier, **assumed)
+    how = "measured" if accounts[job][0].kind == "measured" else f"time measured, energy {accounts[job][0].kind}"
+    rows.append({**own, **bought, "device": f"{titles[job]} here", "setting": own["budget"], "provenance": how})
+
+# %% together-prose [markdown]
+"""
+Beside it each GPU's fastest setting of the recorded jobs, at a WER of 0.35 and an NDCG of 0.4.
+"""
+
+
+# %% together
+def fastest(costs, target, job):
+    own = costs[costs["target"] == target]
+    own = own.loc[own.groupby("device")["time_s"].idxmin()]
+    words = "batch " + own["batch_size"].astype(str) + ", " + own["power_limit_w"].astype(str) + " W"
+    return own.assign(setting=words, device=job + " on " + own["device"])
+
+
+theirs = [fastest(costs, 0.35, "DeepSpeech2"), fastest(ncf, 0.4, "NCF")]
+together = pd.concat([*theirs, pd.DataFrame(rows)], ignore_index=True)
+columns = ["setting", "time_s", "energy_j", *DOLLARS, "carbon_g", "provenance"]
+show(together.set_index("device")[columns])
+
+# %% together-figure-prose [markdown]
+"""
+On one pair of axes:
+"""
+
+# %% together-figure
+show(figure_pareto(together, "time_s", "energy_j"))
+rent_usd = together.set_index("device").loc["DLRM here", "rent_usd"]
+trainings = 1 / rent_usd if rent_usd > 0 else None
+reveal("51.trainings", trainings)
+
+# %% together-words [markdown]
+"""
+Hollow marks were recorded elsewhere; yours are filled. Your energy is an assumption times a measured time unless a counter says otherwise, so its place in the figure follows `assumed_power_w` by a straight line: change it, and see. Starting Python and preparing data are in none of these numbers.
+"""
+
+# %% scores-prose [markdown]
+"""
+How good were your guesses?
+"""
+
+# %% scores
+from labkit_course import score_notebook
+
+score_notebook()
+
+# %% results-prose [markdown]
+"""
+The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
+"""
+
+# %% results tags=["results"]
+from labkit_course import results
+
+results(
+    electricity_percent=(100 * bills.loc["A40", "electricity_usd"] / bills.loc["A40", "rent_usd"], 3, 8),
+    assumed_percent=(assumed_percent(hard), 18, 18.5),
+    p100_over_a40_rent=(rents["P100", 0.40] / rents["A40", 0.40], 13, 15),
+    on_the_front=(int(points["front"].sum()), 9, 9),
+    saved_percent=(limited.get((48, 150)), 25, 25.5),
+    trainings_a_dollar=(trainings, 100, 1e7),
+)
+
+# %% recap [markdown]
+"""
+## Recap
+
+- Seconds × watts are joules; joules, a price and a grid are dollars and grams. Rent, purchase and electricity are three questions.
+- No price is NaN and no success is inf: neither is 0, and neither is ever the cheapest.
+- Failures are paid for, in joules as in hours: all that was spent, over the successes. How long a recorded failure went on is assumed: say so, and try another length.
+- The cheapest tier belongs to a job, a target and a price; here rents differed more than energies did.
+- Past some batch size a larger one costs time *and* energy. A power limit trades one for the other, on a front that prices choose from: η is the share of electricity in the price of an hour at full power.
+
+**Next:** [A performance model](60_performance_model.ipynb)
+"""
