@@ -23,41 +23,41 @@ from .calibration import (
     copy_gb_per_s as copy_gb_per_s,
     launch_us as launch_us,
     matmul_gflops as matmul_gflops,
+    one_thread as one_thread,
 )
-from .cpu import core_order as core_order, read_cpu as read_cpu
-from .device import Device as Device
+from .cpu import core_order as core_order, parse_size as parse_size, read_cpu as read_cpu, size_text as size_text
 from .devices import (
     JETSON as JETSON,
     JETSON_LOADS as JETSON_LOADS,
+    Device as Device,
     cpu_device as cpu_device,
     find_device as find_device,
     get_devices as get_devices,
     is_jetson as is_jetson,
 )
 from .doctor import examine as examine
-from .gpu_processes import MPS_SERVER as MPS_SERVER, occupants as occupants
-from .grids import get_grid as get_grid, load_grids as load_grids
 from .leases import holder_of as holder_of, leased_cores as leased_cores, own_cores as own_cores, take as take
-from .nvml import Answer as Answer, Nvml as Nvml
-from .sizes import parse_size as parse_size, size_text as size_text
-from .software import installed_version as installed_version, package_versions as package_versions
-from .threads import one_thread as one_thread
+from .nvml import MPS_SERVER as MPS_SERVER, Answer as Answer, Nvml as Nvml, occupants as occupants
+from .software import (
+    ANSWER_TIMEOUT_S as ANSWER_TIMEOUT_S,
+    PROFILERS as PROFILERS,
+    find_mps as find_mps,
+    find_profiler as find_profiler,
+    find_profilers as find_profilers,
+    installed_version as installed_version,
+    package_versions as package_versions,
+    perf_limit as perf_limit,
+    which as which,
+)
 from .tiers import (
     FIGURES as FIGURES,
     SERVER_FIGURES as SERVER_FIGURES,
     Figure as Figure,
     Tier as Tier,
     cpu_tier as cpu_tier,
+    get_grid as get_grid,
     get_tier as get_tier,
+    load_grids as load_grids,
     load_tiers as load_tiers,
     match_tier as match_tier,
-)
-from .tools import (
-    ANSWER_TIMEOUT_S as ANSWER_TIMEOUT_S,
-    PROFILERS as PROFILERS,
-    find_mps as find_mps,
-    find_profiler as find_profiler,
-    find_profilers as find_profilers,
-    perf_limit as perf_limit,
-    which as which,
 )

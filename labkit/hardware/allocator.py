@@ -1,35 +1,35 @@
-"""Keeps the memory that a process frees for its next allocations."""
+"""Lets malloc keep the memory that a process frees, for its next allocations."""
 
 from __future__ import annotations
 
 import ctypes
 
 GLIBC = {-3: 1 << 30, -1: 1 << 30, -2: 1 << 26}
-"""M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD of mallopt(3), in bytes: no tensor is a mapping of its own, and the
-heap is given back to the system from 1 GiB on, and grows by 64 MiB."""
+"""M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD of mallopt(3), in bytes. No tensor gets a mapping of its own. The
+heap grows by 64 MiB, and returns memory to the system only above 1 GiB."""
 AT_FIRST = dict.fromkeys(GLIBC, 1 << 17)
-"""With which glibc begins, before it learns from what is freed; once they are set by hand it learns no more."""
+"""glibc's initial values. It adapts them to what is freed, until they are set by hand."""
 VARIABLES = "MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864"
-"""The same for a program that is not started yet."""
+"""`GLIBC` as environment variables, for a program that has not started yet."""
 
 
 def keep_memory() -> bool:
-    """Let glibc's malloc keep what this process frees; call it before the tensors are made.
+    """Let glibc's malloc keep what this process frees. Call it before tensors are made.
 
-    By default glibc gives large tensors back to the system when they are freed, so that each step gets fresh pages:
-    the system clears each at its first touch, a page fault. In a step of four Linear(1024) in bf16 on 2048 samples,
-    2000 to 3500 faults went to 25, and the step was 3 to 6 % shorter (four pairs of runs, one core of an AMD EPYC,
-    Zen 5, torch 2.13, 22 November 2026). It gains far more where a step computes little for each page: the DLRM's of
-    notebook 33 was 2.0 to 2.5 times as fast on such a core. In return the process holds its peak until it ends.
+    By default glibc returns large tensors to the system when they are freed. Each step then gets fresh pages, and the
+    system clears each page at its first touch, a page fault. In a step of four Linear(1024) in bf16 on 2048 samples,
+    page faults fell from 2000–3500 to 25 and the step became 3 to 6 % shorter (four pairs of runs, one core of an AMD
+    EPYC, Zen 5, torch 2.13, 22 November 2026). The gain is larger where a step computes little per page: the DLRM of
+    notebook 33 became 2.0 to 2.5 times as fast on such a core. The cost: the process holds its peak until it ends.
 
     Returns:
-        Whether it could: there is nothing to set without glibc (macOS, Windows, musl).
+        False where there is no glibc, and so nothing to set (macOS, Windows, musl).
     """
     return _set(GLIBC)
 
 
 def give_memory_back() -> bool:
-    """The opposite: glibc gives back what is free, and from now on large tensors as at its start; whether it could."""
+    """Return free memory to the system, now and from now on, as glibc does by default; False without glibc."""
     return _set(AT_FIRST) and bool(ctypes.CDLL(None).malloc_trim(0) >= 0)
 
 

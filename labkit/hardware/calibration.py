@@ -1,48 +1,48 @@
-"""The machine's card: what this machine really does, measured in seconds, beside what its maker states."""
+"""The machine's card: what this machine really achieves, measured in a few seconds."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.hardware.cpu import read_cpu
-from labkit.hardware.threads import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
 
 CACHE_SIZES_BYTES = tuple(2**power for power in range(14, 29))
-"""16 KiB to 256 MiB: from the first-level cache to memory, on every machine of the catalogue."""
+"""16 KiB to 256 MiB: from the first-level cache to main memory, on every machine of the catalogue."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured, on what and when."""
+    """Measured speeds of one device."""
 
     device: str
     threads: int
-    """CPU threads that computed."""
+    """CPU threads that torch used."""
     fp32_gflops: float
-    """Billions of floating-point operations a second in a product of 1024 × 1024 matrices."""
+    """Billions of floating-point operations per second in a matrix product (1024 × 1024 on a CPU)."""
     bf16_gflops: float
     bandwidth_gb_per_s: float
-    """Bytes read and written a second, in 1e9, in a copy that no cache holds."""
+    """GB (1e9 bytes) read and written per second, in a copy too large for any cache."""
     launch_us: float
-    """Microseconds that one operation on one number takes: the cost of asking for it."""
+    """Microseconds per operation on a single number: the fixed cost of one call."""
     when: str
     """ISO 8601 date."""
 
     @property
     def ridge_flop_per_byte(self) -> float:
-        """Operations a byte from which on arithmetic, not memory, is the limit (Williams et al., CACM 2009)."""
+        """Operations per byte above which arithmetic, not memory, is the limit (Williams et al., CACM 2009)."""
         return self.fp32_gflops / self.bandwidth_gb_per_s
 
     def save(self, path: Path) -> None:
@@ -53,9 +53,10 @@ class Calibration:
 
 
 def calibrate(device: str = "cpu", *, repeats: int = 7, copy_bytes: int = 2**28) -> Calibration:
-    """Measure a device, as torch names it, in a few seconds; the best counts, since others only slow it down.
+    """Measure a device, named as torch names it, in a few seconds.
 
-    The bandwidth is that of copies of an array of `copy_bytes`, more than the caches hold.
+    The best of the repeats counts, because other programs can only slow it down. The bandwidth is measured by copying
+    an array of `copy_bytes`, which is more than the caches hold.
     """
     import torch
 
@@ -72,9 +73,9 @@ def calibrate(device: str = "cpu", *, repeats: int = 7, copy_bytes: int = 2**28)
 
 
 def matmul_gflops(device: torch.device, dtype: torch.dtype, *, size: int | None = None, repeats: int = 7) -> float:
-    """Billions of operations a second of a square matrix product, which takes 2·size³; the best of several.
+    """Billions of operations per second in a square matrix product, which takes 2·size³; the best of the repeats.
 
-    `size`, rows and columns, is 1024 on a CPU and 8192 on a GPU if None, which smaller ones do not fill.
+    `size` is the number of rows and columns. None is 1024 on a CPU, and 8192 on a GPU, which smaller ones do not fill.
     """
     import torch
 
@@ -84,12 +85,12 @@ def matmul_gflops(device: torch.device, dtype: torch.dtype, *, size: int | None 
 
 
 def copy_gb_per_s(device: torch.device, size_bytes: int, *, repeats: int = 7) -> float:
-    """Bytes read and written a second, in 1e9, in copies of an array of `size_bytes`."""
+    """GB (1e9 bytes) read and written per second, in copies of an array of `size_bytes`."""
     import torch
 
     source = torch.ones(size_bytes // 4, device=device)
     target = torch.empty_like(source)
-    # enough copies that the call itself is not what is timed
+    # enough copies, or the call itself would be what is timed
     copies = max(1, 2**24 // size_bytes)
 
     def copy() -> None:
@@ -102,10 +103,10 @@ def copy_gb_per_s(device: torch.device, size_bytes: int, *, repeats: int = 7) ->
 def cache_curve(
     device: str = "cpu", *, sizes_bytes: Sequence[int] = CACHE_SIZES_BYTES, repeats: int = 5
 ) -> pd.DataFrame:
-    """Copy speed by the size of what is copied: it falls where a cache ends.
+    """Copy speed by the size of the array; it drops at the end of each cache.
 
-    On a GPU, copies of less than some MiB show what starting them costs. A CPU copies on one thread: with more, torch
-    would share out the large copies only, a step that is no cache's. Columns: size_bytes (read and written), gb_per_s.
+    On a GPU, copies below a few MiB show the cost of starting them. A CPU copies on one thread: with several, torch
+    splits only the large copies, which would look like a cache. Columns: size_bytes (read and written), gb_per_s.
     """
     import pandas as pd
     import torch
@@ -116,7 +117,7 @@ def cache_curve(
 
 
 def launch_us(device: torch.device, *, calls: int = 2000, repeats: int = 7) -> float:
-    """Microseconds of one addition to one number, asked for again and again; the median of several rounds."""
+    """Microseconds per addition to a single number, in a loop; the median of several rounds."""
     import torch
 
     number = torch.zeros(1, device=device)
@@ -127,6 +128,22 @@ def launch_us(device: torch.device, *, calls: int = 2000, repeats: int = 7) -> f
 
     ask()
     return statistics.median(_once_s(ask, device) for _ in range(repeats)) / calls * 1e6
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread during the block.
+
+    On busy cores several threads wait for each other, and small operations take longer.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _best_s(work: Callable[[], object], device: torch.device, repeats: int) -> float:

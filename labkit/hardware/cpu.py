@@ -1,4 +1,4 @@
-"""The CPU of this machine: cores, instruction sets, caches and memory, as far as a container allows."""
+"""The CPU and memory of this machine, within the limits of its container; sizes in bytes as text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def size_text(count: float) -> str:
+    """A number of bytes as text, with about three digits.
+
+    >>> size_text(1536 * 2**20), size_text(300 * 2**20), size_text(2000), size_text(10**18)
+    ('1.5 GiB', '300 MiB', '2 KiB', '931322575 GiB')
+    """
+    if count >= 2**30:
+        gib = count / 2**30
+        return f"{gib:.3g} GiB" if gib < 1000 else f"{gib:.0f} GiB"
+    return f"{count / 2**20:.0f} MiB" if count >= 2**20 else f"{count / 2**10:.0f} KiB"
+
+
+def size_value(count: float) -> str:
+    """The same without spaces, for a command line; `parse_size` reads it.
+
+    >>> size_value(2**31)
+    '2GiB'
+    """
+    return size_text(count).replace(" ", "")
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes of "2GiB", "500 MB" or "4096"; None for any other text.
+
+    >>> parse_size("2GiB"), parse_size("0.5 kb"), parse_size("lots")
+    (2147483648, 500, None)
+    """
+    amount = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text)
+    unit = UNITS.get(amount[2].upper()) if amount else None
+    return int(float(amount[1]) * unit) if unit else None
+
 
 ISA_FLAGS = {
     "avx2": "avx2",
@@ -27,42 +62,42 @@ ISA_FLAGS = {
     "sve2": "sve2",
     "bf16": "arm_bf16",
 }
-"""Linux names of the instruction sets that matter to training, and ours."""
+"""Our names of the instruction sets that matter for training, by Linux name."""
 
 ISA_CAPS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
-"""Variables that keep torch's own kernels, and matrix multiplication in oneDNN, from some of them."""
+"""Variables that stop torch's own kernels, and oneDNN's matrix multiplication, from using some of them."""
 
 
 @dataclass(frozen=True)
 class CpuInfo:
-    """The CPU and memory this process may use. None where this system does not say."""
+    """The CPU and memory this process may use. A field is None where the system does not report it."""
 
     model: str
     architecture: str
     """for example x86_64, aarch64"""
     board: str | None
-    """Name of a single-board computer, for example Raspberry Pi 5 Model B Rev 1.0"""
+    """Name of a single-board computer, for example Raspberry Pi 5 Model B Rev 1.0."""
     physical_cores: int | None
     logical_cores: int
     available_cores: int
-    """Cores left by CPU affinity and the container's quota"""
+    """Cores within this process' CPU affinity and the container's quota."""
     machine_cores: int
-    """What the first process of the machine or container may use, within the quota"""
+    """Cores that the first process of the machine or container may use, within the quota."""
     quota_cores: float | None
-    """The container's CPU quota in cores"""
+    """CPU quota of the container, in cores."""
     isa: tuple[str, ...] | None
-    """Instruction sets present, in our names"""
+    """Instruction sets present, by our names."""
     caches: Mapping[str, int]
-    """Bytes of one cache of each level: L1d, L2, L3"""
+    """Bytes of one cache per level: L1d, L2, L3."""
     memory_bytes: int
-    """Memory of the machine, or the container's limit where that is less"""
+    """Memory of the machine, or the container's limit where that is smaller."""
     memory_available_bytes: int
     memory_limited: bool
-    """Whether a container's limit is what memory_bytes gives"""
+    """Whether memory_bytes is a container's limit."""
 
 
 def read_cpu(root: Path = Path("/")) -> CpuInfo:
-    """Return what this process may use of the CPU; `root` is that of the file system, for tests."""
+    """Return the CPU as this process may use it. `root` of the file system is for tests."""
     cpuinfo = _cpuinfo(root)
     quota, limit = cgroup_limits(root)
     memory = psutil.virtual_memory()
@@ -95,9 +130,9 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
 
 
 def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
-    """Cores (1.5 means one and a half) and bytes of memory that a container leaves; None where there is no limit.
+    """A container's limits, of cores (a float) and of memory in bytes; None where there is no limit.
 
-    They are the tightest limits of this process' control group and its parents, v1 and v2.
+    They are the tightest limits among this process' control group and its parents, v1 and v2.
     """
     cores: list[float] = []
     memory: list[int] = []
@@ -121,7 +156,7 @@ def _control_groups(root: Path) -> Iterator[Path]:
             continue
         mount = root / "sys/fs/cgroup" / controllers
         folder = mount / path.lstrip("/")
-        # In a container the path may be the host's and not exist here: its own group is then the mount itself.
+        # In a container the path may be the host's and not exist here; its own group is then the mount itself.
         while folder != mount and mount in folder.parents:
             yield folder
             folder = folder.parent
@@ -129,7 +164,7 @@ def _control_groups(root: Path) -> Iterator[Path]:
 
 
 def core_order(root: Path = Path("/")) -> list[int]:
-    """Return the logical CPUs of this process, one of every physical core before their siblings."""
+    """Return the logical CPUs of this process: first one per physical core, then their siblings."""
     if not hasattr(os, "sched_getaffinity"):
         return list(range(os.cpu_count() or 1))
     allowed = sorted(os.sched_getaffinity(0))
@@ -142,7 +177,7 @@ def core_order(root: Path = Path("/")) -> list[int]:
 
 
 def _cpuinfo(root: Path) -> dict[str, str]:
-    # The first processor's entries; a machine that mixes cores still shares one instruction set.
+    # the first processor's entries: even a machine with different cores has one instruction set
     pairs = re.findall(r"^([^:\n]+):(.*)$", _text(root / "proc/cpuinfo") or "", re.MULTILINE)
     return {key.strip().lower(): value.strip() for key, value in reversed(pairs)}
 
@@ -157,7 +192,7 @@ def _isa(cpuinfo: Mapping[str, str]) -> tuple[str, ...] | None:
     if listed is not None:
         present = set(listed.lower().split())
         return tuple(ours for flag, ours in ISA_FLAGS.items() if flag in present)
-    # Every 64-bit Arm has Advanced SIMD; what else it has, this system does not say.
+    # every 64-bit Arm has Advanced SIMD; this system does not report anything else
     return ("neon",) if platform.machine().lower() in ("arm64", "aarch64") else None
 
 

@@ -5,14 +5,52 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.cpu import read_cpu
-from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
+
+
+@dataclass(frozen=True)
+class Device:
+    """Something that can run a job. A field is None where it does not apply or could not be read."""
+
+    kind: str
+    """cpu, gpu or mig"""
+    index: int
+    """Number of the GPU in PCI order (of the parent GPU for a MIG slice); 0 for the CPU."""
+    name: str
+    torch_name: str | None = None
+    """torch's name for it in this process, or None where CUDA cannot reach it."""
+    uuid: str | None = None
+    memory_bytes: int | None = None
+    cores: int | None = None
+    """CPU cores this process may use"""
+    machine_cores: int | None = None
+    """CPU cores of the machine or container; this process may be bound to fewer."""
+    sm_count: int | None = None
+    compute_capability: str | None = None
+    power_limit_w: float | None = None
+    driver_version: str | None = None
+    mig_mode: str | None = None
+    """on or off"""
+    mig_parent_uuid: str | None = None
+    mig_profile: str | None = None
+    """for example 1g.10gb"""
+    missing: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
+    """Reasons why fields are None, by field."""
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        """UUID of the physical GPU."""
+        return self.mig_parent_uuid or self.uuid
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
 
 CORES_PER_SM = {"5": 128, "6.0": 64, "6": 128, "7": 64, "8.0": 64, "8": 128, "9": 128, "10": 128, "12": 128}
 """FP32 cores of a multiprocessor, by compute capability or its major number.
@@ -20,16 +58,16 @@ CORES_PER_SM = {"5": 128, "6.0": 64, "6": 128, "7": 64, "8.0": 64, "8": 128, "9"
 Source: CUDA C++ Programming Guide, "Compute Capabilities", throughput of 32-bit floating-point add.
 """
 JETSON = "jetson"
-"""Stands for the UUID of the one GPU of an NVIDIA Jetson module, which has none that files tell."""
+"""Stands for the UUID of a Jetson module's GPU, which has no UUID in the kernel's files."""
 JETSON_LOADS = ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load", "sys/devices/platform/*.gpu/load")
-"""Where the load of that GPU stands, by the age of the module. Source: Jetson Linux Developer Guide."""
+"""Files with that GPU's load, by generation of the module. Source: Jetson Linux Developer Guide."""
 
 
 def get_devices(nvml: Nvml | None = None) -> list[Device]:
     """Return what this process may compute on: the CPU first, then visible GPUs or MIG slices.
 
-    Honours CUDA_VISIBLE_DEVICES as numbers, UUIDs, UUID prefixes and MIG UUIDs. Never imports torch. `nvml` is not yet
-    open; the default talks to the driver of this machine.
+    Honours CUDA_VISIBLE_DEVICES as numbers, UUIDs, UUID prefixes and MIG UUIDs. Never imports torch. `nvml` is a
+    session that is not open yet; the default is the driver of this machine.
     """
     with nvml or Nvml() as session:
         found = _read_gpus(session) if session.available else []
@@ -42,14 +80,14 @@ def get_devices(nvml: Nvml | None = None) -> list[Device]:
 
 
 def cpu_device() -> Device:
-    """Return this machine's CPU; a known board (Raspberry Pi, Jetson) goes by the board's name."""
+    """Return this machine's CPU, named after its board where that is known (Raspberry Pi, Jetson)."""
     cpu = read_cpu()
     may_use = {"memory_bytes": cpu.memory_bytes, "cores": cpu.available_cores, "machine_cores": cpu.machine_cores}
     return Device("cpu", 0, cpu.board or cpu.model, torch_name="cpu", **may_use)
 
 
 def is_jetson(root: Path = Path("/")) -> bool:
-    """Whether this machine is an NVIDIA Jetson module: a CPU and a GPU on one memory."""
+    """Whether this machine is an NVIDIA Jetson module, whose CPU and GPU share one memory."""
     return (root / "etc/nv_tegra_release").exists() or any(root.glob(JETSON_LOADS[-1]))
 
 
@@ -65,12 +103,12 @@ _OF_A_GPU = _OF_BOTH | {
     "mig_mode": ("nvmlDeviceGetMigMode", lambda modes: "on" if modes[0] else "off"),
     "sm_count": ("nvmlDeviceGetNumGpuCores", int),  # NVML knows a whole GPU's cores, not its multiprocessors
 }
-_OF_A_SLICE = _OF_BOTH | {"sm_count": ("nvmlDeviceGetAttributes", lambda told: told.multiprocessorCount)}
-"""By field of a device: NVML's call, and what becomes of its answer."""
+_OF_A_SLICE = _OF_BOTH | {"sm_count": ("nvmlDeviceGetAttributes", lambda answer: answer.multiprocessorCount)}
+"""NVML's call, and the conversion of its answer, by field of a device."""
 
 
 def _fields(nvml: Nvml, handle: Any, calls: dict[str, tuple[str, Callable]]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields that could be read, and by field why not."""
+    """The fields that could be read, and the reasons for those that could not."""
     values, missing = {}, {}
     for name, (call, convert) in calls.items():
         reading = nvml.read(call, *(() if call.startswith("nvmlSystem") else (handle,)))
@@ -117,7 +155,7 @@ def _read_slices(nvml: Nvml, handle: Any, parent: Device) -> list[Device]:
         values, missing = _fields(nvml, mig.value, _OF_A_SLICE)
         profile = re.search(r"\d+(c\.\d+)?g\.\d+gb\S*", values["name"])
         if profile is None:
-            missing["mig_profile"] = f"the slice's name does not say it: {values['name']}"
+            missing["mig_profile"] = f"the slice's name does not contain it: {values['name']}"
         missing["power_limit_w"] = "a MIG slice has no power limit of its own"
         of_parent = {name: getattr(parent, name) for name in ("compute_capability", "driver_version", "mig_mode")}
         values |= of_parent | {"mig_parent_uuid": parent.uuid, "mig_profile": profile and profile.group()}
@@ -129,13 +167,13 @@ def find_device(name: str | None, devices: Sequence[Device]) -> Device:
     """The device of that name.
 
     Args:
-        name: cpu; a GPU's number in PCI order, as nvidia-smi counts; a UUID or how it begins; torch's name. None takes
-            the first GPU or slice that CUDA reaches, else the CPU. A GPU that is cut into slices stands for its first,
-            as CUDA has it.
-        devices: what there is, the CPU first, as `get_devices` returns it.
+        name: cpu; a GPU's number in PCI order, as nvidia-smi counts; a UUID or its beginning; torch's name. None takes
+            the first GPU or slice that CUDA can use, else the CPU. A GPU with MIG slices stands for its first slice, as
+            in CUDA.
+        devices: the devices to choose from, the CPU first, as `get_devices` returns them.
 
     Raises:
-        UserError: there is none, or several begin so; with what there is.
+        UserError: no device, or more than one, has that name; the text lists them.
     """
     cpu, gpus = devices[0], devices[1:]
     if name is None:
@@ -148,7 +186,7 @@ def find_device(name: str | None, devices: Sequence[Device]) -> Device:
     places = {device.uuid if name.startswith(("cuda", "MIG-")) else device.gpu_uuid for device in found}
     if len(places) == 1:
         return found[0]
-    what = f"several devices begin with {name!r}" if found else f"there is no device {name!r} here"
+    what = f"several devices start with {name!r}" if found else f"this machine has no device {name!r}"
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     narrowed = "" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden} may hide some)"
     there = [f"{gpu.uuid if gpu.kind == 'mig' else gpu.index} ({gpu.name}, {gpu.uuid})" for gpu in gpus]
@@ -158,12 +196,12 @@ def find_device(name: str | None, devices: Sequence[Device]) -> Device:
 def visible_devices(devices: Sequence[Device], setting: str | None) -> list[Device]:
     """Return the devices a process may use, in CUDA's order and with their torch names.
 
-    As CUDA does, the list in `setting`, of CUDA_VISIBLE_DEVICES, is read up to its first invalid entry: an unknown or
-    ambiguous name, a number out of range, a repeated device. None, unset, means all, empty means none. Numbers count
-    GPUs in PCI order, as `devices` are, where a slice stands for its GPU.
+    `setting` is the value of CUDA_VISIBLE_DEVICES: None (unset) means all, empty means none. Like CUDA, this reads the
+    list up to its first invalid entry: an unknown or ambiguous name, a number out of range, a repeated device. Numbers
+    count GPUs in PCI order, as in `devices`, where a slice stands for its GPU.
 
     Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA MIG User Guide, "CUDA Device
-    Enumeration" (one compute instance a process, and no whole GPU beside it).
+    Enumeration" (one compute instance per process, and no whole GPU with it).
     """
     if setting is None:
         return _name_for_torch(devices)
@@ -193,7 +231,7 @@ def _name_for_torch(devices: Sequence[Device]) -> list[Device]:
         if device is first_slice or (first_slice is None and "torch_name" not in device.missing):
             device, number = replace(device, torch_name=f"cuda:{number}"), number + 1
         elif first_slice is not None:
-            only = "one MIG slice a process" if device.kind == "mig" else "no whole GPU beside a MIG slice"
+            only = "one MIG slice per process" if device.kind == "mig" else "no whole GPU together with a MIG slice"
             why = f"CUDA uses {only}: set CUDA_VISIBLE_DEVICES={device.uuid} to use this one"
             device = replace(device, missing=device.missing | {"torch_name": why})
         named.append(device)

@@ -1,4 +1,4 @@
-"""The doctor: what this machine is, and what to install on it."""
+"""The doctor: a description of this machine, and advice on what to install."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from typing import Any
 
 from labkit.hardware.budgets.names import offered_budgets
 from labkit.hardware.cpu import ISA_CAPS, read_cpu
-from labkit.hardware.device import Device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import Device, get_devices
 from labkit.hardware.nvml import Nvml
-from labkit.hardware.software import EXTRAS, package_versions, requirements
+from labkit.hardware.software import EXTRAS, PROFILERS, find_mps, find_profilers, package_versions, requirements
 from labkit.hardware.tiers import tier_name
-from labkit.hardware.tools import PROFILERS, find_mps, find_profilers
 
 
 def examine(nvml: Nvml | None = None) -> dict[str, Any]:
-    """Return everything the doctor knows, as JSON-able data; `nvml` is a session that is not yet open."""
+    """Return the doctor's report as JSON-able data. `nvml` is a session that is not open yet."""
     cpu, nvml, versions = read_cpu(), nvml or Nvml(), package_versions()
     devices = get_devices(nvml)
     gpus = devices[1:]
-    caps = [f"{name}={os.environ[name]} caps what torch uses of them" for name in ISA_CAPS if os.environ.get(name)]
+    caps = [f"{name}={os.environ[name]} limits which ones torch uses" for name in ISA_CAPS if os.environ.get(name)]
     report: dict[str, Any] = {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -53,7 +51,7 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
     advice = [*_package_advice(versions), *_gpu_advice(gpus, versions.get("torch") or ""), *_profiler_advice(report)]
     if cpu.memory_available_bytes < 2e9:
         free = cpu.memory_available_bytes / 1e9
-        advice.append((f"only {free:.1f} GB of memory are free now", "close other programs before a lab"))
+        advice.append((f"only {free:.1f} GB of memory is free now", "close other programs before a lab"))
     report["advice"] = [{"why": why, "do": do} for why, do in advice]
     return report
 
@@ -66,13 +64,13 @@ def _mig(gpus: list[Device]) -> dict[str, Any]:
 
 
 def _package_advice(versions: dict[str, str | None]) -> list[tuple[str, str]]:
-    advice, asked = [], requirements()
+    advice, required = [], requirements()
     for need, what in EXTRAS.items():
-        missing = [name for name, (_, of) in asked.items() if of == need and versions[name] is None]
+        missing = [name for name, (_, of) in required.items() if of == need and versions[name] is None]
         if missing:
-            # in the versions that labkit asks for, so that the command does not break another lab
-            command = " ".join(f'"{asked[name][0]}"' for name in missing)
-            advice.append((f"{', '.join(missing)} not installed ({what})", f"python -m pip install {command}"))
+            # with labkit's version bounds, so that the command does not break another lab
+            command = " ".join(f'"{required[name][0]}"' for name in missing)
+            advice.append((f"missing: {', '.join(missing)} ({what})", f"python -m pip install {command}"))
     return advice
 
 
@@ -80,11 +78,11 @@ def _gpu_advice(gpus: list[Device], torch_version: str) -> list[tuple[str, str]]
     advice = []
     if any(gpu.torch_name for gpu in gpus) and torch_version.endswith("+cpu"):
         do = "python -m pip install --force-reinstall torch (Windows: see https://pytorch.org/get-started)"
-        advice.append((f"there is a GPU, but torch {torch_version} is built for CPUs only", do))
-    advice += [(f"{gpu.name} is out of reach", gpu.missing["torch_name"]) for gpu in gpus if gpu.torch_name is None]
+        advice.append((f"this machine has a GPU, but torch {torch_version} is built for CPUs only", do))
+    advice += [(f"CUDA cannot use {gpu.name}", gpu.missing["torch_name"]) for gpu in gpus if gpu.torch_name is None]
     mixed = len({gpu.name for gpu in gpus if gpu.kind == "gpu"}) > 1
     if mixed and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        why = "the GPUs differ, and CUDA numbers the fastest first while the driver numbers them by slot"
+        why = "the GPUs differ: CUDA numbers the fastest first, the driver numbers them by slot"
         advice.append((why, "export CUDA_DEVICE_ORDER=PCI_BUS_ID"))
     return advice
 

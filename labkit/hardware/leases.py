@@ -1,7 +1,7 @@
-"""Core leases: no two runs of labkit on a host measure on the same logical CPU.
+"""Core leases: no two labkit runs on a host measure on the same logical CPU.
 
-A lease is a locked file, one a CPU, in a folder that all users of the host share. The system drops the lock when the
-process that holds it ends, however it ends. What that process starts may use its CPUs, too; it waits meanwhile.
+A lease is a locked file per CPU, in a folder that all users of the host share. The system drops the lock when the
+process that holds it ends for any reason. Its child processes may use its CPUs too, while it waits for them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from labkit.errors import UserError
 from labkit.hardware.cpu import core_order
 
 FOLDER_VARIABLE = "LABKIT_CORE_LEASES"
-"""Names the folder of the locks, where it is not /tmp/labkit-cores"""
+"""Environment variable with the folder of the locks; the default is /tmp/labkit-cores."""
 LEASED_VARIABLE = "LABKIT_LEASED_CORES"
-"""Tells the processes that a holder starts who it is and which cores are theirs to use: "4242:0,1" """
+"""Environment variable for child processes: the holder's pid and the cores they may use, as "4242:0,1"."""
 
 _locks: dict[int, FileLock] = {}
-"""By core that this process has taken; a forked process, such as one that loads data, finds them open"""
+"""Locks of this process, by core. A forked process, such as a data loader's worker, inherits them open."""
 
 
 class CoresHeld(UserError):
@@ -39,30 +39,30 @@ def lease_cores(
     say: Callable[[str], None] = lambda words: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[int]:
-    """Take cores that no other process of labkit on this host holds, until this process ends or releases them.
+    """Take cores that no other labkit process on this host holds, until this process ends or releases them.
 
-    Cores that this process holds already count, and cores of the process that started it, which waits meanwhile.
+    Cores that this process already holds count, as do those of the process that started it and waits for it.
 
     Args:
         count: cores to take, at most those that this process may use.
-        waits: whether to wait until so many are free.
-        say: told who holds the others where it waits, and again when others do.
-        stopped: asked while it waits.
+        waits: whether to wait until that many are free.
+        say: called with who holds the missing cores, at the start of the wait and whenever the holders change.
+        stopped: called during the wait; True ends it.
 
     Returns:
-        Logical CPUs, one of every physical core first.
+        Logical CPUs: first one per physical core.
 
     Raises:
-        CoresHeld: too few are free, and it does not wait.
-        KeyboardInterrupt: it was stopped while it waited.
+        CoresHeld: too few are free, and `waits` is False.
+        KeyboardInterrupt: `stopped` ended the wait.
     """
     order = core_order()
     if not hasattr(os, "sched_setaffinity"):
-        return order[:count]  # nothing could keep a process on a core
+        return order[:count]  # this system cannot bind a process to a core
     assert count <= len(order), f"{count} of {len(order)} cores"
     usable = _lent() | _held()
     own = [cpu for cpu in order if cpu in usable][:count]
-    told = ""
+    reported = ""
     while len(own) < count:
         missing = count - len(own)
         taken, busy = _take([cpu for cpu in order if cpu not in own], missing)
@@ -73,11 +73,11 @@ def lease_cores(
         if stopped():
             raise KeyboardInterrupt
         if not waits:
-            raise CoresHeld(f"{holders} Wait until they are done, or ask for fewer cores.")
-        if holders != told:
-            say(f"{holders} Waiting for them; Ctrl-C gives up, --no-wait would refuse.")
-            told = holders
-        # not all at the same moments, or two that want all cores could always meet
+            raise CoresHeld(f"{holders} Wait until they end, or ask for fewer cores.")
+        if holders != reported:
+            say(f"{holders} Waiting for them: Ctrl-C gives up; --no-wait fails at once instead.")
+            reported = holders
+        # pauses differ between processes, or two that want all cores could collide every time
         time.sleep(0.5 * (1 + os.getpid() % 16 / 16))
     if _held():
         os.environ[LEASED_VARIABLE] = f"{os.getpid()}:{','.join(map(str, own))}"
@@ -85,7 +85,7 @@ def lease_cores(
 
 
 def _lent() -> set[int]:
-    """The cores of an ancestor that still holds them."""
+    """Cores of an ancestor that still runs."""
     holder, _, cpus = os.environ.get(LEASED_VARIABLE, "").partition(":")
     if not holder.isdecimal() or int(holder) not in (parent.pid for parent in psutil.Process().parents()):
         return set()
@@ -97,14 +97,14 @@ def _held() -> set[int]:
 
 
 def own_cores() -> list[int]:
-    """The cores that this process holds; where it holds none, those that it may use."""
+    """The cores that this process holds; if it holds none, those that it may use."""
     order, held = core_order(), _held()
     return [cpu for cpu in order if cpu in held] or order
 
 
 @contextlib.contextmanager
 def leased_cores(count: int, **how) -> Iterator[list[int]]:
-    """Hold cores for a block, as `lease_cores` takes them; those that were held before stay so."""
+    """Hold cores during a block, with the arguments of `lease_cores`; cores held before stay held after it."""
     before, lent = _held(), os.environ.get(LEASED_VARIABLE)
     try:
         yield lease_cores(count, **how)
@@ -118,7 +118,7 @@ def leased_cores(count: int, **how) -> Iterator[list[int]]:
 
 
 def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
-    """Lock so many of the cores, or none; and those that others hold."""
+    """Lock `count` of the cores, or none. Returns those that were locked, and those that others hold."""
     taken: dict[int, FileLock] = {}
     busy = []
     for cpu in cores:
@@ -128,7 +128,7 @@ def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
             taken[cpu] = take(_name(cpu))
         except Timeout:
             busy.append(cpu)
-    if len(taken) < count:  # holding some while waiting for more would let two wait for each other
+    if len(taken) < count:  # holding some while waiting for more could let two processes wait for each other
         for lock in taken.values():
             lock.release()
         return [], busy
@@ -137,14 +137,14 @@ def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
 
 
 def take(name: str) -> FileLock:
-    """Lock what all users of the host share, until the lock is released or this process ends, however it ends.
+    """Take a lock that all users of the host share, until it is released or this process ends for any reason.
 
     Raises:
         Timeout: another process holds it; `holder_of` says which.
-        UserError: there can be no locks here.
+        UserError: locks cannot be made here.
     """
     path = _file(name)
-    # for all users; where the file system has no locks, a file that outlives its holder would be none either
+    # no soft lock where the file system has none: a marker file would outlive a killed holder
     lock = FileLock(path, mode=0o666, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
     try:
         lock.acquire(blocking=False)
@@ -156,17 +156,17 @@ def take(name: str) -> FileLock:
 
 
 def holder_of(name: str) -> str:
-    """Who took a lock last, in words."""
+    """The process that took a lock last, as text."""
     with contextlib.suppress(OSError):
-        if words := _file(name).read_text(encoding="utf-8"):
-            return words
-    return "a process that does not say which"
+        if holder := _file(name).read_text(encoding="utf-8"):
+            return holder
+    return "an unknown process"
 
 
 def _sign(lock: int) -> None:
     os.truncate(lock, 0)
-    words = f"process {os.getpid()} of {psutil.Process().username()}, since {datetime.now():%H:%M}"
-    os.write(lock, words.encode())
+    holder = f"process {os.getpid()} of {psutil.Process().username()}, since {datetime.now():%H:%M}"
+    os.write(lock, holder.encode())
 
 
 def _name(cpu: int) -> str:
@@ -179,8 +179,8 @@ def _file(name: str) -> Path:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
             folder.chmod(0o1777)
-        if folder.is_symlink() or not folder.is_dir():  # which would lead to files of others
-            raise NotADirectoryError("it is no folder")
+        if folder.is_symlink() or not folder.is_dir():  # a link could lead to other users' files
+            raise NotADirectoryError("it is not a folder")
     except OSError as error:
         raise _unusable(folder, error) from error
     return folder / name
@@ -188,8 +188,8 @@ def _file(name: str) -> Path:
 
 def _unusable(path: Path, error: OSError) -> UserError:
     return UserError(
-        f"{path}: the locks that keep runs of one host apart cannot be made there ({error}): name "
-        f"a folder that all users of this host may write to with the variable {FOLDER_VARIABLE}."
+        f"{path}: labkit cannot make its core locks there ({error}). Set the variable {FOLDER_VARIABLE} to a folder "
+        "that all users of this host may write to."
     )
 
 
@@ -197,4 +197,4 @@ def _holders(cores: list[int]) -> str:
     held: dict[str, list[str]] = {}
     for cpu in cores:
         held.setdefault(holder_of(_name(cpu)), []).append(f"CPU {cpu}")
-    return "; ".join(f"{', '.join(cpus)} ({words})" for words, cpus in held.items())
+    return "; ".join(f"{', '.join(cpus)} ({holder})" for holder, cpus in held.items())

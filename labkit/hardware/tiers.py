@@ -1,4 +1,4 @@
-"""The catalogue of hardware tiers: what each is, what it costs, and where every figure comes from."""
+"""The catalogue of hardware tiers and electricity grids: what each is and costs, and the source of every figure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from labkit.errors import UserError
-from labkit.hardware.device import Device
+from labkit.hardware.devices import Device
 
 FIGURES = {
     "memory_gb": ("GB", "memory, GB"),
@@ -26,12 +26,12 @@ FIGURES = {
     "list_price_usd": ("$", "list price, $"),
     "rental_price_usd_per_h": ("$/h", "rental price, $/h"),
 }
-"""Every figure of a tier, with its heading in a table, and its meaning and unit; of a server, those of one device."""
+"""Figures of a tier: heading in a table, then meaning and unit. Those of a server are of one of its devices."""
 SERVER_FIGURES = {
     "devices": ("devices", "devices in the server"),
     "host_memory_gb": ("host GB", "memory of its CPUs, GB"),
 }
-"""What a server has beside them"""
+"""Further figures of a server."""
 
 Entry = TypeVar("Entry")
 
@@ -47,7 +47,7 @@ class Figure:
     date: str | None = None
     """ISO date of the source, or the day it was read where the source has none."""
     checked: bool = True
-    """False where the figure was not read in the source named."""
+    """False where the figure was not verified in the named source."""
     note: str | None = None
     """How the figure was derived, or why there is none."""
 
@@ -68,18 +68,18 @@ class Sourced:
 
 @dataclass(frozen=True)
 class Tier(Sourced):
-    """One kind of hardware. Its figures are attributes: `FIGURES`, of a server `SERVER_FIGURES`, too; or None."""
+    """One kind of hardware. Each of `FIGURES` (for a server, `SERVER_FIGURES` too) is an attribute, or None."""
 
     name: str
     label: str
     kind: str
-    """cpu, gpu, edge or server: of several devices, larger than what runs here, so predicted only"""
+    """cpu, gpu, edge, or server (several devices, larger than what runs here, so it is only predicted)."""
     year: int | None
     cores: int | None
     """CPU cores (vCPUs on a cloud machine)"""
     note: str | None = None
     match: tuple[str, ...] = ()
-    """Phrases of which one stands in the name of such a device."""
+    """Phrases; a device whose name contains one of them is of this tier."""
     figures: Mapping[str, Figure] = field(default_factory=dict, repr=False, compare=False, hash=False)
 
     def to_dict(self) -> dict:
@@ -89,7 +89,7 @@ class Tier(Sourced):
 
 @cache
 def load_tiers() -> Mapping[str, Tier]:
-    """Return the catalogue by name, weakest first within each kind as the file has them."""
+    """Return the catalogue by name, in the file's order: weakest first within each kind."""
     tiers = {}
     for name, entry, figures in read_entries("tiers", FIGURES | SERVER_FIGURES):
         figures = {key: each for key, each in figures.items() if key in FIGURES or entry["kind"] == "server"}
@@ -117,7 +117,7 @@ def get_tier(name: str) -> Tier:
     """Return one tier.
 
     Raises:
-        UserError: no tier has that name; the text lists the nearest names.
+        UserError: no tier has that name; the text lists similar names.
 
     >>> get_tier("t4").memory_gb
     16
@@ -126,11 +126,11 @@ def get_tier(name: str) -> Tier:
 
 
 def pick(entries: Mapping[str, Entry], kind: str, name: str, all_of_them: str) -> Entry:
-    """Return the entry of that name, or raise a UserError with the nearest names and `all_of_them`."""
+    """Return the entry of that name, or raise a UserError with similar names and `all_of_them`."""
     if name in entries:
         return entries[name]
     near = difflib.get_close_matches(name.lower().replace("_", "-").replace(" ", "-"), entries, n=3, cutoff=0.4)
-    hint = f"Near it: {', '.join(near)}. " if near else ""
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise UserError(f"There is no {kind} called {name!r}. {hint}{all_of_them}")
 
 
@@ -165,10 +165,45 @@ def cpu_tier(cores: int | None) -> Tier | None:
 
 
 OTHER_PRODUCTS = {"super", "ti", "laptop", "max", "mobile", "with", "nvl", "pcie"}
-"""Words which, after a product's name, make it another product (`with` as in "with Max-Q Design")."""
+"""Words that make a product's name another product's when they follow it (`with` as in "with Max-Q Design")."""
 
 
 def _contains(name: str, phrase: str) -> bool:
     # Whole words, so that "nvidia l4" does not match an "NVIDIA L40S", nor "rtx 2070" an "RTX 2070 SUPER".
     _, found, after = f" {name} ".partition(f" {phrase} ")
     return bool(found) and not set(after.split()[:1]) & OTHER_PRODUCTS
+
+
+GRID_FIGURES = {
+    "carbon_g_per_kwh": ("g CO2e/kWh", "life-cycle carbon intensity of the electricity generated, g CO2e per kWh"),
+    "price_usd_per_kwh": ("$/kWh", "average retail price, $ per kWh"),
+}
+"""Figures of a grid: heading in a table, then meaning and unit."""
+
+
+@dataclass(frozen=True)
+class Grid(Sourced):
+    """One grid. Each of `GRID_FIGURES` is an attribute, None where no source was found."""
+
+    name: str
+    label: str
+    figures: Mapping[str, Figure] = field(repr=False, compare=False, hash=False)
+
+
+@cache
+def load_grids() -> Mapping[str, Grid]:
+    """Return the grids by name, cleanest first."""
+    entries = read_entries("grids", GRID_FIGURES)
+    return MappingProxyType({name: Grid(name, entry["label"], figures) for name, entry, figures in entries})
+
+
+def get_grid(name: str) -> Grid:
+    """Return one grid.
+
+    Raises:
+        UserError: no grid has that name; the text lists similar names.
+
+    >>> get_grid("germany").carbon_g_per_kwh
+    380.95
+    """
+    return pick(load_grids(), "grid", name, f"There are {', '.join(load_grids())}.")

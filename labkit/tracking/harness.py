@@ -169,7 +169,7 @@ class Harness:
 
     def tell(self, event: Any) -> None:
         if isinstance(event, Started):
-            memory_watch.tell(folder=event.folder)
+            memory_watch.note(folder=event.folder)
         self.on_event(event)
 
     def stepped(self) -> bool:

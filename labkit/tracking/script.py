@@ -89,7 +89,7 @@ def run_command(
         for note in bound.cap_memory("labkit.tracking.ending:close_record", outlet):
             harness.tell(Notice(note))
         for descriptor in outlet:
-            memory_watch.tell(events=descriptor)
+            memory_watch.note(events=descriptor)
     keep_memory()
     if command.budget is not None:
         command.budget.bind_torch()

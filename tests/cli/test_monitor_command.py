@@ -33,7 +33,7 @@ def test_of_a_driver_that_comes_and_goes_the_latest_fault_is_shown(monkeypatch, 
         fault, shown = lambda: on_fault("source_back", "it is back"), Reading("host", "host", "power", 1.0, "W", "x")
         return nullcontext(SimpleNamespace(read=lambda: [fault(), shown][1:]))
 
-    monkeypatch.setattr("labkit.telemetry.sources.ladder.open_ladder", ladder)
+    monkeypatch.setattr("labkit.telemetry.open_ladder", ladder)
     assert main(["monitor", "--once"]) == 0
     assert text(capsys).count("it is back") == 1
 

@@ -39,10 +39,9 @@ torch.set_num_threads(1)  # the browser needs the other core
 profile_view(profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memory=True))
 """
 MONITORED = """
-from labkit.hardware.budgets.names import beside_a_view
 from labkit.jobs.watching import BackgroundRun
 from labkit.widgets import monitor
-endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 'budget': beside_a_view()}
+endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 'budget': 'one-core'}
 run = BackgroundRun('dlrm', 'live', **endless)
 monitor(run.folder)
 """

@@ -21,7 +21,7 @@ from labkit_course import labs_on
 def no_tools(tmp_path, monkeypatch):
     """An empty PATH, and a Python beside which no py-spy is."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr("labkit.hardware.tools.sys", SimpleNamespace(executable=str(tmp_path / "python")))
+    monkeypatch.setattr("labkit.hardware.software.sys", SimpleNamespace(executable=str(tmp_path / "python")))
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "mps"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -90,19 +90,19 @@ def test_what_is_missing_stops_only_the_labs_that_need_it(no_driver, monkeypatch
     monkeypatch.setattr(doctor, "read_cpu", lambda: small)
     report = examine(no_driver)
     assert all("needs 2 GB of memory" in lab["why"] for lab in labs_on(report))
-    assert "only 1.0 GB of memory are free now" in [item["why"] for item in report["advice"]]
+    assert "only 1.0 GB of memory is free now" in [item["why"] for item in report["advice"]]
 
 
 def test_the_command_prints_every_section(capsys, monkeypatch):
     report = examine(Nvml(fake_nvml("NVIDIA A100-SXM4-40GB", mig=lambda: dict.fromkeys(["MIG-1", "MIG-2"], "1g.5gb"))))
-    monkeypatch.setattr("labkit.hardware.doctor.examine", lambda: dict(report))
+    monkeypatch.setattr("labkit.hardware.examine", lambda: dict(report))
     monkeypatch.setenv("COLUMNS", "160")
-    report["cpu"]["isa_notes"] = ["ATEN_CPU_CAPABILITY=avx2 caps what torch uses of them"]
+    report["cpu"]["isa_notes"] = ["ATEN_CPU_CAPABILITY=avx2 limits which ones torch uses"]
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     for word in (
         *("This machine", "GPUs", "Profilers", "Packages", "Labs", "20_train_speech", "1g.5gb", "on, 2 slices"),
-        "=avx2 caps",
+        "=avx2 limits",
     ):
         assert word in printed
     assert main(["doctor", "--json"]) == 0

@@ -8,7 +8,7 @@ import pytest
 from labkit.cli import main
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import parse_budget, possible_budgets
-from labkit.hardware.device import Device
+from labkit.hardware.devices import Device
 from labkit.hardware.tiers import cpu_tier, get_tier, load_tiers, match_tier
 
 

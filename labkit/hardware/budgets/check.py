@@ -1,6 +1,6 @@
-"""Whether a budget does what it says: arithmetic and bandwidth under it, beside what cores or catalogue predict.
+"""Checks budgets: arithmetic and bandwidth measured under each, compared with a prediction.
 
-Run as a program, it enforces the budget named and prints what one process then measures, or overdraws its memory.
+Run as a program, this enforces the named budget, then prints measured speeds or tries to exceed its memory.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from labkit.errors import UserError
 from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget, too_much
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
-from labkit.hardware.device import Device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import Device, get_devices
 from labkit.hardware.tiers import get_tier, match_tier
 
 if TYPE_CHECKING:
     import pandas as pd
 
 REFUSED, STOPPED = 2, 3
-"""Exit status of a process that its budget does not allow, and of one that it stopped"""
+"""Exit status of a process whose budget cannot be enforced here, and of one that its budget stopped."""
 
 
 class _Speeds(NamedTuple):
@@ -41,27 +40,27 @@ class BudgetCheck:
 
     name: str
     cores: int | None
-    """That the budget allows; None where it does not limit the CPU"""
+    """Cores that the budget allows; None where it does not limit the CPU."""
     cores_used: float
-    """Measured: CPU seconds a second while matrices are multiplied"""
+    """Measured CPU seconds per second during matrix products."""
     arithmetic: float
-    """Measured: fp32 matrix products"""
+    """Measured share in fp32 matrix products."""
     bandwidth: float
-    """Measured: copies that no cache holds"""
+    """Measured share in copies too large for any cache."""
     predicted_arithmetic: float | None
-    """By the number of cores, or by both FP32 peaks of the catalogue; None for a board, whose cores are others"""
+    """Ratio of cores, or of FP32 peaks in the catalogue; None for a board, whose cores are of another kind."""
     predicted_bandwidth: float | None
-    """By both bandwidths of the catalogue; for a board at most, by its peak over what was measured here"""
+    """Ratio of bandwidths in the catalogue; for a board an upper bound, its peak over the speed measured here."""
     memory_binds: bool | None
-    """Whether a process that took all of the budget's memory, beside what it had, was stopped; None without a cap"""
+    """Whether a process that tried to use more than the budget's memory was stopped; None without a limit."""
     provenance: str
-    """Of what was measured: "emulated" under a budget that makes the machine smaller, else "measured\""""
+    """"emulated" under a budget that makes the machine smaller, else "measured"."""
 
 
 def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck]:
-    """Measure each budget in a process of its own, and the whole device before; a few seconds each.
+    """Measure each budget in a process of its own, after the whole device; a few seconds each.
 
-    Of so many repeats the best counts. Raises UserError where a budget cannot be enforced here.
+    The best of the repeats counts. Raises UserError if a budget cannot be enforced here.
     """
     devices, checks = get_devices(), []
     wholes = {budget.torch_name: budget for budget in offered_budgets(devices)}  # of a CPU, all cores come last
@@ -78,7 +77,7 @@ def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck
 
 
 def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
-    """Measured and predicted shares, one a row, without what nothing predicts.
+    """Measured and predicted shares, one per row; what cannot be predicted has no row.
 
     Returns:
         Columns budget, quantity ("arithmetic" or "bandwidth"), share (%) and provenance.
@@ -96,7 +95,7 @@ def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
 
 
 def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[float | None, float | None]:
-    """Shares of arithmetic and of the bandwidth `gb_per_s` that the whole has; None where nothing predicts them."""
+    """Predicted shares of arithmetic and of bandwidth, of which the whole device has `gb_per_s`; None if unknown."""
     stands_for = get_tier(budget.tier) if budget.tier else None
     if budget.torch_name == "cpu":
         if stands_for is None or stands_for.kind != "edge":
@@ -117,10 +116,10 @@ def _measured(budget: Budget, repeats: int) -> _Speeds:
 
 
 def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
-    """Let a process of its own take so many bytes, beside what Python needs, under a budget, as `--budget` takes it.
+    """Let a new process under a budget, named as for `--budget`, allocate that many bytes.
 
     Returns:
-        Whether it was stopped, and the error that stopped it or what this system cannot enforce.
+        Whether it was stopped, and the error that stopped it or the notes on what this system cannot enforce.
 
     Raises:
         UserError: the budget cannot be enforced here.
@@ -129,11 +128,11 @@ def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
 
 
 def _under(budget: str, what: str, count: int) -> tuple[bool, str]:
-    """Whether a process of its own was stopped by its budget, and what it said."""
+    """Whether a new process was stopped by its budget, and what it printed."""
     command = [sys.executable, "-m", "labkit.hardware.budgets.check", budget, what, str(count)]
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     said = child.stdout.strip() or child.stderr.strip() or "no message"
-    if child.returncode not in (0, STOPPED, -9):  # -9 by the watch, which says why
+    if child.returncode not in (0, STOPPED, -9):  # -9 is the memory watch, which prints why
         raise UserError(said.splitlines()[-1])
     return child.returncode != 0, said
 
@@ -141,7 +140,7 @@ def _under(budget: str, what: str, count: int) -> tuple[bool, str]:
 def _take(budget: Budget, size_bytes: int) -> None:
     notes = budget.enforce()
     taken = bytearray(size_bytes)
-    time.sleep(8 * memory_watch.LONGEST_S)  # the watch sees what is held, and other programs may hold it up
+    time.sleep(8 * memory_watch.LONGEST_S)  # long enough for the watch to look, even on a busy machine
     del taken
     print("\n".join(["Nothing stopped the process.", *notes]))
 

@@ -1,12 +1,13 @@
-"""A watch beside a process: it reads what the process and its children hold, and ends them beyond their memory budget.
+"""A process that watches another: it reads how much memory that one and its children hold, and ends them above a limit.
 
-What is held is private and shared memory that was touched, and what of it was swapped out: neither address space that
-a library reserved, nor mapped files (libraries, prepared data), which the kernel can give back. At the budget the
-process gets a signal, which raises `MemoryError` in its main thread: it ends with a named error and writes its record.
-Should it go on, or take much more before it hears the signal, it is killed with all its children, and the watch
-records its end. A thread inside of the process could do neither while a call into C holds the interpreter.
+Memory counts if it is private or shared and was touched, including what was swapped out. Address space that a library
+only reserved does not count, nor do mapped files (libraries, prepared data), which the kernel can reclaim.
 
-The watch looks more often the nearer the budget comes, and cannot see what is taken and given back between two looks.
+At the limit the process gets a signal, which raises `MemoryError` in its main thread, so it ends with a named error and
+writes its record. If it goes on, or takes much more before it handles the signal, the watch kills it with all its
+children and records its end. A thread inside the process could do neither while a call into C holds the interpreter.
+
+The watch looks more often as the limit comes closer. It cannot see memory that is taken and returned between two looks.
 Run as a program, this is the watch.
 """
 
@@ -29,22 +30,22 @@ from typing import Any
 import psutil
 
 GROWTH = 20e9
-"""Bytes a second that a process is taken to grow by at most. One core of an AMD EPYC (Zen 5) took 1.8e9 of fresh pages
-from the kernel in a second, which has to clear them (23 November 2026)."""
+"""Bytes per second that a process is assumed to grow by at most. One core of an AMD EPYC (Zen 5) got 1.8e9 per second
+of fresh pages from the kernel, which has to clear them (23 November 2026)."""
 LONGEST_S = 0.25
-"""Between two looks, at most"""
+"""Longest time between two looks, in seconds."""
 MOST_OF_A_CORE = 0.05
-"""That the watch takes: it rests for twenty times as long as its last look took"""
+"""Largest share of a core that the watch uses: it rests twenty times as long as its last look took."""
 FAMILY_S = 0.5
-"""So often children are looked for"""
+"""Seconds between two searches for child processes."""
 ENDING_S, FREED_S = 30.0, 5.0
-"""For a process that was told to end to write its record, and for the kernel to take away what was killed"""
+"""Seconds for a process to write its record after the signal, and for the kernel to remove a killed process."""
 SIGNAL = getattr(signal, "SIGRTMIN", 0) + 5
-"""Says that the budget is used up; of Linux' free signals, because schedulers send SIGUSR1 and SIGUSR2"""
+"""Signal that the budget is used up: one of Linux' free ones, because schedulers send SIGUSR1 and SIGUSR2."""
 
 
 def hard_limit(memory_bytes: int) -> int:
-    """What a process is killed at that may have so much: an eighth more, and room enough to write a record."""
+    """Bytes at which a process with that budget is killed: an eighth more, with room to write its record."""
     return memory_bytes + max(memory_bytes // 8, 2**27)
 
 
@@ -52,21 +53,21 @@ def hard_limit(memory_bytes: int) -> int:
 
 
 _watches: list[subprocess.Popen] = []
-"""That of this process, whose input must stay open as long as the process lives"""
+"""The watch of this process; its input must stay open as long as the process lives."""
 _used_up: list[bool] = []
 
 
 def start(memory_bytes: int, message: str, at_end: str | None = None, files: Sequence[int] = ()) -> None:
-    """Watch this process from here on; once a process, in its main thread.
+    """Watch this process from here on. Call it once per process, in its main thread.
 
     Args:
-        memory_bytes: that it and its children may hold.
-        message: what is printed on standard error when they had to be killed.
-        at_end: a function, as "module:name", that the watch calls with `message`, whether it had to kill them, and what
-            `tell` told, when a process that used up its budget has ended.
+        memory_bytes: limit for the process and its children together.
+        message: printed on standard error if they had to be killed.
+        at_end: a function, as "module:name", that the watch calls after the end of a process that used up its budget.
+            Its arguments are `message`, whether the process had to be killed, and the facts of `note`.
         files: descriptors that stay open for that function.
     """
-    assert not _watches, "one watch a process"
+    assert not _watches, "one watch per process"
     what = json.dumps({"pid": os.getpid(), "limit": memory_bytes, "message": message, "at_end": at_end})
     command = [sys.executable, "-m", "labkit.hardware.budgets.memory_watch", what]
     signal.signal(SIGNAL, _end)
@@ -74,22 +75,22 @@ def start(memory_bytes: int, message: str, at_end: str | None = None, files: Seq
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, pass_fds=files
     )
     if watch.wait() != 0:
-        raise RuntimeError("the watch of this process' memory did not start; what it said stands above")
+        raise RuntimeError("the memory watch of this process did not start; its output is above")
     _watches.append(watch)
 
 
-def tell(**facts: Any) -> None:
-    """Name what the function of the end is to be called with; nothing where this process has no watch."""
+def note(**facts: Any) -> None:
+    """Add arguments for the function `at_end`; does nothing if this process has no watch."""
     _order(facts=facts)
 
 
 def leave_out(pid: int) -> None:
-    """Do not count a child of this process: an observer's memory is not the job's."""
+    """Do not count a child of this process, such as an observer, whose memory is not the job's."""
     _order(leave_out=pid)
 
 
 def is_used_up() -> bool:
-    """Whether this process was told so: what it then raises, a library may turn into another error."""
+    """Whether this process got the signal; a library may turn the `MemoryError` into another error."""
     return bool(_used_up)
 
 
@@ -100,26 +101,29 @@ def _end(*_: Any) -> None:
 
 def _order(**order: Any) -> None:
     if _watches:
-        # at once and unbuffered: the signal may come meanwhile
+        # in one unbuffered write, because the signal may arrive at any time
         with contextlib.suppress(OSError):
             os.write(_watches[0].stdin.fileno(), json.dumps(order).encode() + b"\n")
 
 
-# beside it
+# in the watch
 
 
 def held(pid: int) -> int | None:
-    """Bytes that a process holds, pages that forked processes share among them; None where it has ended."""
+    """Bytes that a process holds, including pages that forked processes share; None if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return None
     sizes = re.findall(r"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB", status, re.MULTILINE)
-    return 1024 * sum(map(int, sizes)) if sizes else None  # one that ended and waits for its parent has no sizes
+    return 1024 * sum(map(int, sizes)) if sizes else None  # a zombie has no sizes
 
 
 def share(pid: int) -> int:
-    """Bytes that a process holds, those that n processes share by an nth; dear, because the kernel visits each page."""
+    """Bytes that a process holds, with a page shared by n processes counted as 1/n.
+
+    This is slow, because the kernel visits each page.
+    """
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
@@ -128,10 +132,10 @@ def share(pid: int) -> int:
 
 
 class Watch:
-    """The watch over one process, which it sees from outside; the arguments are those of `start`."""
+    """The watch over one process, seen from outside; the arguments are those of `start`."""
 
     def __init__(self, orders: int, *, pid: int, limit: int, message: str, at_end: str | None):
-        """Watch process `pid`; orders come from a file descriptor, as JSON lines."""
+        """Watch process `pid`; orders come through a file descriptor, as JSON lines."""
         self._process, self._orders, self._unread = psutil.Process(pid), orders, b""
         self._limit, self._message, self._at_end = limit, message, at_end
         self._family: list[psutil.Process] = []
@@ -142,7 +146,7 @@ class Watch:
         self._killed = self._is_closed = False
 
     def run(self) -> None:
-        """Watch to the end of the process."""
+        """Watch until the process ends."""
         began = time.perf_counter()
         while (holds := self._look()) is not None:
             self._judge(holds)
@@ -153,7 +157,7 @@ class Watch:
         self._close()
 
     def _look(self) -> int | None:
-        """Bytes that all hold; None where the process has ended."""
+        """Bytes that the process and its children hold; None if it has ended."""
         if time.monotonic() - self._counted_at >= FAMILY_S:
             self._find_family()
         own = held(self._process.pid)
@@ -161,7 +165,7 @@ class Watch:
             return own
         pids = [self._process.pid, *(child.pid for child in self._family)]
         together = sum(held(pid) or 0 for pid in pids)
-        # forked processes share pages, which that counts more than once
+        # that sum counts pages shared by forked processes more than once: before acting on it, count exactly
         return sum(map(share, pids)) if together >= self._limit else together
 
     def _find_family(self) -> None:
@@ -176,7 +180,7 @@ class Watch:
         is_overdue = self._asked_at is not None and time.monotonic() - self._asked_at > ENDING_S
         if holds < self._limit:
             if is_overdue:
-                self._asked_at = None  # it made itself smaller, and has gone on
+                self._asked_at = None  # it freed memory, and goes on
         elif self._asked_at is None and holds < hard_limit(self._limit):
             self._asked_at = time.monotonic()
             with contextlib.suppress(ProcessLookupError):
@@ -187,14 +191,14 @@ class Watch:
     def _kill(self) -> None:
         self._killed = True
         with contextlib.suppress(psutil.Error):
-            self._process.suspend()  # once it is gone, its children cannot be found
+            self._process.suspend()  # its children could not be found after its end
             self._find_family()
         for process in [self._process, *self._family]:
             with contextlib.suppress(psutil.Error):
                 process.kill()
 
     def _hear(self, timeout_s: float) -> None:
-        if self._is_closed:  # the process is ending, or has become another program
+        if self._is_closed:  # the process is ending, or replaced itself by another program
             time.sleep(min(timeout_s, 0.02))
         elif select.select([self._orders], [], [], timeout_s)[0]:
             chunk = os.read(self._orders, 2**16)
@@ -214,14 +218,14 @@ class Watch:
         had_to_kill = self._killed
         self._kill()  # children that are left
         self._wait_until_gone()
-        if self._at_end is not None:  # one that heard the signal may yet have died while it wrote its record
+        if self._at_end is not None:  # also if it was only signalled: it may have died while it wrote its record
             pkgutil.resolve_name(self._at_end)(self._message, killed=had_to_kill, **self._facts)
         if had_to_kill:
-            with contextlib.suppress(OSError):  # whoever read standard error may be gone, too
+            with contextlib.suppress(OSError):  # the reader of standard error may be gone
                 print(self._message, file=sys.stderr, flush=True)
 
     def _wait_until_gone(self) -> None:
-        """Wait for processes that may hold nothing any more: a record is theirs as long as they are there."""
+        """Wait until the killed processes are gone: as long as they exist, the run's record is theirs."""
         until = time.monotonic() + FREED_S
         for process in [self._process, *self._family]:
             with contextlib.suppress(psutil.Error):
@@ -231,8 +235,8 @@ class Watch:
 
 if __name__ == "__main__":
     watch = Watch(sys.stdin.fileno(), **json.loads(sys.argv[1]))
-    if os.fork():  # the watch is nobody's child: neither it nor a sampler takes it for a part of the job
+    if os.fork():  # the child has no parent in the job, so neither this watch nor a sampler counts it
         os._exit(0)
-    with contextlib.suppress(OSError):  # those of the run are its own
+    with contextlib.suppress(OSError):  # leave the run's cores to the run
         os.sched_setaffinity(0, range(os.cpu_count()))
     watch.run()

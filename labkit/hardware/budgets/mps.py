@@ -1,8 +1,8 @@
-"""A CUDA MPS daemon of our own: in its own pipe directory, started for one process and ended with it.
+"""A CUDA MPS daemon of our own, in its own pipe directory: started for one process, and ended with it.
 
-A daemon that others started is never used and never touched. Run as a program, this is the guard: it starts the
-daemon in the foreground, says where, and ends it when its standard input closes, which the kernel does when its parent
-ends. It must not end before: a client whose daemon goes loses its GPU.
+A daemon that others started is never used and never touched. Run as a program, this is the guard. It starts the daemon
+in the foreground, prints its folder, and ends it when its standard input closes, which the kernel does when its parent
+ends. It must not end earlier: a client whose daemon ends loses its GPU.
 """
 
 from __future__ import annotations
@@ -23,34 +23,41 @@ from labkit.errors import UserError
 CONTROL = "nvidia-cuda-mps-control"
 READY = "ready "
 START_S, ANSWER_S = 20.0, 10.0
-"""For the daemon to listen, and for each answer and its end."""
+"""Seconds for the daemon to start listening; seconds for an answer, and for its end."""
 
 
 def start_mps(gpus: Sequence[str] = ()) -> tuple[dict[str, str], subprocess.Popen]:
-    """Start a daemon that lives as long as this process; the variables that make CUDA its client, and the guard.
+    """Start a daemon that lives as long as this process.
 
-    `gpus` are UUIDs of the only GPUs that it serves, and that its clients then name by UUID. By default it sees all,
-    because clients number their GPUs among those that the daemon sees. Raises UserError where it does not start.
+    Args:
+        gpus: UUIDs of the only GPUs that it serves; its clients must then name GPUs by UUID. By default it serves all,
+            because clients number their GPUs among those that the daemon sees.
+
+    Returns:
+        The variables that make CUDA its client, and its guard.
+
+    Raises:
+        UserError: it does not start.
     """
-    # limits and pipes of somebody else's daemon are not for ours
+    # limits and pipes of another user's daemon must not reach ours
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     command, pipe = [sys.executable, "-m", "labkit.hardware.budgets.mps"], subprocess.PIPE
     how = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.STDOUT, "text": True, "env": environment}
-    guard = subprocess.Popen(command, start_new_session=True, **how)  # Ctrl-C in the terminal is for the run
+    guard = subprocess.Popen(command, start_new_session=True, **how)  # a new session: Ctrl-C is for the run only
     said = []
     for line in guard.stdout:
         if line.startswith(READY):
             return pipes(line.removeprefix(READY).strip()), guard
         said.append(line.strip())
     guard.communicate()
-    raise UserError(f"CUDA MPS does not start: {' '.join(said) or 'it says nothing'}")
+    raise UserError(f"CUDA MPS does not start: {' '.join(said) or 'it printed nothing'}")
 
 
 def pipes(folder: str) -> dict[str, str]:
-    """The variables by which a daemon and its clients find each other."""
+    """Variables that a daemon and its clients share, to find each other."""
     return {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": str(Path(folder) / "log")}
 
 
@@ -60,7 +67,7 @@ def guard() -> int:
     if path is None:
         print(f"{CONTROL} is not on PATH; it comes with NVIDIA's Linux driver")
         return 1
-    # a short path, because sockets have short names
+    # in /tmp, because the path of a socket must be short
     with tempfile.TemporaryDirectory(prefix="labkit-mps-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         environment = os.environ | pipes(folder)
         Path(environment["CUDA_MPS_LOG_DIRECTORY"]).mkdir()
@@ -71,7 +78,7 @@ def guard() -> int:
             if why_not := _wait_until_it_listens(path, daemon, environment):
                 print(why_not)
                 return 1
-            # nobody reads what it says, and the pipe must not fill up
+            # read its output and drop it, or the pipe would fill up
             threading.Thread(target=daemon.stdout.read, daemon=True).start()
             print(READY + folder, flush=True)
             while os.read(sys.stdin.fileno(), 4096):
@@ -87,7 +94,7 @@ def guard() -> int:
 
 
 def _wait_until_it_listens(path: str, daemon: subprocess.Popen, environment: dict[str, str]) -> str | None:
-    """Why the daemon does not listen; None where it does."""
+    """Reason why the daemon does not listen; None if it does."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         if _ask(path, "get_server_list", environment):
@@ -100,12 +107,12 @@ def _wait_until_it_listens(path: str, daemon: subprocess.Popen, environment: dic
 
 def _ask(path: str, what: str, environment: dict[str, str]) -> bool:
     try:
-        asked = subprocess.run(
+        answer = subprocess.run(
             [path], input=f"{what}\n", text=True, capture_output=True, check=False, timeout=ANSWER_S, env=environment
         )
     except subprocess.TimeoutExpired:
         return False
-    return asked.returncode == 0
+    return answer.returncode == 0
 
 
 if __name__ == "__main__":

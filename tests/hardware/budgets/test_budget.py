@@ -14,7 +14,7 @@ from labkit.errors import UserError
 from labkit.hardware.budgets import budget as budgets
 from labkit.hardware.budgets.budget import Budget, is_out_of_memory, memory_error
 from labkit.hardware.budgets.mps import start_mps
-from labkit.hardware.device import Device
+from labkit.hardware.devices import Device
 
 BUDGET = "from labkit.hardware.budgets.budget import THREAD_VARIABLES, Budget\n"
 
@@ -49,7 +49,7 @@ def test_without_affinity_and_limits_the_notes_say_so(monkeypatch):
     monkeypatch.setattr(budgets.memory_watch, "held", lambda pid: None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     notes = Budget("cores=1,memory=1GiB", 1, 2**30).enforce()
-    assert "no CPU affinity" in notes[-2] and "do not bind" in notes[-1]
+    assert "no CPU affinity" in notes[-2] and "cannot limit" in notes[-1]
     assert os.environ["OMP_NUM_THREADS"] == "1"
 
 
@@ -65,9 +65,14 @@ FULL = OutOfMemoryError("CUDA out of memory")
 @pytest.mark.parametrize(
     ("budget", "error", "words", "never"),
     [
-        (WHOLE, FULL, "NVIDIA T4 has (15 GiB), so it was stopped: make it smaller: its batch (--batch-size", "budget"),
+        (
+            WHOLE,
+            FULL,
+            "NVIDIA T4 has (15 GiB), so it was stopped: make it smaller: reduce its batch (--batch-size",
+            "budget",
+        ),
         # a host that is full is not taken for its GPU
-        (WHOLE, MemoryError("Unable to allocate 9 GiB"), "This machine had no more memory for the run (Unable", "T4"),
+        (WHOLE, MemoryError("Unable to allocate 9 GiB"), "This machine ran out of memory (Unable", "T4"),
         (Budget("b", 1, 2**30), MemoryError(), "budget 'b' allows (1 GiB)", "T4"),
         (PART, FULL, "budget 't4-like' allows (14.9 GiB)", "NVIDIA"),
     ],
@@ -120,7 +125,7 @@ sys.stdin.read()
 """
     command = [sys.executable, "-c", BUDGET + code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
-        assert "this process uses CUDA already, for as long as it lives" in job.stdout.readline()
+        assert "this process already uses CUDA" in job.stdout.readline()
         daemon = psutil.Process(int(mps.read_text()))
         job.send_signal(signal.SIGKILL)
     assert not psutil.wait_procs([daemon], timeout=20)[1]

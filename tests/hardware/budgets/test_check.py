@@ -49,7 +49,7 @@ def test_shares_are_a_row_each_and_the_command_lists_budgets_and_checks(capsys, 
     out = " ".join(capsys.readouterr().out.split())
     assert "one-core" in out and "emulated" in out and "t4-like" in out
     assert "docs/budgets.md" in out and "memory bandwidth, caches" in out
-    monkeypatch.setattr("labkit.hardware.budgets.check.check_budgets", lambda names: checks)
+    monkeypatch.setattr("labkit.hardware.check_budgets", lambda names: checks)
     assert main(["budgets", "--check", "jetson-xavier-nx-like"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"jetson-xavier-nx-like +1.00 +2 +yes +0.60 +- +0.90 +0.64", out)

@@ -137,7 +137,7 @@ def test_a_guard_that_is_ended_is_missed_and_one_that_is_killed_leaves_a_warning
 
 
 KILLED = """
-import os; from labkit.hardware.device import Device
+import os; from labkit.hardware.devices import Device
 from labkit.telemetry.power_limit import PowerLimit
 with PowerLimit(Device("gpu", 0, "a GPU", uuid="GPU-1")) as power:
     power.set(100); print(open({path!r}).read(), flush=True); os.kill(os.getpid(), {signal})
