@@ -30,7 +30,7 @@ resolution = 0.5
 """
 SOURCE = '''"""A thermometer on the wall."""
 
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.counters import Reading
 
 
 class Thermometer:

@@ -1,37 +1,46 @@
-"""The sampler as a job sees it: a process beside it, which never shares its interpreter and never outlives it."""
+"""The sampler: a process next to a job that reads every counter at even intervals, until the job ends.
+
+`Sampler` is the job's side. The process shares no interpreter with the job, and never outlives it. Run as a program,
+this is that process.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow
+
 from labkit.hardware.budgets import memory_watch
-from labkit.process import Child
-from labkit.telemetry.reading import OnFault
+from labkit.process import Child, Parent
+from labkit.runs import TELEMETRY, MergingPartWriter, spare_pandas
+from labkit.telemetry.counters import OnFault, Reading
 
 DEFAULT_HZ, MOST_HZ = 2.0, 100.0
-"""Samples a second: if nobody says how many, and at most."""
+"""Samples per second: the default and the maximum."""
 MOST_RESTARTS = 3
 START_S = 60.0
-"""For the first sample; a slow disk's imports fit in, a driver that hangs does not go on for ever."""
+"""Seconds for the first sample: enough for imports from a slow disk, but bounded if a driver does not answer."""
 SAMPLER_GRACE_S = 10.0
-"""For the last sample, when the job has ended."""
+"""Seconds for the last sample, after the job has ended."""
 
 
 class Sampler:
-    """Starts the sampler for this process and ends it with the block; both are done whatever the block does.
-
-    One that dies is started again, and the gap in its samples stays.
-    """
+    """Samples this process during a block. A sampler that dies is restarted, with a gap in the samples."""
 
     def __init__(self, folder: Path, hz: float = DEFAULT_HZ, on_fault: OnFault = lambda kind, what: None):
-        """Sample into `folder`/telemetry, `hz` times a second; `on_fault` is called in another thread."""
+        """Sample into `folder`/telemetry, `hz` times per second; `on_fault` is called in another thread."""
         self.folder, self.hz, self._on_fault = folder, hz, on_fault
         self.failure: str | None = None
-        """Why nothing is sampled any more, or which fault nobody could be told of; None where all is well."""
+        """Reason why sampling stopped, or a fault that could not be recorded; None if all is well."""
         self.deaths: list[str] = []
-        """Why each sampler that was started again had died."""
+        """Reasons why samplers died that were restarted."""
         self._ending = False
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
@@ -54,13 +63,13 @@ class Sampler:
             self._watcher.join(SAMPLER_GRACE_S)  # a driver may keep even a killed process
 
     def _start(self) -> str | None:
-        """Start a sampler and wait for its first sample; why there will be none, or None."""
-        told = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "restarts": len(self.deaths)}
-        self._child = Child("labkit.telemetry.sampling", told, grace_s=SAMPLER_GRACE_S).start()
+        """Start a sampler and wait for its first sample. Returns the reason if there will be none, else None."""
+        content = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "restarts": len(self.deaths)}
+        self._child = Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S).start()
         memory_watch.leave_out(self._child.pid)
-        if self._ending:  # while it was being started again
+        if self._ending:  # the block ended during a restart
             self._child.kill()
-        # its imports take half a second of a core, which must not be taken from the run's clock
+        # wait, because its imports take half a second of a core, which must not fall into the run's time
         try:
             while (message := self._child.next_message(START_S)) is not None:
                 if message["kind"] == "ready":
@@ -93,9 +102,120 @@ class Sampler:
         try:
             self._on_fault(kind, what)
         except Exception as error:  # a full disk ends neither the training nor the thread that starts samplers again
-            self.failure = f"not recorded: {kind}: {what} ({error})"
+            self.failure = f"could not record {kind}: {what} ({error})"
 
     def _death(self) -> str:
-        """What is known of the end of the latest process, which has closed its output."""
+        """Reason for the end of the latest process, which has closed its output."""
         status, lines = self._child.status(), self._child.stderr_tail().strip().splitlines()
         return lines[-1] if lines else f"the sampler ended with {status}"
+
+
+_S = 10**9
+
+
+class SampleClock:
+    """Points in time 1/hz apart. Late points are not made up for by a burst of samples: they count as missed."""
+
+    def __init__(
+        self, hz: float, clock_ns: Callable[[], int] = time.monotonic_ns, date_ns: Callable[[], int] = time.time_ns
+    ):
+        self._period_ns, self._clock_ns = round(_S / hz), clock_ns
+        self._begin_ns, self._date_ns = clock_ns(), date_ns()
+        self._next = 0
+
+    def now_ns(self) -> int:
+        """Nanoseconds since 1970: the date at the start, plus a monotonic clock that no one can set."""
+        return self._date_ns + self._since_ns()
+
+    def wait_s(self) -> float:
+        """Seconds until the next point."""
+        return max(0.0, (self._next * self._period_ns - self._since_ns()) / _S)
+
+    def arrive(self) -> int:
+        """Take the latest point that has passed. Returns the number of points missed before it."""
+        latest = self._since_ns() // self._period_ns
+        missed = max(0, latest - self._next)
+        self._next = max(latest, self._next) + 1
+        return missed
+
+    def _since_ns(self) -> int:
+        return self._clock_ns() - self._begin_ns
+
+
+class TelemetryWriter:
+    """Writes the readings of one job: a context manager, after which all of them are on disk."""
+
+    def __init__(self, folder: Path, pid: int):
+        self._pid = pid
+        order = ("device", "scope", "counter", "time_ns")
+        self._parts = MergingPartWriter(folder / "telemetry", TELEMETRY, sort_by=order)
+        self._missing: dict[tuple, Reading] = {}
+
+    def __enter__(self) -> TelemetryWriter:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._parts.close()
+
+    def flush(self) -> None:
+        self._parts.flush()
+        self._parts.settle()
+
+    def append(self, time_ns: int, reading: Reading) -> None:
+        """Take one reading. A counter that stays missing is written once, not at every sample."""
+        series = reading[:3]
+        if reading.value is not None:
+            self._missing.pop(series, None)
+        elif self._missing.get(series) == reading:
+            return
+        else:
+            self._missing[series] = reading
+        self._parts.append({"time_ns": time_ns, "pid": self._pid, **reading._asdict()})
+
+
+def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> None:
+    """Sample until the parent asks to stop or process `pid` ends. `restarts` samplers of it died before this one."""
+    from labkit.hardware import get_devices
+    from labkit.telemetry.sources.ladder import open_ladder
+
+    closed = threading.Event()
+    parent.listen(at_end=closed.set)
+    clock, first_done, died = SampleClock(hz), False, restarts
+    try:
+        with (
+            open_ladder(pid, get_devices(), hz, lambda kind, what: parent.tell(kind, what=what)) as ladder,
+            TelemetryWriter(Path(folder), pid) as writer,  # closed first: a driver may hang on the way out
+        ):
+            while True:
+                ended = closed.is_set()  # if so, this sample is the last
+                time_ns = clock.now_ns()
+                gaps = {"samplers_died": died, "samples_missed": clock.arrive()}
+                died = 0
+                for counter, count in gaps.items():
+                    if count:
+                        writer.append(time_ns, Reading("host", "host", counter, count, "count", "sampler"))
+                for reading in ladder.read():
+                    writer.append(time_ns, reading)
+                if not first_done:
+                    gc.freeze()  # a collection of everything that was imported would delay a sample by 20 ms
+                    parent.tell("ready")
+                    first_done = True
+                if ended:
+                    break
+                closed.wait(clock.wait_s())
+    except ProcessLookupError:
+        pass  # the job has ended; its samples are kept
+
+
+def main() -> None:
+    parent = Parent()
+    spare_pandas()
+    pyarrow.set_cpu_count(1)  # do not take cores from the job
+    sys.setswitchinterval(5e-4)  # the thread that writes parts must not delay a sample
+    # Ctrl-C in the terminal is for the job, which then ends the sampler
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sample(parent, **parent.content)
+
+
+if __name__ == "__main__":
+    main()

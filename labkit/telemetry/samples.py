@@ -1,4 +1,4 @@
-"""Reads one run's telemetry without pandas: for the few numbers that end up in its result, and while it is written."""
+"""Reads one run's telemetry without pandas: once, for its result, and part by part while it is being written."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import pyarrow.compute as pc
 
 from labkit.runs import TELEMETRY, current_parts, part_numbers, read_events, read_part
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.counters import Reading
+
+OF_A_RESULT = r"^(energy|power|board_power|cpu_energy.*|memory_resident|memory_resident_peak)$"
+"""Counters that a run's result needs: those of `run_energy` and of `peak_memory`."""
 
 
 class Sample(NamedTuple):
@@ -20,18 +25,63 @@ class Sample(NamedTuple):
     value: float | None
     note: str | None = None
     process: int = 0
-    """Which of the processes that trained the run, in order: each resume began another."""
+    """Number of the process that trained the run, in order: each resume begins another one."""
 
 
-def sampler_failure(events: list[dict[str, Any]]) -> str | None:
-    """Why the samples of a run are not whole, from its events; None where nothing failed."""
-    return next((event.get("what") or "of unknown cause" for event in events if event.get("kind") == "sampler"), None)
+class Samples:
+    """The samples of one run, read once."""
+
+    def __init__(self, folder: Path | str, counters: str = ""):
+        """Read the telemetry in `folder`; `counters` is a pattern of the counters to keep, by default all."""
+        self.folder, self.events = Path(folder), read_events(folder)
+        kinds = (event for event in self.events if event.get("kind") == "sampler")
+        self.failure: str | None = next((event.get("what") or "unknown cause" for event in kinds), None)
+        """Reason why the samples are incomplete; None if the sampler did not fail."""
+        self._series: dict[tuple[str, str, int, str], list[Sample]] = {}
+        """Samples in the order they were taken, by scope, device, process and counter."""
+        self._moments: dict[int, list[int]] = defaultdict(list)
+        """Times in ns at which each process existed."""
+        times = [int(datetime.fromisoformat(event["time"]).timestamp() * 1e9) for event in self.events]
+        # not by pid: a container may give the same one to each of its processes
+        resumed = [time_ns for time_ns, event in zip(times, self.events, strict=True) if event["event"] == "resumed"]
+        for time_ns, event in zip(times, self.events, strict=True):
+            # the end of a killed run was written later, when it was found
+            if "wall_s" in event or (event["event"] == "ended" and event.get("ended_by") != "killed"):
+                self._moments[bisect_right(resumed, time_ns)].append(time_ns)
+        for part in current_parts(self.folder / "telemetry"):
+            table = read_part(part, TELEMETRY, ["time_ns", "device", "scope", "counter", "value", "note"])
+            if not table:
+                continue
+            first, last = pc.min_max(table["time_ns"]).as_py().values()
+            process = bisect_right(resumed, first)
+            self._moments[process] += [first, last]
+            rows = table.filter(pc.match_substring_regex(table["counter"], counters)) if counters else table
+            for time_ns, device, scope, counter, value, note in zip(*rows.to_pydict().values(), strict=True):
+                series = self._series.setdefault((scope, device, process, counter), [])
+                series.append(Sample(time_ns, value, note, process))
+
+    def of(self, scope: str, devices: Sequence[str] | None = None) -> dict[str, list[Sample]]:
+        """The series of one scope by counter, each of them `whole`.
+
+        They are of all devices, one after the other, or of the device that `devices` names for each process that
+        trained the run.
+        """
+        found: dict[str, list[Sample]] = {}
+        for (where, device, process, counter), series in self._series.items():
+            if where == scope and (devices is None or device == devices[process]):
+                found.setdefault(counter, []).extend(series)
+        return {counter: whole(series, self._moments) for counter, series in found.items()}
+
+
+def read_samples(folder: Path | str, *, scope: str, devices: Sequence[str] | None = None) -> dict[str, list[Sample]]:
+    """The samples of one scope of a run, as `Samples.of` gives them."""
+    return Samples(folder).of(scope, devices)
 
 
 def whole(series: list[Sample], moments: dict[int, list[int]]) -> list[Sample]:
-    """A series; where it lacks the last tenth of a process, or 10 s if that is more, one sample that says so.
+    """A series; if it lacks the last tenth of a process (at least 10 s), a single empty sample that says so.
 
-    `moments` are times in nanoseconds at which each process was there.
+    `moments` are times in nanoseconds at which each process existed.
     """
     for process, last in {sample.process: sample for sample in series if sample.value is not None}.items():
         took_ns = max(moments[process]) - min(moments[process])
@@ -42,33 +92,18 @@ def whole(series: list[Sample], moments: dict[int, list[int]]) -> list[Sample]:
     return series
 
 
-def read_samples(folder: Path | str, *, scope: str, devices: Sequence[str] | None = None) -> dict[str, list[Sample]]:
-    """The samples of one scope, by counter, in time's order and each series `whole`.
+def peak_memory(run: Samples | Path | str) -> int | None:
+    """Largest resident memory of the job's processes, in bytes; None if nothing, or not everything, was sampled.
 
-    Of all devices together, or of the one that is named for each process that trained the run.
+    The kernel's own high-water mark of the main process counts where it exists, because it misses no peak between
+    samples.
     """
-    samples: dict[str, list[Sample]] = {}
-    events = [(int(datetime.fromisoformat(each["time"]).timestamp() * 1e9), each) for each in read_events(folder)]
-    # not by pid, which a container gives to each of its processes again
-    resumed = [time_ns for time_ns, event in events if event["event"] == "resumed"]
-    moments: dict[int, list[int]] = defaultdict(list)
-    for time_ns, event in events:
-        # the end of a killed run is written when it is found
-        if "wall_s" in event or (event["event"] == "ended" and event.get("ended_by") != "killed"):
-            moments[bisect_right(resumed, time_ns)].append(time_ns)
-    columns = ["time_ns", "device", "scope", "counter", "value", "note"]
-    for part in current_parts(Path(folder) / "telemetry"):
-        table = read_part(part, TELEMETRY, columns)
-        if not table:
-            continue
-        rows = table.to_pydict()
-        begin_ns = min(rows["time_ns"])
-        process = bisect_right(resumed, begin_ns)
-        moments[process] += [begin_ns, max(rows["time_ns"])]
-        for time_ns, of, where, counter, value, note in zip(*rows.values(), strict=True):
-            if where == scope and (devices is None or of == devices[process]):
-                samples.setdefault(counter, []).append(Sample(time_ns, value, note, process))
-    return {counter: whole(series, moments) for counter, series in samples.items()}
+    samples = run if isinstance(run, Samples) else Samples(run, OF_A_RESULT)
+    if samples.failure:
+        return None
+    series = samples.of("process")
+    values = [*series.get("memory_resident", []), *series.get("memory_resident_peak", [])]
+    return max((int(sample.value) for sample in values if sample.value is not None), default=None)
 
 
 class TimedReading(NamedTuple):
@@ -86,7 +121,7 @@ class Tail:
         self._latest_ns = 0
 
     def rows(self) -> list[TimedReading]:
-        """The rows that are new, part by part."""
+        """The new rows, part by part."""
         rows: list[TimedReading] = []
         for part in current_parts(self._folder):
             numbers = set(part_numbers(part))
@@ -95,12 +130,12 @@ class Tail:
             try:
                 table = read_part(part, TELEMETRY, ["time_ns", *Reading._fields])
             except FileNotFoundError:
-                continue  # merged since it was listed: the next look finds the large part
-            # a part that others were merged into may hold what was seen before
+                continue  # it was merged since it was listed: the next look finds the large part
+            # a merged part may contain rows that were read before
             seen_ns = self._latest_ns if numbers & self._seen else -1
             self._seen |= numbers
-            told = [] if table is None else zip(*table.to_pydict().values(), strict=True)
-            new = [TimedReading(time_ns, Reading(*reading)) for time_ns, *reading in told if time_ns > seen_ns]
+            found = [] if table is None else zip(*table.to_pydict().values(), strict=True)
+            new = [TimedReading(time_ns, Reading(*reading)) for time_ns, *reading in found if time_ns > seen_ns]
             self._latest_ns = max([self._latest_ns, *(row.time_ns for row in new)])
             rows += new
         return rows

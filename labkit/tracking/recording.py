@@ -12,7 +12,18 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware import Budget, Device, get_devices, is_out_of_memory, memory_error, package_versions
 from labkit.runs import Provenance, RunRecord, RunWriter, lock_run, read_events, read_run, shielded, worse
-from labkit.telemetry import DEFAULT_HZ, FAULTS, HIP, Look, Sampler, forget_peak_memory, peak_memory, run_energy
+from labkit.telemetry import (
+    DEFAULT_HZ,
+    FAULTS,
+    HIP,
+    OF_A_RESULT,
+    Look,
+    Sampler,
+    Samples,
+    forget_peak_memory,
+    peak_memory,
+    run_energy,
+)
 from labkit.tracking.checkpoint import step_of
 from labkit.tracking.energy import Windows
 from labkit.tracking.events import Notice, Point, Ready, Started
@@ -208,7 +219,8 @@ class Recording:
             self._harness.left()
             if self._run is not None:
                 try:
-                    energy, peak = run_energy(self.folder), peak_memory(self.folder)
+                    samples = Samples(self.folder, OF_A_RESULT)  # read once for both
+                    energy, peak = run_energy(samples), peak_memory(samples)
                     result |= {"peak_memory_bytes": peak, "peak_gpu_memory_bytes": self._peak_gpu_memory()}
                     result |= {"energy_j": energy.value_j, "energy_note": energy.note}
                     if is_fault:

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+import labkit
+from labkit import hardware, telemetry
 from labkit.cli import main
 from labkit.hardware import Device
 from labkit.runs import Provenance, RunWriter, read_events, read_run
-from labkit.telemetry import idle_power as idle, power_limit
 from labkit.tracking import RunFailed
 from labkit.tta import run_table
 
@@ -57,12 +58,14 @@ def gpu(tmp_path, monkeypatch):
         return {"folder": str(writer.folder)}
 
     devices = [Device("cpu", 0, "a CPU", torch_name="cpu"), Device("gpu", 0, "a GPU", "cuda:0", "GPU-1")]
-    monkeypatch.setattr("labkit.hardware.devices.get_devices", lambda: devices)
-    monkeypatch.setattr(power_limit, "PowerLimit", lambda device: Card())
-    monkeypatch.setattr(power_limit, "check_power_limits", lambda device, limits: done.append(f"checked {limits}"))
-    monkeypatch.setattr(idle, "idle", lambda samples, device: idle.Idle(50.0, 40.0, "a counter"))
-    monkeypatch.setattr(idle, "cool_down", lambda *_: done.append("cool") or "cooled down in 5 s")
-    monkeypatch.setattr("labkit.jobs.watching.watch", trained)
+    assert labkit.Run  # what imports get_devices by name is loaded before it is replaced
+    idle = telemetry.Idle(50.0, 40.0, "a counter")
+    monkeypatch.setattr(hardware, "get_devices", lambda: devices)
+    monkeypatch.setattr(telemetry, "PowerLimit", lambda device: Card())
+    monkeypatch.setattr(telemetry, "check_power_limits", lambda device, limits: done.append(f"checked {limits}"))
+    monkeypatch.setattr(telemetry, "idle", lambda samples, device: idle)
+    monkeypatch.setattr(telemetry, "cool_down", lambda *_: done.append("cool") or "cooled down in 5 s")
+    monkeypatch.setattr("labkit.jobs.watch", trained)
     return done
 
 

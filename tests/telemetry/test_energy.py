@@ -5,8 +5,7 @@ import pytest
 from labkit.runs import TELEMETRY, Provenance, RunWriter
 from labkit.runs.parts import PartWriter
 from labkit.telemetry.energy import cpu_energy, gpu_energy, run_energy
-from labkit.telemetry.memory import peak_memory
-from labkit.telemetry.samples import Sample
+from labkit.telemetry.samples import Sample, peak_memory
 
 S = 10**9
 COUNTER, INTEGRATED = "NVML energy counter", "NVML power, integrated"
@@ -30,7 +29,7 @@ BOARD = [Sample(0, 5.0), Sample(2 * S, 7.0)]
         (gpu_energy, {"energy": [Sample(0, None, "not supported")], "power": POWER}, 500, INTEGRATED, "host"),
         # a counter that stands still while power is drawn is not believed
         (gpu_energy, {"energy": [Sample(0, 7.0), Sample(S, 7.0)], "power": POWER}, 500, INTEGRATED, "host"),
-        (gpu_energy, {"energy": RESET}, 130, COUNTER, "began anew"),  # a GPU that was reset takes no energy back
+        (gpu_energy, {"energy": RESET}, 130, COUNTER, "restarted at zero"),  # a GPU that was reset takes no energy back
         (gpu_energy, {"energy": [Sample(0, None, "not supported")], "power": []}, None, None, "not supported"),
         (gpu_energy, {"energy": TWO}, 200, COUNTER, ""),
         (gpu_energy, {"energy": SLEPT}, 200, COUNTER, ""),

@@ -11,9 +11,9 @@ import pytest
 from processes import wait_for
 
 from labkit.runs import read_telemetry
-from labkit.telemetry.memory import forget_peak_memory, peak_memory
-from labkit.telemetry.sampler import MOST_RESTARTS, Sampler
-from labkit.telemetry.sampling import SampleClock
+from labkit.telemetry.sampler import MOST_RESTARTS, SampleClock, Sampler
+from labkit.telemetry.samples import peak_memory
+from labkit.telemetry.sources.host import forget_peak_memory
 
 
 def test_the_sampler_writes_while_the_block_runs_counts_what_came_too_late_and_ends_with_it(tmp_path):
@@ -75,7 +75,7 @@ def disk_full(kind, what):
 
 @pytest.mark.parametrize(
     ("on_fault", "failure"),
-    [(print, None), (disk_full, "not recorded: sampler_died: the sampler ended with -9 (the disk is full)")],
+    [(print, None), (disk_full, "could not record sampler_died: the sampler ended with -9 (the disk is full)")],
 )
 def test_a_sampler_that_dies_is_started_again_with_its_gap_marked(tmp_path, on_fault, failure):
     with Sampler(tmp_path, on_fault=on_fault) as sampler:

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from labkit import telemetry
 from labkit.hardware import Budget
-from labkit.telemetry import others
 from labkit.tracking.binding import WAIT_POLICY, bind_process
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
@@ -34,7 +34,7 @@ def test_beside_other_programs_threads_wait_passively_which_is_told(monkeypatch,
     variables = {name: value for name, value in os.environ.items() if name != WAIT_POLICY}
     monkeypatch.setattr(os, "environ", variables | ({WAIT_POLICY: policy} if policy else {}))
     monkeypatch.setattr(Budget, "take_cores", lambda self, **how: [])
-    monkeypatch.setattr(others, "others_now", lambda **what: found)
+    monkeypatch.setattr(telemetry, "others_now", lambda **what: found)
     bind_process(ScriptCommand("t.py", budget=budget, **more), lambda event: told.append(event.text), StopRequest())
     assert os.environ.get(WAIT_POLICY) == waits
     assert len(told) == (found is BUSY and not more)

@@ -1,6 +1,6 @@
-"""What NVIDIA's data centre GPU manager tells, through `dcgmi dmon`: profiling counters from Volta on.
+"""Profiling counters from NVIDIA's Data Center GPU Manager (DCGM), through `dcgmi dmon`; for Volta and later.
 
-It needs DCGM's host engine and, mostly, its rights; where it does not run, each counter says why.
+It needs DCGM's host engine and usually its rights. If it does not run, each counter gives the reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from labkit.hardware import Device
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.counters import Reading
 
 SOURCE = "DCGM dmon"
 FIELDS = {
@@ -27,27 +27,27 @@ FIELDS = {
     "NVLTX": ("nvlink_tx", "bytes/s", 1, 1011),
     "NVLRX": ("nvlink_rx", "bytes/s", 1, 1012),
 }
-"""By column of its table: our counter, unit, ours in DCGM's, and DCGM's number (dcgm_fields.h, DCGM_FI_PROF_*)."""
+"""Our counter, its unit, the factor from DCGM's unit, and DCGM's number (dcgm_fields.h), by column of dmon's table."""
 LEAST_MS = 100
-"""DCGM samples its profiling counters no faster."""
+"""Shortest period at which DCGM samples its profiling counters."""
 STALE_PERIODS = 3
-"""What is older than so many periods, and a second, is not told as now."""
+"""Number of periods, of at least a second together, after which a value is too old to report."""
 ANSWER_S, DCGMI_GRACE_S = 10.0, 2.0
-"""For `dcgmi` to list GPUs, and to end when asked."""
+"""Seconds for `dcgmi` to list GPUs, and to end."""
 NOT_LISTED, NO_ROW = "dcgmi does not list this GPU", "dcgmi has printed no row of this GPU yet"
 _ROW = re.compile(r"GPU[\s-]*(\d+)\s+(.*)")
 
 
 class DcgmCounters:
-    """Reads whole GPUs through one `dcgmi dmon`, which runs as long as this is open."""
+    """Reads whole GPUs through one `dcgmi dmon` process, which runs until `close`."""
 
     def __init__(self, devices: Iterable[Device], hz: float):
         self._wanted = sorted({device.gpu_uuid for device in devices})
-        # DCGM numbers all GPUs of the host; in a container, or with another order, NVML's numbers are others
+        # DCGM's numbers are those of the host, which can differ from NVML's, as in a container
         self._numbers: dict[str, int] = {}
         self._period_ms = max(LEAST_MS, round(1000 / hz))
         self._rows: dict[int, dict[str, str]] = {}
-        """By GPU the cells of its latest row, by column"""
+        """Cells of the latest row by column, by GPU."""
         self._heard_at = time.monotonic()
         self._process: subprocess.Popen | None = None
         self._why = self._start()
@@ -72,7 +72,7 @@ class DcgmCounters:
                 self._listener.join(DCGMI_GRACE_S)
 
     def _start(self) -> str | None:
-        """Start `dcgmi dmon` for the GPUs that `dcgmi discovery` lists; why it cannot be, or None."""
+        """Start `dcgmi dmon` for the GPUs that `dcgmi discovery` lists. Returns the reason if it cannot, else None."""
         if shutil.which("dcgmi") is None:
             return "dcgmi is not on PATH"
         how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

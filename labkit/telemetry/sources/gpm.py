@@ -1,7 +1,7 @@
-"""GPU performance monitoring through NVML: what multiprocessors and memory did, per GPU and per MIG slice.
+"""GPU performance monitoring (GPM) through NVML: activity of multiprocessors and memory, per GPU and per MIG slice.
 
-Hopper and later only (`nvmlGpm*`). A value is the average between two samples, the first of which is taken at once. On
-a MIG slice they are those of its GPU instance, which compute instances may share.
+Only Hopper and later have it (`nvmlGpm*`). A value is the average between two samples; the first one is taken at the
+start. The values of a MIG slice are those of its GPU instance, which several compute instances may share.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import pynvml
 
 from labkit.hardware import Device, Nvml
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.counters import Reading
 
 SOURCE = "NVML GPM"
 _MIB = 2**20
@@ -29,11 +29,11 @@ _METRICS: dict[str, tuple[int, str, float]] = {
     "nvlink_tx": (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, "bytes/s", _MIB),
     "nvlink_rx": (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, "bytes/s", _MIB),
 }
-"""By counter: NVML's number, our unit, and ours in NVML's."""
+"""NVML's number, our unit, and the factor from NVML's unit to ours, by counter."""
 
 
 class GpmCounters:
-    """Reads each GPU, or each slice of one that is divided."""
+    """Reads each GPU, or each of its MIG slices."""
 
     def __init__(self, nvml: Nvml, devices: Iterable[Device]):
         self._targets = [_Target(nvml, device) for device in devices]
@@ -56,31 +56,31 @@ class GpmCounters:
 
 
 class _Target:
-    """A GPU or a slice, and its two latest samples."""
+    """A GPU or a slice, and its latest two samples."""
 
     def __init__(self, nvml: Nvml, device: Device):
         self.device, self._nvml = device, nvml
         self._samples: list[Any] = []
         self.why: str | None = None
-        """Why there is nothing to read"""
+        """Reason why it cannot be read."""
         try:
             self._begin()
         except LookupError as error:
             self.why = str(error.args[0])
 
     def averages(self) -> dict[int, tuple[float | None, str | None]]:
-        """By metric (value, reason), since the sample before; empty where there is nothing to read."""
+        """Averages since the sample before, as (value, reason) by metric; empty if it cannot be read."""
         if self.why is not None:
             return {}
         before, now = self._samples
         answer = self._take(now)
         if answer.reason is None:
-            asked = pynvml.c_nvmlGpmMetricsGet_t()
-            asked.version, asked.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(_METRICS)
-            asked.sample1, asked.sample2 = before, now
+            request = pynvml.c_nvmlGpmMetricsGet_t()
+            request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(_METRICS)
+            request.sample1, request.sample2 = before, now
             for place, (metric, _, _) in enumerate(_METRICS.values()):
-                asked.metrics[place].metricId = metric
-            answer, self._samples = self._nvml.read("nvmlGpmMetricsGet", asked), [now, before]
+                request.metrics[place].metricId = metric
+            answer, self._samples = self._nvml.read("nvmlGpmMetricsGet", request), [now, before]
         if answer.reason is not None:
             return {metric: (None, answer.reason) for metric, _, _ in _METRICS.values()}
         return {each.metricId: _value(each) for each in answer.value.metrics[: len(_METRICS)]}
@@ -92,7 +92,7 @@ class _Target:
     def _begin(self) -> None:
         gpu = self._must("nvmlDeviceGetHandleByUUID", self.device.gpu_uuid)
         if not self._must("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
-            raise LookupError("this GPU has no performance monitoring through NVML (Hopper and later have)")
+            raise LookupError("this GPU has no performance monitoring through NVML (only Hopper and later have)")
         if self.device.kind == "mig":
             of_slice = self._must("nvmlDeviceGetHandleByUUID", self.device.uuid)
             instance = self._must("nvmlDeviceGetGpuInstanceId", of_slice)
@@ -101,7 +101,7 @@ class _Target:
             self._take = functools.partial(self._nvml.read, "nvmlGpmSampleGet", gpu)
         for _ in range(2):
             self._samples.append(self._must("nvmlGpmSampleAlloc"))
-        if reason := self._take(self._samples[0]).reason:  # support is believed once a sample could be taken
+        if reason := self._take(self._samples[0]).reason:  # a driver may report support and then refuse samples
             raise LookupError(reason)
 
     def _must(self, call: str, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""CPU, memory and energy of the host, CPU and memory of a job's processes."""
+"""CPU, memory and energy of the host; CPU and memory of a job's processes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from typing import Any
 
 import psutil
 
-from labkit.telemetry.memory import peak_bytes
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.counters import Reading
 
 POWERCAP = Path("/sys/class/powercap")
-WITHOUT_ROOT = "zeusd reads it for users without root's rights, and `labkit[zeus]` asks it (docs/counters.md)"
+WITHOUT_ROOT = "without root, it can be read through zeusd with `labkit[zeus]` (docs/counters.md)"
 FAMILY_S = 0.5
-"""Seconds between two searches for new children, which cost as much as a sample."""
+"""Seconds between two searches for new child processes; a search costs as much as a sample."""
 
 
 def busy_and_idle_s(times: Any) -> tuple[float, float]:
-    """CPU seconds in which cores were busy and in which they were not, of what `psutil.cpu_times` tells."""
+    """CPU seconds in which cores were busy, and in which they were idle, from `psutil.cpu_times`."""
     idle = times.idle + getattr(times, "iowait", 0.0)
-    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # that are in their hosts' time already
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # already part of user and nice
     return sum(times) - idle - guests, idle
 
 
@@ -36,7 +35,7 @@ class HostCounters:
     def read(self) -> Iterator[Reading]:
         now = busy_and_idle_s(psutil.cpu_times())
         busy, idle = (after - before for before, after in zip(self._before, now, strict=True))
-        if busy + idle > 0:  # ticks are 10 ms long; between two there is nothing to say
+        if busy + idle > 0:  # zero within one tick of 10 ms
             self._before = now
             yield Reading("host", "host", "cpu_percent", 100 * max(0.0, busy) / (busy + idle), "%", "psutil")
         memory = psutil.virtual_memory()
@@ -44,16 +43,16 @@ class HostCounters:
 
 
 class RaplCounters:
-    """Joules of each CPU package since some moment, counted by the processor itself (Intel SDM 3B, §16.10).
+    """Joules of each CPU package, counted by the processor itself (Intel SDM 3B, §16.10).
 
-    The processor's counter begins anew at zero when it is full, after an hour or so; these go on.
+    The processor's counter restarts at zero when it overflows, after about an hour; these values go on.
     """
 
     def __init__(self, powercap: Path = POWERCAP):
-        # a package domain is intel-rapl:0; intel-rapl:0:0 is a part of it that must not be counted twice
+        # intel-rapl:0 is a package; intel-rapl:0:0 is a part of it that must not be counted twice
         packages = [path for path in sorted(powercap.glob("intel-rapl:*")) if path.name.count(":") == 1]
         self._latest = {package: (0, 0) for package in packages}
-        """Of each package, what its counter said, and what it had said when it was full, in μJ"""
+        """Latest value of each package's counter, and the sum of its overflows, in μJ."""
         self._broken: str | None = None if packages else "no RAPL energy counter on this machine"
 
     def read(self) -> Iterator[Reading]:
@@ -63,7 +62,7 @@ class RaplCounters:
                 if now < before:
                     full += int((package / "max_energy_range_uj").read_text())
             except OSError as error:
-                self._latest, self._broken = {}, f"RAPL is there but not readable ({error.strerror}); {WITHOUT_ROOT}"
+                self._latest, self._broken = {}, f"RAPL cannot be read ({error.strerror}); {WITHOUT_ROOT}"
                 break
             self._latest[package] = now, full
             yield Reading("host", "host", f"cpu_energy_{package.name}", (full + now) / 1e6, "J", "RAPL")
@@ -72,10 +71,10 @@ class RaplCounters:
 
 
 class ProcessCounters:
-    """CPU, memory and threads of a process and its descendants, the sampler itself left out."""
+    """CPU, memory and threads of a process and its descendants, without the sampler itself."""
 
     def __init__(self, pid: int, own_pid: int):
-        """Look at process `pid`; raises ProcessLookupError where there is none, as does `read` once it is gone."""
+        """Read process `pid`. Raises ProcessLookupError if it does not exist; `read` does so once it has ended."""
         self._root, self._own_pid, self._look_at = pid, own_pid, 0.0
         self._family = {pid: _Process(pid)}
 
@@ -83,13 +82,13 @@ class ProcessCounters:
         if time.monotonic() >= self._look_at:
             self._find_children()
             self._look_at = time.monotonic() + FAMILY_S
-        told = [self._family[self._root].read()]
+        values = [self._family[self._root].read()]
         for pid in [*self._family][1:]:
             try:
-                told.append(self._family[pid].read())
+                values.append(self._family[pid].read())
             except ProcessLookupError:
                 del self._family[pid]
-        cpu, resident, threads = map(sum, zip(*told, strict=True))
+        cpu, resident, threads = map(sum, zip(*values, strict=True))
         yield Reading("host", "process", "cpu_percent", cpu, "% of a core", "CPU clock of the processes")
         yield Reading("host", "process", "memory_resident", resident, "bytes", "psutil")
         yield Reading("host", "process", "threads", threads, "count", "psutil")
@@ -111,7 +110,7 @@ class ProcessCounters:
 
 
 class _Process:
-    """One process of the job; all that is asked of it raises ProcessLookupError once it has gone."""
+    """One process of the job; every method raises ProcessLookupError once it has ended."""
 
     def __init__(self, pid: int):
         self._pid, self._at = pid, time.monotonic()
@@ -122,7 +121,7 @@ class _Process:
         self._cpu_s = self._cpu_seconds()
 
     def read(self) -> tuple[float, int, int]:
-        """(per cent of a core since the last reading, resident bytes, threads)."""
+        """(% of a core since the last reading, resident bytes, threads)."""
         cpu_s, at = self._cpu_seconds(), time.monotonic()
         share = (cpu_s - self._cpu_s) / max(at - self._at, 1e-9)
         self._cpu_s, self._at = cpu_s, at
@@ -130,13 +129,13 @@ class _Process:
             resident, threads = self._process.memory_info().rss, self._process.num_threads()
         except psutil.Error as error:
             raise ProcessLookupError(self._pid) from error
-        if not resident:  # it is ending: its memory is given back already
+        if not resident:  # it is ending, and its memory was freed already
             raise ProcessLookupError(self._pid)
         return 100 * share, resident, threads
 
     def _cpu_seconds(self) -> float:
         try:
-            if sys.platform.startswith("linux"):  # exact, where /proc counts in ticks
+            if sys.platform.startswith("linux"):  # exact; /proc counts in ticks
                 return time.clock_gettime((~self._pid << 3) | 2)  # CPUCLOCK_SCHED of linux/posix-timers.h
             return sum(self._process.cpu_times()[:2])
         except (OSError, psutil.Error) as error:
@@ -146,8 +145,32 @@ class _Process:
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError, psutil.Error):
-        if not Path("/proc/thread-self/children").exists():  # then psutil reads of every process whose child it is
+        if not Path("/proc/thread-self/children").exists():  # psutil is slower: it reads every process of the machine
             return [child.pid for child in psutil.Process(pid).children()]
         for task in Path(f"/proc/{pid}/task").iterdir():
             found += map(int, (task / "children").read_bytes().split())
     return found
+
+
+def forget_peak_memory() -> None:
+    """Reset the kernel's high-water mark of this process, so that a run does not count its data's preparation.
+
+    Where the kernel does not allow it, the mark keeps the earlier peak.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): 5 resets the peak resident set size
+
+
+def own_peak_bytes() -> int:
+    """The most memory that this process has held, in bytes."""
+    # not getrusage's, which starts with the peak of the process that started this one
+    memory = psutil.Process().memory_info()
+    # Windows reports its peak; elsewhere the current size is the best there is
+    return peak_bytes("self") or getattr(memory, "peak_wset", memory.rss)
+
+
+def peak_bytes(pid: int | str) -> int | None:
+    """The kernel's high-water mark of a process' memory; None where it keeps none."""
+    with contextlib.suppress(OSError):
+        _, found, rest = Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")
+        return 1024 * int(rest.split(None, 1)[0]) if found else None

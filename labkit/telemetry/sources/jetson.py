@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from labkit.hardware import JETSON, JETSON_LOADS
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.counters import Reading
 
 _CLOCKS = ("sys/class/devfreq/*gpu*/cur_freq", "sys/class/devfreq/*.g[vpa]*b/cur_freq")
 _RAILS = ("VDD_IN", "POM_5V_IN")
-"""Names of the rail that feeds the whole module. AGX boards have none: their rails feed a part each."""
+"""Names of the rail that feeds the whole module. AGX boards have none: each of their rails feeds a part."""
 
 
 class JetsonCounters:
-    """Reads a Jetson's files."""
+    """Reads a Jetson's files. (Zeus reads the board's power only, not the GPU's load and clock, and is an extra.)"""
 
     def __init__(self, gpu: str = JETSON, root: Path = Path("/")):
-        """Look for the files under `root`; `gpu` is what readings call the GPU: the UUID that NVML gives it, if any."""
+        """Find the files under `root`. `gpu` is the GPU's name in readings: the UUID from NVML, if it has one."""
         self._counters = [
             (gpu, "device", "gpu_utilisation", "%", _reader(root, JETSON_LOADS, 0.1)),  # per mille
             (gpu, "device", "sm_clock", "MHz", _reader(root, _CLOCKS, 1e-6)),  # Hz
@@ -29,7 +29,7 @@ class JetsonCounters:
 
     def read(self) -> Iterator[Reading]:
         for device, scope, counter, unit, read in self._counters:
-            value, why = None, "no file of this board's kernel gives it"
+            value, why = None, "this board's kernel has no file for it"
             if read is not None:
                 try:
                     value, why = read(), None
@@ -44,7 +44,7 @@ def _reader(root: Path, patterns: tuple[str, ...], scale: float) -> Callable[[],
 
 
 def _power_reader(root: Path) -> Callable[[], float] | None:
-    """Watts of the rail that feeds the module: volts times amperes of an INA3221, or its own product."""
+    """Reader of the module's power in W: an INA3221's volts times amperes, or its own product of them."""
     for label in sorted(root.glob("sys/bus/i2c/drivers/ina3221/*/hwmon/hwmon*/in*_label")):
         if label.read_text().strip() in _RAILS:
             number = label.name.removeprefix("in").removesuffix("_label")

@@ -1,4 +1,4 @@
-"""What NVML tells of the GPUs and MIG slices that a job may use, call by call."""
+"""NVML's counters of the GPUs and MIG slices that a job may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from labkit.hardware import JETSON, Device, Nvml
-from labkit.telemetry.reading import OnFault, Reading
+from labkit.telemetry.counters import OnFault, Reading
 
 SM_CLOCK, MEMORY_CLOCK = 1, 2
 """NVML_CLOCK_SM and NVML_CLOCK_MEM of nvmlClockType_t."""
@@ -29,19 +29,19 @@ _OF_A_GPU = (
     _Call("memory_utilisation", "%", "nvmlDeviceGetUtilizationRates", (), lambda rates: rates.memory),
     _MEMORY,
     _Call("power", "W", "nvmlDeviceGetPowerUsage", (), lambda milliwatts: milliwatts / 1e3),
-    # GPUs before Volta may answer 0 instead of declining
+    # GPUs before Volta may answer 0 instead of an error
     _Call("energy", "J", "nvmlDeviceGetTotalEnergyConsumption", (), lambda millijoules: millijoules / 1e3 or None),
     _Call("sm_clock", "MHz", "nvmlDeviceGetClockInfo", (SM_CLOCK,), float),
     _Call("memory_clock", "MHz", "nvmlDeviceGetClockInfo", (MEMORY_CLOCK,), float),
     _Call("temperature", "°C", "nvmlDeviceGetTemperature", (CHIP_SENSOR,), float),
     _Call("throttle_reasons", "bits", "nvmlDeviceGetCurrentClocksThrottleReasons", (), float),
 )
-# a slice has no utilisation, power or clock of its own: those are its GPU's
+# utilisation, power and clocks belong to the whole GPU, not to a slice
 _OF_A_SLICE = (_MEMORY,)
 
 
 class _Lost(Exception):
-    """A GPU is gone."""
+    """A GPU was lost."""
 
 
 @dataclass
@@ -52,19 +52,19 @@ class _Target:
     scope: str
     handle: Any = None
     latest_us: int = 0
-    """Time stamp of the latest utilisation of a process"""
+    """Time stamp of the latest utilisation of a process."""
 
 
 class NvmlCounters:
     """Reads GPUs through an open NVML session.
 
-    A counter that fails is null with its reason. A GPU that is lost is a fault, and its samples end.
+    A counter that fails is null with its reason. A lost GPU is a fault, and its samples end.
     """
 
     def __init__(self, nvml: Nvml, devices: Iterable[Device], pids: Callable[[], set[int]], on_fault: OnFault):
         self._nvml, self._pids, self._on_fault = nvml, pids, on_fault
         scopes = {device.uuid: "mig" if device.kind == "mig" else "device" for device in devices}
-        around = {device.gpu_uuid: "device" for device in devices}  # the GPU of several slices, once
+        around = {device.gpu_uuid: "device" for device in devices}  # the whole GPU of several slices only once
         self._targets = [_Target(uuid, scope) for uuid, scope in (around | scopes).items()]
 
     def read(self) -> Iterator[Reading]:
@@ -101,18 +101,18 @@ class NvmlCounters:
         call = "nvmlDeviceGetComputeRunningProcesses"
         listed, why = self._ask(target, call)
         if listed == []:
-            return  # nobody has touched this GPU yet
+            return  # no process uses this GPU yet
         value = None
         if why is None:
             pids = self._pids()
             mine = [process.usedGpuMemory for process in listed if process.pid in pids]
             if not mine:
-                why = f"none of the {len(listed)} processes that the driver lists is the job's (containers renumber)"
+                why = f"none of the {len(listed)} processes that the driver lists is the job's (containers change pids)"
             elif None in mine:
-                why = "the driver does not tell one process' memory here"
+                why = "the driver does not report the memory of single processes here"
             else:
                 value = sum(mine)
-        # by GPU or by slice, as the device says; the scope says that it is the job's
+        # the device is the GPU or slice; the scope says that the memory is the job's
         yield Reading(target.uuid, "process", "memory_used", value, "bytes", f"NVML {call}", why)
 
     def _share_of_job(self, target: _Target) -> Iterator[Reading]:
@@ -125,11 +125,11 @@ class NvmlCounters:
             target.latest_us = sample.timeStamp
             if sample.pid in pids:
                 share[sample.pid] = sample.smUtil  # the latest of each process
-        if share or (why is not None and not target.latest_us):  # later a failure says that nothing ran meanwhile
+        if share or (why is not None and not target.latest_us):  # a later error only means that nothing has run
             value = float(sum(share.values())) if share else None
             yield Reading(target.uuid, "process", "sm_utilisation", value, "%", f"NVML {call}", why)
 
 
 def gpus_and_slices(devices: Iterable[Device]) -> list[Device]:
-    """Those of the visible devices that NVML can be asked about."""
+    """The visible devices that NVML can read."""
     return [device for device in devices if device.kind != "cpu" and device.uuid not in (None, JETSON)]

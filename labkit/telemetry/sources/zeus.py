@@ -1,6 +1,6 @@
-"""What Zeus (`labkit[zeus]`) reaches and our own sources do not: RAPL through its daemon, Apple silicon, AMD GPUs.
+"""Counters that only Zeus (`labkit[zeus]`) can read: RAPL through its daemon, Apple silicon, AMD GPUs.
 
-Zeus is imported only where one of these is here; NVIDIA's GPUs and a RAPL that can be read are never left to it.
+Zeus is imported only on a machine with one of these. NVIDIA GPUs, and RAPL that can be read directly, need no extra.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.counters import Reading
 
 SOCKET = "ZEUSD_SOCK_PATH"
-"""Names the socket of zeusd, which runs as root; Zeus' own variable"""
+"""Zeus' own variable with the socket of zeusd, which runs as root."""
 HIP = "hip:"
-"""Stands, with its number, for the UUID of an AMD GPU, as torch counts them"""
-UNTRIED = "read through Zeus, which was never tried on an AMD card here"
-"""What is told with joules of one"""
-INSTALL = "Zeus reads it: pip install 'labkit[zeus]'"
+"""Stands for the UUID of an AMD GPU, together with torch's number of it."""
+UNTRIED = "read through Zeus, which was never tested on an AMD card here"
+"""Note on the joules of an AMD GPU."""
+INSTALL = "Zeus can read it: pip install 'labkit[zeus]'"
 Read = Callable[[], Iterator[Reading]]
 
 
 def zeus_places() -> list[tuple[Callable[[], Read], Reading]]:
-    """What Zeus could read here: how it is opened, and what is told where it is not."""
+    """What Zeus could read here: a function that opens it, and the reading if that fails."""
     nothing = Reading("host", "host", "cpu_energy", None, "J", "Zeus")
     found = [(_daemon, nothing)] if os.environ.get(SOCKET) else []
     found += [(_apple, nothing)] if (sys.platform, platform.machine()) == ("darwin", "arm64") else []
@@ -33,12 +33,12 @@ def zeus_places() -> list[tuple[Callable[[], Read], Reading]]:
 
 
 class ZeusCounters:
-    """Reads one of `zeus_places`; where that fails, every reading is null and says why."""
+    """Reads one of `zeus_places`; if that fails, every reading is null with the reason."""
 
     def __init__(self, open_it: Callable[[], Read], nothing: Reading):
         try:
             self._read = open_it()
-        except Exception as error:  # whatever Zeus, a daemon or a driver makes of it, the other sources go on
+        except Exception as error:  # Zeus, a daemon or a driver may fail in any way, and the other sources go on
             absent = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("zeus")
             why = nothing._replace(note=INSTALL if absent else f"{type(error).__name__}: {error}")
             self._read = lambda: iter([why])
@@ -57,9 +57,9 @@ def _daemon() -> Read:
     client = ZeusdClient(ZeusdConfig.uds(os.environ[SOCKET]))
 
     def read() -> Iterator[Reading]:
-        for number, told in client.get_cpu_energy(dram=False).items():
-            counter, microjoules = f"cpu_energy_intel-rapl:{number}", told.cpu_energy_uj
-            note = None if microjoules is not None else "zeusd tells none"
+        for number, package in client.get_cpu_energy(dram=False).items():
+            counter, microjoules = f"cpu_energy_intel-rapl:{number}", package.cpu_energy_uj
+            note = None if microjoules is not None else "zeusd reports none"
             yield Reading("host", "host", counter, microjoules and microjoules / 1e6, "J", "Zeus zeusd", note)
 
     return read
@@ -72,7 +72,7 @@ def _apple() -> Read:
 
     def read() -> Iterator[Reading]:
         millijoules = chip.get_total_energy_consumption().cpu_total_mj
-        note = None if millijoules is not None else "this chip does not tell that of its CPU"
+        note = None if millijoules is not None else "this chip does not report the energy of its CPU"
         value = millijoules and millijoules / 1e3
         yield Reading("host", "host", "cpu_energy_apple", value, "J", "Zeus AppleSilicon", note)
 
@@ -85,7 +85,7 @@ def _amd() -> Read:
 
     if not amdsmi_is_available():
         raise OSError("AMD SMI, which comes with ROCm from 6.2 on, cannot be loaded")
-    gpus = AMDGPUs().gpus  # those that HIP_VISIBLE_DEVICES shows, in its order, as torch counts them
+    gpus = AMDGPUs().gpus  # in the order of HIP_VISIBLE_DEVICES, which is torch's numbering
 
     def read() -> Iterator[Reading]:
         for number, gpu in enumerate(gpus):

@@ -16,7 +16,7 @@ from labkit.sharing.modes.choice import modes_here
 from labkit.sharing.plan.plan import MODES
 from labkit.sharing.plan.planned_job import PlannedJob
 from labkit.sharing.plan_check import device_warnings
-from labkit.telemetry import Look, others
+from labkit.telemetry import Look, disturbance
 
 A, B = PlannedJob("a", "dlrm"), PlannedJob("b", "speech")
 
@@ -137,7 +137,7 @@ def test_others_on_a_gpu_are_named_and_this_process_and_its_children_are_none(mo
     assert refusals("naive", [A], fake_nvml(*AMPERE, computing={FIRST: [process(os.getpid())]})) == []
     # jobs that share it by plan are of one family
     gpu = get_devices(Nvml(library))[1]
-    monkeypatch.setattr(others, "Nvml", lambda: Nvml(library))
+    monkeypatch.setattr(disturbance, "Nvml", lambda: Nvml(library))
     assert Look(gpu=gpu).others()["on_gpu"] == [f"train (process {parent})"]
     assert not Look(root=parent, gpu=gpu).others()["on_gpu"]
 

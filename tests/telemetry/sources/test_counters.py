@@ -71,4 +71,4 @@ def test_a_cpu_package_is_counted_once_and_goes_on_when_its_counter_is_full_and_
     counters = RaplCounters(tmp_path)
     for _ in range(2):
         (reading,) = counters.read()
-        assert (reading.counter, reading.value) == ("cpu_energy", None) and "not readable" in reading.note
+        assert (reading.counter, reading.value) == ("cpu_energy", None) and "cannot be read" in reading.note

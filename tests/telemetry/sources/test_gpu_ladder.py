@@ -25,7 +25,7 @@ from fake_nvml import (
 from processes import wait_for
 
 from labkit.hardware import Device, Nvml, get_devices
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.counters import Reading
 from labkit.telemetry.sources.gpm import GpmCounters
 from labkit.telemetry.sources.ladder import Ladder, WithTimeout, open_ladder
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices

@@ -44,7 +44,7 @@ def test_files_give_load_clock_and_the_power_of_the_board(tmp_path, board, expec
 
 def test_a_board_that_tells_nothing_says_why(tmp_path):
     notes = [(reading.value, reading.note) for reading in JetsonCounters(root=tmp_path).read()]
-    assert notes == [(None, "no file of this board's kernel gives it")] * 3
+    assert notes == [(None, "this board's kernel has no file for it")] * 3
     assert not is_jetson(tmp_path)
     write(tmp_path, {"etc/nv_tegra_release": "# R36"})
     assert is_jetson(tmp_path)

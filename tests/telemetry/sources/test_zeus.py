@@ -67,7 +67,7 @@ def test_its_daemon_stands_in_for_a_rapl_that_cannot_be_read(here, tmp_path, mon
     counters = here(socket="/run/zeusd.sock", utils__zeusd=daemon([5e6, None]))
     readings = {reading.counter: reading for reading in Ladder([RaplCounters(tmp_path), *counters]).read()}
     assert readings["cpu_energy_intel-rapl:0"].value == 5 and readings["cpu_energy_intel-rapl:0"].source == "Zeus zeusd"
-    assert readings["cpu_energy_intel-rapl:1"].note == "zeusd tells none"
+    assert readings["cpu_energy_intel-rapl:1"].note == "zeusd reports none"
     assert host.WITHOUT_ROOT in readings["cpu_energy"].note
     # where RAPL can be read, our own value counts
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("9000000")
@@ -82,7 +82,7 @@ def test_of_apple_silicon_the_cpu_counts_and_is_named_so(here):
     )
     (counters,) = here(apple=True, device__soc__apple={"AppleSilicon": chip})
     (first,), (second,), (missing,) = counters.read(), counters.read(), counters.read()
-    assert (first.value, second.value, missing.value) == (1, 3.5, None) and "does not tell" in missing.note
+    assert (first.value, second.value, missing.value) == (1, 3.5, None) and "does not report" in missing.note
     energy = cpu_energy({first.counter: [Sample(0, first.value), Sample(10**9, second.value)]})
     assert (energy.value_j, energy.source) == (2.5, "Zeus, Apple's energy counters")
 
@@ -153,4 +153,4 @@ def test_the_note_of_joules_of_an_amd_card_says_that_none_was_ever_tried(tmp_pat
     rows.flush()
     writer.finish("done", {})
     energy = run_energy(writer.folder)
-    assert (energy.value_j, energy.source) == (200, "Zeus, AMD's energy counter") and "never tried" in energy.note
+    assert (energy.value_j, energy.source) == (200, "Zeus, AMD's energy counter") and "never tested" in energy.note

@@ -1,4 +1,4 @@
-"""Who else was on the machine: what other programs took of a run's cores, and who else computed on its GPU."""
+"""Disturbances of a run: what other programs took of its cores, and which ones computed on its GPU."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from labkit.runs import BUSY, MOST_OF_A_CORE, Others
 from labkit.telemetry.sources.host import busy_and_idle_s
 
 LOOK_S = 0.25
-"""How long CPU time is counted before a start"""
+"""Seconds that CPU time is counted before a start."""
 
 
 class Look:
-    """Counts from the moment it is made."""
+    """Counts what other programs take, from the moment it is made."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class Look:
         gpu: Device | None = None,
         cores: Sequence[int] | None = None,
     ):
-        """Look at cores, and at a GPU.
+        """Start counting on these cores and on this GPU.
 
         Args:
-            count: cores that the run can keep busy, where a quota or its threads leave it fewer than it may use.
-            root: the process whose descendants, with it, are no others; this one if None.
-            gpu: that the run computes on.
-            cores: logical CPUs; those that this process may use if None.
+            count: cores that the run can keep busy, if a quota or its threads limit it to fewer than `cores`.
+            root: the run's process, which does not count, with its descendants; None is this process.
+            gpu: the GPU that the run computes on.
+            cores: logical CPUs; None means those that this process may use.
         """
         self._root = root if root is not None and psutil.pid_exists(root) else os.getpid()
         self._gpu, self._on_gpu = gpu, _on_gpu(gpu, self._root)
@@ -45,13 +45,14 @@ class Look:
         self._before = self._now()
 
     def others(self) -> Others:
-        """What others took since."""
+        """What other programs have taken since then."""
         before, now = self._before, self._now()
         elapsed = max(now["at"] - before["at"], 1e-9)
         programs = {pid: cpu_s - before["programs"].get(pid, 0.0) for pid, cpu_s in now["programs"].items()}
-        # part of what is the run's own may be on other cores, and not all others can be seen: the more of two readings
+        # two estimates, of which the larger counts: the first is too low if the run also used other cores, the second
+        # if some programs cannot be seen
         took = max((now["busy"] - before["busy"]) - (now["own"] - before["own"]), self._took_here(programs))
-        spare = elapsed * (len(self._cores) - self._count)  # that the run could not have used
+        spare = elapsed * (len(self._cores) - self._count)  # time that the run could not have used
         share = round(min(1.0, max(0.0, (took - spare) / (elapsed * self._count))), 3)
         on_gpu = sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})
         return Others(
@@ -71,10 +72,10 @@ class Look:
         }
 
     def _took_here(self, took: dict[int, float]) -> float:
-        """CPU seconds of the programs that may use no other cores."""
+        """CPU seconds of the programs that are bound to these cores."""
         here = 0.0
         for pid in (pid for pid in took if took[pid] > 0):
-            with contextlib.suppress(psutil.Error, AttributeError):  # not every system can tell
+            with contextlib.suppress(psutil.Error, AttributeError):  # some systems do not report affinity
                 here += took[pid] if {*psutil.Process(pid).cpu_affinity()} <= {*self._cores} else 0.0
         return here
 
@@ -88,14 +89,14 @@ class Look:
 
 
 def others_now(seconds: float = LOOK_S, **what) -> Others:
-    """What others take at the moment, which takes so many seconds; `what` as for `Look`."""
+    """What other programs take now, measured for that many seconds; `what` are arguments of `Look`."""
     look = Look(**what)
     time.sleep(seconds)
     return look.others()
 
 
 def is_quiet() -> bool:
-    """Whether other programs leave this process' cores alone; takes a moment."""
+    """Whether no other program disturbs this process' cores, measured for a moment."""
     return not others_now()["disturbed"]
 
 
@@ -104,24 +105,24 @@ def own_affinity() -> Sequence[int]:
     cores = _listed_cores()
     if not hasattr(os, "sched_getaffinity"):
         return cores
-    # a container may number its cores otherwise than the system's list does
+    # a container may number its cores differently from the system's list
     return [core for core in sorted(os.sched_getaffinity(0)) if core in cores] or cores
 
 
 def _on_gpu(gpu: Device | None, root: int) -> list[str]:
-    """The other processes that have a GPU open to compute; none where the driver does not tell."""
+    """Other processes that have a GPU open for computing; none where the driver does not list them."""
     if gpu is None:
         return []
     with Nvml() as session:
         found, _ = occupants(gpu, session, root)
-    # in a container the driver's numbers may be those of the host, and this run its own neighbour
+    # in a container the driver may list the host's pids, and the run would count as its own neighbour
     seen = [each for each in found if each.kind == "compute" and psutil.pid_exists(each.pid)]
     named = [(each.name or "a program", each.pid) for each in seen]
     return [f"{name} (process {pid})" for name, pid in named if not name.endswith(MPS_SERVER)]
 
 
 def _listed_cores() -> Sequence[int]:
-    """The numbers of the cores that the system tells times of, in its order: those that are switched on."""
+    """Numbers of the cores that the system lists times for, in its order: the cores that are online."""
     try:
         return [int(core) for core in re.findall(r"^cpu(\d+)", Path("/proc/stat").read_text(), re.MULTILINE)]
     except OSError:
@@ -129,7 +130,7 @@ def _listed_cores() -> Sequence[int]:
 
 
 def _busy_s(cores: Sequence[int]) -> float:
-    """CPU seconds so far in which these cores were not idle, those that other virtual machines had included."""
+    """CPU seconds so far in which these cores were not idle, including time taken by other virtual machines."""
     times = dict(zip(_listed_cores(), psutil.cpu_times(percpu=True), strict=False))
     return sum(busy_and_idle_s(times[core])[0] for core in cores)
 
@@ -143,10 +144,10 @@ def _family(root: int) -> list[psutil.Process]:
 
 
 def _cpu_s(process: psutil.Process, *, with_ended: bool = False) -> float:
-    """CPU seconds of a process, and of those that it started and that have ended."""
+    """CPU seconds of a process; `with_ended` adds those of its children that have ended."""
     try:
         times = process.cpu_times()
-    except psutil.Error:  # it has just ended, and its parent has its time
+    except psutil.Error:  # it has just ended, and its parent now includes its time
         return 0.0
     ended = (getattr(times, "children_user", 0.0), getattr(times, "children_system", 0.0)) if with_ended else ()
     return times.user + times.system + sum(ended)

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from labkit.hardware import Device
-from labkit.telemetry.idle_power import IDLE_S, LATEST_S, Idle, cool_down, idle, sampled
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.counters import Reading
+from labkit.telemetry.power import IDLE_S, LATEST_S, Idle, cool_down, idle, sampled
 
 CPU, GPU = Device("cpu", 0, "a CPU"), Device("gpu", 0, "a GPU", uuid="GPU-1")
 NO_RAPL = Reading("host", "host", "cpu_energy", None, "J", "RAPL", "no RAPL energy counter on this machine")

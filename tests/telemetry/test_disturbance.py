@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from labkit.runs import in_words, worse
-from labkit.telemetry import others
-from labkit.telemetry.others import Look
+from labkit.telemetry import disturbance
+from labkit.telemetry.disturbance import Look
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, cores, count, s
 
 
 def test_what_a_run_computes_on_other_cores_hides_nobody_on_its_own(monkeypatch):
-    cores, here = others.own_affinity(), psutil.Process().pid  # stands for another program, which may use these cores
+    cores, here = disturbance.own_affinity(), psutil.Process().pid  # stands for another program
     told = [{"at": float(i), "busy": 1.0 * i, "own": 9.0 * i, "programs": {here: 0.5 * i}} for i in range(2)]
     monkeypatch.setattr(Look, "_now", lambda self: told.pop(0))
     assert Look(cores=cores).others()["cpu_share"] == pytest.approx(0.5 / len(cores), abs=1e-3)
@@ -41,7 +41,7 @@ def test_a_busy_process_is_named_and_is_of_others_unless_the_run_started_it(monk
     with subprocess.Popen([*code, "while True: pass"]) as busy, subprocess.Popen([*code, "input()"], stdin=-1) as run:
         # the busiest of all, whatever else runs beside the tests
         seen = psutil.Process(busy.pid)
-        monkeypatch.setattr(others.psutil, "process_iter", lambda: [seen])
+        monkeypatch.setattr(disturbance.psutil, "process_iter", lambda: [seen])
         ours, family, look = Look(), Look(root=busy.pid), Look(root=run.pid)
         while time.monotonic() < deadline and seen.cpu_times().user < 0.5:
             time.sleep(0.2)
