@@ -1,6 +1,7 @@
 """Where the project is: its public address, and the data that ships with it.
 
-Change the address here, and the tests say which other files to change.
+Set the address here. `labkit course build --force` then writes badges and the cell for Colab into the notebooks, and
+`make docs` links to the repository; tests/test_project.py names the other files that need the address.
 """
 
 from __future__ import annotations
@@ -8,24 +9,26 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-REPOSITORY = "https://github.com/OWNER/labkit"
-"""The public address. `OWNER` is a placeholder until the project has a home."""
+REPOSITORY = ""
+"""The public address on GitHub, such as https://github.com/pytorch/pytorch; empty while the project has none."""
 
 BRANCH = "main"
 """The branch that badges and links open."""
 
-SLUG = REPOSITORY.removeprefix("https://github.com/")
-"""`owner/name`, as services that open GitHub repositories want it."""
+
+def slug() -> str:
+    """The address as `owner/name`, the form in which Binder and Colab take it."""
+    return REPOSITORY.removeprefix("https://github.com/")
 
 
 def binder_url(path: str) -> str:
     """The address that opens a file of the repository in JupyterLab on Binder."""
-    return f"https://mybinder.org/v2/gh/{SLUG}/{BRANCH}?urlpath=lab/tree/{quote(path)}"
+    return f"https://mybinder.org/v2/gh/{slug()}/{BRANCH}?urlpath=lab/tree/{quote(path)}"
 
 
 def colab_url(path: str) -> str:
     """The address that opens a notebook of the repository on Colab."""
-    return f"https://colab.research.google.com/github/{SLUG}/blob/{BRANCH}/{quote(path)}"
+    return f"https://colab.research.google.com/github/{slug()}/blob/{BRANCH}/{quote(path)}"
 
 
 def shipped_datasets() -> Path:

@@ -17,11 +17,12 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells, NbGraderPreprocessor
 from traitlets.config import Config
 
+from labkit import project
 from labkit.errors import UserError
 from labkit.runs import replace_text
 from labkit_course.gate import knocked_out
 from labkit_course.lab import FOLDER, all_exercises, sources
-from labkit_course.lint import COLAB_CELL, GUESS, faults
+from labkit_course.lint import GUESS, faults
 from labkit_course.notebook_file import SOLUTIONS, canonical, read_notebook
 from labkit_course.runner import PROFILES
 
@@ -39,6 +40,8 @@ CHECKED, ANSWERED, WRITTEN = (
     {"grade": grade, "locked": locked, "schema_version": 3, "solution": solution, "task": False}
     for grade, locked, solution in ((True, True, False), (False, False, True), (True, False, True))
 )
+COLAB = "colab"
+"""Id of the cell that installs labkit on Colab"""
 GRADED = {"check": CHECKED, "answer": ANSWERED, "explain": WRITTEN, "claim": WRITTEN}
 """What nbgrader has to know of a cell, by the first word of its title"""
 
@@ -72,7 +75,27 @@ def solutions_version(source: Path) -> NotebookNode:
         cells.append(made)
     notebook = v4.new_notebook(cells=cells, metadata=KERNEL)
     notebook.nbformat_minor = 5
+    if project.REPOSITORY:
+        _add_ways_to_open(notebook, f"notebooks/{source.stem}.ipynb")
     return notebook
+
+
+def _add_ways_to_open(notebook: NotebookNode, path: str) -> None:
+    """Put badges for Binder and Colab below the title, and the cell that installs labkit on Colab after the first."""
+    badges = (
+        f"[![Open in Binder](https://mybinder.org/badge_logo.svg)]({project.binder_url(path)})\n"
+        f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({project.colab_url(path)})"
+    )
+    title, _, rest = notebook.cells[0].source.partition("\n\n")
+    notebook.cells[0].source = f"{title}\n\n{badges}\n\n{rest}"
+    install = f"install --quiet 'labkit[lab] @ git+{project.REPOSITORY}@{project.BRANCH}'"
+    cell = v4.new_code_cell(
+        "import sys\n\n"
+        'if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it\n'
+        f'    get_ipython().run_line_magic("pip", "{install}")'
+    )
+    cell.id = COLAB
+    notebook.cells.insert(1, cell)
 
 
 class ForStudents(NbGraderPreprocessor):
@@ -80,7 +103,7 @@ class ForStudents(NbGraderPreprocessor):
 
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
         if cell.cell_type == "code":
-            if cell.source == COLAB_CELL or "results" in cell.metadata.get("tags", []):
+            if cell.id == COLAB or "results" in cell.metadata.get("tags", []):
                 cell.metadata["jupyter"] = {"source_hidden": True}  # of which a student has no use
             source = GUESS.sub(r"\1...\2", cell.source).replace(", model_answer", "")
             cell.source = re.sub(rf"^( +){re.escape(STUB)}$", rf"\1{CODE_STUB}", source, flags=re.MULTILINE)

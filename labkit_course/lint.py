@@ -10,16 +10,8 @@ from statistics import median
 from jupytext.magics import is_magic
 from nbformat import NotebookNode
 
-from labkit.project import BRANCH, REPOSITORY, binder_url, colab_url
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import code_cells
-
-COLAB_CELL = f"""\
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+{REPOSITORY}@{BRANCH}'")"""
-"""The first code cell of every notebook; anywhere but on Colab it does nothing."""
 
 LONGEST_CELL = 12
 LONGEST_MEDIAN = 5
@@ -36,14 +28,14 @@ def faults(notebook: NotebookNode, stem: str) -> list[str]:
     if not code:
         return ["has no code cell"]
     return [
-        *_prose_faults(notebook, f"notebooks/{stem}.ipynb"),
+        *_prose_faults(notebook),
         *_code_faults(notebook, code),
         *_guess_faults("\n".join(cell.source for cell in code)),
         *_exercise_faults(code, stem[:2]),
     ]
 
 
-def _prose_faults(notebook: NotebookNode, address: str) -> Iterator[str]:
+def _prose_faults(notebook: NotebookNode) -> Iterator[str]:
     prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     prose = re.sub(r"^(```|~~~).*?^\1", "", prose, flags=re.MULTILINE | re.DOTALL)
     levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)]
@@ -52,9 +44,6 @@ def _prose_faults(notebook: NotebookNode, address: str) -> Iterator[str]:
     if any(later > earlier + 1 for earlier, later in pairwise(levels)):
         yield "skips a heading level"
     first, last = notebook.cells[0].source, notebook.cells[-1].source
-    for url in (binder_url(address), colab_url(address)):
-        if f"]({url})" not in first:
-            yield f"the first cell has no badge to {url}"
     for words in ("you will be able to", "**Time:**", "**Prerequisites:**"):
         if words not in first:
             yield f"the first cell does not say {words}"
@@ -63,8 +52,6 @@ def _prose_faults(notebook: NotebookNode, address: str) -> Iterator[str]:
 
 
 def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[str]:
-    if code[0].source != COLAB_CELL:
-        yield "the first code cell is not the one that installs on Colab (labkit_course.lint)"
     tagged = {tag: [cell for cell in code if tag in cell.metadata.get("tags", [])] for tag in ("parameters", "results")}
     for tag, cells in tagged.items():
         if not cells or (tag == "parameters" and len(cells) > 1):

@@ -2,9 +2,6 @@
 """
 # Start here
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/00_start_here.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/00_start_here.ipynb)
-
 After this notebook you will be able to
 
 - **train** a model to a target accuracy, and **compute** when it got there;
@@ -16,12 +13,6 @@ After this notebook you will be able to
 
 **Prerequisites:** some Python, and labkit installed (`make setup`, or `pip install`).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 from typing import Any

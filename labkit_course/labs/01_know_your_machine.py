@@ -2,9 +2,6 @@
 """
 # Know your machine
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/01_know_your_machine.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/01_know_your_machine.ipynb)
-
 After this notebook you will be able to
 
 - **time** an operation so that the number means something;
@@ -16,12 +13,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Start here](00_start_here.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 from typing import Any

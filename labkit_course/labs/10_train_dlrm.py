@@ -2,9 +2,6 @@
 """
 # Train a DLRM to a target
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/10_train_dlrm.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/10_train_dlrm.ipynb)
-
 After this notebook you will be able to
 
 - **write** a deep learning recommendation model (DLRM) in PyTorch, its score and its training loop;
@@ -17,12 +14,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Start here](00_start_here.ipynb), PyTorch's `nn.Module` and a training loop. What you write is kept in `mylab/dlrm.py`, and later labs profile, speed up and collocate it.
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import math

@@ -2,9 +2,6 @@
 """
 # What makes a DLRM slow
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/11_what_makes_dlrm_slow.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/11_what_makes_dlrm_slow.ipynb)
-
 After this notebook you will be able to
 
 - **count** the operations and bytes of each part of a DLRM's step, and **predict** from three curves of a machine which part limits it;
@@ -17,12 +14,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Know your machine](01_know_your_machine.ipynb) and [Train a DLRM](10_train_dlrm.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 from collections.abc import Callable
@@ -863,6 +854,7 @@ Loops in a notebook are lost when it ends. A *sweep* is a file that says which s
 """
 
 # %% sweep-file
+import sys
 from pathlib import Path
 
 SWEEP = """
@@ -871,7 +863,7 @@ settings: {seconds: 0.3, mlp_width: 128, mlp_depth: 2}
 grid:
   num_rows: [1000, 100000]  # add some
 """
-study = Path(runs_dir) / "rows.yaml"
+python, study = sys.executable, Path(runs_dir) / "rows.yaml"
 study.parent.mkdir(parents=True, exist_ok=True)
 study.write_text(SWEEP.replace(", 100000", "") if profile == "smoke" else SWEEP)
 
@@ -881,7 +873,7 @@ Interrupt it, run it again, and it goes on where it stopped. In a terminal this 
 """
 
 # %% sweep-run
-# !{sys.executable} -m labkit sweep {study} --runs-dir {runs_dir}
+# !{python} -m labkit sweep {study} --runs-dir {runs_dir}
 
 # %% sweep-frame-text [markdown]
 """

@@ -2,9 +2,6 @@
 """
 # Where embeddings live
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/12_where_embeddings_live.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/12_where_embeddings_live.ipynb)
-
 After this notebook you will be able to
 
 - **say** which memory of which machine holds a model's embedding tables, and **compute** it;
@@ -17,12 +14,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Train a DLRM](10_train_dlrm.ipynb) and [What makes a DLRM slow](11_what_makes_dlrm_slow.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 from collections.abc import Callable

@@ -2,9 +2,6 @@
 """
 # Batch size and accuracy
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/13_batch_size_and_accuracy.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/13_batch_size_and_accuracy.ipynb)
-
 After this notebook you will be able to
 
 - **fit** how much more training a larger batch needs, to other people's runs and to your own;
@@ -17,12 +14,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Train a DLRM](10_train_dlrm.ipynb), whose model and loop the second half takes from your `mylab/dlrm.py`, or labkit's in their place.
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import math

@@ -2,9 +2,6 @@
 """
 # Train a speech recogniser to a target
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/20_train_speech.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/20_train_speech.ipynb)
-
 After this notebook you will be able to
 
 - **compute** what a recogniser hears, a log-mel picture, and say what that costs beside training;
@@ -17,12 +14,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Start here](00_start_here.ipynb), and PyTorch. Headphones help, and a microphone, for your own voice.
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import math

@@ -2,9 +2,6 @@
 """
 # Speech recognition on three budgets
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/21_speech_on_budgets.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/21_speech_on_budgets.ipynb)
-
 After this notebook you will be able to
 
 - **write** the CTC loss, which sums all alignments of a text to a recogniser's outputs;
@@ -17,12 +14,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Train a speech recogniser to a target](20_train_speech.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import math

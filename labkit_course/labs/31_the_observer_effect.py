@@ -2,9 +2,6 @@
 """
 # The observer effect
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/31_the_observer_effect.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/31_the_observer_effect.ipynb)
-
 After this notebook you will be able to
 
 - **write** a sampler that does not drift, and **give** an overhead with its interval;
@@ -16,12 +13,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Budgets that bind](02_budgets_that_bind.ipynb) and [What utilisation means](30_what_utilisation_means.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import time
@@ -662,6 +653,7 @@ The busy loops count to a billion. A process that ends at once starts them, so t
 
 # %% hog
 import subprocess
+import sys
 
 START = "import subprocess as s, sys; print(s.Popen([sys.executable, '-c', 'for _ in range(10**9): 0'], stdout=-3).pid)"
 

@@ -2,9 +2,6 @@
 """
 # Profile top-down
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/32_profile_top_down.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/32_profile_top_down.ipynb)
-
 After this notebook you will be able to
 
 - **profile** a few steady steps of your own training, and read where they go;
@@ -17,12 +14,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Train a DLRM](10_train_dlrm.ipynb), [What utilisation means](30_what_utilisation_means.ipynb) and [The observer effect](31_the_observer_effect.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import contextlib

@@ -2,9 +2,6 @@
 """
 # Make it fast
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/33_make_it_fast.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/33_make_it_fast.ipynb)
-
 After this notebook you will be able to
 
 - **compare** two steps in pairs, and say with an interval how many times as fast one is;
@@ -17,12 +14,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Budgets that bind](02_budgets_that_bind.ipynb), [Train a DLRM](10_train_dlrm.ipynb) and [Profile top-down](32_profile_top_down.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 from collections.abc import Callable

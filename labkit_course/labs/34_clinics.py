@@ -2,9 +2,6 @@
 """
 # Clinics
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/34_clinics.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/34_clinics.ipynb)
-
 After this notebook you will be able to
 
 - **diagnose** six experiments whose numbers are false, each after a case that happened;
@@ -16,12 +13,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Train a DLRM](10_train_dlrm.ipynb), and [Profile top-down](32_profile_top_down.ipynb) for the fifth case.
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 from collections.abc import Callable, Iterator

@@ -2,9 +2,6 @@
 """
 # Sharing a device
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/40_sharing_a_device.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/40_sharing_a_device.ipynb)
-
 After this notebook you will be able to
 
 - **write** a training job that anybody can start, and **run** copies of it together, on shared and on divided cores;
@@ -16,12 +13,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [What utilisation means](30_what_utilisation_means.ipynb) and [Train a DLRM to a target](10_train_dlrm.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import contextlib

@@ -2,9 +2,6 @@
 """
 # When a neighbour fails
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/41_when_a_neighbour_fails.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/41_when_a_neighbour_fails.ipynb)
-
 After this notebook you will be able to
 
 - **say** who dies with whom when a job that shares a device crashes, leaks, hangs or is killed, and **compute** it for clients of several GPUs;
@@ -16,12 +13,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Sharing a device](40_sharing_a_device.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 from collections.abc import Sequence

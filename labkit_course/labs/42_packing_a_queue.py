@@ -2,9 +2,6 @@
 """
 # Packing a queue
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/42_packing_a_queue.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/42_packing_a_queue.ipynb)
-
 After this notebook you will be able to
 
 - **write** a first-come-first-served queue, best-fit, and a scheduler of your own that knows nothing of what jobs do to each other;
@@ -16,12 +13,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Sharing a device](40_sharing_a_device.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 from labkit_course.exercise import Case, Explanation, WrittenExercise

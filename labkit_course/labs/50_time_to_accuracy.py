@@ -2,9 +2,6 @@
 """
 # Time to accuracy
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/50_time_to_accuracy.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/50_time_to_accuracy.ipynb)
-
 After this notebook you will be able to
 
 - **turn** a set of runs into times to a target, and **tell** runs that failed from runs that were cut off;
@@ -16,12 +13,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Start here](00_start_here.ipynb); what a median is.
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import math

@@ -2,9 +2,6 @@
 """
 # Cost and energy
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/51_cost_and_energy.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/51_cost_and_energy.ipynb)
-
 After this notebook you will be able to
 
 - **turn** seconds and watts into joules, dollars and grams of CO₂, and **tell** rent, purchase and electricity apart;
@@ -17,12 +14,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Time to accuracy](50_time_to_accuracy.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import math

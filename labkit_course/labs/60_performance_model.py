@@ -2,9 +2,6 @@
 """
 # A performance model
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/60_performance_model.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/60_performance_model.ipynb)
-
 After this notebook you will be able to
 
 - **write** the walk that predicts a training step on a GPU from its launches, and the roofline of a kernel;
@@ -16,12 +13,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [Profile top-down](32_profile_top_down.ipynb).
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 import functools

@@ -2,9 +2,6 @@
 """
 # What if?
 
-[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/OWNER/labkit/main?urlpath=lab/tree/notebooks/62_what_if.ipynb)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/labkit/blob/main/notebooks/62_what_if.ipynb)
-
 After this notebook you will be able to
 
 - **predict** what a change of a training step is worth before you make it, from a card of your machine, and measure whether you were right;
@@ -15,12 +12,6 @@ After this notebook you will be able to
 
 **Prerequisites:** [A performance model](60_performance_model.ipynb); [Make it fast](33_make_it_fast.ipynb), whose model and optimiser this lab takes from your `mylab/`.
 """
-
-# %% colab
-import sys
-
-if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to it
-    get_ipython().run_line_magic("pip", "install --quiet 'labkit[lab] @ git+https://github.com/OWNER/labkit@main'")
 
 # %% checks
 from labkit_course.exercise import Case, Explanation, WrittenExercise

@@ -6,11 +6,9 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from labkit.project import binder_url, colab_url
 from labkit_course.build import solutions_version
 from labkit_course.exercise import Explanation
 from labkit_course.lab import all_exercises, answer_cell
-from labkit_course.lint import COLAB_CELL
 
 NAME = "90_x"
 EXPLAINED = next(name for name, exercise in all_exercises("10").items() if isinstance(exercise, Explanation))
@@ -27,12 +25,9 @@ def marked(answer: str, call: str) -> str:
     return f"### BEGIN SOLUTION\nanswer = {answer}\n### END SOLUTION\n{call}"
 
 
-ADDRESS = f"notebooks/{NAME}.ipynb"
 SOURCE = f"""\
 # %% opening [markdown]
 # # X
-#
-# [![Binder](b)]({binder_url(ADDRESS)}) [![Colab](c)]({colab_url(ADDRESS)})
 #
 # After it you will be able to
 #
@@ -40,9 +35,6 @@ SOURCE = f"""\
 #
 # **Time:** 1 s
 # **Prerequisites:** none
-
-# %% colab
-{COLAB_CELL}
 
 # %% parameters-prose [markdown]
 # What you may change:

@@ -16,6 +16,7 @@ from traitlets.config import Config
 
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.project import binder_url, colab_url
 from labkit_course import build
 from labkit_course.build import CODE_STUB, FORMAT, STUB, exercise_version, solutions_version
 from labkit_course.lab import FOLDER, sources
@@ -57,7 +58,7 @@ def test_jupytext_writes_a_source_as_it_stands(source):
 def test_a_title_says_id_and_role_and_checks_reach_no_notebook(tmp_path):
     cells = {cell.id: cell for cell in solutions_version(write_source(tmp_path) / f"{NAME}.py").cells}
     ids = ["interaction-prose", "answer-10-interaction", "check-10-interaction"]
-    assert list(cells)[6:9] == ids
+    assert list(cells)[5:8] == ids
     graded = {"schema_version": 3, "task": False}
     answer, check, by_hand = (cells[each].metadata.nbgrader for each in (*ids[1:], "by-hand"))
     assert answer == graded | {"grade": False, "locked": False, "solution": True, "grade_id": ids[1]}
@@ -68,7 +69,24 @@ def test_a_title_says_id_and_role_and_checks_reach_no_notebook(tmp_path):
     assert not any("no cell of the notebooks" in cell.source for cell in cells.values())
 
 
-@pytest.mark.parametrize("title", ["", "colab"])
+def test_an_address_in_one_place_puts_badges_and_the_colab_cell_into_the_notebooks(tmp_path, labs, monkeypatch):
+    build.write(tmp_path, labs=labs)
+    without = {path: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.ipynb")}
+    assert not any("badge" in text or "colab" in text for text in without.values())
+    monkeypatch.setattr("labkit.project.REPOSITORY", "https://github.com/ann/kit")
+    assert set(build.write(tmp_path, labs=labs)) == set(without)
+    for path in without:
+        opening, colab, *_ = read_notebook(path).cells
+        assert opening.source.startswith("# X\n\n[![Open in Binder](")
+        for url in (binder_url(f"notebooks/{NAME}.ipynb"), colab_url(f"notebooks/{NAME}.ipynb")):
+            assert "/ann/kit/" in url and f"]({url})" in opening.source
+        assert "After it you will be able to" in opening.source
+        assert "git+https://github.com/ann/kit@main" in colab.source and compile(colab.source, "colab", "exec")
+    assert read_notebook(tmp_path / f"{NAME}.ipynb").cells[1].metadata.jupyter.source_hidden
+    assert build.drift(tmp_path, labs) == []
+
+
+@pytest.mark.parametrize("title", ["", "count"])
 def test_a_cell_has_a_title_of_its_own(tmp_path, title):
     path = write_source(tmp_path) / f"{NAME}.py"
     path.write_text(SOURCE.replace("# %% reveal\n", f"# %% {title}\n"), encoding="utf-8")
@@ -118,8 +136,8 @@ def test_drift_is_named(folder, labs, monkeypatch, capsys, fault, plant):
     "work",
     [
         lambda cells: cells[0].update(source="notes = 1"),
-        lambda cells: cells[2].update(source=cells[2].source.replace("...", "3")),
-        lambda cells: cells[3].update(source=solved("10.interaction")),
+        lambda cells: cells[1].update(source=cells[1].source.replace("...", "3")),
+        lambda cells: cells[2].update(source=solved("10.interaction")),
     ],
 )
 def test_answers_are_never_overwritten(folder, labs, work):
