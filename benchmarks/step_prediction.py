@@ -16,7 +16,7 @@ from measuring import write_result
 
 from labkit.hardware import keep_memory, leased_cores
 from labkit.perfmodel import (
-    TOLD,
+    WHOLE,
     TimedStep,
     draw_workload,
     features_of,
@@ -75,7 +75,7 @@ def measure(seconds: float, threads: int) -> None:
     after = held_out(timing)
     steps = [step for step, _ in found]
     card = fit_card(found, limits)
-    lines = {job: by_batch_size(steps, job) for job in TOLD}
+    lines = {job: by_batch_size(steps, job) for job in WHOLE}
     rows, kernels = [], []
     for first, second in zip(before, after, strict=True):
         measured_s = np.sqrt(first.step_s * second.step_s)

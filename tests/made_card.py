@@ -6,8 +6,7 @@ import numpy as np
 
 from labkit.hardware import Calibration
 from labkit.perfmodel import ALL, Card, features_of
-from labkit.perfmodel.card import Overheads
-from labkit.perfmodel.kernels import Points
+from labkit.perfmodel.card import Overheads, Points
 from labkit.perfmodel.operators import Operator
 
 CACHES = 2.0**21, 2.0**25
@@ -43,7 +42,6 @@ def made_card(**changes) -> Card:
         "limits": LIMITS,
         "caches": CACHES,
         "noise": 0.05,
-        "accelerators": {},
         "kernels": {"aten.mm float32": made_points()},
         "overheads": {ALL: Overheads(10.0, (2.0, 0.0, 0.0)), "dlrm": Overheads(0.0, (4.0, 0.0, 0.0))},
         "misses": {"dlrm": [-0.1, 0.0, 0.1] * 20, "speech": []},

@@ -1,4 +1,4 @@
-"""`labkit calibrate`: this machine's card, from which training steps are predicted, here or elsewhere."""
+"""`labkit calibrate`: makes this machine's card, from which training steps are predicted, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("calibrate", help=what, description=f"{what[0].upper()}{what[1:]}.")
     add = parser.add_argument
     add("--out", type=Path, default=Path("card.json"), metavar="FILE", help="the card to write (default: card.json)")
-    add("--seconds", type=float, default=110.0, metavar="S", help="that it may take (default: 110); longer is better")
-    add("--seed", type=int, default=0, metavar="N", help="of the steps that are timed (default: 0)")
+    add("--seconds", type=float, default=110.0, metavar="S", help="time it may take (default: 110); longer is better")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the timed steps (default: 0)")
     add_flags(parser, "budget", "no_wait")
     parser.set_defaults(run=run_calibrate)
 
@@ -34,7 +34,7 @@ def run_calibrate(args: argparse.Namespace) -> int:
     if not LEAST_S <= args.seconds <= MOST_S:
         raise UserError(f"--seconds is {args.seconds:g}: give {LEAST_S:g} to {MOST_S:g}.", field="seconds")
     if not args.out.parent.is_dir():
-        raise UserError(f"--out: there is no folder {args.out.parent}: make it, or name another.", field="out")
+        raise UserError(f"--out: there is no folder {args.out.parent}: create it, or name another.", field="out")
     budget = parse_budget(args.budget or "all-cores")
     command = ScriptCommand(budget=budget, waits_for_cores=not args.no_wait)
     with StopRequest() as stop, TrainingDisplay(to_stderr=True) as display:
@@ -47,11 +47,11 @@ def run_calibrate(args: argparse.Namespace) -> int:
         torch.set_num_threads(budget.cores or torch.get_num_threads())
         card = measure_card(args.seconds, seed=args.seed, say=lambda words: display.print(words, "dim"))
     card.save(args.out)
-    _tell(card, args.out)
+    _print(card, args.out)
     return 0
 
 
-def _tell(card: Card, path: Path) -> None:
+def _print(card: Card, path: Path) -> None:
     from labkit.cli.console import Console, print_frame
     from labkit.perfmodel import ALL
 
@@ -62,8 +62,8 @@ def _tell(card: Card, path: Path) -> None:
         f"{limits.fp32_gflops:,.0f} GFLOP/s in fp32, {limits.bf16_gflops:,.0f} in bf16, copies of "
         f"{limits.bandwidth_gb_per_s:.1f} GB/s; {sum(map(len, card.kernels.values())):,} operators of "
         f"{len(card.kernels)} kinds timed in {card.took_s:.0f} s.\n"
-        f"The machine's own noise: one step, taken again and again between the others, lay {card.noise:.1%} from its "
-        "median. How far off predictions of steps are that the model had not seen (geometric mean):"
+        f"The machine's own noise: one step, repeated between the others, varied by {card.noise:.1%} (from its "
+        "median). Errors of predictions for steps that the model had not seen (geometric mean):"
     )
     print_frame(
         console,
@@ -73,24 +73,17 @@ def _tell(card: Card, path: Path) -> None:
                 "steps": str(len(misses)),
                 "error": f"{card.error(job):.1%}",
                 "an interval": "from {:.0%} to {:.0%} of the prediction".format(*card.interval(job)),
-                "between operators": f"{beyond.step_us:.0f} µs a step, "
+                "between operators": f"{beyond.step_us:.0f} µs per step, "
                 + ", ".join(f"{us:.1f}" for us in beyond.calls_us)
-                + " µs a call",
+                + " µs per call",
             }
             for job, misses in card.misses.items()
             for beyond in [card.overheads.get(job, card.overheads[ALL])]
         ],
     )
-    for number, gpu in enumerate(card.accelerators.get("devices", [])):
-        own = gpu["limits"]
-        console.print(
-            f"GPU {number}, {own['device']}: {own['fp32_gflops']:,.0f} GFLOP/s in fp32, {own['bf16_gflops']:,.0f} in "
-            f"bf16, copies of {own['bandwidth_gb_per_s']:,.0f} GB/s, {own['launch_us']:.1f} µs a launch; a MiB from "
-            f"the host takes {1e6 * gpu['to_device']['start_s'] + 2**20 * 1e6 * gpu['to_device']['byte_s']:.0f} µs."
-        )
     if card.is_poor:
         console.print(
-            "This card is poor: calibrate again while nothing else runs, and for longer (--seconds 300), before you "
-            "trust it."
+            "This card is too inaccurate to trust: calibrate again while nothing else runs, and for longer (--seconds "
+            "300)."
         )
     console.print(f"{path}: the card. Next: labkit predict dlrm --card {path}")

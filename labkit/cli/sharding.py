@@ -1,4 +1,4 @@
-"""`labkit whatif sharding`: on which process each embedding table goes, predicted, and then measured."""
+"""`labkit whatif sharding`: the best process for each embedding table, predicted, and then measured."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import argparse
 import json
 
 from labkit.cli.predict import add_card
-from labkit.errors import UserError
-from labkit.hardware import read_cpu
 
 EXAMPLE = {"rows": (1_000_000, 500_000, 200_000, 100_000, 50_000, 20_000), "lookups": (1, 1, 4, 1, 20, 40)}
-MOST_BYTES = 2**31
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
@@ -18,12 +15,10 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("sharding", help=words, description=words)
     add_card(parser)
     for name, own in EXAMPLE.items():
-        shown = ",".join(map(str, own))
-        parser.add_argument(
-            f"--{name}", type=numbers, default=own, metavar="N,N,…", help=f"of each table (default: {shown})"
-        )
+        words = f"of each table (default: {','.join(map(str, own))})"
+        parser.add_argument(f"--{name}", type=_numbers, default=own, metavar="N,N,…", help=words)
     for name, value, help in (
-        ("dim", 64, "of a row"), ("batch-size", 2048, "samples of all processes together"), ("processes", 2, "gloo's"),
+        ("dim", 64, "length of a row"), ("batch-size", 2048, "samples of all processes"), ("processes", 2, "number"),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=value, metavar="N", help=f"{help} (default: {value})")
     parser.add_argument("--measure", action="store_true", help="then measure each placement")
@@ -31,82 +26,37 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.set_defaults(run=run)
 
 
-def numbers(text: str) -> tuple[int, ...]:
+def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in text.split(","))
 
 
 def run(args: argparse.Namespace) -> int:
-    for name in ("rows", "lookups"):
-        if min(getattr(args, name)) < 1:
-            raise UserError(f"--{name}: give whole numbers of at least 1.", field=name)
-    if len(args.rows) != len(args.lookups):
-        said = f"--rows names {len(args.rows)} tables and --lookups {len(args.lookups)}: give one number a table."
-        raise UserError(said, field="lookups")
-    if args.processes > (cores := read_cpu().available_cores):
-        raise UserError(
-            f"--processes {args.processes}: this process may use {cores} cores, and each process needs its own.",
-            field="processes",
-        )
-    if args.processes < 2 or args.dim < 1 or args.batch_size < 1 or args.batch_size % args.processes:
-        raise UserError(
-            f"--processes {args.processes}, --batch-size {args.batch_size}: give at least 2 processes, and a batch "
-            "that they can share evenly.",
-            field="processes",
-        )
-    if (needed := 4 * args.dim * sum(args.rows)) > MOST_BYTES:
-        raise UserError(f"--rows: these tables take {needed / 2**30:.1f} GiB; 2 are the most here.", field="rows")
-    from labkit.perfmodel import read_card
+    from labkit.cli.console import Console, print_frame
+    from labkit.perfmodel import Tables, compare_placements, read_card
 
-    card = read_card(args.card)
-    from labkit.perfmodel import (
-        bus_factor,
-        fit_transfer,
-        sharding,  # torch comes with it
-    )
-
-    tables = sharding.Tables(args.rows, args.lookups, args.dim, args.batch_size)
-    ways = sharding.placements(tables, args.processes)
-    factor = bus_factor("all_to_all", args.processes)
-    times = sharding.time_collectives(args.processes)["all_to_all"]
-    exchange = fit_transfer(sharding.SIZES, times, factor)
-    predicted = {
-        name: sharding.predict_placement(tables, way, args.processes, card, exchange) for name, way in ways.items()
-    }
-    measured = sharding.measure_placements(tables, ways, args.processes) if args.measure else {}
-    rows = [
-        {
-            "placement": name,
-            "processes": list(ways[name]),
-            "predicted_ms": 1e3 * seconds,
-            "measured_ms": 1e3 * measured[name] if measured else None,
-        }
-        for name, seconds in sorted(predicted.items(), key=lambda each: each[1])
-    ]
+    tables, card = Tables(args.rows, args.lookups, args.dim, args.batch_size), read_card(args.card)
+    rows, exchange = compare_placements(tables, args.processes, card, measure=args.measure)
     if args.json:
         print(json.dumps({"device": card.device, "threads": card.threads, "placements": rows}))
         return 0
-    from labkit.cli.console import Console, print_frame
-
     console = Console(highlight=False)
     if card.threads != 1:
         console.print(
-            f"This card is of {card.threads} threads, and each process has one: `labkit calibrate --budget one-core` "
-            "makes the card that fits."
+            f"This card is of {card.threads} threads, and each process has one: make a card that fits with `labkit "
+            "calibrate --budget one-core`."
         )
-    print_frame(
-        console,
-        [
-            {
-                "placement": row["placement"],
-                "process of each table": " ".join(map(str, row["processes"])),
-                "predicted, ms": f"{row['predicted_ms']:.3g}",
-                **({"measured, ms": f"{row['measured_ms']:.3g}"} if measured else {}),
-            }
-            for row in rows
-        ],
-    )
+    shown = [
+        {
+            "placement": row["placement"],
+            "process of each table": " ".join(map(str, row["processes"])),
+            "predicted, ms": f"{row['predicted_ms']:.3g}",
+            **({"measured, ms": f"{row['measured_ms']:.3g}"} if args.measure else {}),
+        }
+        for row in rows
+    ]
+    print_frame(console, shown)
     console.print(
         f"A step of the slowest of {args.processes} processes, with both exchanges (gloo, measured here: "
-        f"{1e6 * exchange.start_s:.0f} µs, and {1e6 * exchange.byte_s * 2**20:.0f} µs a MiB)."
+        f"{1e6 * exchange.start_s:.0f} µs, and {1e6 * exchange.byte_s * 2**20:.0f} µs per MiB)."
     )
     return 0

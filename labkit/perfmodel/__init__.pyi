@@ -9,10 +9,15 @@ from .capture import (
     captured_steps as captured_steps,
     measured_step_s as measured_step_s,
 )
-from .card import ALL as ALL, Card as Card, read_card as read_card
-from .kernels import features_of as features_of, geometric_error as geometric_error
+from .card import (
+    ALL as ALL,
+    Card as Card,
+    features_of as features_of,
+    geometric_error as geometric_error,
+    read_card as read_card,
+)
 from .measure import (
-    TOLD as TOLD,
+    WHOLE as WHOLE,
     TimedStep as TimedStep,
     fit_card as fit_card,
     measure_card as measure_card,
@@ -23,7 +28,7 @@ from .measure import (
     timed_steps as timed_steps,
 )
 from .operators import operators_of as operators_of, timing_s as timing_s
-from .prediction import (
+from .predict import (
     NO_CHANGE as NO_CHANGE,
     Change as Change,
     Prediction as Prediction,
@@ -37,6 +42,12 @@ from .recorded_step import (
     read_step as read_step,
     with_overheads as with_overheads,
 )
+from .sharding import (
+    Tables as Tables,
+    bus_factor as bus_factor,
+    compare_placements as compare_placements,
+    fit_transfer as fit_transfer,
+)
 from .table_plan import TURNS as TURNS, TableShape as TableShape, plan_tables as plan_tables
 from .target_prediction import (
     Need as Need,
@@ -45,5 +56,4 @@ from .target_prediction import (
     samples_to_target as samples_to_target,
     to_target as to_target,
 )
-from .transfers import bus_factor as bus_factor, fit_transfer as fit_transfer
 from .workloads import draw_workload as draw_workload

@@ -1,4 +1,4 @@
-"""What one step of an unchanged training script is made of, and how long it takes."""
+"""The operators of a few steps of an unchanged training script, and the time of its steps."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from labkit.telemetry import own_peak_bytes
 from labkit.tracking import INPUT, ScriptCommand, StopRequest
 
 MEASURED_S, MOST_STEPS = 2.0, 400
-"""How long, or how many steps, the steps of a script are timed"""
+"""Time and number of steps for which a script is timed"""
 MOST_CAPTURED = 16
-"""Steps that are looked at, where they differ: a recogniser's batches are of few seconds of speech, or of many"""
+"""Number of captured steps if they differ: a recogniser's batches have few seconds of speech, or many"""
 FAR_OFF = 3.0
-"""Times the median: a step that takes longer was held up by others, and does not count"""
+"""Multiple of the median above which a step does not count, because something else held it up"""
 WARM = 6
+"""Steps before timing"""
 
 
 @dataclass(frozen=True)
 class CapturedSteps:
-    """What steps ask for."""
+    """The operators of a script's steps."""
 
     steps: list[list[Operator]]
-    """Two, or more where these called operators of different sizes"""
+    """Two steps, or more if these called operators of different sizes"""
     memory_bytes: int
-    """That the process held at most until then"""
+    """Peak memory of the process until then"""
     notes: list[str]
-    """What the user should know"""
+    """Notes for the user"""
 
 
 class StepCapture(StepWatcher):
-    """Passes over the first steps, which differ, and writes down what the next two call; more, where these differ."""
+    """Skips the first steps, which differ, and captures the operators of the next two; of more if these differ."""
 
     def __init__(self):
         super().__init__(ProfileSettings(skip=2, warmup=1, steps=MOST_CAPTURED), "operators")
@@ -49,7 +50,7 @@ class StepCapture(StepWatcher):
         self._end()
         self.is_done = len(self.steps) == self.settings.steps or (len(self.steps) == 2 and not self.differ)
         if not self.is_done and self.taken >= self.settings.skip + self.settings.warmup - 1:
-            if not self.memory_bytes:  # what is captured is also kept, and would count
+            if not self.memory_bytes:  # captured storages are kept alive, and would count
                 self.memory_bytes = own_peak_bytes()
             self._calls = Calls()
             self._calls.__enter__()
@@ -63,7 +64,7 @@ class StepCapture(StepWatcher):
 
     def finish(self) -> None:
         self.is_done = True
-        if self._calls is not None:  # a step that did not end
+        if self._calls is not None:  # an unfinished step
             self._calls.__exit__(None, None, None)
             self._calls = None
 
@@ -75,7 +76,7 @@ class StepCapture(StepWatcher):
 
 
 class StepTimes(StepWatcher):
-    """Passes over the first steps, and times those that follow, without the wait for their data."""
+    """Skips the first steps, and times those that follow, without the wait for their data."""
 
     def __init__(self):
         super().__init__(ProfileSettings(skip=WARM - 1, warmup=1, steps=MOST_STEPS), "step times")
@@ -98,7 +99,7 @@ class StepTimes(StepWatcher):
 
 
 def captured_steps(command: ScriptCommand, stop: StopRequest) -> CapturedSteps:
-    """Run a script for a few steps, and write down what they call.
+    """Run a script for a few steps, and capture their operators.
 
     Raises:
         UserError: there is no such script; it failed, or ended before its fifth step; it computes on a GPU.
@@ -106,18 +107,18 @@ def captured_steps(command: ScriptCommand, stop: StopRequest) -> CapturedSteps:
     capture = StepCapture()
     _run(command, capture, stop)
     if len(capture.steps) < 2:
-        raise UserError(f"{command.script}: it ended before its fifth step, so that none could be looked at.")
+        raise UserError(f"{command.script}: it ended before its fifth step: let it train for longer.")
     notes = []
     if capture.differ:
         notes.append(
-            "Two steps in a row called operators of different sizes: this script's steps depend on its data, and the "
-            f"prediction is the mean of {len(capture.steps)} of them."
+            "Two consecutive steps called operators of different sizes. This script's steps depend on its data, so the "
+            f"prediction is the mean of {len(capture.steps)} steps."
         )
     return CapturedSteps(capture.steps, capture.memory_bytes, notes)
 
 
 def measured_step_s(command: ScriptCommand, stop: StopRequest) -> float:
-    """Run a script for some steps: the mean of what they take, without the wait for their data.
+    """Run a script for some steps, and return their mean time, without the wait for their data.
 
     Raises:
         UserError: as `captured_steps`.
@@ -125,16 +126,16 @@ def measured_step_s(command: ScriptCommand, stop: StopRequest) -> float:
     times = StepTimes()
     _run(command, times, stop)
     if not times.times_s:
-        raise UserError(f"{command.script}: it ended before step {WARM + 1}, so that none could be timed.")
+        raise UserError(f"{command.script}: it ended before step {WARM + 1}: let it train for longer.")
     usual_s = statistics.median(times.times_s)
     return statistics.fmean(each for each in times.times_s if each <= FAR_OFF * usual_s)
 
 
 def _run(command: ScriptCommand, watcher: StepWatcher, stop: StopRequest) -> None:
-    with tempfile.TemporaryDirectory() as folder:  # these steps are no run to keep
+    with tempfile.TemporaryDirectory() as folder:  # the run is not kept
         profile_script(replace(command, runs_dir=folder), watcher, stop, lambda event: None)
     if watcher.is_on_gpu:
         raise UserError(
-            f"{command.script}: it computes on {watcher.device}, and a card is of a CPU: give --device cpu if the "
+            f"{command.script}: it computes on {watcher.device}, and cards describe CPUs: give --device cpu if the "
             "script has such a flag, or --budget all-cores."
         )

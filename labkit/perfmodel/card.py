@@ -1,4 +1,11 @@
-"""A machine's card: what was timed on it, as a JSON file that can be shared, and predicted from anywhere."""
+"""A machine's card: what was timed on it, as a JSON file that can be shared, and predicted from anywhere.
+
+Its kernel models learn how long an operator takes from operators of the same kind that were timed. First comes physics:
+a constant, and costs per floating-point operation, per row looked up and per byte; bytes beyond the second- and the
+last-level cache cost more (three regimes of bandwidth). The costs are fitted and never negative. Then a plane through
+the logarithms of all sizes, and gradient boosting of its errors, correct the physics: as Lin et al., arXiv 2201.07821,
+learn kernels that no formula describes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,43 +22,206 @@ import numpy as np
 
 from labkit.errors import UserError
 from labkit.hardware import Calibration
-from labkit.perfmodel.kernels import KernelModel, Points, geometric_error
-from labkit.perfmodel.operators import PHASES
+from labkit.perfmodel.operators import PHASES, Operator
 from labkit.runs import replace_text
+
+TENSORS, DIMENSIONS, NUMBERS = 4, 4, 4
+"""Numbers of tensors, of their sizes, and of numeric arguments that are features of an operator"""
+SIZES = ("flop", "bytes", "table_bytes", "row_bytes", "lookups", "distinct")
+FEATURES = (
+    *SIZES,
+    "phase",
+    "tensors",
+    *(f"size_{tensor}_{place}" for tensor in range(TENSORS) for place in range(DIMENSIONS)),
+    *(f"{what}_{tensor}" for what in ("is_plain", "width") for tensor in range(TENSORS)),
+    *(f"number_{place}" for place in range(NUMBERS)),
+)
+ABSENT = -1.0
+LARGEST_NUMBER = 1e6
+FEWEST = 8
+"""Least number of points for boosting"""
+FASTEST_S = 1e-7
+ANCHOR_BYTES = 2**26
+SMOOTHINGS = np.logspace(-2, 3, 10)
+"""Smoothings of the plane through the logarithms; cross-validation chooses one"""
+
+
+def features_of(operator: Operator) -> tuple[float, ...]:
+    """One number per entry of `FEATURES`; sizes as they are, not their logarithms."""
+    shown = operator.tensors[:TENSORS]
+    gone = TENSORS - len(shown)
+    numbers = [max(-LARGEST_NUMBER, min(LARGEST_NUMBER, each)) for each in operator.numbers[:NUMBERS] if each == each]
+    return (
+        *(getattr(operator, name) for name in SIZES),
+        PHASES.index(operator.phase),
+        len(operator.tensors),
+        *(size for _, sizes, _ in shown for size in (*sizes, *[ABSENT] * DIMENSIONS)[:DIMENSIONS]),
+        *[ABSENT] * DIMENSIONS * gone,
+        *(float(is_plain) for _, _, is_plain in shown),
+        *[ABSENT] * gone,
+        *(float(_width(kind)) for kind, _, _ in shown),
+        *[ABSENT] * gone,
+        *numbers,
+        *[ABSENT] * (NUMBERS - len(numbers)),
+    )
+
+
+def _width(kind: str) -> int:
+    digits = "".join(filter(str.isdigit, kind))
+    return int(digits) // 8 if digits else 1
+
+
+@dataclass(frozen=True)
+class Points:
+    """Operators of one kind that were timed."""
+
+    features: np.ndarray
+    """float (N, FEATURES)"""
+    times_s: np.ndarray
+    """(N,)"""
+    weights: np.ndarray = field(default_factory=lambda: np.ones(0))
+    """(N,): number of calls in its step"""
+    steps: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
+    """(N,): number of the step it belongs to"""
+
+    def __len__(self) -> int:
+        return len(self.times_s)
+
+    def where(self, chosen: np.ndarray) -> Points:
+        return Points(*(getattr(self, name)[chosen] for name in ("features", "times_s", "weights", "steps")))
+
+    def to_json(self) -> dict[str, Any]:
+        """Columns; a value that all points share is written once."""
+        columns = {
+            name: values[0].item() if (values == values[0]).all() else [float(f"{value:.5g}") for value in values]
+            for name, values in zip(FEATURES, self.features.T, strict=True)
+        }
+        return {"us": [float(f"{value * 1e6:.4g}") for value in self.times_s], **columns}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Points:
+        times = np.array(content["us"], float) / 1e6
+        columns = [np.broadcast_to(np.array(content[name], float), times.shape) for name in FEATURES]
+        return cls(np.stack(columns, axis=1), times)
+
+
+@dataclass(frozen=True)
+class KernelModel:
+    """Model of one kind of operators, fitted to points."""
+
+    points: Points
+    caches: tuple[float, float]
+    """Bytes of the second- and the last-level cache of all cores that compute"""
+    bandwidth_gb_per_s: float
+    """Bandwidth of copies beyond all caches"""
+
+    @cached_property
+    def _costs(self) -> np.ndarray:
+        from scipy.optimize import nnls
+
+        features, times_s = self.points.features, self.points.times_s
+        moved = FEATURES.index("bytes")
+        if features[:, moved].max() < ANCHOR_BYTES / 4:
+            # small operators do not show the cost of a byte in memory: a large copy at full bandwidth does
+            anchor = np.zeros((1, len(FEATURES)))
+            anchor[0, moved] = ANCHOR_BYTES
+            features = np.vstack([features, anchor])
+            times_s = np.append(times_s, ANCHOR_BYTES / self.bandwidth_gb_per_s / 1e9)
+        parts = self._parts(features) / times_s[:, None]  # relative errors count
+        scale = np.where(parts.max(0) > 0, parts.max(0), 1.0)
+        return nnls(parts / scale, np.ones(len(parts)))[0] / scale
+
+    @cached_property
+    def _varies(self) -> np.ndarray:
+        return np.ptp(_logarithms(self.points.features), axis=0) > 1e-6
+
+    @cached_property
+    def _correction(self) -> Any:
+        """The learnt correction: a plane and boosting of its errors, or the median if there are too few points."""
+        from sklearn.ensemble import GradientBoostingRegressor
+        from sklearn.linear_model import RidgeCV
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        off = np.log(self.points.times_s) - np.log(self._physics(self.points.features))
+        if len(off) < FEWEST or not self._varies.any():
+            return float(np.median(off))
+        sizes = _logarithms(self.points.features)[:, self._varies]
+        plane = make_pipeline(StandardScaler(), RidgeCV(SMOOTHINGS)).fit(sizes, off)
+        trees = GradientBoostingRegressor(
+            n_estimators=100, max_depth=3, learning_rate=0.1, subsample=0.6, min_samples_leaf=4, max_features=0.5,
+            random_state=0,
+        ).fit(sizes, off - plane.predict(sizes))  # fmt: skip
+        ends = off.min(), off.max()
+        return lambda new: np.clip(plane.predict(new) + trees.predict(new), *ends)
+
+    def seconds(self, features: np.ndarray, arithmetic: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
+        """Times (N,) of operators with features (N, FEATURES), on a machine faster by these factors."""
+        correction = self._correction
+        if not isinstance(correction, float):
+            correction = correction(_logarithms(features)[:, self._varies])
+        return self._physics(features, arithmetic, bandwidth) * np.exp(correction)
+
+    def is_known(self, features: np.ndarray) -> np.ndarray:
+        """Whether each is within the timed range of arithmetic, bytes, tables and rows, up to a factor of two."""
+        own, new = (_logarithms(each)[:, : len(SIZES)] for each in (self.points.features, features))
+        return ((new >= own.min(0) - 1) & (new <= own.max(0) + 1)).all(1)
+
+    def _physics(self, features: np.ndarray, arithmetic: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
+        faster = np.array([1.0, arithmetic, 1.0, *[bandwidth] * 3])  # a call and a row looked up wait as before
+        return np.maximum(self._parts(features) @ (self._costs / faster), FASTEST_S)
+
+    def _parts(self, features: np.ndarray) -> np.ndarray:
+        """(N, 6): the amounts that the costs are for: call, operations, rows, bytes, bytes beyond either cache."""
+        flop, moved, table, row, lookups, distinct = features[:, : len(SIZES)].T
+        reach = np.maximum(np.where(table > 0, distinct * row, moved), 1.0)
+        beyond = [moved * np.maximum(0.0, 1 - cache / reach) for cache in self.caches]
+        return np.stack([np.ones_like(flop), flop, lookups, moved, *beyond], axis=1)
+
+
+def _logarithms(features: np.ndarray) -> np.ndarray:
+    """Logarithms of sizes; numbers keep their signs."""
+    return np.sign(features) * np.log2(1 + np.abs(features))
+
+
+def geometric_error(misses: Sequence[float]) -> float:
+    """Geometric mean of the size of errors, from the logarithms of measured ÷ predicted: 0.05 is 5 %."""
+    return math.exp(float(np.mean(np.abs(misses)))) - 1 if len(misses) else math.nan
+
 
 SCHEMA = 4
 ALL = "all"
-"""Stands for every job together"""
+"""Name of all jobs together"""
 POOR = 0.3
-"""An error of predicted steps from which a card is called poor"""
+"""Error of predicted steps above which a card is called poor"""
 INSIDE = 0.9
-"""Of steps, that a prediction's interval is to hold"""
+"""Share of steps that a prediction's interval should hold"""
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """What a step takes beyond its operators: on a CPU T1, the time between them, for there is one timeline."""
+    """Time of a step outside of its operators. A CPU has one timeline, so this is T1, the time between them."""
 
     step_us: float
-    """For each step"""
+    """Time per step"""
     calls_us: tuple[float, float, float]
-    """For each operator, by phase"""
+    """Time per operator, by phase"""
 
     def seconds(self, calls: Mapping[str, int]) -> float:
-        """Of a step with so many operators by phase."""
+        """Overheads of a step with this number of operators per phase."""
         of_calls = sum(us * calls[phase] for us, phase in zip(self.calls_us, PHASES, strict=True))
         return (self.step_us + of_calls) / 1e6
 
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a machine."""
+    """The measurements of a machine."""
 
     device: str
     tier: str | None
-    """Of the catalogue, whose price and power count"""
+    """Entry of the catalogue, for price and power"""
     threads: int
-    """CPU threads that computed"""
+    """Number of CPU threads that computed"""
     software: dict[str, str]
     when: str
     """ISO 8601 date"""
@@ -60,21 +230,18 @@ class Card:
     caches: tuple[float, float]
     """Bytes of the second- and last-level cache of the cores that computed"""
     noise: float
-    """How far the reference, a step that was taken between all others, came to lie from its median, as a geometric
-    mean: 0.05 is 5 %"""
-    accelerators: dict[str, Any]
-    """Of the GPUs, of `labkit.perfmodel.accelerators.measure_accelerators`; empty without any"""
+    """Distance of the reference, a step repeated between all others, from its median, as a geometric mean: 0.05 is
+    5 %"""
     kernels: dict[str, Points]
-    """By kind of operator"""
+    """Timed operators, by kind"""
     overheads: dict[str, Overheads]
-    """By job, and of all"""
+    """Overheads by job, and of all jobs"""
     misses: dict[str, list[float]]
-    """By job: the logarithms of measured ÷ predicted, each of a step that its prediction had not seen"""
+    """Logarithms of measured ÷ predicted of held-out steps, by job"""
     shared: dict[str, list[float]]
-    """The same of predictions with the overheads of all jobs together"""
+    """The same for predictions with the overheads of all jobs together"""
     kinds: dict[str, tuple[float, float]]
-    """By kind that several steps have: the geometric error of operators that its model had not seen, and its share of
-    all time"""
+    """Geometric error of held-out operators, and share of all time, by kind"""
 
     @cached_property
     def models(self) -> dict[str, KernelModel]:
@@ -82,39 +249,36 @@ class Card:
         return {kind: KernelModel(points, self.caches, speed) for kind, points in self.kernels.items()}
 
     def bias(self, job: str) -> float:
-        """Measured ÷ predicted, the median of steps that had not been seen: what operators and overheads leave out."""
+        """Median of measured ÷ predicted of held-out steps: what operators and overheads do not explain."""
         misses = self._misses(job)
         return math.exp(float(np.median(misses))) if misses else 1.0
 
     def error(self, job: str) -> float:
-        """How far off predictions are of steps that had not been seen, as a geometric mean.
-
-        The bias that is taken out of each is that of the others.
-        """
+        """Geometric mean error of held-out steps; the bias of the other steps is removed from each."""
         return geometric_error(_without_bias(self._misses(job)))
 
     @property
     def is_poor(self) -> bool:
-        """Whether predictions of some job's steps are too far off to be trusted."""
+        """Whether predictions of some job's steps are too inaccurate to trust."""
         return max(map(self.error, self.misses)) > POOR
 
     def shared_error(self, job: str) -> float:
-        """The same with overheads, and a bias, of all jobs together."""
+        """`error` with the overheads and the bias of all jobs together."""
         left = iter(_without_bias(self._misses(ALL)))
         return geometric_error({name: [next(left) for _ in own] for name, own in self.shared.items()}[job])
 
     def _misses(self, job: str) -> list[float]:
-        """A job's; those with shared overheads for any that was not timed."""
+        """A job's misses; for a job that was not timed, those with shared overheads."""
         return self.misses.get(job) or [miss for own in self.shared.values() for miss in own]
 
     def interval(self, job: str, outside: float = 0.0) -> tuple[float, float]:
-        """What a predicted time, its bias taken out, is multiplied by for the ends of its interval.
+        """Factors on a predicted time, its bias removed, for the ends of its interval.
 
-        It is where nine of ten trainings' usual steps lay, of those that had not been seen.
+        Nine out of ten held-out steps were within it.
 
         Args:
             job: one that was timed; any other counts as all of them.
-            outside: the share of the time that is of operators beyond what was timed. It widens the interval.
+            outside: share of the time in operators beyond the timed range, which widens the interval.
         """
         misses = self._misses(job)
         if not misses:
@@ -126,60 +290,60 @@ class Card:
         return math.exp(min(low, 0.0) - wider), math.exp(max(high, 0.0) + wider)
 
     def save(self, path: Path) -> None:
-        told = {"schema": SCHEMA} | {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        told["limits"] = dataclasses.asdict(self.limits)
-        told["kernels"] = {kind: points.to_json() for kind, points in self.kernels.items()}
-        told["overheads"] = {job: dataclasses.asdict(each) for job, each in self.overheads.items()}
+        content = {"schema": SCHEMA} | {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        content["limits"] = dataclasses.asdict(self.limits)
+        content["kernels"] = {kind: points.to_json() for kind, points in self.kernels.items()}
+        content["overheads"] = {job: dataclasses.asdict(each) for job, each in self.overheads.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = (f"{json.dumps(name)}: {_text(value)}" for name, value in told.items())
+        lines = (f"{json.dumps(name)}: {_text(value)}" for name, value in content.items())
         replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _without_bias(misses: Sequence[float]) -> list[float]:
-    """How far each lies from the median of the others."""
+    """Distance of each from the median of the others."""
     if len(misses) < 2:
         return list(misses)
     return [miss - float(np.median(np.delete(misses, place))) for place, miss in enumerate(misses)]
 
 
 def _text(value: Any) -> str:
-    """JSON with a line for each entry of a table."""
+    """JSON with one line per entry of a table."""
     if not isinstance(value, dict) or not any(isinstance(each, (dict, list, tuple)) for each in value.values()):
         return json.dumps(value)
     return "{\n " + ",\n ".join(f"{json.dumps(name)}: {json.dumps(each)}" for name, each in value.items()) + "\n}"
 
 
 def read_card(path: Path) -> Card:
-    """A card that `labkit calibrate` wrote.
+    """Read a card that `labkit calibrate` wrote.
 
     Raises:
-        UserError: there is none, or it is no card, or that of another version of labkit.
+        UserError: there is no card, or it is damaged or of another version of labkit.
     """
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"there is no card {path}: `labkit calibrate --out {path}` makes one.", field="card") from None
+        said = f"there is no card {path}: make one with `labkit calibrate --out {path}`."
+        raise UserError(said, field="card") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
-        raise UserError(f"{path}: {where} cannot be read as a card ({error}): calibrate anew.", field="card") from None
-    if not isinstance(told, dict) or told.pop("schema", None) != SCHEMA:
+        raise UserError(f"{path}: this card cannot be read ({error}): calibrate again.", field="card") from None
+    if not isinstance(content, dict) or content.pop("schema", None) != SCHEMA:
         raise UserError(
-            f"{path}: this is no card of this version of labkit: `labkit calibrate` on that machine makes one anew.",
+            f"{path}: this is not a card of this version of labkit: run `labkit calibrate` on that machine again.",
             field="card",
         )
+    content.pop("accelerators", None)  # a card of labkit 0.1 also describes GPUs, which nothing predicts from
     try:
+        beyond = {job: (each["step_us"], tuple(each["calls_us"])) for job, each in content["overheads"].items()}
         return Card(
-            **told
+            **content
             | {
-                "limits": Calibration(**told["limits"]),
-                "caches": tuple(told["caches"]),
-                "kernels": {kind: Points.from_json(points) for kind, points in told["kernels"].items()},
-                "overheads": {
-                    job: Overheads(each["step_us"], tuple(each["calls_us"])) for job, each in told["overheads"].items()
-                },
-                "kinds": {kind: tuple(each) for kind, each in told["kinds"].items()},
+                "limits": Calibration(**content["limits"]),
+                "caches": tuple(content["caches"]),
+                "kernels": {kind: Points.from_json(points) for kind, points in content["kernels"].items()},
+                "overheads": {job: Overheads(*each) for job, each in beyond.items()},
+                "kinds": {kind: tuple(each) for kind, each in content["kinds"].items()},
             }
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         words = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path}: this card is damaged ({words}): calibrate anew.", field="card") from None
+        raise UserError(f"{path}: this card is damaged ({words}): calibrate again.", field="card") from None

@@ -1,7 +1,7 @@
-"""What a training step asks the processor for: its operators in their order, with the sizes of what they work on.
+"""The operators that a training step calls, in order, with the sizes of their arguments; and their times.
 
-Kernels, as the paper has them (Lin et al., arXiv 2201.07821), are on a CPU the operators below autograd: those that
-torch does not make of others. A view is one, too, and computes nothing.
+On a CPU the kernels of the paper (Lin et al., arXiv 2201.07821) are the operators below autograd, which torch does not
+build from others. A view is one as well, and computes nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,26 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
-from torch.utils.flop_counter import flop_registry
+
+from labkit.profiling import Inputs, operator_work
 
 PHASES = ("forward", "backward", "optimiser")
 ROWS = {
     "_embedding_bag": (1, 1), "embedding": (1, 2), "index": (1, 2), "update_tables": (2, 3), "index_add_": (2, 3),
     "index_put_": (1, 3), "index_put": (1, 3), "_index_put_impl_": (1, 3),
 }  # fmt: skip
-"""Of operators that work on random rows of their first argument: the argument that names these, and how often the bytes
-of one are moved: to be read, to be written"""
+"""Operators on random rows of their first argument: the argument with the rows' indices, and how often each row's bytes
+are moved, by reading and writing"""
+PRODUCTS = {
+    "mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward", "mkldnn_rnn_layer",
+    "mkldnn_rnn_layer_backward",
+}  # fmt: skip
+"""Operators whose arithmetic counts: that of others takes less time than their bytes"""
+CPP_TYPES = {
+    torch.float32: "float", torch.float64: "double", torch.bfloat16: "c10::BFloat16", torch.float16: "c10::Half",
+    torch.int64: "long", torch.int32: "int",
+}  # fmt: skip
+"""The profiler's names of types"""
 
 
 @dataclass(frozen=True)
@@ -34,47 +45,47 @@ class Operator:
     """One call."""
 
     name: str
-    """As torch has it, such as "aten.mm" """
+    """torch's name, such as "aten.mm" """
     phase: str
     """One of `PHASES`"""
     tensors: tuple[tuple[str, tuple[int, ...], bool], ...]
-    """Of each argument that is one, lists opened: its type, such as "float32", its sizes, whether it lies row by row"""
+    """Type (such as "float32"), sizes and contiguity of each tensor among the arguments, those in lists included"""
     numbers: tuple[float, ...] = ()
-    """Arguments that are numbers, lists opened"""
+    """Numbers among the arguments, those in lists included"""
     flop: float = 0.0
-    """Products' and convolutions'"""
+    """Arithmetic of products and convolutions; 0 for others"""
     bytes: float = 0.0
-    """Read and written, each tensor once; of tables the rows that are named"""
+    """Bytes read and written, each tensor once; of tables only the rows that are looked up"""
     table_bytes: float = 0.0
-    """Of the table whose random rows these bytes are; 0 where they lie side by side"""
+    """Size of the table that random rows are taken from; 0 for contiguous access"""
     row_bytes: float = 0.0
     lookups: float = 0.0
-    """Of rows"""
+    """Number of rows looked up"""
     distinct: float = 0.0
-    """Of the rows that are named"""
+    """Number of different rows looked up"""
     is_view: bool = False
     seen_s: float = field(default=0.0, compare=False)
-    """What it took when it was written down, of which only shares are used"""
+    """Time when it was captured; only its share is used"""
     after: tuple[int, ...] = ()
-    """The numbers of the operators that made or last changed what it works on"""
+    """Numbers of the operators that made or last changed its arguments"""
 
     @cached_property
     def kind(self) -> str:
-        """Calls of one kind take what one formula says: of one operator, in place or not; of products, of one type."""
+        """Group of calls with one model: of one operator, in place or not, and for products of one type."""
         types = [kind for kind, _, _ in self.tensors if "float" in kind] if self.flop else []
         return " ".join([self.name.removesuffix("_"), *types[:1], *["rows"] * bool(self.lookups)])
 
 
 class Calls(TorchDispatchMode):
-    """Writes down the operators that a block calls."""
+    """Captures the operators that a block calls."""
 
     def __init__(self):
         super().__init__()
         self.operators: list[Operator] = []
         self._made_by: dict[int, int] = {}
-        """Of each memory of a tensor the number of the call that wrote it last"""
+        """Number of the call that last wrote a tensor's memory, by its address"""
         self._alive: list[Any] = []
-        """So that no memory is taken for another"""
+        """Storages that must not be freed, so that no address is used twice"""
         self._follows_backward = False
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None) -> Any:
@@ -83,13 +94,13 @@ class Calls(TorchDispatchMode):
         result = function(*arguments, **keywords)
         seen_s = time.perf_counter() - began
         given, made = tree_flatten((arguments, keywords))[0], tree_flatten(result)[0]
-        read = self._read(function, arguments, keywords, given, made, result)
+        read = self._read(function, arguments, given, made)
         self.operators.append(replace(read, seen_s=seen_s))
         self._alive.append([each.untyped_storage() for each in (*given, *made) if _is_plain(each)])
         return result
 
     def _phase(self, computes: bool) -> str:
-        """Gradients are off in an optimiser, which follows a backward pass, and in a forward pass of the user's own."""
+        """Gradients are off in an optimiser, after a backward pass, but may be off in a forward pass, too."""
         if torch._C._current_graph_task_id() != -1:
             self._follows_backward = True
             return "backward"
@@ -97,14 +108,14 @@ class Calls(TorchDispatchMode):
             self._follows_backward = False
         return "optimiser" if self._follows_backward else "forward"
 
-    def _read(self, function: Any, arguments: tuple, keywords: dict, given: list, made: list, result: Any) -> Operator:
+    def _read(self, function: Any, arguments: tuple, given: list, made: list) -> Operator:
         schema, number = function._schema, len(self.operators)
         inputs = [each for each in given if isinstance(each, Tensor)]
         results = [each for each in made if isinstance(each, Tensor)]
         writes = schema.is_mutable
         aliases = bool(schema.returns) and schema.returns[0].alias_info is not None
         after = {self._made_by[key] for each in inputs if _is_plain(each) and (key := _memory(each)) in self._made_by}
-        # in place, some arguments are changed: the schema's, opened as the arguments are
+        # the schema marks the arguments that are changed in place; lists are flattened
         changed = [
             each
             for argument, value in zip(schema.arguments, arguments, strict=False)
@@ -123,7 +134,7 @@ class Calls(TorchDispatchMode):
                 (str(each.dtype).removeprefix("torch."), tuple(each.shape), _lies_plain(each)) for each in inputs
             ),
             numbers=tuple(float(each) for each in given if isinstance(each, (bool, int, float))),
-            flop=_flop(function, arguments, keywords, result),
+            flop=_flop(function._opname, arguments),
             is_view=is_view,
             after=tuple(sorted(after)),
             **({"bytes": 0.0} if is_view else _moved(function._opname, arguments, inputs, results, changed)),
@@ -142,14 +153,16 @@ def _lies_plain(tensor: Tensor) -> bool:
     return not _is_plain(tensor) or tensor.is_contiguous()
 
 
-def _flop(function: Any, arguments: tuple, keywords: dict, result: Any) -> float:
-    if (count := flop_registry.get(function.overloadpacket)) is not None:
-        return float(count(*arguments, **keywords, out_val=result))
-    if "rnn_layer" in function._opname:  # each step of each sequence is multiplied by both weights
-        steps = math.prod(arguments[0].shape[:-1])
-        passes = 2 if "backward" in function._opname else 1
-        return float(2 * passes * steps * (arguments[1].numel() + arguments[2].numel()))
-    return 0.0
+def _flop(name: str, arguments: tuple) -> float:
+    """Arithmetic of a product, by the formula for a profiler's record of the same call."""
+    if name not in PRODUCTS:
+        return 0.0
+    tensors = [each if isinstance(each, Tensor) else None for each in arguments]
+    shapes = tuple(() if each is None else tuple(each.shape) for each in tensors)
+    types = tuple("" if each is None else CPP_TYPES.get(each.dtype, "") for each in tensors)
+    values = tuple(each if not isinstance(each, Tensor) else "" for each in arguments)
+    work = operator_work(f"aten::{name}", Inputs(shapes, types, values))
+    return 0.0 if work is None else float(work.flop)
 
 
 def _moved(name: str, arguments: tuple, inputs: list, results: list, changed: list) -> dict[str, float]:
@@ -159,7 +172,7 @@ def _moved(name: str, arguments: tuple, inputs: list, results: list, changed: li
         rows = next(each for each in tree_flatten(arguments[place])[0] if isinstance(each, Tensor))
         row_bytes = _size(table) / max(len(table), 1)
         times += 2 * len(arguments[1]) if name == "update_tables" else 0
-    elif len(sparse) == 1 and not table.is_sparse:  # added to rows of a table
+    elif len(sparse) == 1 and not table.is_sparse:  # a sparse gradient, added to rows of a table
         rows, times = sparse[0]._indices()[0], 3
         row_bytes = table[:1].nbytes
     else:
@@ -174,7 +187,7 @@ def _moved(name: str, arguments: tuple, inputs: list, results: list, changed: li
 
 
 def _size(tensor: Tensor) -> int:
-    """Bytes of its numbers; a broadcast one's count once, a sparse one's are those that it has."""
+    """Bytes of a tensor's numbers: broadcast ones count once, of a sparse tensor those that it stores."""
     if not _is_plain(tensor):
         return tensor._nnz() * math.prod(tensor.shape[1:]) * tensor.element_size() if tensor.is_sparse else 0
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
@@ -182,7 +195,7 @@ def _size(tensor: Tensor) -> int:
 
 
 class Times(TorchDispatchMode):
-    """Times the operators that a block calls, each among the others, so that caches hold what the step leaves there."""
+    """Times the operators of a block within the block, so that caches hold what the step leaves there."""
 
     def __init__(self):
         super().__init__()
@@ -197,21 +210,21 @@ class Times(TorchDispatchMode):
 
 
 def operators_of(step: Callable[[], object]) -> list[Operator]:
-    """Take one step, and write down what it calls."""
+    """Take one step, and capture the operators that it calls."""
     with Calls() as calls:
         step()
     return calls.operators
 
 
 def operator_times(step: Callable[[], object]) -> list[float]:
-    """Take one step, and time what it calls, in seconds; what timing itself takes is `timing_s`."""
+    """Take one step, and return the seconds of each operator; they include the time of timing, `timing_s`."""
     with Times() as timed:
         step()
     return timed.times_s
 
 
 def timing_s(calls: int = 2000) -> float:
-    """What timing adds to an operator's time: that of a view in it, less that of a view by itself."""
+    """Time that timing adds to an operator: the time of a timed view minus that of an untimed one."""
     number = torch.zeros(1)
 
     def views() -> None:

@@ -1,7 +1,7 @@
-"""Embedding tables on several processes: what each placement of the tables takes, predicted and measured.
+"""Embedding tables sharded over processes: the time of each placement, predicted and measured.
 
-As in Lin et al., arXiv 2404.12674: a process looks up its own tables for all samples, all processes exchange what they
-found, so that each has its share of the samples, and gradients go back the same way. The slowest process decides.
+As in Lin et al., arXiv 2404.12674: a process looks up its own tables for all samples; all processes exchange the
+results, so that each has its share of the samples; gradients go back the same way. The slowest process decides.
 """
 
 from __future__ import annotations
@@ -20,35 +20,83 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from labkit.errors import UserError, with_flag
+from labkit.hardware import read_cpu
 from labkit.perfmodel.card import ALL, Card
 from labkit.perfmodel.operators import operators_of
-from labkit.perfmodel.prediction import predict_step
-from labkit.perfmodel.transfers import Transfer, bus_factor
+from labkit.perfmodel.predict import predict_step
 
 SIZES = tuple(2**power for power in range(8, 25, 2))
-"""Bytes of a process that exchanges are timed with"""
+"""Bytes per process with which exchanges are timed"""
 ROUNDS = 15
 WARM = 3
 LR = 0.01
+MOST_BYTES = 2**31
+"""Largest size of the tables"""
 
 Placement = tuple[int, ...]
-"""Of each table the number of its process"""
+"""Number of each table's process"""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Embedding tables, and what a step looks up in them."""
+    """Embedding tables, and the lookups of a step."""
 
     rows: tuple[int, ...]
     lookups: tuple[int, ...]
-    """Of each table, those of a sample; their rows are summed"""
+    """Lookups per sample in each table; their rows are summed"""
     dim: int
     batch_size: int
     """Samples of all processes together"""
 
+    def __post_init__(self):
+        for name in ("rows", "lookups"):
+            if min(getattr(self, name)) < 1:
+                raise UserError(f"{with_flag(name)}: give whole numbers of at least 1.", field=name)
+        if len(self.rows) != len(self.lookups):
+            said = f"--rows names {len(self.rows)} tables, --lookups {len(self.lookups)}: give one number per table."
+            raise UserError(said, field="lookups")
+        if min(self.dim, self.batch_size) < 1:
+            raise UserError("--dim and --batch-size: give whole numbers of at least 1.", field="dim")
+        if (needed := 4 * self.dim * sum(self.rows)) > MOST_BYTES:
+            raise UserError(f"--rows: these tables take {needed / 2**30:.1f} GiB; the limit is 2.", field="rows")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Cost of one process' part in a collective."""
+
+    start_s: float
+    byte_s: float
+    """Time per byte sent"""
+
+    def seconds(self, sent_bytes: float) -> float:
+        return self.start_s + self.byte_s * sent_bytes
+
+
+def bus_factor(collective: str, processes: int) -> float:
+    """Bytes that a process sends per byte of its tensor, in a ring's all-reduce or an all-to-all."""
+    return (2 if collective == "all_reduce" else 1) * (processes - 1) / processes
+
+
+def fit_transfer(sizes: Sequence[float], times_s: Sequence[float], factor: float = 1.0) -> Transfer:
+    """Start-up cost and cost per byte; relative errors count.
+
+    Args:
+        sizes: bytes of each tensor.
+        times_s: seconds of each.
+        factor: bytes sent per byte of a tensor.
+    """
+    from scipy.optimize import nnls
+
+    sizes, times_s = np.array(sizes, float), np.array(times_s, float)
+    parts = np.stack([np.ones_like(sizes), factor * sizes / sizes.max()], axis=1) / times_s[:, None]
+    (start_s, largest_s), _ = nnls(parts, np.ones(len(sizes)))
+    return Transfer(float(start_s), float(largest_s / sizes.max()))
+
 
 def placements(tables: Tables, processes: int, random: int = 0, seed: int = 0) -> dict[str, Placement]:
-    """Ways to place tables: in turn, the largest to whoever has the least rows or lookups so far, and at random."""
+    """Ways to place tables: in turn, largest first to the process with fewest rows or lookups, and at random."""
     ways = {"in turn": tuple(number % processes for number in range(len(tables.rows)))}
     for name, weights in {"by rows": tables.rows, "by lookups": tables.lookups}.items():
         ways[name] = _balanced(weights, processes)
@@ -67,14 +115,14 @@ def _balanced(weights: Sequence[float], processes: int) -> Placement:
 
 
 def predict_placement(tables: Tables, placement: Placement, processes: int, card: Card, all_to_all: Transfer) -> float:
-    """Seconds of a step: those of the slowest process, and two exchanges.
+    """Predicted seconds of a step: those of the slowest process, and two exchanges.
 
     Args:
-        tables: of all processes.
-        placement: whose process has which.
-        processes: that share the tables.
-        card: of a machine with as many threads as a process has.
-        all_to_all: of these processes.
+        tables: the tables of all processes.
+        placement: the process of each table.
+        processes: number of processes.
+        card: card of a machine with as many threads as a process has.
+        all_to_all: cost of an exchange between these processes.
     """
     slowest_s, most_bytes = 0.0, 0.0
     for rank in range(processes):
@@ -89,10 +137,46 @@ def predict_placement(tables: Tables, placement: Placement, processes: int, card
     return slowest_s + 2 * all_to_all.seconds(bus_factor("all_to_all", processes) * most_bytes)
 
 
+def compare_placements(
+    tables: Tables, processes: int, card: Card, *, measure: bool
+) -> tuple[list[dict[str, Any]], Transfer]:
+    """Each placement's process of each table, predicted_ms and measured_ms (or None), fastest first; and the exchange.
+
+    Raises:
+        UserError: the batch cannot be shared evenly, or there are fewer cores than processes.
+    """
+    if processes > (cores := read_cpu().available_cores):
+        raise UserError(
+            f"--processes {processes}: each process needs a core, and this one may use {cores}: give fewer.",
+            field="processes",
+        )
+    if processes < 2 or tables.batch_size % processes:
+        raise UserError(
+            f"--processes {processes}, --batch-size {tables.batch_size}: give at least 2 processes, and a batch that "
+            "they can share evenly.",
+            field="processes",
+        )
+    ways = placements(tables, processes)
+    times_s = time_collectives(processes)["all_to_all"]
+    exchange = fit_transfer(SIZES, times_s, bus_factor("all_to_all", processes))
+    predicted_s = {name: predict_placement(tables, way, processes, card, exchange) for name, way in ways.items()}
+    measured_s = measure_placements(tables, ways, processes) if measure else {}
+    rows = [
+        {
+            "placement": name,
+            "processes": list(ways[name]),
+            "predicted_ms": 1e3 * predicted_s[name],
+            "measured_ms": 1e3 * measured_s[name] if measure else None,
+        }
+        for name in sorted(predicted_s, key=predicted_s.get)
+    ]
+    return rows, exchange
+
+
 def _local_step(
     tables: Tables, own: Sequence[int], exchange: Callable[[Tensor], Tensor] = lambda found: found
 ) -> Callable[[], None]:
-    """Look up one process' tables for all samples, exchange, and update them."""
+    """A step of one process: look up its tables for all samples, exchange, and update them."""
     torch.manual_seed(0)
     bags = [nn.EmbeddingBag(tables.rows[number], tables.dim, mode="sum", sparse=True) for number in own]
     ids = [torch.randint(tables.rows[number], (tables.batch_size, tables.lookups[number])) for number in own]
@@ -109,44 +193,35 @@ def _local_step(
     return step
 
 
-def time_collectives(processes: int, sizes: Sequence[int] = SIZES, backend: str = "gloo") -> dict[str, list[float]]:
-    """Seconds of all-reduce and all-to-all between processes of this machine, for tensors of these bytes.
-
-    By gloo between CPUs; by "nccl" between as many GPUs.
-    """
-    return _on_processes(processes, backend, _time_collectives, tuple(sizes))
+def time_collectives(processes: int, sizes: Sequence[int] = SIZES) -> dict[str, list[float]]:
+    """Seconds of all-reduce and all-to-all (gloo) between processes of this machine, for tensors of these bytes."""
+    return _on_processes(processes, _time_collectives, tuple(sizes))
 
 
 def measure_placements(tables: Tables, ways: dict[str, Placement], processes: int) -> dict[str, float]:
-    """Seconds of a step of each placement, the median of some, with one thread a process."""
-    return _on_processes(processes, "gloo", _measure_placements, tables, ways)
+    """Measured seconds of a step with each placement (median), with one thread per process."""
+    return _on_processes(processes, _measure_placements, tables, ways)
 
 
-def _on_processes(processes: int, backend: str, work: Callable[..., Any], *given: Any) -> Any:
-    """Do work on processes that have a backend of torch.distributed between them; what the first of them found."""
+def _on_processes(processes: int, work: Callable[..., Any], *given: Any) -> Any:
+    """Run a function on processes connected by gloo; the first one's result."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.pt"
-        torch.multiprocessing.spawn(
-            _start, args=(processes, backend, f"file://{folder}/meet", str(found), work, given), nprocs=processes
-        )
+        arguments = (processes, f"file://{folder}/meet", str(found), work, given)
+        torch.multiprocessing.spawn(_start, args=arguments, nprocs=processes)
         return torch.load(found, weights_only=True)
 
 
-def _start(
-    rank: int, processes: int, backend: str, meet: str, found: str, work: Callable[..., Any], given: tuple
-) -> None:
+def _start(rank: int, processes: int, meet: str, found: str, work: Callable[..., Any], given: tuple) -> None:
     torch.set_num_threads(1)
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-        torch.set_default_device("cuda")
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    dist.init_process_group(backend, init_method=meet, rank=rank, world_size=processes)
-    told = work(*given)
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=processes)
+    result = work(*given)
     if rank == 0:
-        torch.save(told, found)
-    os._exit(0)  # gloo aborts a process that is still closing its connections when another has gone
+        torch.save(result, found)
+    os._exit(0)  # gloo aborts a process that is still closing its connections after another has exited
 
 
 def _time_collectives(sizes: Sequence[int]) -> dict[str, list[float]]:
@@ -170,25 +245,19 @@ def _measure_placements(tables: Tables, ways: dict[str, Placement]) -> dict[str,
 
 
 def _median_s(step: Callable[[], object]) -> float:
-    """The median of its times, from all processes' begin to the end of the slowest."""
+    """Median time of a step, from the common start to the end of the slowest process."""
     times = []
     for _ in range(WARM + ROUNDS):
-        _meet()
+        dist.barrier()
         began = time.perf_counter()
         step()
-        _meet()
+        dist.barrier()
         times.append(time.perf_counter() - began)
     return statistics.median(times[WARM:])
 
 
-def _meet() -> None:
-    dist.barrier()
-    if dist.get_backend() == "nccl":  # whose barrier is one of streams
-        torch.cuda.synchronize()
-
-
 class _Exchange(torch.autograd.Function):
-    """Sends each process its samples' share of what was found, and the gradients back."""
+    """Sends each process its samples' share of the sums, and the gradients back."""
 
     @staticmethod
     def forward(ctx: Any, found: Tensor, counts: Sequence[int], dim: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""How long, how many joules and how many dollars to a target: a predicted step, and how many steps runs have needed."""
+"""Time, energy and cost to a target: a predicted step times the number of steps that finished runs needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from labkit.errors import UserError
 from labkit.hardware import get_tier
-from labkit.perfmodel.prediction import Prediction
+from labkit.perfmodel.predict import Prediction
 from labkit.runs import readable_runs, run_folders
 from labkit.tracking import Target, evaluated_name
 from labkit.tta import NEED, by_batch_size, cost_usd, curves_by_metric, table_of
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Need:
-    """Samples of training until a target."""
+    """Training samples until a target."""
 
     samples: float
     low: float
     high: float
     how: str
-    """Measured by which runs, or between which"""
+    """Runs that it was measured in, or interpolated between"""
 
 
 @dataclass(frozen=True)
 class ToTarget:
-    """What a target takes; training alone, without evaluation or the loading of data."""
+    """Cost of reaching a target by training alone, without evaluation or loading of data."""
 
     seconds: float
     low_s: float
@@ -43,26 +43,26 @@ class ToTarget:
     energy_j: float | None
     cost_usd: float | None
     how: str
-    """Of what joules and dollars are, or why there are none"""
+    """Source of joules and dollars, or the reason why they are missing"""
 
 
 def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Need:
-    """How many samples runs have needed at a batch size, or, by straight lines between logarithms, near it.
+    """Samples that runs needed at a batch size, or interpolated between the nearest two (linear in logarithms).
 
     Args:
-        runs: of `labkit.tta.run_table`: runs that differ in batch size, learning rate, seed and machine alone.
-        target: that they may have reached.
-        batch_size: samples a step.
+        runs: table of `labkit.tta.run_table`, of runs that differ only in batch size, learning rate, seed and machine.
+        target: the target.
+        batch_size: samples per step.
 
     Raises:
-        UserError: none has reached it, or none at this batch size or at one above and one below.
+        UserError: no run has reached it, or none at this batch size nor at one above and one below.
     """
     name = evaluated_name(target.metric.name)
     curves = curves_by_metric(runs, [name])[name] if len(runs) else None
     if curves is None or curves.empty:
         raise UserError(
-            f"no run here has measured {target.metric.name} with these settings, so nobody knows how many samples "
-            f"{target} takes: train one to it first.",
+            f"no run here has measured {target.metric.name} with these settings, so the samples to {target} are "
+            "unknown: train a run to it first.",
             field="target",
         )
     table = by_batch_size(curves, runs, target.value)
@@ -70,8 +70,8 @@ def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Ne
     if table.empty:
         best = curves["value"].max() if target.metric.higher_is_better else curves["value"].min()
         raise UserError(
-            f"{target} was never reached by {len(runs)} runs with these settings; their best is {best:.4g}. Give that, "
-            "or train longer.",
+            f"{target} was never reached by {len(runs)} runs with these settings; their best is {best:.4g}: give that, "
+            "or train for longer.",
             field="target",
         )
     own = table[table["batch_size"] == batch_size]
@@ -84,8 +84,8 @@ def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Ne
     if below.empty or above.empty:
         sizes = ", ".join(f"{size:,.0f}" for size in table["batch_size"])
         raise UserError(
-            f"{target} was never measured at batch {batch_size:,}, nor on both sides of it, only at {sizes}: train a "
-            "run at it.",
+            f"{target} was measured neither at batch {batch_size:,} nor on both sides of it, only at {sizes}: train a "
+            "run at that batch size.",
             field="target",
         )
     near = below.iloc[-1], above.iloc[0]
@@ -102,7 +102,7 @@ def _finite(row: pd.Series) -> tuple[float, float, float]:
 
 
 def to_target(step: Prediction, batch_size: int, need: Need, tier: str | None) -> ToTarget:
-    """Compose a predicted step with the samples that a target needs; on a machine of a tier."""
+    """Combine a predicted step with the samples that a target needs, on a machine of a tier."""
     seconds, low_s, high_s = (
         samples / batch_size * step_ms / 1e3
         for samples, step_ms in (
@@ -111,13 +111,13 @@ def to_target(step: Prediction, batch_size: int, need: Need, tier: str | None) -
     )  # fmt: skip
     power_w = get_tier(tier).power_w if tier else None
     cost = cost_usd(seconds, tier)
-    power = f"{power_w:g} W of tier {tier}'s data sheet" if power_w else "no power of its tier is known"
+    power = f"{power_w:g} W from tier {tier}'s data sheet" if power_w else "the power of its tier is unknown"
     energy_j = None if power_w is None else power_w * seconds
     return ToTarget(seconds, low_s, high_s, need, energy_j, cost.value_usd, f"{power}; {cost.note}")
 
 
 def alike(runs_dir: Path, job: str, settings: Mapping[str, object], data: str | None = None) -> pd.DataFrame:
-    """The runs of a job in a folder that have these training settings and this data."""
+    """Runs of a job in a folder with these training settings and this data."""
     records = [
         (folder, record)
         for folder, record in readable_runs(run_folders(runs_dir))

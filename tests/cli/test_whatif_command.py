@@ -81,7 +81,7 @@ def test_a_target_that_was_never_measured(card, capfd):  # noqa: F811
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--rows", "10,10", "--lookups", "1"), "give one number a table"),
+        (("--rows", "10,10", "--lookups", "1"), "give one number per table"),
         (("--processes", "1"), "at least 2 processes"),
         (("--rows", "0", "--lookups", "1"), "at least 1"),
     ],

@@ -45,7 +45,7 @@ def made_steps(count=30, call_us=3.0, step_us=200.0):
         times = np.array([2e-6 + each.flop / 5e10 for each in operators])
         forward = sum(each.phase == "forward" for each in operators)
         whole = times.sum() + forward * call_us / 1e6 + step_us / 1e6
-        steps.append(TimedStep(measure.TOLD[number % 3], {}, operators, times, whole))
+        steps.append(TimedStep(measure.WHOLE[number % 3], {}, operators, times, whole))
     return steps
 
 
@@ -57,7 +57,7 @@ def test_overheads_are_found_in_steps_that_have_them():
 
 def test_a_card_tells_how_far_off_it_is_for_steps_that_it_had_not_seen():
     card = fit_card([(step, 1.0) for step in made_steps()], LIMITS)
-    assert [len(card.misses[job]) for job in measure.TOLD] == [10, 10, 10]
+    assert [len(card.misses[job]) for job in measure.WHOLE] == [10, 10, 10]
     assert max(abs(miss) for misses in card.misses.values() for miss in misses) < 0.1
     assert card.kinds["aten.mm float32"][1] == pytest.approx(1.0)
     assert card.noise == 0

@@ -32,6 +32,13 @@ def test_operators_come_in_order_with_phase_and_work():
     assert product.tensors[2] == ("float32", (8, 4), False), "the weight is transposed"
 
 
+def test_the_backward_pass_of_a_grouped_convolution_does_twice_the_arithmetic_of_the_forward_pass():
+    layer, x = nn.Conv1d(8, 12, 3, groups=4), torch.randn(2, 8, 10, requires_grad=True)
+    flop = {each.name: each.flop for each in operators_of(lambda: layer(x).sum().backward())}
+    assert flop["aten.convolution"] == 2 * 2 * 8 * 12 * (8 // 4) * 3  # samples, outputs, their channels, inputs, taps
+    assert flop["aten.convolution_backward"] == 2 * flop["aten.convolution"]
+
+
 class Doubled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

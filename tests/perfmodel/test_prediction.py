@@ -8,10 +8,9 @@ import pytest
 from made_card import CACHES, made_card, made_points, made_s, product
 
 from labkit.errors import UserError
-from labkit.perfmodel.card import SCHEMA, read_card
-from labkit.perfmodel.kernels import KernelModel, features_of, geometric_error
+from labkit.perfmodel.card import SCHEMA, KernelModel, features_of, geometric_error, read_card
 from labkit.perfmodel.operators import Operator
-from labkit.perfmodel.prediction import predict_step, predict_steps
+from labkit.perfmodel.predict import predict_step, predict_steps
 
 
 def features(*operators):
@@ -106,8 +105,8 @@ def test_a_card_comes_back_from_its_file_as_it_was(tmp_path):
     [
         (None, "labkit calibrate"),
         ("{", "line 1"),
-        ("[]", "no card of this version"),
-        ('{"schema": 99}', "no card of this version"),
+        ("[]", "not a card of this version"),
+        ('{"schema": 99}', "not a card of this version"),
         ('{"schema": 4, "device": "x"}', "damaged"),
     ],
 )

@@ -6,11 +6,12 @@ import pytest
 from labkit.perfmodel.sharding import (
     SIZES,
     Tables,
+    bus_factor,
+    fit_transfer,
     measure_placements,
     placements,
     time_collectives,
 )
-from labkit.perfmodel.transfers import bus_factor, fit_transfer
 
 TABLES = Tables((1000, 10, 500, 400), (1, 40, 2, 3), 8, 64)
 

@@ -8,7 +8,7 @@ from made_card import made_card, product
 
 from labkit.errors import UserError
 from labkit.perfmodel import target_prediction as module
-from labkit.perfmodel.prediction import predict_step
+from labkit.perfmodel.predict import predict_step
 from labkit.perfmodel.target_prediction import Need, samples_to_target, to_target
 from labkit.tracking import Target
 

@@ -1,4 +1,4 @@
-"""How long a step takes on a machine, from its operators and the machine's card."""
+"""Predicts the time of a step on a machine, from its operators and the machine's card."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 
 from labkit.errors import UserError
 from labkit.hardware import Calibration, Tier
-from labkit.perfmodel.card import ALL, Card
-from labkit.perfmodel.kernels import features_of
+from labkit.perfmodel.card import ALL, Card, features_of
 from labkit.perfmodel.operators import PHASES, Operator
 
 if TYPE_CHECKING:
@@ -22,31 +21,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one step."""
+    """The predicted time of one step."""
 
     step_ms: float
     low_ms: float
     high_ms: float
-    """The ends of its interval, which holds nine of ten trainings' usual step"""
+    """Ends of the interval, which holds the usual step of nine out of ten trainings"""
     operators: pd.DataFrame
-    """Columns kind, phase, calls, time_ms, seen_ms (while the step was looked at), is_modelled, is_known (within what
-    was timed); the longest first"""
+    """Columns kind, phase, calls, time_ms, seen_ms (when captured), is_modelled, is_known (within the timed range);
+    longest first"""
     overheads_ms: float
-    """Of the step, in which no operator runs: T1"""
+    """Time in which no operator runs: T1"""
     views_ms: float
-    """Of its operators, those that compute nothing: T5"""
+    """Time of operators that compute nothing: T5"""
     critical_ms: float
-    """The longest chain of operators that need each other's results: the step, were all else done beside it"""
+    """Longest chain of operators that need each other's results: the step if everything else ran in parallel to it"""
 
     @property
     def active(self) -> float:
-        """The share of the step in which an operator computes."""
+        """Share of the step in which an operator computes."""
         return 1 - (self.overheads_ms + self.views_ms) / self.step_ms
 
     def share(self, column: str) -> float:
-        """The share of the operators' time for which a column of theirs says no.
+        """Share of the operators' time with a False in this column.
 
-        What has no model is predicted too short, so of the predicted time and of what was seen the larger share counts.
+        The larger of the shares of predicted and of captured time, because operators without a model are predicted too
+        short.
         """
         frame = self.operators
         times = [frame[name] for name in ("time_ms", "seen_ms") if frame[name].sum()]
@@ -55,16 +55,16 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Change:
-    """How a machine differs from that of a card."""
+    """The difference between a machine and that of a card."""
 
     arithmetic: float = 1.0
-    """So many times the floating-point operations a second"""
+    """Factor on floating-point operations per second"""
     bandwidth: float = 1.0
-    """So many times the bytes a second, of caches and memory alike"""
+    """Factor on bytes per second, of caches and memory alike"""
     overheads: float = 1.0
-    """The share that remains of the time in which nothing is computed"""
+    """Share that remains of the time in which nothing is computed"""
     doubt: float = 1.0
-    """A further factor that each end of the interval is away"""
+    """Extra factor on each end of the interval"""
 
 
 NO_CHANGE = Change()
@@ -72,15 +72,15 @@ DATASHEET_DOUBT = 2.0
 
 
 def tier_change(card: Card, tier: Tier) -> Change:
-    """The difference of a tier of the catalogue: its data sheet by what was measured here; CPUs go by their cores.
+    """The change to a tier of the catalogue: data sheet over measured speeds; CPUs without speeds count by cores.
 
     Raises:
         UserError: it is a GPU, or the catalogue has neither its speeds nor its cores.
     """
     if tier.kind == "gpu":
         raise UserError(
-            f"tier {tier.name} is a GPU, and this card of a CPU says nothing of launches and of kernels there: name a "
-            "CPU of `labkit tiers`.",
+            f"tier {tier.name} is a GPU, and a CPU's card has no GPU kernels or launches: name a CPU of `labkit "
+            "tiers`.",
             field="tier",
         )
     speeds = tier.fp32_tflops, tier.bandwidth_gb_s
@@ -89,7 +89,7 @@ def tier_change(card: Card, tier: Tier) -> Change:
     elif tier.kind == "cpu" and tier.cores:
         arithmetic = bandwidth = tier.cores / card.threads
     else:
-        raise UserError(f"tier {tier.name} has no arithmetic speed or no bandwidth in the catalogue.", field="tier")
+        raise UserError(f"the catalogue has no speeds for tier {tier.name}: name another tier.", field="tier")
     return Change(arithmetic, bandwidth, doubt=DATASHEET_DOUBT)
 
 
@@ -97,15 +97,15 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, chan
     """Predict one step.
 
     Args:
-        operators: of `labkit.perfmodel.operators.operators_of`.
-        card: of the machine.
-        job: whose overheads and intervals count; all of the card's together for a script of the reader's.
-        change: how the machine that is asked about differs from the card's.
+        operators: operators of the step, of `labkit.perfmodel.operators_of`.
+        card: card of the machine.
+        job: job whose overheads and intervals apply; `ALL` for other scripts.
+        change: difference between the machine in question and the card's.
     """
     import pandas as pd
 
     if not operators:
-        raise ValueError("a step without operators takes no time")
+        raise ValueError("a step without operators cannot be predicted: it must call torch")
     alike: dict[tuple, list[int]] = defaultdict(list)
     for number, operator in enumerate(operators):
         alike[operator.kind, operator.phase, operator.is_view].append(number)
@@ -139,7 +139,7 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, chan
 
 
 def calls_of(operators: Sequence[Operator]) -> dict[str, int]:
-    """How many operators each phase has."""
+    """Number of operators per phase."""
     phases = [operator.phase for operator in operators]
     return {phase: phases.count(phase) for phase in PHASES}
 
@@ -147,24 +147,24 @@ def calls_of(operators: Sequence[Operator]) -> dict[str, int]:
 def predict_steps(
     steps: Sequence[Sequence[Operator]], card: Card, job: str = ALL, change: Change = NO_CHANGE
 ) -> Prediction:
-    """Predict the mean of steps, where they differ; arguments otherwise as `predict_step`."""
+    """Predict the mean of several steps; other arguments as for `predict_step`."""
     import pandas as pd
 
-    told = [predict_step(step, card, job, change) for step in steps]
+    found = [predict_step(step, card, job, change) for step in steps]
     numbers = {
-        each.name: float(np.mean([getattr(one, each.name) for one in told]))
+        each.name: float(np.mean([getattr(one, each.name) for one in found]))
         for each in dataclasses.fields(Prediction)
         if each.name != "operators"
     }
     keys = ["kind", "phase", "is_modelled", "is_known"]
     numbers_of = ["calls", "time_ms", "seen_ms"]
-    frame = pd.concat([one.operators for one in told]).groupby(keys, as_index=False)[numbers_of].sum()
-    frame[numbers_of] /= len(told)
+    frame = pd.concat([one.operators for one in found]).groupby(keys, as_index=False)[numbers_of].sum()
+    frame[numbers_of] /= len(found)
     return Prediction(operators=frame.sort_values("time_ms", ascending=False, ignore_index=True), **numbers)
 
 
 def critical_path_s(operators: Sequence[Operator], times_s: Sequence[float]) -> float:
-    """The longest chain of operators of which each needs what the one before it made."""
+    """Length of the longest chain of operators, each of which needs the result of the one before."""
     ends: list[float] = []
     for operator, seconds in zip(operators, times_s, strict=True):
         ends.append(max((ends[number] for number in operator.after), default=0.0) + seconds)
@@ -174,7 +174,7 @@ def critical_path_s(operators: Sequence[Operator], times_s: Sequence[float]) -> 
 def best_times_s(
     operators: Sequence[Operator], limits: Calibration, arithmetic: float = 1.0, bandwidth: float = 1.0
 ) -> np.ndarray:
-    """Of operators without a model: what the machine's best arithmetic and bandwidth allow, and a call."""
+    """Times of operators without a model: a call, and the machine's best arithmetic or bandwidth."""
     flop_per_s, bytes_per_s = 1e9 * limits.fp32_gflops * arithmetic, 1e9 * limits.bandwidth_gb_per_s * bandwidth
     times = [limits.launch_us / 1e6 + max(each.flop / flop_per_s, each.bytes / bytes_per_s) for each in operators]
     return np.array(times)
