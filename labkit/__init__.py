@@ -7,7 +7,9 @@
 
 import lazy_loader
 
+from labkit.project import VERSION
+
 # Whatever needs torch, Arrow or pandas loads when it is first used, so that `import labkit` takes no time.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-__version__ = "0.1.0"
+__version__ = VERSION

@@ -1,4 +1,6 @@
-"""Where the project is: its public address, and the data that ships with it.
+"""The project: its version, its public address, and the data that ships with it.
+
+The version stands only here.
 
 Set the address here. `labkit course build --force` then writes badges and the cell for Colab into the notebooks, and
 `make docs` links to the repository; tests/test_project.py names the other files that need the address.
@@ -7,13 +9,15 @@ Set the address here. `labkit course build --force` then writes badges and the c
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import quote
+
+VERSION = "0.1.0"
+"""Version of the package; pyproject reads it from here."""
 
 REPOSITORY = ""
 """The public address on GitHub, such as https://github.com/pytorch/pytorch; empty while the project has none."""
 
 BRANCH = "main"
-"""The branch that badges and links open."""
+"""Branch that badges and links open."""
 
 
 def slug() -> str:
@@ -23,23 +27,27 @@ def slug() -> str:
 
 def binder_url(path: str) -> str:
     """The address that opens a file of the repository in JupyterLab on Binder."""
+    from urllib.parse import quote
+
     return f"https://mybinder.org/v2/gh/{slug()}/{BRANCH}?urlpath=lab/tree/{quote(path)}"
 
 
 def colab_url(path: str) -> str:
     """The address that opens a notebook of the repository on Colab."""
+    from urllib.parse import quote
+
     return f"https://colab.research.google.com/github/{slug()}/blob/{BRANCH}/{quote(path)}"
 
 
 def shipped_datasets() -> Path:
-    """The folder of what ships: `datasets/` of the checkout, else the copy inside the installed package."""
+    """Folder of the data that ships: `datasets/` of the checkout, else the copy inside the installed package."""
     package = Path(__file__).resolve().parent
     checkout = package.parent / "datasets"
     return checkout if (checkout / "schemas").is_dir() else package / "_datasets"
 
 
 def shipped_sweeps() -> Path:
-    """The folder of the studies that ship: `sweeps/` of the checkout, else the copy inside the installed package."""
+    """Folder of the studies that ship: `sweeps/` of the checkout, else the copy inside the installed package."""
     package = Path(__file__).resolve().parent
     checkout = package.parent / "sweeps"
     return checkout if checkout.is_dir() else package / "_sweeps"

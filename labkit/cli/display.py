@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit.cli.console import Console
-from labkit.runs import in_words
+from labkit.runs import disturbance_text
 from labkit.tracking import (
     Notice,
     Preparing,
@@ -129,7 +129,7 @@ class TrainingDisplay(Display):
                 rows[name] = f"{result[key] / 2**30:.2f} GiB"
         energy = f"{result['energy_j']:,.0f} J" if result["energy_j"] is not None else ""
         rows["energy"] = " ".join(part for part in (energy, result["energy_note"]) if part)
-        if disturbed := in_words(result.get("others")):
+        if disturbed := disturbance_text(result.get("others")):
             rows["disturbed"] = f"{disturbed}: run it again on a quiet machine"
         rows["run folder"] = answer["folder"]
         table = Table(show_header=False, box=None, pad_edge=False)

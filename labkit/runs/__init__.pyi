@@ -1,10 +1,3 @@
-from .atomic import (
-    disk_full_as_user_error as disk_full_as_user_error,
-    is_disk_full as is_disk_full,
-    replace_text as replace_text,
-    temporary_of as temporary_of,
-)
-from .events import read_events as read_events
 from .frames import (
     CURVE_COLUMNS as CURVE_COLUMNS,
     OF_A_RUN as OF_A_RUN,
@@ -13,7 +6,6 @@ from .frames import (
     Frames as Frames,
     tell_series_apart as tell_series_apart,
 )
-from .notes import note_left_out as note_left_out, notes_kept as notes_kept
 from .parts import (
     TELEMETRY as TELEMETRY,
     MergingPartWriter as MergingPartWriter,
@@ -25,10 +17,21 @@ from .parts import (
     write_part as write_part,
 )
 from .private import HIDDEN as HIDDEN, given_again as given_again, restored as restored, shielded as shielded
+from .published import (
+    CARD as CARD,
+    EVALUATIONS as EVALUATIONS,
+    RUNS as RUNS,
+    chosen as chosen,
+    read_card as read_card,
+    recorded as recorded,
+    recorded_table as recorded_table,
+    recordings as recordings,
+)
 from .query import (
     find_run as find_run,
     list_rows as list_rows,
     list_runs as list_runs,
+    read_events as read_events,
     read_metrics as read_metrics,
     read_telemetry as read_telemetry,
     readable_runs as readable_runs,
@@ -42,7 +45,7 @@ from .record import (
     Others as Others,
     Provenance as Provenance,
     RunRecord as RunRecord,
-    in_words as in_words,
+    disturbance_text as disturbance_text,
     is_alive as is_alive,
     own_process as own_process,
     process_started as process_started,
@@ -50,15 +53,13 @@ from .record import (
     timestamp as timestamp,
     worse as worse,
 )
-from .recording import (
-    CARD as CARD,
-    EVALUATIONS as EVALUATIONS,
-    RUNS as RUNS,
-    chosen as chosen,
-    read_card as read_card,
-    recorded as recorded,
-    recorded_table as recorded_table,
-    recordings as recordings,
+from .safe_files import (
+    disk_full_as_user_error as disk_full_as_user_error,
+    is_disk_full as is_disk_full,
+    note_left_out as note_left_out,
+    notes_kept as notes_kept,
+    replace_text as replace_text,
+    temporary_of as temporary_of,
 )
 from .writer import (
     STOP_POLL_S as STOP_POLL_S,

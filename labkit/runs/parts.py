@@ -1,4 +1,4 @@
-"""Rows that end up in numbered Parquet parts, each whole or absent; of a long recording, many are merged into one."""
+"""Rows in numbered Parquet parts, each of them whole or absent; in a long run, many parts are merged into one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from labkit.runs.atomic import disk_full_as_user_error, temporary_of
-from labkit.runs.notes import note_left_out
+from labkit.runs.safe_files import disk_full_as_user_error, note_left_out, temporary_of
 
 
 def _schema(optional: str, **types: pa.DataType) -> pa.Schema:
-    """Columns of these types, of which the optional ones may be null."""
+    """A schema of these columns; the optional ones may be null."""
     return pa.schema([pa.field(name, kind, nullable=name in optional.split()) for name, kind in types.items()])
 
 
@@ -32,7 +31,7 @@ TELEMETRY = _schema(
 
 
 class PartWriter:
-    """Collects rows and writes them as `part-00000.parquet`, `part-00001.parquet`, … by write and rename."""
+    """Collects rows and writes them as `part-00000.parquet`, `part-00001.parquet` and so on, in one step each."""
 
     def __init__(self, folder: Path, schema: pa.Schema, *, max_rows: int = 50_000, max_age_s: float = 5.0):
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,16 +39,16 @@ class PartWriter:
         self.next_number = max((part_numbers(path)[-1] for path in part_files(folder)), default=-1) + 1
         self._rows: list[dict[str, Any]] = []
         self._flushed_at = time.monotonic()
-        pa.array([])  # the first array may import pandas, half a second that no run's clock is to be charged with
+        pa.array([])  # the first array may import pandas: half a second that must not fall into a run's time
 
     def append(self, row: dict[str, Any]) -> None:
-        """Take one row; write a part when enough rows, or rows old enough, have come together."""
+        """Take one row; write a part once there are enough rows, or old ones."""
         self._rows.append(row)
         if len(self._rows) >= self.max_rows or time.monotonic() - self._flushed_at >= self.max_age_s:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has been collected as one part."""
+        """Write the collected rows as one part."""
         self._flushed_at = time.monotonic()
         if self._rows:
             self._write(self._rows, part_path(self.folder, self.next_number))
@@ -61,14 +60,14 @@ class PartWriter:
 
 
 PARTS = 60
-"""So many small parts make a large one: five minutes of samples."""
+"""Number of small parts that are merged into a large one: five minutes of samples."""
 
 
 class MergingPartWriter(PartWriter):
-    """A `PartWriter` that writes in a thread of its own, and merges its parts, sorted so that a series lies together.
+    """A `PartWriter` that writes in a thread of its own and merges its parts, sorted so that a series lies together.
 
-    Small parts that were merged stay until the next merge, and readers leave them out: whoever has just listed them
-    can still open them.
+    Merged small parts stay until the next merge, so that a reader who has just listed them can still open them; readers
+    skip them.
     """
 
     def __init__(self, folder: Path, schema: pa.Schema, *, sort_by: Sequence[str], parts: int = PARTS, **options):
@@ -80,22 +79,22 @@ class MergingPartWriter(PartWriter):
         self._writing: list[Future] = []
 
     def flush(self) -> None:
-        """Hand what has been collected to the thread that writes it.
+        """Hand the collected rows to the thread that writes them.
 
         Raises:
-            UserError: the disk was full; the rows of that part are lost, those before it are not.
+            UserError: the disk was full; the rows of that part are lost, but not those before it.
         """
         super().flush()
         while self._writing and self._writing[0].done():
             self._writing.pop(0).result()
 
     def settle(self) -> None:
-        """Wait until all that was handed over is written; raises as `flush` does."""
+        """Wait until everything handed over is written; raises the same errors as `flush`."""
         while self._writing:
             self._writing.pop(0).result()
 
     def close(self) -> None:
-        """Write what is left, and drop what was merged before."""
+        """Write what is left, and delete parts that were merged before."""
         with self._writer:
             self.settle()
             self._drop_merged()
@@ -138,34 +137,34 @@ def write_part(table: pa.Table, path: Path) -> None:
 
 
 def part_path(folder: Path, first: int, last: int | None = None) -> Path:
-    """Where part number `first` is, or the one that parts `first` to `last` were merged into."""
+    """Path of part number `first`, or of the part that `first` to `last` were merged into."""
     return folder / (f"part-{first:05d}.parquet" if last is None else f"part-{first:05d}-{last:05d}.parquet")
 
 
 NAME = re.compile(r"part-(\d{5,6})(?:-(\d{5,6}))?\.parquet")
-"""At a part every few seconds, a million of them take two months."""
+"""Names of parts. At one every few seconds, a million of them take two months."""
 
 
 def part_numbers(path: Path) -> range:
-    """The numbers of the parts that a file holds, such as 0 to 59 in `part-00000-00059.parquet`; else none."""
+    """The numbers of the parts in a file, such as 0 to 59 for `part-00000-00059.parquet`; empty for another file."""
     named = NAME.fullmatch(path.name)
     return range(int(named[1]), int(named[2] or named[1]) + 1) if named else range(0)
 
 
 def part_files(folder: Path) -> list[Path]:
-    """The files of a folder that are named as parts, in order; another Parquet file, such as a copy, is noted."""
+    """The parts in a folder, in order; another Parquet file, such as a copy, is noted and left out."""
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     paths = [path for path in found if path.suffix == ".parquet" and not path.name.startswith(".")]
     for path in paths:
         if not part_numbers(path):
-            note_left_out(path, "it is not named as labkit names its parts; some program put a copy beside them")
+            note_left_out(path, "it does not have the name of a part: another program must have put it there")
     return sorted(filter(part_numbers, paths), key=lambda path: part_numbers(path)[0])
 
 
 def spare_pandas() -> None:
-    """Let pyarrow go without pandas in this process, which it would import with its first array: half a second.
+    """Keep pyarrow from importing pandas with its first array, which takes half a second.
 
-    For processes that are ours from their first line on: `to_pandas` is then not to be had in them.
+    Only for processes that are wholly ours, because `to_pandas` does not work in them afterwards.
     """
 
     class NoPandas:  # pyarrow does not understand the usual None in sys.modules
@@ -181,24 +180,27 @@ def spare_pandas() -> None:
 
 
 def current_parts(folder: Path) -> list[Path]:
-    """The parts of a folder, in order, without those that stay a while although they were merged into another."""
+    """The parts of a folder, in order, without small ones that were merged into another one."""
     paths = part_files(folder)
     merged = [numbers for path in paths if len(numbers := part_numbers(path)) > 1]
     return [path for path in paths if len(own := part_numbers(path)) > 1 or not any(own[0] in each for each in merged)]
 
 
 def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table | None:
-    """The rows of a part, whose pages are held against their checksums; None, with a note, for a damaged one.
+    """The rows of a part, with checksums verified; None, with a note, for a damaged part.
 
-    `schema` is that of its rows, or the same with words kept once (dictionaries); `columns` are those wanted, or all.
+    Args:
+        path: the part.
+        schema: schema of its rows; text columns may be dictionaries instead.
+        columns: columns to read, by default all.
 
     Raises:
-        FileNotFoundError: it was merged into another since it was listed.
+        FileNotFoundError: it was merged into another part since it was listed.
     """
     names = list(columns or schema.names)
     try:
         metadata = pq.read_metadata(path)
-        has = metadata.schema.names  # an older labkit's parts lack columns that may be null
+        has = metadata.schema.names  # parts of older versions lack some columns that may be null
         words = [each.name for each in schema if pa.types.is_dictionary(each.type) and each.name in has]
         options = {"pre_buffer": False, "page_checksum_verification": True, "read_dictionary": words}
         with pq.ParquetFile(path, metadata=metadata, **options) as file:
@@ -207,7 +209,7 @@ def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = Non
             if each.name in names and each.name not in has and each.nullable:
                 table = table.append_column(each, pa.nulls(len(table), each.type))
         table = table.select(names).cast(pa.schema([schema.field(name) for name in names]))
-        table.validate(full=True)  # that text is UTF-8, for one
+        table.validate(full=True)  # for example, that text is UTF-8
         return table
     except FileNotFoundError:
         raise

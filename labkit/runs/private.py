@@ -1,7 +1,7 @@
-"""What a run folder, which is made to be passed on, does not say word for word: home folders and secrets.
+"""Keeps home folders and secrets out of run folders, which are made to be shared.
 
-A home folder is written as ~. What looks like a secret by its name (`--token X`, `api_key=X`, a key `password` of a
-configuration, an environment variable `HF_TOKEN`) is written as ***. LABKIT_VERBATIM=1 keeps everything as it is.
+The home folder is written as ~. A value whose name looks like a secret (`--token X`, `api_key=X`, a configuration key
+`password`, an environment variable `HF_TOKEN`) is written as ***. LABKIT_VERBATIM=1 keeps everything as it is.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ SECRET = re.compile(
     r"|(?:^|_)(?:api|access|private|ssh|encryption|auth)_(?:key|token)$"
     r"|^token$|(?:^|_)(?:hf|hub|github|gh|gitlab|wandb|refresh|session|user|bot|personal)_token$"
 )
-"""Names in snake_case; of a text model, other words stand before `token`."""
+"""Names of secrets, in snake_case. A text model's settings have other words before `token`."""
 LEAST = 8
-"""Characters of a secret that is looked for in other texts; a shorter one could be any word"""
+"""Shortest secret, in characters, that is looked for in other texts; a shorter one could be any word."""
 IN_TEXT = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*(?:=|\s+)|[A-Za-z_][\w.-]*=)(\"[^\"]*\"|'[^']*'|[^\s'\",;)\]]+)")
 IN_URL = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting looks like a secret.
+    """Whether a setting looks like a secret, by its name.
 
     >>> [name for name in ("hf-token", "apiKey", "AUTH", "max_tokens", "author", "keys") if is_secret(name)]
     ['hf-token', 'apiKey', 'AUTH']
@@ -47,7 +47,7 @@ def shielded(value: Any) -> Any:
 
 
 def restored(value: Any) -> Any:
-    """Data as `shielded` wrote it, with the home folder of now in place of ~."""
+    """Data that `shielded` wrote, with the current home folder for ~."""
     if isinstance(value, dict):
         return {name: restored(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -58,10 +58,10 @@ def restored(value: Any) -> Any:
 
 
 def given_again(recorded: list[str], given: list[str], place: object) -> list[str]:
-    """A script's recorded arguments, without the secrets among them, which are in those `given` now.
+    """A script's recorded arguments, without those that are secrets, which must be in `given`.
 
     Raises:
-        UserError: a secret is not given; the text names the `place` of the record.
+        UserError: a secret is missing; the text names the `place` of the record.
     """
     kept, hidden = [], []
     for argument in restored(recorded):
@@ -74,8 +74,8 @@ def given_again(recorded: list[str], given: list[str], place: object) -> list[st
             kept.append(argument)
     if missing := [name for name in hidden if name not in {argument.partition("=")[0] for argument in given}]:
         raise UserError(
-            f"{place}: the value of {', '.join(missing)} looks like a secret and was not kept: give it again, as in "
-            f"--resume RUN -- {missing[0]} VALUE. LABKIT_VERBATIM=1 makes new runs keep such values."
+            f"{place}: the value of {', '.join(missing)} looks like a secret, so it was not saved: give it again, as "
+            f"in --resume RUN -- {missing[0]} VALUE. With LABKIT_VERBATIM=1, new runs save such values."
         )
     return kept
 
@@ -83,18 +83,18 @@ def given_again(recorded: list[str], given: list[str], place: object) -> list[st
 def _shielded(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, dict):
         return {
-            # a number is a setting, and a group of settings is judged by its own names
+            # a number is no secret, and a section is judged by the names in it
             name: HIDDEN if is_secret(str(name)) and isinstance(item, str | list | tuple) else _shielded(item, secrets)
             for name, item in value.items()
         }
-    if isinstance(value, list | tuple):  # which may be a command line
+    if isinstance(value, list | tuple):  # this may be a command line
         hidden = [_is_value_of(flag, item) for flag, item in zip([None, *value], value, strict=False)]
         return [HIDDEN if hide else _shielded(item, secrets) for hide, item in zip(hidden, value, strict=True)]
     return _shielded_text(value, secrets) if isinstance(value, str) else value
 
 
 def _is_value_of(flag: Any, item: Any) -> bool:
-    """Whether an argument is the value of a flag before it that is a secret's."""
+    """Whether an argument is the value of the flag before it, and that flag names a secret."""
     are_words = isinstance(flag, str) and isinstance(item, str)
     return are_words and flag.startswith("-") and "=" not in flag and is_secret(flag) and not item.startswith("--")
 
@@ -114,19 +114,19 @@ def _shielded_text(text: str, secrets: list[str]) -> str:
 
 
 def _known_secrets() -> list[str]:
-    """Those of this process' command line and environment: a message may quote them."""
+    """Secrets on this process' command line and in its environment, which a message may quote."""
     known = {value for name, value in os.environ.items() if is_secret(name)}
     for flag, value in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
         name, equals, its_value = flag.partition("=")
         if name.startswith("-") and is_secret(name):
             known.add(its_value if equals else value)
-    # a folder in which secrets lie is none
+    # a path to a secret is not a secret
     known = {each for each in known if len(each) >= LEAST and not each.startswith(("/", "~", "."))}
     return sorted(known, key=len, reverse=True)
 
 
 @functools.cache
 def _homes() -> tuple[str, ...]:
-    """The home folder as it is named, and as links lead to it; none where it is the root, or unknown."""
+    """The home folder by its name and by its real path; empty if it is the root or unknown."""
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() fails where there is none
     return tuple(dict.fromkeys(each for each in (home, os.path.realpath(home)) if len(each) > 1 and each != "~"))

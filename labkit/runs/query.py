@@ -1,19 +1,93 @@
-"""Reads run folders into frames; what is damaged is noted and left out."""
+"""Reads run folders: their events, their list, and frames of many runs; damaged parts are noted and left out."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from labkit.errors import UserError
-from labkit.runs.events import read_events
-from labkit.runs.notes import note_left_out
-from labkit.runs.record import RunRecord, in_words, read_run
+from labkit.json_data import Moment, check_shape, parse_json
+from labkit.runs.record import RunRecord, UsedDevice, disturbance_text, read_run
+from labkit.runs.safe_files import note_left_out
 
-if TYPE_CHECKING:  # `labkit runs` must start without pandas
+if TYPE_CHECKING:
     import pandas as pd
+
+
+class _Known(TypedDict, total=False):
+    """Fields that readers look for in any event."""
+
+    step: int
+    samples: float
+    wall_s: float
+    train_s: float
+    metric: str | None
+    value: float | None
+    metrics: dict[str, float | None]
+    loss: float | None
+    samples_per_s: float | None
+    kind: str
+    what: str | None
+    target: float | None
+    host: str | None
+    devices: list[UsedDevice]
+
+
+class Event(_Known):
+    """Fields of every event."""
+
+    event: str
+    time: Moment
+
+
+class Resumed(Event):
+    step: int
+    parts: int
+
+
+class Began(Event):
+    clock_s: float
+
+
+class Windows(Event):
+    name: str
+    begin_ns: list[int]
+    end_ns: list[int]
+
+
+_SHAPES = {"resumed": Resumed, "began": Began, "windows": Windows}
+
+
+def read_events(folder: Path | str) -> list[dict[str, Any]]:
+    """The events of a run, without evaluations that a resume superseded (those beyond the resumed step).
+
+    A line that is not an event is noted and left out. A last line that a crash cut short is left out without a note.
+    """
+    path = Path(folder) / "events.jsonl"
+    events: list[dict[str, Any]] = []
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return events
+    except OSError as error:
+        note_left_out(path, f"it cannot be read ({error.strerror})")
+        return events
+    for number, line in enumerate(lines, 1):
+        try:
+            event = parse_json(line)
+            check_shape(event, Event)
+            check_shape(event, _SHAPES.get(event["event"], Event))
+        except ValueError as error:
+            if line.strip() and number < len(lines):
+                note_left_out(path, f"line {number} is not an event ({error})")
+            continue
+        if event["event"] == "resumed":
+            step = event["step"]
+            events = [e for e in events if "wall_s" not in e or e.get("step", 0) <= step]
+        events.append(event)
+    return events
 
 
 TOGETHER = ("launches.jsonl", "group.json", "queue.json")
@@ -22,13 +96,13 @@ of earlier versions"""
 
 
 def run_folders(runs_dir: Path | str) -> list[Path]:
-    """The run folders below a folder, those of groups and queues too, oldest first; none where there is no such folder.
+    """The run folders below a folder, including those of groups, oldest first; none if the folder does not exist.
 
     Raises:
         UserError: it is a file.
     """
     if Path(runs_dir).is_file():
-        raise UserError(f"{runs_dir}: this is a file, not a folder with runs: name their folder.")
+        raise UserError(f"{runs_dir} is a file, not a folder of runs: give the folder.")
     places = [Path(runs_dir), *(path.parent for name in TOGETHER for path in Path(runs_dir).glob(f"*/{name}"))]
     return sorted((path.parent for place in places for path in place.glob("*/run.json")), key=lambda each: each.name)
 
@@ -37,7 +111,7 @@ def readable_runs(folders: Iterable[Path | str]) -> list[tuple[Path, RunRecord]]
     """The records of run folders; an unreadable one is noted and left out.
 
     Raises:
-        UserError: every folder given is unreadable; the reason of the first.
+        UserError: none of the folders is readable; the text is the reason for the first.
     """
     records, refused = [], {}
     for folder in map(Path, folders):
@@ -53,10 +127,10 @@ def readable_runs(folders: Iterable[Path | str]) -> list[tuple[Path, RunRecord]]
 
 
 def list_runs(runs_dir: Path | str) -> pd.DataFrame:
-    """One row a run, oldest first; a damaged record is noted and left out.
+    """One row per run, oldest first; a damaged record is noted and left out.
 
-    Of a run that shared its device, budget says how and with what, and group what it was started with. seed
-    is "none" where the script was given none; disturbed says in words what other programs did to it, if anything.
+    For a run that shared its device, `budget` has the mode and the jobs, and `group` the group. `seed` is "none" if the
+    script was given none. `disturbed` is a text on what other programs took, or empty.
     """
     import pandas as pd
 
@@ -85,7 +159,7 @@ def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
                 "target": train.get("target"),
                 "target_reached": result.get("target_reached"),
                 "time_to_target_s": result.get("time_to_target_s"),
-                "disturbed": in_words(result.get("others")),
+                "disturbed": disturbance_text(result.get("others")),
                 "started_at": record.started_at,
             }
         )
@@ -93,10 +167,10 @@ def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
 
 
 def find_run(run: str, runs_dir: Path | str) -> Path:
-    """The folder of a run named by its folder, its id, or the beginning of its id.
+    """The folder of a run, given its folder, its id, or the beginning of its id.
 
     Raises:
-        UserError: no run, or more than one, goes by that name.
+        UserError: no run, or more than one, has that name.
     """
     if (Path(run) / "run.json").is_file():
         return Path(run)
@@ -106,17 +180,17 @@ def find_run(run: str, runs_dir: Path | str) -> Path:
         return matches[0]
     names = [folder.name for folder in folders]
     if matches:
-        raise UserError(f"run {run!r} could be {', '.join(f.name for f in matches[:5])}: write more of its name.")
+        raise UserError(f"run {run!r} could be {', '.join(f.name for f in matches[:5])}: give more of its id.")
     near = difflib.get_close_matches(run, names, n=3, cutoff=0.4)
-    hint = "There is none at all: name the folder that has yours with --runs-dir, or start one."
+    hint = "That folder has no runs: give the folder of your runs with --runs-dir, or start a run."
     if names:
-        which = f"near it: {', '.join(near)}" if near else f"the latest is {names[-1]}"
-        hint = f"There are {len(names)}, {which}; `labkit runs list --runs-dir {runs_dir}` shows them."
+        which = f"Did you mean {' or '.join(near)}?" if near else f"The latest is {names[-1]}."
+        hint = f"{which} `labkit runs list --runs-dir {runs_dir}` lists all {len(names)}."
     raise UserError(f"there is no run {run!r} in {runs_dir}. {hint}")
 
 
 def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
-    """Columns run, step, wall_s, train_s, samples, name, value of many runs, in the order recorded.
+    """Columns run, step, wall_s, train_s, samples, name, value of many runs, in recorded order.
 
     A damaged part is noted and left out.
     """
@@ -126,7 +200,7 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
 
     tables = []
     for folder in map(Path, folders):
-        path = folder / "events.jsonl"  # which is long, and of few runs matters
+        path = folder / "events.jsonl"  # it is long, and matters only for resumed runs
         events = read_events(folder) if path.is_file() and b'"resumed"' in path.read_bytes() else []
         resumed = [(event["parts"], event["step"]) for event in events if event["event"] == "resumed"]
         for path in current_parts(folder / "metrics"):
@@ -144,7 +218,7 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
 def read_telemetry(folders: Iterable[Path | str]) -> pd.DataFrame:
     """Columns run, time_ns, device, scope, pid, counter, value, unit, source, note of many runs.
 
-    Words are categories, each kept once: group by them with observed=True. A damaged part is noted and left out.
+    Text columns are categories: group by them with observed=True. A damaged part is noted and left out.
     """
     import pyarrow as pa
 

@@ -15,55 +15,56 @@ import psutil
 
 from labkit.errors import DataError, UserError
 from labkit.json_data import Moment, check_shape, read_json
-from labkit.runs.atomic import replace_text
+from labkit.project import VERSION
 from labkit.runs.private import shielded
+from labkit.runs.safe_files import replace_text
 
 SCHEMA_VERSION = 1
 Kind = Literal["measured", "recorded", "emulated", "predicted"]
 KINDS = get_args(Kind)
 Status = Literal["running", "done", "failed", "stopped", "interrupted"]
 SILENT_S = 60.0
-"""A run on another host counts as interrupted when its folder has not changed for this long: while it runs, its
-sampler writes a part every few seconds."""
+"""Seconds without a change in its folder after which a run on another host counts as interrupted: the sampler of a
+live run writes a part every few seconds."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a run's numbers come from; every figure repeats `kind`."""
+    """Origin of a run's numbers; every figure repeats its `kind`."""
 
     kind: Kind
     """"measured" here, "recorded" on another machine, "emulated" under a budget, or "predicted" by a model."""
     by: str
-    """The program and version that wrote it."""
+    """Program and version that wrote it."""
     when: str
     """ISO 8601 with offset."""
     note: str = ""
 
     @classmethod
     def now(cls, kind: Kind, note: str = "") -> Provenance:
-        """Provenance of a run that labkit starts at this moment."""
-        from labkit import __version__
-
-        return cls(kind, f"labkit {__version__}", timestamp(), note)
+        """Provenance of a run that labkit starts now."""
+        return cls(kind, f"labkit {VERSION}", timestamp(), note)
 
 
 BUSY = 0.1
-"""Share of the cores from which other programs disturb a run: below it they are lost in its own noise."""
+"""Share of a run's cores above which other programs disturb it; less is lost in the run's own noise."""
 MOST_OF_A_CORE = 0.5
-"""Cores from which they do on many cores, whose threads wait for the slowest of them"""
+"""Number of cores above which they disturb a run on many cores, because its threads wait for the slowest one."""
 
-# What readers rely on of a record; more may be there, and is left alone.
+# The fields that readers rely on. A record may have more, which readers ignore.
 
 
 class Others(TypedDict):
+    """What other programs took from a run."""
+
     cpu_share: float
-    """0 to 1, of the CPU time of the run's cores: other programs and, where the machine is virtual, other machines"""
+    """Share (0 to 1) of the CPU time of the run's cores taken by other programs and other virtual machines."""
     largest: str | None
-    """The program that took most, where it took a tenth of a core"""
+    """Program that took most, if it took at least a tenth of a core."""
     on_gpu: list[str]
-    """Other processes that had the run's GPU open to compute, at its beginning or its end"""
+    """Other processes that had the run's GPU open for computing, at its beginning or end."""
     disturbed: bool
-    """Whether others took a tenth of the cores or half a core, or had the GPU open"""
+    """Whether they took a tenth of the cores or half a core, or had the GPU open."""
 
 
 class Train(TypedDict, total=False):
@@ -128,26 +129,26 @@ class RunRecord:
     """The content of `run.json`."""
 
     id: str
-    """Folder name: UTC time, name, four random digits; sorts by time."""
+    """Name of the folder: UTC time, name, four random digits; sorts by time."""
     name: str
     config: Config
     budget: UsedBudget
     tier: str | None
-    """Catalogue entry that prices the run."""
+    """Catalogue tier that prices the run."""
     devices: list[UsedDevice]
     host: str
     software: dict[str, Any]
     git_commit: str | None
-    """Commit of labkit's checkout; None outside one."""
+    """Commit of labkit's checkout; None outside a checkout."""
     seed: int | None
-    """What the script was given; None where it was given none, and drew its own numbers."""
+    """Seed that the script was given; None if it was given none and drew its own numbers."""
     argv: list[str]
     provenance: Provenance
     status: Status
     pid: int
     """Process that writes the run."""
     pid_started: float
-    """When that process began (seconds since 1970), since a pid is used again."""
+    """Start of that process, in seconds since 1970, because pids are reused."""
     started_at: Moment
     ended_at: Moment | None = None
     result: Result | None = None
@@ -155,28 +156,28 @@ class RunRecord:
 
     @property
     def profiled(self) -> bool:
-        """Whether a profiler looked at its steps: its times are no benchmark, and it had no target to reach."""
+        """Whether it was profiled: its times are not a benchmark, and it had no target."""
         return "profile" in self.config
 
     @property
     def is_trial(self) -> bool:
-        """Whether it is a trial of `labkit energy trial`, which was stopped early and had no target to reach."""
+        """Whether it is a trial of `labkit energy trial`, which was stopped early and had no target."""
         return "trial" in self.config
 
     @property
     def told_seed(self) -> int | str:
-        """The seed as tables show it: "none" where the script was given none."""
+        """The seed for tables: "none" if the script was given none."""
         return "none" if self.seed is None else self.seed
 
     @property
     def shared(self) -> dict[str, Any] | None:
-        """What it shared its device with (group, mode, jobs, mix); None for a run that had it for itself."""
-        told = self.config.get("collocation")
-        return told if told is not None and told["mode"] != "alone" else None
+        """How it shared its device (group, mode, jobs, mix); None if it had the device to itself."""
+        shared = self.config.get("collocation")
+        return shared if shared is not None and shared["mode"] != "alone" else None
 
     @property
     def ran_under(self) -> str:
-        """Its budget's name; of a run that shared its device, the mode and the jobs that shared it."""
+        """The name of its budget; if it shared its device, the mode and the jobs instead."""
         if self.shared is not None:
             return f"{self.shared['mode']}, {self.shared['jobs']}"
         return self.budget.get("name", "whole machine")
@@ -186,7 +187,7 @@ class RunRecord:
         replace_text(folder / "run.json", json.dumps(shielded(asdict(self)), indent=1) + "\n")
 
     def is_being_written(self, folder: Path) -> bool:
-        """Whether the process that writes this run still runs; on another host, whether its folder still changes."""
+        """Whether the process that writes this run is alive; on another host, whether its folder still changes."""
         if self.host == platform.node():
             return is_alive(self.pid, self.pid_started)
         return time.time() - _last_change(folder) < SILENT_S
@@ -197,22 +198,22 @@ class _Versioned(TypedDict):
 
 
 def read_run(folder: Path | str) -> RunRecord:
-    """Read a run folder's record; a run whose writer died shows as "interrupted".
+    """Read the record of a run folder; a run whose writer died has the status "interrupted".
 
     Raises:
         UserError: there is no record, it cannot be read, or a newer labkit wrote it.
     """
     path = Path(folder) / "run.json"
-    fix = "Restore it from a copy (the metrics beside it may still be readable); move another program's folder away."
+    fix = "Restore it from a copy (its metrics may still be readable), or move the folder if it is not labkit's."
     try:
         content = read_json(path, _Versioned, fix=fix)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"{folder}: this is no run folder, because it has no run.json. `labkit runs list` shows all."
+            f"{folder} is not a run folder, because it has no run.json: choose one that `labkit runs list` shows."
         ) from None
     if (version := content["schema_version"]) > SCHEMA_VERSION:
         raise UserError(
-            f"{path}: this run has format {version}, written by a newer labkit, and this one reads up to "
+            f"{path}: a newer labkit wrote this run, in format {version}, and this one reads formats up to "
             f"{SCHEMA_VERSION}: upgrade labkit to open it."
         )
     values = {f.name: content[f.name] for f in fields(RunRecord) if f.name in content}
@@ -221,14 +222,14 @@ def read_run(folder: Path | str) -> RunRecord:
         values["provenance"] = Provenance(**values["provenance"])
         record = RunRecord(**values)
     except (TypeError, ValueError) as error:
-        raise DataError(f"this record is not what a run needs ({error}).", file=path, fix=fix) from error
+        raise DataError(f"this is not the record of a run ({error}).", file=path, fix=fix) from error
     if record.status == "running" and not record.is_being_written(path.parent):
         record.status = "interrupted"
     return record
 
 
 def _last_change(folder: Path) -> float:
-    """Seconds since 1970 at which something in a run folder was last written."""
+    """Time of the latest change in a run folder, in seconds since 1970."""
     places = [folder / name for name in ("run.json", "events.jsonl", "metrics", "telemetry")]
     return max(place.stat().st_mtime for place in places if place.exists())
 
@@ -239,11 +240,11 @@ def timestamp() -> str:
 
 
 CLOCK_TOLERANCE_S = 2.0
-"""Linux derives the time a process began from the boot time, which moves when the clock is set."""
+"""Linux derives the start of a process from the boot time, which moves when the clock is set."""
 
 
 def process_started(pid: int) -> float | None:
-    """When a process began, in seconds since 1970; None where none of that number runs."""
+    """Start of a process, in seconds since 1970; None if there is no such process."""
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
@@ -254,29 +255,29 @@ def process_started(pid: int) -> float | None:
 
 
 def is_alive(pid: int, started: float) -> bool:
-    """Whether the process of that number that began then still runs; numbers are used again."""
+    """Whether the process with that pid and start is alive; a pid alone may be reused."""
     now = process_started(pid)
     return now is not None and abs(now - started) < CLOCK_TOLERANCE_S
 
 
 def own_process() -> tuple[int, float]:
-    """This process' pid and when it began."""
+    """Pid and start of this process."""
     return os.getpid(), process_started(os.getpid())
 
 
-def in_words(others: Others | None) -> str:
-    """What others took, as a part of a sentence; empty where they did not disturb the run."""
+def disturbance_text(others: Others | None) -> str:
+    """What other programs took, as part of a sentence; empty if they did not disturb the run."""
     if others is None or not others["disturbed"]:
         return ""
-    words = []
+    parts = []
     if others["cpu_share"] >= BUSY or not others["on_gpu"]:
         most = f", most of it {others['largest']}" if others["largest"] else ""
-        words.append(f"other programs took {others['cpu_share']:.0%} of its cores{most}")
+        parts.append(f"other programs took {others['cpu_share']:.0%} of its cores{most}")
     if others["on_gpu"]:
-        words.append(f"{', '.join(others['on_gpu'])} had its GPU open, too")
-    return " and ".join(words)
+        parts.append(f"{', '.join(others['on_gpu'])} also had its GPU open")
+    return " and ".join(parts)
 
 
 def worse(one: Others | None, other: Others | None) -> Others | None:
-    """What disturbed a run more, of what two of its processes recorded."""
-    return max((one, other), key=lambda told: (told is not None, told and (told["disturbed"], told["cpu_share"])))
+    """The larger of the disturbances that two processes of a run recorded."""
+    return max((one, other), key=lambda each: (each is not None, each and (each["disturbed"], each["cpu_share"])))

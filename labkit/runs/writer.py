@@ -1,4 +1,4 @@
-"""Writes one run folder so that a crash at any moment leaves all finished records readable."""
+"""Writes one run folder, so that everything finished stays readable after a crash at any moment."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from typing import Any, TextIO
 import filelock
 
 from labkit.errors import UserError
-from labkit.runs.atomic import disk_full_as_user_error
 from labkit.runs.private import shielded
 from labkit.runs.record import RunRecord, own_process, read_run, timestamp
+from labkit.runs.safe_files import disk_full_as_user_error
 
 STOP, STOP_POLL_S = "stop-requested", 0.25
-"""Lies in the folder of a run that was asked to stop; so often who can be stopped looks whether somebody asks"""
+"""File in the folder of a run that was asked to stop; seconds between two checks for it."""
 
 
 def request_stop(folder: Path | str) -> None:
-    """Ask the run in `folder` to end after its step under way, with everything saved.
+    """Ask the run in `folder` to end after its current step, with everything saved.
 
     Raises:
         UserError: it is not running.
     """
     status = read_run(folder).status
     if status != "running":
-        raise UserError(f"{folder}: this run is {status}, so there is nothing to stop.")
+        raise UserError(f"{folder}: this run is {status}, so it cannot be stopped. `labkit runs list` shows others.")
     (Path(folder) / STOP).touch()
 
 
 class RunWriter:
-    """The one process that writes a run folder; it holds the folder's lock from the beginning to `finish`."""
+    """Writes a run folder, as the only process; it holds the folder's lock until `finish`."""
 
     def __init__(self, folder: Path, record: RunRecord, lock: filelock.BaseFileLock):
-        from labkit.runs.parts import METRICS, PartWriter  # Arrow, which reading a record does without
+        from labkit.runs.parts import METRICS, PartWriter  # Arrow, which readers of records do not need
 
         self.folder, self.record, self._lock = folder, record, lock
         self._stop_looked_at, self._stop_found = 0.0, False
-        (folder / STOP).unlink(missing_ok=True)  # asked of an earlier process of this run
+        (folder / STOP).unlink(missing_ok=True)  # it was meant for an earlier process of this run
         self._metrics = PartWriter(folder / "metrics", METRICS)
         self._events = _open_lines(folder / "events.jsonl")
-        self._event_lock = threading.Lock()  # faults are told by the thread that watches the sampler
+        self._event_lock = threading.Lock()  # the thread that watches the sampler writes faults
 
     @property
     def run_id(self) -> str:
@@ -59,7 +59,7 @@ class RunWriter:
 
     @classmethod
     def create(cls, runs_dir: Path, name: str, **described: Any) -> RunWriter:
-        """Make a new run folder below `runs_dir`, its status "running"; `described` are further fields of `RunRecord`.
+        """Make a new run folder below `runs_dir`, with status "running"; `described` are other fields of `RunRecord`.
 
         Raises:
             UserError: the folder cannot be made there.
@@ -88,20 +88,20 @@ class RunWriter:
     def reopen(
         cls, folder: Path, lock: filelock.BaseFileLock, *, from_step: int, config: dict[str, Any], **machine: Any
     ) -> RunWriter:
-        """Go on with a run after `from_step` steps; what it recorded beyond that step is superseded.
+        """Continue a run after `from_step` steps; what it recorded beyond that step is superseded.
 
-        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count. The old result
-        stays until there is a new one. `lock` is what `lock_run` gave, taken before `from_step` was read.
+        Nothing is deleted: a "resumed" event says from which step on older rows no longer count. The old result stays
+        until there is a new one. `lock` is that of `lock_run`, taken before `from_step` was read.
         """
         record = read_run(folder)
         host = platform.node()
         if host != record.host:
-            note = f"{record.provenance.note}; went on on {host}, so its times mix two machines".removeprefix("; ")
+            note = f"{record.provenance.note}; continued on {host}, so its times mix two machines".removeprefix("; ")
             record.provenance = replace(record.provenance, note=note)
         record.status, record.ended_at, record.config = "running", None, config
         record.host, (record.pid, record.pid_started) = host, own_process()
         for left_over in [*folder.glob("*/.*.pt.*"), *folder.glob("*/.part-*"), *folder.glob(".run.json.*")]:
-            left_over.unlink(missing_ok=True)  # what a killed writer had not yet renamed into place
+            left_over.unlink(missing_ok=True)  # files that a killed writer had not renamed into place
         record.save(folder)
         writer = cls(folder, record, lock)
         where = machine | {"host": host, "argv": list(sys.argv), "pid": record.pid}
@@ -110,22 +110,22 @@ class RunWriter:
 
     @property
     def stop_requested(self) -> bool:
-        """True from when somebody asks this run to stop; it looks a few times a second however often it is asked."""
+        """Whether this run was asked to stop. It checks a few times per second, however often this is called."""
         now = time.monotonic()
         if not self._stop_found and now - self._stop_looked_at >= STOP_POLL_S:
             self._stop_looked_at, self._stop_found = now, (self.folder / STOP).exists()
         return self._stop_found
 
     def event(self, event: str, /, **values: Any) -> None:
-        """Append one fact to `events.jsonl`, where a crash of this process leaves it."""
-        told = shielded({"event": event, "time": timestamp(), **values})
-        line = json.dumps(_without_nan(told), allow_nan=False)
+        """Append one fact to `events.jsonl`, where it survives a crash of this process."""
+        content = shielded({"event": event, "time": timestamp(), **values})
+        line = json.dumps(_without_nan(content), allow_nan=False)
         with disk_full_as_user_error(self.folder), self._event_lock:
             self._events.write(line + "\n")
             self._events.flush()
 
     def metric(self, *, step: int, wall_s: float, train_s: float, samples: int, name: str, value: float) -> None:
-        """Record one number; it reaches the disk within seconds, or at `flush`."""
+        """Record one number; it reaches the disk within seconds, or with `flush`."""
         row = {"step": step, "wall_s": wall_s, "train_s": train_s, "samples": samples, "name": name, "value": value}
         self._metrics.append(row)
 
@@ -133,9 +133,9 @@ class RunWriter:
         self._metrics.flush()
 
     def finish(self, status: str, result: dict[str, Any]) -> None:
-        """Write what is left and the final record; the writer takes nothing afterwards."""
+        """Write what is left and the final record, and close the writer."""
         self.record.status, self.record.result, self.record.ended_at = status, result, timestamp()
-        with contextlib.ExitStack() as stack:  # each is done whatever becomes of the others, the last named first
+        with contextlib.ExitStack() as stack:  # from the last to the first, each even if another one fails
             stack.callback(self._lock.release)
             stack.callback(self.record.save, self.folder)
             stack.enter_context(disk_full_as_user_error(self.folder))
@@ -144,7 +144,7 @@ class RunWriter:
 
 
 def fail_killed(folder: Path | str, reason: str) -> dict[str, Any] | None:
-    """Record the end of a run whose process was killed before it could, and return it as an answer; else None."""
+    """Record the end of a run whose process was killed, and return it as an answer; None if the run has not died."""
     folder, record = Path(folder), read_run(folder)
     if record.status != "interrupted":
         return None
@@ -159,12 +159,12 @@ def fail_killed(folder: Path | str, reason: str) -> dict[str, Any] | None:
 
 
 def lock_run(folder: Path) -> filelock.BaseFileLock:
-    """Take the lock of a run folder, which the system gives back when this process ends, however it ends.
+    """Take the lock of a run folder, which the system releases when this process ends for any reason.
 
     Raises:
         UserError: another process is writing this run.
     """
-    # a soft lock, a mere marker file, would outlive a killed process
+    # no soft lock: a marker file would outlive a killed process
     lock = filelock.FileLock(folder / ".lock", fallback_to_soft=False)
     busy = UserError(f"{folder}: another process is still writing this run: wait for it, or stop it first.")
     try:
@@ -174,14 +174,14 @@ def lock_run(folder: Path) -> filelock.BaseFileLock:
     except (NotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
             raise
-    # where the file system has no locks, this has to do; a folder that is just being made has no record yet
+    # for file systems without locks; a folder that is just being made has no record yet
     if (folder / "run.json").exists() and read_run(folder).status == "running":
         raise busy
     return lock
 
 
 def _open_lines(path: Path) -> TextIO:
-    """Open a file of lines for appending; a line that a crash cut short is ended, so that it spoils no other."""
+    """Open a file of lines for appending; a line that a crash cut short is ended first."""
     torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
     file = path.open("a", encoding="utf-8")
     if torn:
@@ -190,7 +190,7 @@ def _open_lines(path: Path) -> TextIO:
 
 
 def _without_nan(value: Any) -> Any:
-    """The value with null in place of NaN and infinity, which are no JSON."""
+    """The value with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {name: _without_nan(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
@@ -206,14 +206,14 @@ def _new_folder(runs_dir: Path, name: str) -> Path:
             folder.mkdir(parents=True)
     except OSError as error:
         raise UserError(
-            f"{runs_dir}: no run folder can be made there ({error.strerror}): choose another folder (runs_dir, "
+            f"{runs_dir}: a run folder cannot be made there ({error.strerror}): choose another folder (runs_dir, "
             "--runs-dir)."
         ) from None
     return folder
 
 
 def _git_commit() -> str | None:
-    """The commit of the checkout that this package runs from."""
+    """The commit of the checkout from which this package runs; None outside a checkout."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.runs import RunRecord, in_words, note_left_out, read_events, read_metrics, read_run
+from labkit.runs import RunRecord, disturbance_text, note_left_out, read_events, read_metrics, read_run
 from labkit.sharing.launching.jobs_record import GroupRecord, JobOutcome
 from labkit.telemetry import Energy, gpu_of, peak_memory, read_samples, run_energy
 from labkit.tracking import unreached
@@ -116,7 +116,7 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> dict
         "sm_active": _sm_active(folder / job.run, record),
         "on": "gpu" if str(record.budget.get("torch_name", "cpu")).startswith("cuda") else "cpu",
         "folder": str(folder / job.run),
-        "disturbed": in_words(result.get("others")),
+        "disturbed": disturbance_text(result.get("others")),
         "progress": (steps, wall_s),
     }
     return row

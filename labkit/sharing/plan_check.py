@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from labkit.errors import UserError
 from labkit.hardware import Device, Nvml, find_device, find_mps, get_devices, occupants, size_text
-from labkit.runs import in_words
+from labkit.runs import disturbance_text
 from labkit.sharing.launching.job import script_command
 from labkit.sharing.memory_need import GROWTH_BYTES, first_steps_bytes
 from labkit.sharing.modes.choice import mode_refusals, mode_shares
@@ -121,7 +121,7 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
 def device_warnings(device: Device, nvml: Nvml | None = None) -> list[str]:
     """What else runs on a device and may disturb what is measured, in sentences; takes a moment on a CPU."""
     if device.kind == "cpu":
-        found = in_words(others_now())
+        found = disturbance_text(others_now())
         return [f"In the last moment {found}: close what you can, or expect noisy numbers."] if found else []
     with nvml or Nvml() as session:
         found, why = occupants(device, session)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from labkit.runs import in_words
+from labkit.runs import disturbance_text
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import Notice, OnEvent
@@ -40,7 +40,7 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     if command.collocation is not None:
         return  # whoever runs jobs side by side has looked, and chosen
     # of all cores that it could have had: a program on the others leaves it alone
-    found = in_words(others_now(count=budget and budget.cores, cores=cores))
+    found = disturbance_text(others_now(count=budget and budget.cores, cores=cores))
     if not found:
         return
     waits = ""

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from labkit.runs import in_words
+from labkit.runs import disturbance_text
 from labkit.tracking.ending import in_notebook
 from labkit.tracking.events import Notice, Preparing, Progress, Started
 
@@ -94,7 +94,7 @@ def _ended(answer: dict[str, Any]) -> str:
         text += f"; target first reached after {result['time_to_target_s']:.1f} s"
     elif result["target_reached"] is False and result["best_validation"] is not None:
         text += f"; target not reached, best {result['best_validation']:.4f}"
-    if disturbed := in_words(result.get("others")):
+    if disturbed := disturbance_text(result.get("others")):
         text = f"{text.rstrip('.')}; disturbed: {disturbed}"
     if answer["folder"] not in text:
         text = f"{text.rstrip('.')}. {answer['folder']}"

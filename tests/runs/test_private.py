@@ -63,7 +63,7 @@ def test_a_resume_has_the_paths_of_now_and_asks_for_the_secrets(tmp_path, comman
     (tmp_path / "train.py").touch()
     monkeypatch.setattr("labkit.runs.private._homes", lambda: (str(tmp_path),))
     args = argparse.Namespace(resume=str(folder), runs_dir=tmp_path, budget=None, sample_hz=None, no_wait=False)
-    with pytest.raises(UserError, match=r"the value of --token, --api-key looks like a secret .* -- --token VALUE"):
+    with pytest.raises(UserError, match=r"the value of --token, --api-key looks like a secret.* -- --token VALUE"):
         resumed_command(args, [])
     given = ["--token", "new", "--api-key=new"]
     command = resumed_command(args, given)

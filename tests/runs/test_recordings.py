@@ -13,7 +13,7 @@ from labkit.plots import figure_batch_size
 from labkit.project import shipped_datasets
 from labkit.runs import recorded, recorded_table, recordings
 from labkit.runs.frames import CURVE_COLUMNS, RUN_COLUMNS, Frames
-from labkit.runs.recording import chosen, read_card
+from labkit.runs.published import chosen, read_card
 from labkit.tta import by_batch_size, summary, survival
 
 SHIPPED = shipped_datasets() / "recorded"
@@ -94,13 +94,13 @@ def test_tables_say_where_they_are_from():
     ("ask", "says"),
     [
         (lambda: recorded("zeus"), "Did you mean 'zeus-nsdi23'"),
-        (lambda: recorded("pmdlt-a100"), "no runs, but tables.*mnist_runs"),
-        (lambda: recorded("zeus-nsdi23", batch_size=33), "no run has batch_size 33: there is 2, 4"),
+        (lambda: recorded("pmdlt-a100"), "tables, not runs.*mnist_runs"),
+        (lambda: recorded("zeus-nsdi23", batch_size=33), "no run has batch_size 33: choose from 2, 4"),
         (lambda: recorded("zeus-nsdi23", batch_size="32"), "no run has batch_size '32'"),
         (lambda: recorded("zeus-nsdi23", batch_size=[]), "keeps no run"),
-        (lambda: recorded("zeus-nsdi23", device="max"), "device is no number"),
-        (lambda: recorded("zeus-nsdi23", batch=32), "no 'batch': choose among run, job, device"),
-        (lambda: recorded_table("zeus-nsdi23", "runs"), "no table 'runs': it has runs only"),
+        (lambda: recorded("zeus-nsdi23", device="max"), "device is not a number"),
+        (lambda: recorded("zeus-nsdi23", batch=32), "no 'batch': choose from run, job, device"),
+        (lambda: recorded_table("zeus-nsdi23", "runs"), "no table 'runs': choose from its runs"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_is(ask, says):

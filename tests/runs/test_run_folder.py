@@ -179,9 +179,9 @@ def test_a_run_goes_by_folder_id_or_beginning_and_one_of_a_group_by_what_it_shar
     shared.record.save(shared.folder)
     assert find_run(shared.run_id, tmp_path) == shared.folder
     assert find_run(str(alone.folder), "elsewhere") == find_run(alone.run_id[:-1], tmp_path) == alone.folder
-    with pytest.raises(UserError, match=f"There are 2, near it: .*{alone.run_id}"):
+    with pytest.raises(UserError, match=f"Did you mean .*{alone.run_id}"):
         find_run(alone.run_id.replace("dlrm", "drlm"), tmp_path)
-    with pytest.raises(UserError, match=f"There are 2, the latest is {max(alone.run_id, shared.run_id)}; `labkit runs"):
+    with pytest.raises(UserError, match=f"The latest is {max(alone.run_id, shared.run_id)}. `labkit runs"):
         find_run("~", tmp_path)
     with pytest.raises(UserError, match=r"there is no run 'nope' in .*none\. There is none at all: name the folder"):
         find_run("nope", tmp_path / "none")

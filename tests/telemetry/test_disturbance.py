@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from labkit.runs import in_words, worse
+from labkit.runs import disturbance_text, worse
 from labkit.telemetry import disturbance
 from labkit.telemetry.disturbance import Look
 
@@ -26,7 +26,7 @@ def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, cores, count, s
     monkeypatch.setattr(Look, "_now", lambda self: {"programs": {}} | told.pop(0))
     found = Look(count, cores=range(cores)).others()
     assert found["cpu_share"] == pytest.approx(share, abs=1e-3)
-    assert found["disturbed"] is bool(in_words(found)) is (share > 0)
+    assert found["disturbed"] is bool(disturbance_text(found)) is (share > 0)
 
 
 def test_what_a_run_computes_on_other_cores_hides_nobody_on_its_own(monkeypatch):
@@ -49,7 +49,7 @@ def test_a_busy_process_is_named_and_is_of_others_unless_the_run_started_it(monk
         alone, own = (each._now()["own"] - each._before["own"] for each in (family, ours))
         busy.kill()
         run.kill()
-    assert found["cpu_share"] > 0 and f"(process {busy.pid})" in in_words(found | {"disturbed": True})
+    assert found["cpu_share"] > 0 and f"(process {busy.pid})" in disturbance_text(found | {"disturbed": True})
     tick = 0.05  # both are counted in hundredths of a second, one after the other
     assert own + tick >= alone > 0.1
     assert ours._now()["own"] + tick >= ours._before["own"] + alone  # ended, and still counted
@@ -60,5 +60,7 @@ def test_only_what_disturbed_is_told_and_of_two_processes_the_worse_counts():
     calm, disturbed = ({"disturbed": share > 0.1, "cpu_share": share} | on_gpu for share in (0.02, 0.2))
     assert worse(None, None) is None
     assert worse(None, calm) is calm and worse(disturbed, calm) is disturbed
-    assert in_words(disturbed) == ("other programs took 20% of its cores and train (process 7) had its GPU open, too")
-    assert in_words(calm | {"disturbed": True}) == "train (process 7) had its GPU open, too"
+    assert disturbance_text(disturbed) == (
+        "other programs took 20% of its cores and train (process 7) also had its GPU open"
+    )
+    assert disturbance_text(calm | {"disturbed": True}) == "train (process 7) also had its GPU open"

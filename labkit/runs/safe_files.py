@@ -1,11 +1,13 @@
-"""Files that hold either their old or their new content at every moment, and a full disk that says so."""
+"""Files that hold either their old or their new content at every moment, and notes on what readers left out."""
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import errno
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from labkit.errors import UserError
 
 @contextlib.contextmanager
 def disk_full_as_user_error(folder: Path) -> Iterator[None]:
-    """Turn "no space left" inside the block into a UserError that names the folder, what is free, and the fix."""
+    """Turn "no space left" inside the block into a UserError that names the folder, its free space and the fix."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -28,7 +30,7 @@ def disk_full_as_user_error(folder: Path) -> Iterator[None]:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that it was raised for, says that there is no space left."""
+    """Whether an error, or its cause, says that there is no space left."""
     # torch.save wraps the system's error in a RuntimeError of its own
     return error is not None and (
         getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
@@ -37,12 +39,12 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def temporary_of(path: Path) -> Path:
-    """Where this process writes the new content of a file."""
+    """Path where this process writes the new content of a file."""
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a text file in one step: a reader, or a crash, sees the old content or the new one."""
+    """Write a text file in one step: a reader sees the old or the new content, even after a crash."""
     if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout, has no old content
         path.write_text(text, encoding="utf-8")
         return
@@ -58,3 +60,26 @@ def replace_text(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+_collected: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("notes", default=None)
+
+
+def note_left_out(path: Path, why: str) -> None:
+    """Warn, once, that a run, a part or a line is left out."""
+    note = why if why.startswith(str(path)) else f"{path}: {why}"
+    notes = _collected.get()
+    if notes is not None and note not in notes:
+        notes.append(note)
+    warnings.warn(f"left out: {note}", stacklevel=2)
+
+
+@contextlib.contextmanager
+def notes_kept() -> Iterator[list[str]]:
+    """Collect the notes of the block as well, for a page that is read elsewhere."""
+    notes: list[str] = []
+    token = _collected.set(notes)
+    try:
+        yield notes
+    finally:
+        _collected.reset(token)

@@ -1,4 +1,4 @@
-"""Recordings: runs and tables that others measured, shipped with labkit or made by `datasets/recorded/published.py`."""
+"""Recordings: runs and tables that others measured and published. Some ship with labkit; others are made from files."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ class Original:
 
 @dataclass(frozen=True)
 class Card:
-    """What a recording is and what it cannot say: card.toml, beside its Parquet files."""
+    """The description of a recording: card.toml, next to its Parquet files."""
 
     folder: Path
     title: str
-    """What was measured"""
+    """What was measured."""
     cite: str
-    """The authors, as a legend has them: "You et al. 2023" """
+    """Authors for a legend, such as "You et al. 2023"."""
     devices: list[str]
     derived: str
-    """How these files follow from the originals"""
-    authors: str = "not told"
-    """Names and the paper to cite"""
-    date: str = "not told"
-    """When it was measured; else when it was published, which it then says"""
-    source: str = "not told"
-    licence: str = "not told"
-    cannot_say: str = "not told"
+    """How these files follow from the originals."""
+    authors: str = "not stated"
+    """Names, and the paper to cite."""
+    date: str = "not stated"
+    """Date of the measurement, or of its publication, which it then says."""
+    source: str = "not stated"
+    licence: str = "not stated"
+    cannot_say: str = "not stated"
+    """Questions that the recording cannot answer."""
     originals: tuple[Original, ...] = ()
 
     @property
@@ -57,7 +58,7 @@ class Card:
 
     @property
     def provenance(self) -> str:
-        """As frames, legends and tables have it."""
+        """Text for frames, legends and tables."""
         return f"recorded, {self.cite}"
 
     @property
@@ -71,15 +72,15 @@ class Card:
 
 
 def recordings() -> list[Card]:
-    """The cards of what ships."""
+    """The cards of the recordings that ship."""
     return [read_card(path.parent) for path in sorted((shipped_datasets() / "recorded").glob(f"*/{CARD}"))]
 
 
 def read_card(recording: str | Path) -> Card:
-    """The card of a recording: one that ships, by its name, or one in a folder.
+    """The card of a recording that ships, by its name, or of one in a folder.
 
     Raises:
-        UserError: there is none of that name, or its card is damaged.
+        UserError: there is no such recording, or its card is damaged.
     """
     shipped = shipped_datasets() / "recorded"
     folder = next((each for each in (shipped / recording, Path(recording)) if (each / CARD).is_file()), None)
@@ -88,8 +89,8 @@ def read_card(recording: str | Path) -> Card:
         near = difflib.get_close_matches(str(recording), names, 1, 0.4)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise UserError(
-            f"there is no recording {str(recording)!r}. {hint}Those that ship: {', '.join(names)}; or give the folder "
-            "of one that you made (docs/recordings.md)."
+            f"there is no recording {str(recording)!r}. {hint}Choose one of {', '.join(names)}, or give the folder of "
+            "one that you made (docs/recordings.md)."
         )
     try:
         content = tomllib.loads((folder / CARD).read_text(encoding="utf-8")) | {"folder": folder}
@@ -103,21 +104,21 @@ def read_card(recording: str | Path) -> Card:
 
 
 def recorded(recording: str | Path, /, **only: Any) -> Frames:
-    """The runs of a recording, as those that were measured here come from `labkit.tta.run_table` and `curves`.
+    """The runs of a recording, in the frames that `labkit.tta.run_table` and `curves` make of your own runs.
 
     >>> runs, curves = recorded("zeus-nsdi23", batch_size=32, power_limit_w="max")
     >>> sorted(set(runs["tier"]))
     ['a40', 'p100-pcie', 'quadro-rtx-6000', 'v100-pcie']
 
     Args:
-        recording: the name of one that ships (`labkit data recorded list`), or the folder of one that was imported.
-        only: what to keep, by a column of its runs: a value, several, or "max" and "min", those of each job and device
-            among what the arguments before have left.
+        recording: the name of one that ships (`labkit data recorded list`), or the folder of one that you made.
+        only: runs to keep, by column: a value, several values, or "max" or "min", which is that of each job and device
+            among the runs that the arguments before it have kept.
 
     Returns:
-        A run's `budget` names its device, and what else varies among the runs kept; its settings are columns, too.
-        `curves` have an evaluation for each recorded target, at the moment at which it was met: between two of
-        them nothing is known.
+        Frames in which a run's `budget` names its device and the settings that vary among the runs kept; its settings
+        are also columns. `curves` have an evaluation for each recorded target, at the time it was reached; between two
+        of them nothing is known.
 
     Raises:
         UserError: there is no such recording, or it has no run with these values.
@@ -128,7 +129,7 @@ def recorded(recording: str | Path, /, **only: Any) -> Frames:
     card = read_card(recording)
     if not card.has_runs:
         raise UserError(
-            f"recording {card.name!r} has no runs, but tables: labkit.runs.recorded_table({card.name!r}, TABLE), with "
+            f"recording {card.name!r} has tables, not runs: use labkit.runs.recorded_table({card.name!r}, TABLE) with "
             f"one of {', '.join(card.tables)}."
         )
     runs, curves = (pd.read_parquet(card.folder / name) for name in (RUNS, EVALUATIONS))
@@ -165,19 +166,19 @@ def chosen(runs: pd.DataFrame, only: dict[str, Any]) -> pd.DataFrame:
     """
     for name, wanted in only.items():
         if name not in runs:
-            raise UserError(f"these runs have no {name!r}: choose among {', '.join(runs)}.")
+            raise UserError(f"these runs have no {name!r}: choose from {', '.join(runs)}.")
         if isinstance(wanted, str) and wanted in ("max", "min"):
             if runs[name].dtype.kind not in "if":
-                raise UserError(f"{name}={wanted!r}: {name} is no number, which has a least and a largest.")
+                raise UserError(f"{name}={wanted!r}: {name} is not a number, so give a value instead of {wanted!r}.")
             runs = runs[runs[name] == runs.groupby(["job", "device"])[name].transform(wanted)]
             continue
         values = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else list(wanted)
         there = runs[name].drop_duplicates().sort_values().tolist()
         if absent := [value for value in values if value not in there]:
-            words = f"{', '.join(map(str, there[:20]))}{', …' * (len(there) > 20)}"
-            raise UserError(f"no run has {name} {absent[0]!r}: there is {words}.")
+            choices = f"{', '.join(map(str, there[:20]))}{', …' * (len(there) > 20)}"
+            raise UserError(f"no run has {name} {absent[0]!r}: choose from {choices}.")
         if not values:
-            raise UserError(f"{name}=[] keeps no run: name a value, or leave it out.")
+            raise UserError(f"{name}=[] keeps no run: give a value, or omit {name}.")
         runs = runs[runs[name].isin(values)]
     return runs
 
@@ -193,6 +194,6 @@ def recorded_table(recording: str | Path, table: str) -> pd.DataFrame:
     card = read_card(recording)
     if table not in card.tables:
         raise UserError(
-            f"recording {card.name!r} has no table {table!r}: it has {', '.join(card.tables) or 'runs only'}."
+            f"recording {card.name!r} has no table {table!r}: choose from {', '.join(card.tables) or 'its runs'}."
         )
     return pd.read_parquet(card.folder / f"{table}.parquet").assign(provenance=card.provenance)
