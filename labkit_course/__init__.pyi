@@ -7,18 +7,25 @@ from .checks import (
     model_answer as model_answer,
     reference as reference,
 )
-from .claims import all_claims as all_claims, claim as claim
-from .guesses import guess as guess, reveal as reveal, score_course as score_course, score_notebook as score_notebook
-from .lab import labs_on as labs_on
-from .notebook_file import authored as authored
-from .progress import kept as kept, progress_file as progress_file
-from .reproductions import (
+from .claims import (
+    all_claims as all_claims,
+    claim as claim,
     collect as collect,
     page as page,
     read_evidence as read_evidence,
     write_evidence as write_evidence,
 )
-from .results_cell import results as results
+from .lab import labs_on as labs_on
+from .notebook_file import authored as authored
+from .progress import (
+    guess as guess,
+    kept as kept,
+    progress_file as progress_file,
+    results as results,
+    reveal as reveal,
+    score_course as score_course,
+    score_notebook as score_notebook,
+)
 from .runner import PROFILES as PROFILES, literal as literal, run_notebooks as run_notebooks
 from .site import build_site as build_site
 from .submission import hand_in as hand_in, status as status

@@ -20,9 +20,8 @@ from traitlets.config import Config
 from labkit import project
 from labkit.errors import UserError
 from labkit.runs import replace_text
-from labkit_course.gate import knocked_out
+from labkit_course.gate import GUESS, faults, knocked_out
 from labkit_course.lab import FOLDER, all_exercises, sources
-from labkit_course.lint import GUESS, faults
 from labkit_course.notebook_file import SOLUTIONS, canonical, read_notebook
 from labkit_course.runner import PROFILES
 

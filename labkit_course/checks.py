@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import linecache
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from labkit.errors import UserError
-from labkit_course import mylab
+from labkit.runs import replace_text
 from labkit_course.exercise import Exercise, ExerciseError, Explanation, NotAnswered, WrittenExercise
 from labkit_course.lab import all_exercises, answer_cell
-from labkit_course.progress import keep, kept
+from labkit_course.progress import keep, kept, offer_box
 
 TRIES = 3
-"""After so many failures the reference is offered."""
+"""Failures after which the reference is offered."""
+MYLAB = Path("mylab")
+"""The student's own modules, in the notebook's folder: `from mylab.dlrm import MyDlrm` works there."""
+HEAD = '"""What I wrote; the checks of the course keep it here. Change it as you like, and check it again."""\n'
 
 
 def check(name: str, answer: Any, student: int = 0) -> None:
@@ -45,7 +54,7 @@ def check(name: str, answer: Any, student: int = 0) -> None:
     keep("attempt", name, right=True)
     print(said)
     if isinstance(exercise, WrittenExercise):
-        print(mylab.keep_code(name, exercise.module, answer, functools.partial(exercise.check, name)), end="")
+        print(_keep_code(name, exercise.module, answer, functools.partial(exercise.check, name)), end="")
 
 
 def explain(name: str, answer: Any) -> None:
@@ -74,9 +83,9 @@ def mine(name: str) -> Any:
     'interaction'
     """
     exercise = find(name, WrittenExercise)
-    attribute, path = exercise.reference.__name__, mylab.FOLDER / f"{exercise.module}.py"
+    attribute, path = exercise.reference.__name__, MYLAB / f"{exercise.module}.py"
     try:
-        code = mylab.load(exercise.module, attribute)
+        code = _load(exercise.module, attribute)
     except (OSError, AttributeError):
         print(f"{name}: labkit's reference, for yours is not in {path} yet")
         return exercise.reference
@@ -126,10 +135,66 @@ def find(name: str, kind: Any) -> Any:
 
 def _offer_box(name: str, exercise: Exercise, student: int) -> None:
     """A box for the answer, where a notebook can show one."""
-    from labkit_course.boxes import offer
 
     def take(answer: Any) -> None:
         check(name, answer, student)
         print(f"To hand it in, write it in the cell above: answer = {answer!r}")
 
-    offer(name, exercise.unit, take)
+    offer_box(name, exercise.unit, take)
+
+
+def _cell_of(code: Callable) -> str | None:
+    """The cell that defines a function or class; None where a file does."""
+    parts = [code] if inspect.isfunction(code) else [getattr(each, "__func__", each) for each in vars(code).values()]
+    made = [each for each in parts if inspect.isfunction(each)]
+    name = made[0].__code__.co_filename if made else ""
+    lines = [] if Path(name).is_file() else linecache.getlines(name)
+    return "".join(line for line in lines if not re.match(r"\s*### (BEGIN|END) SOLUTION|[%!]", line)).strip() or None
+
+
+def _keep_code(name: str, module: str, code: Callable, works: Callable[[Any], None]) -> str:
+    """Keep the cell of right code in its module; return a line that says where it is, or why not; none if no cell.
+
+    Args:
+        name: of the exercise, under which a later version replaces this one.
+        works: is given the code as the module has it, and raises where it does not work there.
+    """
+    if (cell := _cell_of(code)) is None:
+        return ""
+    path = MYLAB / f"{module}.py"
+    head, sections = _parts(path)
+    sections[name] = cell
+    text = head + "".join(f"\n# --- {each}\n{sections[each]}\n" for each in sorted(sections))
+    try:
+        works(getattr(_module(module, text, path), code.__name__))
+    except Exception as error:  # whatever the student's code raises
+        why = f"{type(error).__name__}: {error}"
+        return f"It is not kept for later labs, for its cell does not stand alone ({why}): import there what it uses.\n"
+    MYLAB.mkdir(exist_ok=True)
+    replace_text(path, text)
+    return f'It is kept in {path}; `mine("{name}")` finds it there.\n'
+
+
+def _load(module: str, attribute: str) -> Any:
+    """What the student's module has under that name.
+
+    Raises:
+        AttributeError, OSError: it has none, or there is no such module.
+        Exception: whatever the module raises.
+    """
+    path = MYLAB / f"{module}.py"
+    return getattr(_module(module, path.read_text(encoding="utf-8"), path), attribute)
+
+
+def _parts(path: Path) -> tuple[str, dict[str, str]]:
+    """What stands at the head of a module, and what is kept below it, by exercise."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else HEAD
+    head, *parts = re.split(r"^# --- (\d\d\.\w+)\n", text, flags=re.MULTILINE)
+    return head.rstrip() + "\n", {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _module(name: str, text: str, path: Path) -> ModuleType:
+    made = ModuleType(f"mylab.{name}")
+    made.__file__ = str(path)
+    exec(compile(text, str(path), "exec"), vars(made))
+    return made

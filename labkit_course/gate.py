@@ -1,16 +1,125 @@
-"""The knockout gate: each check fails for no answer, for a typed constant and for each usual mistake, and only then."""
+"""What a lab must be before it is committed: each function yields what is wrong with its notebook or its checks.
+
+The knockout gate: a check fails for no answer, for a typed constant and for each usual mistake, and for nothing else.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
-from labkit_course.exercise import FEWEST_WORDS, Case, Exercise, ExerciseError, Explanation, WrittenExercise
+from jupytext.magics import is_magic
+from nbformat import NotebookNode
 
+from labkit_course.exercise import FEWEST_WORDS, Case, Exercise, ExerciseError, Explanation, WrittenExercise
+from labkit_course.lab import all_exercises
+from labkit_course.notebook_file import code_cells
+
+LONGEST_CELL = 12
+LONGEST_MEDIAN = 5
+FEWEST_GUESSES = 3
+FEWEST = {"check": 2, "explain": 1, "claim": 1}
+"""Cells of a notebook that are graded, by what they call"""
+GUESS = re.compile(r'^(guess\("[\w.]+", )[^"]+?((?:, "[^"]+")?\))$', re.MULTILINE)
+"""A guess, a line of its own: what stands before and after its value"""
 STUDENTS = range(8)
 MOST_MISTAKES = 3
 CONSTANTS = (None, 0, 1, -1, True, False, "", "a", [], (), {}, 0.5)
+
+
+def faults(notebook: NotebookNode, stem: str) -> list[str]:
+    """What is wrong with the notebook of a lab, with its answers, a line each, naming the cell."""
+    code = code_cells(notebook)
+    if not code:
+        return ["has no code cell"]
+    return [
+        *_prose_faults(notebook),
+        *_code_faults(notebook, code),
+        *_guess_faults("\n".join(cell.source for cell in code)),
+        *_exercise_faults(code, stem[:2]),
+    ]
+
+
+def _prose_faults(notebook: NotebookNode) -> Iterator[str]:
+    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    prose = re.sub(r"^(```|~~~).*?^\1", "", prose, flags=re.MULTILINE | re.DOTALL)
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)]
+    if levels[:1] != [1] or levels.count(1) != 1:
+        yield f"has {levels.count(1)} headings of level 1, or does not begin with it"
+    if any(later > earlier + 1 for earlier, later in pairwise(levels)):
+        yield "skips a heading level"
+    first, last = notebook.cells[0].source, notebook.cells[-1].source
+    for words in ("you will be able to", "**Time:**", "**Prerequisites:**"):
+        if words not in first:
+            yield f"the first cell does not say {words}"
+    if not last.startswith("## Recap") or "\n- " not in last or "**Next:**" not in last:
+        yield "the last cell is no recap in bullets with a next notebook"
+
+
+def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[str]:
+    tagged = {tag: [cell for cell in code if tag in cell.metadata.get("tags", [])] for tag in ("parameters", "results")}
+    for tag, cells in tagged.items():
+        if not cells or (tag == "parameters" and len(cells) > 1):
+            yield f"has {len(cells)} cells tagged {tag}: it needs one"
+    if not any('profile = "standard"' in cell.source for cell in tagged["parameters"]):
+        yield 'has no parameter profile = "standard"'
+    lines = {cell.id: len(cell.source.splitlines()) for cell in code}
+    if median(lines.values()) > LONGEST_MEDIAN:
+        yield f"half of its code cells have more than {LONGEST_MEDIAN} lines"
+    written = {cell.id for cell in code if cell.metadata.get("nbgrader", {}).get("solution")}
+    for name, count in lines.items():
+        if count > LONGEST_CELL and name not in written:
+            yield f"cell {name}: has {count} lines, and {LONGEST_CELL} is the most: make it a function of labkit"
+    for cell in code:
+        for line in cell.source.splitlines():
+            if is_magic(line, "python") and not line.startswith(("%", "!", "?")):
+                # jupytext takes the comment `# cp …` for the command `cp …`
+                yield f"cell {cell.id}: {line!r} begins as a command does: write the comment with another first word"
+    for before, cell in pairwise(notebook.cells):
+        is_check = cell.metadata.get("nbgrader", {}).get("grade", False)
+        if cell.cell_type == before.cell_type == "code" and not is_check:
+            yield f"cell {cell.id}: no prose before it"
+
+
+def _guess_faults(source: str) -> Iterator[str]:
+    lines = [line for line in source.splitlines() if line.lstrip().startswith("guess(")]
+    if len(lines) < FEWEST_GUESSES:
+        yield f"has {len(lines)} guesses: it needs {FEWEST_GUESSES}"
+    for line in lines:
+        if not GUESS.fullmatch(line):
+            yield f'guesses by {line!r}: write guess("name", value, "unit") as a line of its own'
+        elif f"reveal({line.split(',')[0].removeprefix('guess(')}, " not in source:
+            yield f"never reveals what {line} guesses"
+
+
+def _exercise_faults(code: list[NotebookNode], number: str) -> Iterator[str]:
+    """Of checks below the cell that they check, of explanations and claims, and of what they are named."""
+    used = []
+    for before, cell in pairwise(code):
+        metadata = cell.metadata.get("nbgrader", {})
+        if not metadata.get("grade"):
+            continue
+        call = re.search(r'^(check|explain|claim)\("([\w.]+)", ', cell.source, re.MULTILINE)
+        kind, name = call.groups() if call else ("", "")
+        used.append((kind, name))
+        if metadata.get("points", 0) <= 0:
+            yield f"cell {cell.id}: has no points"
+        if metadata["solution"] == (kind == "check"):
+            yield f"cell {cell.id}: its title has another kind than its call, {kind or 'none'}"
+        answer = before if kind == "check" else cell
+        if not answer.metadata.get("nbgrader", {}).get("solution") or "### BEGIN SOLUTION" not in answer.source:
+            yield f"cell {answer.id}: is no answer that nbgrader clears"
+    names = {name for kind, name in used if kind != "claim"}
+    own = {name for name in all_exercises() if name.startswith(f"{number}.")}
+    yield from (f"asks {name}, and there is no such exercise" for name in sorted(names - set(all_exercises())))
+    yield from (f"never asks {name}" for name in sorted(own - names))
+    for kind, least in FEWEST.items():
+        if (count := [each for each, _ in used].count(kind)) < least:
+            yield f"has {count} cells with {kind}: it needs {least}"
 
 
 def knocked_out(name: str, exercise: Exercise | WrittenExercise | Explanation) -> Iterator[str]:

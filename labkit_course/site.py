@@ -1,29 +1,35 @@
-"""A static site of the executed notebooks, which works from a file, without a network: nbconvert with our templates."""
+"""A static site of the executed notebooks, which works from a file, without a network: nbconvert's own pages."""
 
 from __future__ import annotations
 
 import re
-import shutil
+from html import escape
 from pathlib import Path
-from typing import Any
 
 import plotly.io as pio
+from jinja2 import DictLoader
 from nbconvert import HTMLExporter
 from nbformat import NotebookNode
 from plotly.offline import get_plotlyjs
-from pygments.formatters import HtmlFormatter
 
-from labkit import __version__
 from labkit.errors import UserError
-from labkit.plots import MIME as PLOTLY, in_the_dark
-from labkit.report import json_for_html
+from labkit.plots import MIME as PLOTLY
 from labkit.runs import replace_text
-from labkit_course.notebook_file import read_notebook
+from labkit_course.notebook_file import code_cells, read_notebook
 
-PAGES = Path(__file__).parent / "pages"
-SHOWN = [PLOTLY, "text/html", "text/markdown", "image/png", "text/plain"]
-"""The types of outputs that a page can show, the richest first."""
-CODE_STYLES = {"light": "xcode", "dark": "github-dark"}
+# nbconvert's page without the scripts that it loads from the network (require.js, widgets, MathJax, Mermaid), and with
+# links and errors that a reader can tell from the text around them
+PAGE = """\
+{% extends 'lab/index.html.j2' %}
+{% block html_head_js %}<script src="plotly.min.js"></script>{% endblock %}
+{% block jupyter_widgets %}{% endblock %}
+{% block html_head_js_mathjax %}{% endblock %}
+{% block html_head_js_mermaidjs %}{% endblock %}
+{% block html_head_css %}<style>
+a { text-decoration: underline !important; }
+.ansi-red-fg { color: #a00 !important; }
+</style>{% endblock %}
+"""
 
 
 def build_site(executed: Path, out: Path) -> Path:
@@ -37,59 +43,32 @@ def build_site(executed: Path, out: Path) -> Path:
         raise UserError(
             f"{executed}: there are no executed notebooks: make them with `labkit course run --out {executed}`."
         )
-    exporter = HTMLExporter(template_file=str(PAGES / "notebook.html.j2"))
-    exporter.config.NbConvertBase.display_data_priority = SHOWN
-    # of pandas' HTML, the attributes that HTML no longer has, and a style of its own
-    odd = re.compile(r' (border="1"|style="text-align: right;")|<style scoped>.*?</style>', re.DOTALL)
-    exporter.register_filter("tidied", lambda html: odd.sub("", html))
-    exporter.register_filter("json_for_html", json_for_html)
-    pages = [_page(stem, notebook, set(notebooks), exporter) for stem, notebook in notebooks.items()]
-    template = exporter.environment.get_template("page.html.j2")
-    assets = out / "assets"
-    assets.mkdir(parents=True, exist_ok=True)
-    for before, page, after in zip([None, *pages], pages, [*pages[1:], None], strict=False):
-        html = template.render(page=page, before=before, after=after, version=__version__)
-        replace_text(out / f"{page['stem']}.html", html)
-    index = out / "index.html"
-    replace_text(index, template.render(pages=pages, version=__version__))
-    themes = {name: pio.templates[f"labkit_{name}"].to_plotly_json() for name in CODE_STYLES}
-    # as a script, not as JSON: a page opened from a file may load the one and not the other
-    data = f"window.labkitSite = {json_for_html({'themes': themes, 'dark': in_the_dark()})};\n"
-    replace_text(assets / "data.js", data)
-    replace_text(assets / "plotly.min.js", get_plotlyjs())
-    shutil.copy(PAGES / "site.js", assets)
-    css = (PAGES / "site.css").read_text(encoding="utf-8") + _code_css()
-    replace_text(assets / "site.css", css)
-    return index
+    exporter = HTMLExporter(template_file="page.html.j2", extra_loaders=[DictLoader({"page.html.j2": PAGE})])
+    exporter.exclude_anchor_links = exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
+    out.mkdir(parents=True, exist_ok=True)
+    replace_text(out / "plotly.min.js", get_plotlyjs())
+    rows = ""
+    for stem, notebook in notebooks.items():
+        title = re.search(r"^# (.*)", "\n".join(cell.source for cell in notebook.cells), re.MULTILINE)
+        rows += f'<li><a href="{stem}.html">{escape(title[1] if title else stem)}</a></li>\n'
+        _adapt(notebook, set(notebooks))
+        html, _ = exporter.from_notebook_node(notebook)
+        replace_text(out / f"{stem}.html", html)
+    head = '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>The cost of training</title>\n'
+    replace_text(out / "index.html", f"{head}<main><h1>The cost of training</h1>\n<ol>\n{rows}</ol></main></html>\n")
+    return out / "index.html"
 
 
-def _page(stem: str, notebook: NotebookNode, stems: set[str], exporter: HTMLExporter) -> dict[str, Any]:
-    """What the template of a page shows of one notebook."""
+def _adapt(notebook: NotebookNode, stems: set[str]) -> None:
+    """Draw the figures, link the pages with each other, and drop the badges, which lead to the network."""
 
     def link(match: re.Match) -> str:
         return f"[{match[1]}]({match[2]}.html)" if match[2] in stems else match[1]
 
     for cell in notebook.cells:
-        if cell.cell_type == "markdown":  # badges lead out of this site, and need a network
+        if cell.cell_type == "markdown":
             cell.source = re.sub(r"\[!\[[^]]*\]\([^)]*badge[^)]*\)\]\([^)]*\)", "", cell.source)
             cell.source = re.sub(r"\[([^]]*)\]\(([\w-]+)\.ipynb\)", link, cell.source)
-    body, _ = exporter.from_notebook_node(notebook)
-    headings = re.findall(r'<h([12]) id="(.*?)">(.*?)<a class="anchor-link"', body)
-    goals = re.search(r"<ul>.*?</ul>", body, re.DOTALL)
-    return {
-        "stem": stem,
-        "title": next((re.sub(r"<[^>]+>", "", title) for level, _, title in headings if level == "1"), "Notebook"),
-        "contents": [(anchor, title) for level, anchor, title in headings if level == "2"],
-        "body": re.sub(r'<a class="anchor-link".*?</a>', "", body),
-        "goals": goals[0] if goals else "",
-        "run": notebook.metadata.get("papermill", {}),
-    }
-
-
-def _code_css() -> str:
-    light, dark = (HtmlFormatter(style=style).get_style_defs("") for style in CODE_STYLES.values())
-    return (
-        f"\n.highlight {{{light}}}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) .highlight {{{dark}}} }}\n"
-        f":root[data-theme=dark] .highlight {{{dark}}}\n"
-    )
+    for output in (output for cell in code_cells(notebook) for output in cell.outputs):
+        if figure := output.get("data", {}).get(PLOTLY):
+            output.data = {"text/html": pio.to_html(figure, include_plotlyjs=False, full_html=False, validate=False)}

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import zipfile
-from collections.abc import Iterator
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit_course.guesses import first_guesses, ratio_error
-from labkit_course.mylab import FOLDER
+from labkit_course.checks import MYLAB
 from labkit_course.notebook_file import code_cells, read_notebook
-from labkit_course.progress import kept, progress_file
+from labkit_course.progress import first_guesses, kept, progress_file, ratio_error
 
-LEFT_OUT = ("checkpoint", "trace", ".ipynb_checkpoints")
-"""Folders that are not handed in: large, and nobody grades them."""
+LEFT_OUT = ("checkpoint", "trace", ".ipynb_checkpoints", "__pycache__")
+"""Folders that are not handed in: they are large, or nothing in them is graded."""
 
 
 def status(notebooks: Path) -> list[dict[str, Any]]:
@@ -52,40 +49,27 @@ def _notebooks(folder: Path) -> list[Path]:
     return found
 
 
-def hand_in(notebooks: Path, runs: Path, archive: Path) -> dict[str, str]:
-    """Pack notebooks, the student's modules, run folders and progress, with a manifest of SHA-256 checksums.
+def hand_in(notebooks: Path, runs: Path, archive: Path) -> int:
+    """Pack notebooks, the student's modules, run folders and progress; return the number of files.
 
     Args:
         notebooks: the folder that the student worked in.
         runs: the folder of run folders; checkpoints and traces in it are left out.
-        archive: the zip file to write; it is not there before it is whole.
-
-    Returns:
-        Checksums by the names in the archive.
+        archive: the zip file to write; it appears when it is complete.
 
     Raises:
-        UserError: there is no notebook, or the archive is there already.
+        UserError: there is no notebook, or the archive exists already.
     """
     if archive.exists():
         raise UserError(f"{archive}: this file exists: move it, or name another with --out.")
-    files, sums, unfinished = [*_files(notebooks, runs)], {}, archive.with_name(f".{archive.name}.part")
-    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, path in files:
-            content = path.read_bytes()
-            packed.writestr(name, content)
-            sums[name] = hashlib.sha256(content).hexdigest()
-        packed.writestr("manifest.json", json.dumps(sums, indent=1) + "\n")
-    unfinished.replace(archive)
-    return sums
-
-
-def _files(notebooks: Path, runs: Path) -> Iterator[tuple[str, Path]]:
-    """What is handed in: its name in the archive, and the file."""
-    yield from ((path.name, path) for path in _notebooks(notebooks))
-    yield from ((f"mylab/{path.name}", path) for path in sorted((notebooks / FOLDER).glob("*.py")))
-    for path in sorted(runs.rglob("*")) if runs.is_dir() else []:
-        inside = path.relative_to(runs)
-        if path.is_file() and not set(LEFT_OUT) & set(inside.parts):
-            yield f"runs/{inside.as_posix()}", path
-    if progress_file().is_file():
-        yield "progress.jsonl", progress_file()
+    found = _notebooks(notebooks)
+    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=f".{archive.name}.") as folder:
+        packed = Path(folder, "packed")
+        packed.mkdir()
+        for path in [*found, *filter(Path.is_file, [progress_file()])]:
+            shutil.copy(path, packed)
+        for name, path in ((MYLAB.name, notebooks / MYLAB), ("runs", runs)):
+            if path.is_dir():
+                shutil.copytree(path, packed / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        Path(shutil.make_archive(str(Path(folder, "made")), "zip", packed)).replace(archive)
+        return sum(path.is_file() for path in packed.rglob("*"))

@@ -119,10 +119,8 @@ def run_submit(args: argparse.Namespace) -> int:
     from labkit.hardware import size_text
     from labkit_course import hand_in
 
-    packed = hand_in(args.notebooks, args.runs or args.notebooks / "runs", args.out)
-    print(
-        f"{args.out}: {len(packed)} files, {size_text(args.out.stat().st_size)}; their checksums are in manifest.json."
-    )
+    count = hand_in(args.notebooks, args.runs or args.notebooks / "runs", args.out)
+    print(f"{args.out}: {count} files, {size_text(args.out.stat().st_size)}.")
     return 0
 
 

@@ -1,5 +1,5 @@
 from .headlines import headline as headline
-from .page import json_for_html as json_for_html, write_report as write_report
+from .page import write_report as write_report
 from .profile_views import (
     VIEWS as VIEWS,
     operator_texts as operator_texts,

@@ -561,7 +561,7 @@ Right code is kept in `mylab/speech.py`. So this half may be done on another day
 """
 
 # %% mine
-from labkit_course import check, guess, mine, reveal
+from labkit_course import check, explain, guess, mine, model_answer, reveal
 
 collapse, greedy = mine("20.collapse"), mine("20.greedy")
 edit_distance, character_error_rate = mine("20.distance"), mine("20.rate")
@@ -864,8 +864,6 @@ On Common Voice, recordings of people, the thesis behind the paper's code report
 """
 
 # %% explain 20.why_cost points=2 grade_id="20-why-cost"
-from labkit_course import explain, model_answer
-
 ### BEGIN SOLUTION
 answer = model_answer("20.why_cost")
 ### END SOLUTION

@@ -653,13 +653,12 @@ The busy loops count to a billion. A process that ends at once starts them, so t
 
 # %% hog
 import subprocess
-import sys
 
 START = "import subprocess as s, sys; print(s.Popen([sys.executable, '-c', 'for _ in range(10**9): 0'], stdout=-3).pid)"
 
 
 def beside_hogs(name):
-    start = [sys.executable, "-c", START]
+    start = [psutil.Process().exe(), "-c", START]
     hogs = [psutil.Process(int(subprocess.check_output(start))) for _ in psutil.Process().cpu_affinity()]
     try:
         return train(name)

@@ -9,11 +9,10 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from labkit.cli import main
 from labkit.errors import UserError
 from labkit_course import claim
-from labkit_course.claims import MIME, VERDICTS, all_claims
+from labkit_course.claims import MIME, VERDICTS, all_claims, page, read_evidence
 from labkit_course.exercise import NotAnswered, WrongKind
 from labkit_course.notebook_file import SOLUTIONS, canonical
 from labkit_course.progress import kept
-from labkit_course.reproductions import page, read_evidence
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from labkit.errors import UserError
-from labkit_course import guess, guesses, reveal, score_course, score_notebook
+from labkit_course import guess, progress, reveal, score_course, score_notebook
 from labkit_course.progress import keep, kept, progress_file
 
 
 @pytest.fixture(autouse=True)
 def fresh_kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "course"))
-    monkeypatch.setattr(guesses, "_open", {})
+    monkeypatch.setattr(progress, "_open", {})
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_guess_may_change_before_the_answer_and_not_after(capsys):
 
 def test_a_guess_outlives_its_kernel(capsys, monkeypatch):
     guess("99.box", 3.0, "s")
-    monkeypatch.setattr(guesses, "_open", {})
+    monkeypatch.setattr(progress, "_open", {})
     guess("99.box", ..., "s")
     reveal("99.box", 2.0)
     assert capsys.readouterr().out.count("Your guess: 3 s.") == 2
@@ -87,7 +87,7 @@ def test_the_notebooks_score_lists_its_guesses_and_the_courses_the_first_of_each
     score_notebook()
     said = capsys.readouterr().out
     assert "factor of 10.00" in said and "2 of 3 guesses of this notebook" in said and "factor of 1.50" in said
-    monkeypatch.setattr(guesses, "_open", {})  # another day
+    monkeypatch.setattr(progress, "_open", {})  # another day
     guess("00.b", 1.0)
     reveal("00.b", 1.0)
     with progress_file().open("a") as file:

@@ -1,7 +1,5 @@
 """A student sees what is done and what is next, and hands in what can be checked."""
 
-import hashlib
-import json
 import re
 import zipfile
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from labkit.cli import main
-from labkit_course import guess, guesses, reveal
+from labkit_course import guess, progress, reveal
 from labkit_course.notebook_file import canonical
 from labkit_course.progress import keep, progress_file
 
@@ -18,7 +16,7 @@ from labkit_course.progress import keep, progress_file
 @pytest.fixture(autouse=True)
 def fresh_student(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "course"))
-    monkeypatch.setattr(guesses, "_open", {})
+    monkeypatch.setattr(progress, "_open", {})
     monkeypatch.chdir(tmp_path)
 
 
@@ -50,7 +48,7 @@ def test_status_says_what_is_done_and_what_is_next(tmp_path, capsys):
     assert main(["course", "status", "--notebooks", "elsewhere"]) == 2
 
 
-def test_an_archive_has_notebooks_modules_runs_and_progress_with_checksums(tmp_path, capsys):
+def test_an_archive_has_notebooks_modules_runs_and_progress(tmp_path, capsys):
     files = {
         "10_train_dlrm.ipynb": "{}", "mylab/dlrm.py": "x = 1\n", "runs/one/run.json": "{}",
         "runs/one/checkpoint/model.pt": "large", "runs/one/trace/trace.json": "large", "notes.txt": "mine",
@@ -63,9 +61,8 @@ def test_an_archive_has_notebooks_modules_runs_and_progress_with_checksums(tmp_p
     assert main(["course", "submit"]) == 0
     assert "4 files" in capsys.readouterr().out
     with zipfile.ZipFile("submission.zip") as archive:
-        sums = json.loads(archive.read("manifest.json"))
-        assert set(sums) == {"10_train_dlrm.ipynb", "mylab/dlrm.py", "runs/one/run.json", "progress.jsonl"}
-        assert all(hashlib.sha256(archive.read(name)).hexdigest() == known for name, known in sums.items())
+        packed = {name for name in archive.namelist() if not name.endswith("/")}
+        assert packed == {"10_train_dlrm.ipynb", "mylab/dlrm.py", "runs/one/run.json", "progress.jsonl"}
     for arguments, said in (
         ([], "submission.zip: this file exists"),
         (["--notebooks", "elsewhere", "--out", "other.zip"], "elsewhere: there is no notebook"),
@@ -75,20 +72,14 @@ def test_an_archive_has_notebooks_modules_runs_and_progress_with_checksums(tmp_p
     assert not (tmp_path / "other.zip").exists()
 
 
-def test_instructors_check_archives_and_put_notebooks_where_nbgrader_looks(tmp_path, capsys):
+def test_instructors_put_notebooks_where_nbgrader_looks(tmp_path):
     for name, text in {"10_train_dlrm.ipynb": "{}", "20_train_speech.ipynb": "[]", "runs/one/20_x.ipynb": ""}.items():
         (tmp_path / "notebooks" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "notebooks" / name).write_text(text)
     assert main(["course", "submit", "--out", "ann.zip"]) == 0
-    with zipfile.ZipFile("ann.zip") as whole, zipfile.ZipFile("ben.zip", "w") as damaged:
-        for name in whole.namelist():
-            damaged.writestr(name, whole.read(name).replace(b"[]", b"[1]"))
-    capsys.readouterr()
     guide = (Path(__file__).parents[2] / "docs" / "instructors.md").read_text(encoding="utf-8")
     exec(re.search(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[1], {})
-    assert capsys.readouterr().out == "ben.zip: 20_train_speech.ipynb is not what was packed\n"
     assert sorted(path.as_posix() for path in Path("submitted").rglob("*.ipynb")) == [
         "submitted/ann/10_train_dlrm/10_train_dlrm.ipynb",
         "submitted/ann/20_train_speech/20_train_speech.ipynb",
-        "submitted/ben/10_train_dlrm/10_train_dlrm.ipynb",
     ]

@@ -3,8 +3,8 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from labkit_course.results_cell import MIME
-from labkit_course.verdict import PLOTLY, count_figures, execution_faults
+from labkit_course.progress import RESULTS
+from labkit_course.runner import PLOTLY, count_figures, execution_faults
 
 
 def shown_figure():
@@ -16,7 +16,7 @@ def shown_figure():
 
 
 def ran(outputs):
-    record = new_output("display_data", data={MIME: {"auc": {"value": 0.7, "low": 0.5, "high": 1.0}}})
+    record = new_output("display_data", data={RESULTS: {"auc": {"value": 0.7, "low": 0.5, "high": 1.0}}})
     results = new_code_cell("results()", execution_count=2, outputs=[record], metadata={"tags": ["results"]}, id="b")
     return new_notebook(cells=[new_code_cell("show(figure)", execution_count=1, outputs=outputs, id="a"), results])
 

@@ -3,8 +3,8 @@
 import pytest
 from sound_lab import NAME, sound_notebook
 
+from labkit_course.gate import faults
 from labkit_course.lab import LABS, sources
-from labkit_course.lint import faults
 
 
 def test_the_doctor_lists_the_labs():
