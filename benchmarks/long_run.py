@@ -24,7 +24,7 @@ from labkit.jobs import build_optimizers
 from labkit.jobs.dlrm import build_model, loss_of
 from labkit.models import DlrmConfig
 from labkit.perfmodel import PUBLISHED_ROWS
-from labkit.placement import ahead, placed_tables, placement_flags
+from labkit.placement import Placement, ahead, placed_tables
 
 ROWS, DIM, WINDOW_S = 40_000_000, 16, 10.0
 
@@ -42,18 +42,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--batch-size", type=int, default=2048)
-    parser.set_defaults(optimiser="sgd", seed=0)
-    placement_flags(parser)
-    parser.set_defaults(placement="cached", cache_over="disk", cache_rows="5%", memory_cap="256MiB")
+    args = parser.parse_args()
+    placement = Placement("cached", cache_over="disk", cache_rows="5%", memory_cap="256MiB")
     keep_memory()
     num_rows = tuple(max(3, round(rows * ROWS / sum(PUBLISHED_ROWS["kaggle"]))) for rows in PUBLISHED_ROWS["kaggle"])
     config = DlrmConfig(13, num_rows, DIM, (512, 256, 64, DIM), (512, 256, 1))
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        parser.set_defaults(runs_dir=folder)
-        args = parser.parse_args()
         torch.manual_seed(0)
-        model = build_model(config, "fast", placed_tables(args))
-        optimisers = build_optimizers(model, args.optimiser, 0.01, "fast")
+        model = build_model(config, "fast", placed_tables(placement, "sgd", folder=folder))
+        optimisers = build_optimizers(model, "sgd", 0.01, "fast")
         batches = iter(ahead(model.tables, criteo_batches(num_rows, args.batch_size)))
         windows, process, began = [], psutil.Process(), time.monotonic()
         while time.monotonic() < began + 60 * args.minutes:
@@ -74,7 +71,7 @@ def main() -> None:
     samples = sum(each["samples"] for each in windows)
     print(f"{samples:,} samples; the last third at {last / first:.2f} times the first third's speed")
     write_result(
-        "long_run", minutes=args.minutes, rows=sum(num_rows), placement=args.placement, samples=samples, windows=windows
+        "long_run", minutes=args.minutes, rows=sum(num_rows), placement=placement.kind, samples=samples, windows=windows
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import cycle, islice
@@ -24,7 +23,7 @@ from labkit.jobs import build_optimizers
 from labkit.jobs.dlrm import build_model, loss_of
 from labkit.models import DlrmConfig
 from labkit.perfmodel import PUBLISHED_ROWS, table_bytes
-from labkit.placement import DiskStore, PlacedTables, ahead, placed_tables
+from labkit.placement import DiskStore, PlacedTables, Placement, ahead, placed_tables
 
 CASES = [(16, 2_000_000, "sgd"), (64, 500_000, "sgd"), (64, 500_000, "rowwise-adagrad")]
 """Embedding dim, rows of a table at most, optimiser"""
@@ -45,12 +44,11 @@ def zipf_batches(config: DlrmConfig, batch_size: int, exponent: float) -> list[t
 
 
 def trainer(
-    config: DlrmConfig, optimiser: str, batches: list[tuple], folder: str, **flags: object
+    config: DlrmConfig, optimiser: str, batches: list[tuple], folder: str, placement: Placement
 ) -> tuple[Callable[[], None], torch.nn.Module]:
     """What takes the next `STEPS` steps, and its tables."""
     torch.manual_seed(0)
-    args = Namespace(optimiser=optimiser, runs_dir=folder, seed=0, **flags)
-    model = build_model(config, "fast", placed_tables(args))
+    model = build_model(config, "fast", placed_tables(placement, optimiser, folder=folder))
     optimisers = build_optimizers(model, optimiser, 0.01, "fast")
     endless: Iterator[tuple] = iter(ahead(model.tables, cycle(batches)))
 
@@ -69,16 +67,16 @@ def measure(dim: int, most_rows: int, optimiser: str, *, batch_size: int, expone
     config = DlrmConfig(13, num_rows, dim, (512, 256, 64, dim), (512, 256, 1))
     batches, size = zipf_batches(config, batch_size, exponent), table_bytes(num_rows, dim, optimiser)
     ways = {
-        "device": {"placement": "device"},
-        "host": {"placement": "host"},
-        "cached, 10 %": {"placement": "cached"},
-        "cached, 10 %, lfu": {"placement": "cached", "cache_policy": "lfu"},
-        "disk, 4 times its memory": {"placement": "disk", "memory_cap": str(size // 4)},
-        "remote, staleness 0": {"placement": "remote"},
-        "remote, staleness 1": {"placement": "remote", "staleness": 1},
+        "device": Placement("device"),
+        "host": Placement("host"),
+        "cached, 10 %": Placement("cached"),
+        "cached, 10 %, lfu": Placement("cached", cache_policy="lfu"),
+        "disk, 4 times its memory": Placement("disk", memory_cap=size // 4),
+        "remote, staleness 0": Placement("remote"),
+        "remote, staleness 1": Placement("remote", staleness=1),
     }
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        made = {name: trainer(config, optimiser, batches, folder, **flags) for name, flags in ways.items()}
+        made = {name: trainer(config, optimiser, batches, folder, place) for name, place in ways.items()}
         taken = in_turn({name: steps for name, (steps, _) in made.items()}, turns=turns, warm_up=8)
         what = f"{STEPS} steps, D {dim}, {optimiser}, {size / 1e9:.2f} GB"
         ratios = []

@@ -8,10 +8,12 @@ import json
 import math
 import typing
 from datetime import datetime
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Literal, TypeVar
 
 from labkit.errors import DataError
+
+Value = TypeVar("Value")
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -100,11 +102,34 @@ def build(value: Any, shape: Any) -> Any:
     if value is None or type(None) in inner or origin is Annotated:
         return None if value is None else build(value, inner[0])
     if dataclasses.is_dataclass(shape):
-        hints = typing.get_type_hints(shape, include_extras=True)
-        return shape(**{name: build(each, hints.get(name)) for name, each in value.items()})
+        hints = _keys(shape)[0]
+        return shape(**{name: build(value[name], hint) for name, hint in hints.items() if name in value})
     if origin in (list, tuple):
         return origin(build(each, inner[0]) for each in value)
     return value
+
+
+def to_json(value: Any) -> Any:
+    """JSON-able data of a value: a dataclass is an object, one with a `to_json` of its own what that gives."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if dataclasses.is_dataclass(value):
+        return {each.name: to_json(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {name: to_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def from_json(shape: type[Value], data: Any) -> Value:
+    """The value of a dataclass that `to_json` gave this data of; keys that it does not have are left alone.
+
+    Raises:
+        ValueError: the data does not fit; the text names the field.
+    """
+    check_shape(data, shape)
+    return build(data, shape)
 
 
 _PLAIN = {

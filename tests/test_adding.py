@@ -48,6 +48,19 @@ dense = ["price"]
 categorical = ["town"]
 """
 
+TWIN = '''
+
+@dataclass(frozen=True)
+class TwinJob(DlrmJob):
+    """Trains a twin."""
+
+    name: ClassVar[str] = "twin"
+    words: ClassVar[str] = "a twin"
+
+
+JOBS["twin"] = TwinJob
+'''
+
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
@@ -106,8 +119,8 @@ def test_a_dataset_of_clicks_is_a_schema(checkout, run, tmp_path):
 def test_a_family_of_models_is_its_script_and_its_presets(checkout, run):
     jobs = checkout / "labkit/jobs"
     script = (jobs / "dlrm.py").read_text(encoding="utf-8").replace('"dlrm"', '"twin"')
-    (jobs / "twin.py").write_text(script, encoding="utf-8")
-    insert(jobs / "presets.py", "\n\ndef get_preset", 'JOBS["twin"] = JOBS["dlrm"]._replace(words="a twin")\n')
+    (jobs / "twin.py").write_text(script.replace("DlrmJob", "TwinJob"), encoding="utf-8")
+    insert(jobs / "settings.py", "\n\ndef memory_for_tables", TWIN)
     assert "a twin" in run("-m", "labkit", "train", "--help")
     asked = ("--data", "synthetic-small", "--target", "auc >= 0.6", "--json")
     assert json.loads(run("-m", "labkit", "train", "twin", *asked))["result"]["target_reached"]

@@ -17,12 +17,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_budgets(args: argparse.Namespace) -> int:
     from labkit.hardware import possible_budgets
+    from labkit.json_data import to_json
 
     if args.check:
         return _check(args.check, as_json=args.json)
     possible, refused = possible_budgets()
     if args.json:
-        print(json.dumps({"budgets": [budget.to_dict() for budget in possible], "refused": refused}, indent=1))
+        print(json.dumps({"budgets": [to_json(budget) for budget in possible], "refused": refused}, indent=1))
         return 0
     from labkit.cli.console import Console, print_frame
     from labkit.hardware import OF_A_CPU, OF_A_GPU

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.cli.flags import add_harness_flags, add_script
 from labkit.cli.run import given_command, harness_command, script_output
-from labkit.cli.train import add_job_parser, checked, print_help
-from labkit.jobs import JOBS, script_of
+from labkit.cli.train import add_job_parser, print_help, read_settings
+from labkit.jobs import JOBS
 
 if TYPE_CHECKING:
     from labkit.hardware import Tier
+    from labkit.jobs import TrainingJob
     from labkit.perfmodel import CapturedSteps, Card, Need, Prediction, ToTarget
     from labkit.tracking import ScriptCommand, StopRequest
 
@@ -57,20 +58,23 @@ def add_card(command: argparse.ArgumentParser) -> None:
 def run_job(args: argparse.Namespace) -> int:
     if args.help:
         return print_help(args)
-    return _predict(args, checked(args, harness_command(args, script_of(args.job), args.passed_on)), args.job)
+    job, given = read_settings(args)
+    return _predict(args, harness_command(args, job.command()), job, has_target="target" in given)
 
 
 def run_script(args: argparse.Namespace) -> int:
-    return _predict(args, given_command(args), "all")
+    return _predict(args, given_command(args))
 
 
-def _predict(args: argparse.Namespace, command: ScriptCommand, job: str) -> int:
+def _predict(
+    args: argparse.Namespace, command: ScriptCommand, job: TrainingJob | None = None, *, has_target: bool = False
+) -> int:
     from labkit.hardware import get_tier
     from labkit.perfmodel import read_card
 
     card, tier = read_card(args.card), args.tier and get_tier(args.tier)  # before anything waits for cores
-    samples = batch_size_of(args, command)
-    need = _need(args, command, samples)
+    samples = batch_size_of(command) if job is None else job.batch_size
+    need = _need(args.runs_dir, job) if job is not None and has_target else None
     if need is not None:
         from labkit.perfmodel import to_target
     with bound(args, command) as stop:
@@ -82,7 +86,9 @@ def _predict(args: argparse.Namespace, command: ScriptCommand, job: str) -> int:
         )
 
         captured = captured_steps(command, stop)
-    prediction = predict_steps(captured.steps, card, job, tier_change(card, tier) if tier else NO_CHANGE)
+    prediction = predict_steps(
+        captured.steps, card, job.name if job else "all", tier_change(card, tier) if tier else NO_CHANGE
+    )
     told = to_target(prediction, samples, need, tier.name if tier else card.tier) if need else None
     notes = [*unsure(prediction), *captured.notes, *notes_of(card, command), *_of_tier(tier, captured.memory_bytes)]
     if args.json:
@@ -103,22 +109,12 @@ def bound(args: argparse.Namespace, command: ScriptCommand) -> Iterator[StopRequ
         yield stop
 
 
-def _need(args: argparse.Namespace, command: ScriptCommand, samples: int | None) -> Need | None:
-    """How much training the target takes that was asked for, by the runs here."""
-    if "job" not in args:
-        return None
-    from labkit.jobs import job_flags, read_arguments
-
-    flags = job_flags(args.job)
-    if flags.parse_args(command.arguments).target is None:
-        return None
+def _need(runs_dir: Path, job: TrainingJob) -> Need:
+    """Samples of training until the job's target, as runs in the folder have needed them."""
     from labkit.perfmodel import alike, samples_to_target
-    from labkit.tracking import Target
 
-    asked, _ = read_arguments(flags, command.arguments)
-    settings = {name: vars(asked)[name] for name in SAME if name in asked}
-    runs = alike(args.runs_dir, args.job, settings, Path(asked.data).name)
-    return samples_to_target(runs, Target.parse(asked.target), samples)
+    settings = {name: getattr(job, name) for name in SAME if hasattr(job, name)}
+    return samples_to_target(alike(runs_dir, job.name, settings, Path(job.data).name), job.target, job.batch_size)
 
 
 def notes_of(card: Card, command: ScriptCommand) -> list[str]:
@@ -179,12 +175,8 @@ def _of_tier(tier: Tier | None, memory_bytes: int) -> list[str]:
     return notes
 
 
-def batch_size_of(args: argparse.Namespace, command: ScriptCommand) -> int | None:
-    """Of a job's step; of a script's, where it takes --batch-size."""
-    from labkit.jobs import job_flags, read_arguments
-
-    if "job" in args:
-        return read_arguments(job_flags(args.job), command.arguments)[0].batch_size
+def batch_size_of(command: ScriptCommand) -> int | None:
+    """The batch size of a script's step, where it takes --batch-size."""
     flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     flags.add_argument("--batch-size", "--batch_size", type=int)
     return flags.parse_known_args(command.arguments)[0].batch_size

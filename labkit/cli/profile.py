@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from labkit.cli.display import TrainingDisplay
 from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script
 from labkit.cli.run import given_command, harness_command, script_output
-from labkit.cli.train import add_job_parser, checked, print_help
+from labkit.cli.train import add_job_parser, print_help, read_settings
 from labkit.errors import UserError
-from labkit.jobs import JOBS, script_of
+from labkit.jobs import JOBS
 
 if TYPE_CHECKING:
     from labkit.profiling import Comparison, Profile, ToolProfile
@@ -77,7 +77,7 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
 def run_job(args: argparse.Namespace) -> int:
     if args.help:
         return print_help(args)
-    return _profile(args, checked(args, harness_command(args, script_of(args.job), args.passed_on)))
+    return _profile(args, harness_command(args, read_settings(args)[0].command()))
 
 
 def run_script(args: argparse.Namespace) -> int:

@@ -49,7 +49,7 @@ def run_run(args: argparse.Namespace) -> int:
     if args.resume is not None:
         if args.seeds is not None or (args.script or "").endswith(".py"):
             what = args.script or "--seeds"
-            raise UserError(f"--resume goes on with one run, of its own script and seed: remove {what}.")
+            raise UserError(f"--resume continues one run with its own script and seed: omit {what}.")
         return run_here(resumed_command(args, [args.script, *args.arguments] if args.script else []), args.json)
     if args.script is None:
         raise UserError("labkit run: name the script to run, such as `labkit run train.py`, or --resume a run.")
@@ -62,21 +62,22 @@ def run_run(args: argparse.Namespace) -> int:
 
 
 def given_command(args: argparse.Namespace) -> ScriptCommand:
-    """The command that the flags of `add_harness_flags` and `add_script` make."""
-    command = harness_command(args, _script(args.script, args.module), args.arguments)
-    return replace(command, module=args.script if args.module else None)
-
-
-def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]) -> ScriptCommand:
-    """The command that the flags of `add_harness_flags` make of a script."""
-    from labkit.hardware import parse_budget
+    """The command of a script that `add_harness_flags` and `add_script` describe."""
     from labkit.tracking import ScriptCommand
 
+    script = _script(args.script, args.module)
+    own = ScriptCommand(str(script), tuple(args.arguments), module=args.script if args.module else None)
+    return harness_command(args, own)
+
+
+def harness_command(args: argparse.Namespace, command: ScriptCommand) -> ScriptCommand:
+    """The command with what the flags of `add_harness_flags` say."""
+    from labkit.hardware import parse_budget
+
     if args.sample_hz is not None and not 0.1 <= args.sample_hz <= 100:
-        raise UserError(f"--sample-hz is {args.sample_hz:g}: give a number of samples a second from 0.1 to 100.")
-    return ScriptCommand(
-        str(script),
-        tuple(arguments),
+        raise UserError(f"--sample-hz is {args.sample_hz:g}: give a number of samples per second from 0.1 to 100.")
+    return replace(
+        command,
         runs_dir=str(args.runs_dir),
         budget=args.budget and parse_budget(args.budget),
         waits_for_cores=not args.no_wait,
@@ -85,12 +86,14 @@ def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]
 
 
 def resumed_command(args: argparse.Namespace, given: list[str], job: str | None = None) -> ScriptCommand:
-    """The command of an earlier run, with further arguments; the last of a flag counts.
+    """The command of an earlier run under its own budget, with further arguments; the last of a flag counts.
 
     Raises:
         UserError: there is no such run, it was no script's, or a budget is given.
     """
-    from labkit.runs import find_run, given_again, read_run, restored
+    from labkit.hardware import Budget
+    from labkit.json_data import from_json
+    from labkit.runs import find_run, read_run
 
     folder = find_run(args.resume, args.runs_dir)
     record = read_run(folder)
@@ -98,7 +101,7 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     keeps = keeps or (folder / "checkpoint" / "latest.pt").exists()
     why = ""
     if args.budget is not None:
-        why = "a resumed run keeps its own settings, so --budget cannot be given: leave it out, or start a new run."
+        why = "a resumed run keeps its own settings, so --budget cannot be given: omit it, or start a new run."
     elif job is not None and record.config["job"] != job:
         why = f"this run trains {record.config['job']}: resume it with `labkit run --resume {folder}`."
     elif script is None:
@@ -113,12 +116,28 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
         )
     if why:
         raise UserError(f"{folder}: {why}")
+    own = _recorded_command(record.config, given, folder)
+    budget = from_json(Budget, record.budget) if record.budget else None
+    again = {"runs_dir": str(folder.parent), "budget": budget, "sweep": record.config.get("sweep")}
+    return replace(harness_command(args, own), resume=str(folder), **again)
+
+
+def _recorded_command(config: dict[str, Any], given: list[str], folder: Path) -> ScriptCommand:
+    """The script of a run with its settings, or its arguments, and those given now."""
+    from labkit.jobs import job_from_json, known_job, read_flags
+    from labkit.runs import given_again, restored
+    from labkit.tracking import ScriptCommand
+
+    script = restored(config["script"])
     module = None if script.endswith(".py") else script
-    path = _script(restored(script), module is not None)
-    arguments = [*given_again(record.config.get("arguments", []), given, folder), *given]
-    args = argparse.Namespace(**vars(args) | {"runs_dir": folder.parent, "budget": record.budget.get("name")})
-    again = {"module": module, "resume": str(folder), "sweep": record.config.get("sweep")}
-    return replace(harness_command(args, path, arguments), **again)
+    path = _script(script, module is not None)
+    if "settings" in config:
+        job = job_from_json(restored(config["settings"]))
+        return job.with_settings(**read_flags(type(job), given)).command()
+    arguments = [*given_again(config.get("arguments", []), given, folder), *given]
+    if (kind := known_job(path)) is not None:  # recorded before runs had their settings
+        return kind.from_settings(read_flags(kind, arguments)).command()
+    return ScriptCommand(str(path), tuple(arguments), module=module)
 
 
 def run_here(command: ScriptCommand, as_json: bool) -> int:

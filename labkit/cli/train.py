@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from labkit.cli.flags import add_flags, add_harness_flags
 from labkit.cli.run import harness_command, resumed_command, run_here
 from labkit.jobs import JOBS, script_of
 
 if TYPE_CHECKING:
-    from labkit.tracking import ScriptCommand
+    from labkit.jobs import TrainingJob
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -33,19 +34,23 @@ def run_train(args: argparse.Namespace) -> int:
     if args.help:
         return print_help(args)
     if args.resume is not None:
-        return run_here(checked(args, resumed_command(args, args.passed_on, args.job)), args.json)
-    return run_here(checked(args, harness_command(args, script_of(args.job), args.passed_on)), args.json)
+        return run_here(resumed_command(args, args.passed_on, args.job), args.json)
+    return run_here(harness_command(args, read_settings(args)[0].command()), args.json)
 
 
-def checked(args: argparse.Namespace, command: ScriptCommand) -> ScriptCommand:
-    """The command of a job, whose wrong flags are refused here: before anything waits for cores."""
-    from labkit.jobs import job_flags, read_arguments
+def read_settings(args: argparse.Namespace, more: Sequence[str] = ()) -> tuple[TrainingJob, dict[str, Any]]:
+    """The job that the flags of its script describe, and the settings that they name; read here, and nowhere again.
 
-    flags = job_flags(args.job)
-    flags.prog = args.parser.prog
-    flags.usage = f"{flags.prog} [flags], which `{flags.prog} --help` lists"
-    read_arguments(flags, command.arguments)
-    return command
+    Args:
+        args: of a parser that `add_job_parser` made.
+        more: further flags, which count before those of args.
+    """
+    from labkit.jobs import read_flags
+
+    prog = args.parser.prog
+    usage = f"{prog} [flags], which `{prog} --help` lists"
+    given = read_flags(JOBS[args.job], [*args.passed_on, *more], prog=prog, usage=usage)
+    return JOBS[args.job].from_settings(given), given
 
 
 def print_help(args: argparse.Namespace) -> int:
@@ -53,9 +58,6 @@ def print_help(args: argparse.Namespace) -> int:
     from labkit.jobs import job_flags
 
     args.parser.print_help()
-    print()
-    flags = job_flags(args.job)
-    flags.prog, flags.usage = f"{args.parser.prog}", argparse.SUPPRESS
-    print(f"the script's own flags ({script_of(args.job)}):")
-    print(flags.format_help().partition("options:")[2].strip("\n"))
+    print(f"\nthe script's own flags ({script_of(args.job)}):")
+    print(job_flags(JOBS[args.job]).format_help().partition("options:")[2].strip("\n"))
     return 0

@@ -15,9 +15,9 @@ from labkit.cli import sharding
 from labkit.cli.flags import add_harness_flags, add_script
 from labkit.cli.predict import add_card, batch_size_of, bound, notes_of, unsure
 from labkit.cli.run import given_command, harness_command
-from labkit.cli.train import add_job_parser, checked, print_help
+from labkit.cli.train import add_job_parser, print_help, read_settings
 from labkit.errors import UserError
-from labkit.jobs import JOBS, script_of
+from labkit.jobs import JOBS
 
 if TYPE_CHECKING:
     from labkit.perfmodel import Card, Change
@@ -73,10 +73,9 @@ def run_job(args: argparse.Namespace) -> int:
     if args.help:
         return print_help(args)
     changes = [read_change(text) for text in args.change or (*USUAL[args.job], *USUAL_MACHINES)]
-    base = checked(args, harness_command(args, script_of(args.job), args.passed_on))
-    for change in changes:
-        checked(args, _changed(base, change))
-    return _what_if(args, base, changes, args.job)
+    jobs = [read_settings(args)[0], *(read_settings(args, change.arguments)[0] for change in changes)]
+    commands = [harness_command(args, job.command()) for job in jobs]
+    return _what_if(args, commands, [job.batch_size for job in jobs], changes, args.job)
 
 
 def run_script(args: argparse.Namespace) -> int:
@@ -84,14 +83,16 @@ def run_script(args: argparse.Namespace) -> int:
     base = given_command(args)
     if "--change" in base.arguments:
         raise UserError(f"--change stands behind {base.script}, whose flag it is not: put it before.", field="change")
-    for change in changes:
-        if batch_size_of(args, base) is None and batch_size_of(args, _changed(base, change)) is not None:
+    commands = [base, *(replace(base, arguments=(*base.arguments, *change.arguments)) for change in changes)]
+    sizes = [batch_size_of(command) for command in commands]
+    for change, size in zip(changes, sizes[1:], strict=True):
+        if sizes[0] is None and size is not None:
             raise UserError(
                 f"--change {change.text}: nobody knows the batch size as it is. If {base.script} has --batch-size, "
                 "give it with the script's own flags, too.",
                 field="change",
             )
-    return _what_if(args, base, changes, "all")
+    return _what_if(args, commands, sizes, changes, "all")
 
 
 def read_change(text: str) -> WhatIf:
@@ -124,12 +125,18 @@ def read_change(text: str) -> WhatIf:
     return WhatIf(text, tuple(arguments), machine)
 
 
-def _what_if(args: argparse.Namespace, base: ScriptCommand, changes: list[WhatIf], job: str) -> int:
+def _what_if(
+    args: argparse.Namespace,
+    commands: list[ScriptCommand],
+    sizes: list[int | None],
+    changes: list[WhatIf],
+    job: str,
+) -> int:
+    """Predict the commands, the first as it is and one per change, whose steps have batches of these sizes."""
     from labkit.perfmodel import read_card
 
-    card = read_card(args.card)  # before anything waits for cores
+    card, base = read_card(args.card), commands[0]  # before anything waits for cores
     machines = [_machine(change, card) for change in changes]
-    commands = [base, *(_changed(base, change) for change in changes)]
     with bound(args, base) as stop:
         from labkit.perfmodel import NO_CHANGE, captured_steps, measured_step_s, predict_steps
 
@@ -143,7 +150,7 @@ def _what_if(args: argparse.Namespace, base: ScriptCommand, changes: list[WhatIf
         list(dict.fromkeys(notes_of(card, base) + [note for each in captured.values() for note in each.notes])),
     )
     for number, (own, (on, change)) in enumerate(zip(commands, [(card, NO_CHANGE), *machines], strict=True)):
-        samples = batch_size_of(args, own)
+        samples = sizes[number]
         prediction = predict_steps(captured[own.arguments].steps, on, job, change)
         what = changes[number - 1].text if number else "as it is"
         if not number or own.arguments != base.arguments:
@@ -168,10 +175,6 @@ def _what_if(args: argparse.Namespace, base: ScriptCommand, changes: list[WhatIf
     else:
         _print(rows, notes, card, args.measure)
     return 0
-
-
-def _changed(base: ScriptCommand, change: WhatIf) -> ScriptCommand:
-    return replace(base, arguments=(*base.arguments, *change.arguments))
 
 
 def _machine(change: WhatIf, card: Card) -> tuple[Card, Change]:

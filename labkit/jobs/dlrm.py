@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -15,40 +14,40 @@ import labkit
 from labkit.compiled import why_not_compiled
 from labkit.data.clicks import ClickBatches, click_metrics, in_order, load_clicks
 from labkit.fast import EmbeddingTables, PairwiseProducts, autocast, chosen_precision, fast_optimisers, quick_optimiser
-from labkit.jobs.flags import job_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
+from labkit.jobs.job import read_job
+from labkit.jobs.settings import DlrmJob
 from labkit.models import CompressedTables, Dlrm, DlrmConfig, RowwiseAdagrad, TableAFeature
-from labkit.placement import PlacedOptimiser, PlacedTables, Placement, ahead, described, placed_tables
+from labkit.placement import PlacedOptimiser, PlacedTables, ahead, described, placed_tables
 from labkit.tracking import tell_preparing
 
-EVALUATIONS_AN_EPOCH = 10
-"""A crossing is known to within one evaluation, and each evaluation takes its share of the run."""
+EVALUATIONS_PER_EPOCH = 10
+"""More would locate a crossing more closely, and take a larger share of the run"""
 WATCHED_ROWS = 20_480
-"""Of the validation split at most, spread over it and the same at each evaluation: where the curve rises shows with
-these, and with more the evaluations would take more than their share."""
+"""Most validation rows of one evaluation, evenly spaced and the same each time: enough to see the curve rise"""
 EVALUATION_ROWS = 2048
-"""Of a forward pass: on a CPU what it computes then stays in the cache."""
+"""Rows of a forward pass in an evaluation; on a CPU its results then stay in the cache"""
 OPTIMISERS = {
     "sgd": (torch.optim.SGD, torch.optim.SGD),
     "adagrad": (torch.optim.Adagrad, torch.optim.Adagrad),
     "rowwise-adagrad": (torch.optim.Adagrad, RowwiseAdagrad),
     "adam": (torch.optim.Adam, torch.optim.SparseAdam),
 }
-"""For the weights of the MLPs, and for tables, whose gradients are sparse"""
+"""One class for the weights of the MLPs, and one for tables, whose gradients are sparse"""
 
 
 def build_model(config: DlrmConfig, kernels: str, tables: Callable[..., nn.Module] = EmbeddingTables) -> Dlrm:
-    """Either kernels, and tables in any place, give it the same weights from the same seed."""
+    """The model; the same seed gives the same weights for either kernels, and for tables in any place."""
     if kernels == "fast":
         return Dlrm(config, tables=tables, interaction=PairwiseProducts)
     return Dlrm(config, tables=tables) if tables is not EmbeddingTables else Dlrm(config)
 
 
-def chosen_tables(args: Namespace, device: str) -> Callable[..., nn.Module]:
-    """Tables where the flags want them, with a row for each category, or compressed ones on the device."""
-    if args.compress == "none":
-        return placed_tables(args, device=device)
-    tables = EmbeddingTables if args.kernels == "fast" else TableAFeature
-    return partial(CompressedTables, method=args.compress, share=args.compress_to, tables=tables)
+def chosen_tables(job: DlrmJob, device: str) -> Callable[..., nn.Module]:
+    """Tables in their place with a row for each category, or compressed ones on the device."""
+    if job.compress == "none":
+        return placed_tables(job.placement, job.optimiser, device=device, folder=job.runs_dir)
+    tables = EmbeddingTables if job.kernels == "fast" else TableAFeature
+    return partial(CompressedTables, method=job.compress, share=job.compress_to, tables=tables)
 
 
 def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[torch.optim.Optimizer]:
@@ -70,7 +69,7 @@ def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
 
 @torch.inference_mode()
 def evaluate(model: nn.Module, split, precision: str, device: str) -> dict[str, float]:
-    """AUC and its kin of all rows of a split."""
+    """AUC and the other metrics of all rows of a split."""
     model.eval()
     logits = []
     with autocast(precision, device):
@@ -81,40 +80,40 @@ def evaluate(model: nn.Module, split, precision: str, device: str) -> dict[str, 
 
 
 def main() -> None:
-    # arguments
-    args, preset = read_arguments(job_flags("dlrm"))
-    device = labkit.device(args.device)
-    precision, why = chosen_precision(args.precision, device)
+    # settings
+    job = read_job(DlrmJob)
+    preset = job.preset_values
+    device = labkit.device(job.device)
+    precision, why = chosen_precision(job.precision, device)
 
     # data
     options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
-    log = load_clicks(args.data, schema=args.schema, on_bad_row=args.on_bad_row, progress=tell_preparing, **options)
+    log = load_clicks(job.data, schema=job.schema, on_bad_row=job.on_bad_row, progress=tell_preparing, **options)
     train, validation = log.split("train"), log.split("validation").spread(WATCHED_ROWS)
-    settle_batch_size(args, len(train))
-    batches = ClickBatches(train, args.batch_size, args.seed)
+    job = job.fitted(len(train))
+    batches = ClickBatches(train, job.batch_size, job.seed)
 
     # model and optimiser
     config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
-    refuse_large_tables(config, args)
-    torch.manual_seed(args.seed)
-    model = build_model(config, args.kernels, chosen_tables(args, device)).to(device)
-    optimizers = build_optimizers(model, args.optimiser, args.lr, args.kernels)
+    job.refuse_large_tables(config)
+    torch.manual_seed(job.seed)
+    model = build_model(config, job.kernels, chosen_tables(job, device)).to(device)
+    optimizers = build_optimizers(model, job.optimiser, job.lr, job.kernels)
     is_placed = isinstance(model.tables, PlacedTables)
     stored_rows = [len(weight) for weight in model.tables.table_weights()]
-    settings = run_settings(
-        args,
+    settings = job.run_settings(
         log,
         len(train),
-        EVALUATIONS_AN_EPOCH,
+        EVALUATIONS_PER_EPOCH,
         model=asdict(config),
         precision=precision,
-        compiled_tables=args.kernels == "fast" and device == "cpu" and not is_placed and why_not_compiled() is None,
-        tables=described(Placement.from_args(args), stored_rows, args.optimiser, config.embedding_dim),
+        compiled_tables=job.kernels == "fast" and device == "cpu" and not is_placed and why_not_compiled() is None,
+        tables=described(job.placement, stored_rows, job.optimiser, config.embedding_dim),
         step_note=why,
     )
     with labkit.Run("dlrm", **settings) as run:
         run.keep(model=model, dense=optimizers[0], tables=optimizers[1])
-        for _ in run.epochs(args.max_epochs):
+        for _ in run.epochs(job.max_epochs):
             for batch in run.batches(ahead(model.tables, batches)):
                 with run.phase("host-to-device"):
                     batch = [tensor.to(device, non_blocking=True) for tensor in batch]

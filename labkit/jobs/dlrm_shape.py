@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 import time
@@ -21,7 +20,8 @@ import labkit
 from labkit.data.clicks import ZipfSampler
 from labkit.fast import autocast
 from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
-from labkit.jobs.shape_flags import BATCHES, read_shape, refuse_too_large, shape_flags
+from labkit.jobs.job import read_job
+from labkit.jobs.settings import BATCHES, ShapeJob
 from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
 from labkit.models import DlrmConfig
 from labkit.placement import PlacedTables, ahead, placed_tables
@@ -34,48 +34,49 @@ PARTS = {"bottom": "mlps", "tables": "embeddings", "interaction": "interaction",
 """What each module of the model counts as"""
 
 
-def shape_config(args: argparse.Namespace) -> DlrmConfig:
-    """The model of these flags: all tables alike, and all hidden layers."""
-    hidden = (args.mlp_width,) * args.mlp_depth
-    rows = (args.num_rows,) * args.num_tables
-    return DlrmConfig(args.dense_dim, rows, args.embedding_dim, (*hidden, args.embedding_dim), (*hidden, 1))
+def shape_config(job: ShapeJob) -> DlrmConfig:
+    """The model of this shape, whose tables are all alike, and all hidden layers."""
+    hidden = (job.mlp_width,) * job.mlp_depth
+    rows = (job.num_rows,) * job.num_tables
+    return DlrmConfig(job.dense_dim, rows, job.embedding_dim, (*hidden, job.embedding_dim), (*hidden, 1))
 
 
-def random_batches(args: argparse.Namespace) -> list[tuple[Tensor, Tensor, Tensor]]:
+def random_batches(job: ShapeJob) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Batches of dense (B, dense_dim), categorical int32 (B, F, L) and label (B,).
 
     With an exponent the share of the r-th row is proportional to r to the minus `zipf`; frequent rows lie scattered.
     """
-    rng = np.random.default_rng(args.seed)
-    shape = BATCHES, args.batch_size, args.num_tables, args.pooling_factor
-    if args.zipf:
-        draws = ZipfSampler(args.num_rows, args.zipf, 0.0, rng).draw(rng, prod(shape)).reshape(shape)
+    rng = np.random.default_rng(job.seed)
+    shape = BATCHES, job.batch_size, job.num_tables, job.pooling_factor
+    if job.zipf:
+        draws = ZipfSampler(job.num_rows, job.zipf, 0.0, rng).draw(rng, prod(shape)).reshape(shape)
     else:
-        draws = rng.integers(0, args.num_rows, shape, dtype=np.int32)
-    dense = torch.from_numpy(rng.standard_normal((*shape[:2], args.dense_dim), dtype=np.float32))
+        draws = rng.integers(0, job.num_rows, shape, dtype=np.int32)
+    dense = torch.from_numpy(rng.standard_normal((*shape[:2], job.dense_dim), dtype=np.float32))
     label = torch.from_numpy((rng.random(shape[:2]) < 0.25).astype(np.float32))
     return list(zip(dense, torch.from_numpy(draws), label, strict=True))
 
 
 def main() -> None:
-    # arguments
-    args = read_shape(shape_flags())
-    refuse_too_large(args)
-    device = labkit.device(args.device)
-    config = shape_config(args)
+    # settings
+    job = read_job(ShapeJob)
+    job.refuse_too_large()
+    device = labkit.device(job.device)
+    config = shape_config(job)
 
     # data
-    batches = [[tensor.to(device) for tensor in batch] for batch in random_batches(args)]
+    batches = [[tensor.to(device) for tensor in batch] for batch in random_batches(job)]
 
     # model and optimisers
-    torch.manual_seed(args.seed)
-    model = build_model(config, args.kernels, placed_tables(args, device=device)).to(device)
-    optimizers = build_optimizers(model, args.optimiser, LR, args.kernels)
+    torch.manual_seed(job.seed)
+    tables = placed_tables(job.placement, job.optimiser, device=device, folder=job.runs_dir)
+    model = build_model(config, job.kernels, tables).to(device)
+    optimizers = build_optimizers(model, job.optimiser, LR, job.kernels)
     mark_parts(model, PARTS)
 
     def step(batch: list[Tensor]) -> Tensor:
         with record_function(STEP):
-            with autocast(args.precision, device):
+            with autocast(job.precision, device):
                 loss = loss_of(model, batch)
             loss.backward()
             for part, optimizer in zip(("optimiser", "embeddings"), optimizers, strict=True):
@@ -84,18 +85,19 @@ def main() -> None:
                     optimizer.zero_grad()
         return loss.detach()
 
-    settings = {name: value for name, value in vars(args).items() if name != "runs_dir"} | {"model": asdict(config)}
-    with labkit.Run("dlrm-shape", config=settings, seed=args.seed, runs_dir=args.runs_dir) as run:
+    settings = {name: value for name, value in job.all_settings().items() if name != "runs_dir"}
+    settings |= {"model": asdict(config)}
+    with labkit.Run("dlrm-shape", config=settings, seed=job.seed, runs_dir=job.runs_dir) as run:
         taking = iter(ahead(model.tables, itertools.cycle(batches)))
         step(next(taking))  # the first sets up kernels, and touches memory
         times_ms: list[float] = []
-        while len(times_ms) < FEWEST_STEPS or sum(times_ms) < 1000 * args.seconds:
+        while len(times_ms) < FEWEST_STEPS or sum(times_ms) < 1000 * job.seconds:
             began = time.perf_counter()
             loss = step(next(taking))
             if device != "cpu":
                 torch.cuda.synchronize(device)
             times_ms.append(1000 * (time.perf_counter() - began))
-            run.step(loss, samples=args.batch_size)
+            run.step(loss, samples=job.batch_size)
         numbers = {"step_time_ms": statistics.median(times_ms)}
         if isinstance(model.tables, PlacedTables):
             numbers |= model.tables.metrics()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from labkit.errors import UserError, with_flag
-from labkit.placement import FLAGS as PLACEMENT_FLAGS
 from labkit.tracking import METRICS, Target
 
 
@@ -18,18 +17,22 @@ class Preset:
 
     name: str
     model: dict[str, Any]
-    """Fields of DlrmConfig or SpeechConfig."""
+    """Fields of DlrmConfig or SpeechConfig"""
     train: dict[str, Any]
-    """Defaults of the script's flags."""
+    """Settings of the job where none are given"""
     max_num_rows: int | None = None
-    """Largest embedding table; larger vocabularies are hashed into it. None keeps the data's own sizes."""
+    """Most rows of an embedding table, into which larger vocabularies are hashed; None: the data's own sizes"""
     data: str | None = None
-    """The dataset it is made for, used where none is named."""
+    """Dataset that it is made for, used where none is named"""
     words: str = ""
-    """For whom it is, in the commands' help"""
+    """Its purpose, in the commands' help"""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.words})" if self.words else self.name
+
+
+def _by_name(*presets: Preset) -> dict[str, Preset]:
+    return {preset.name: preset for preset in presets}
 
 
 def _dlrm(name: str, bottom: tuple, top: tuple, train: tuple, **more: Any) -> Preset:
@@ -38,7 +41,7 @@ def _dlrm(name: str, bottom: tuple, top: tuple, train: tuple, **more: Any) -> Pr
     return Preset(name, model, dict(zip(("batch_size", "optimiser", "lr"), train, strict=True)), **more)
 
 
-DLRM_PRESETS = (
+DLRM_PRESETS = _by_name(
     # labkit's own: reaches its target in seconds on two CPU cores
     _dlrm("tour", (64, 16), (128, 64), (512, "adam", 2e-3), data="synthetic"),
     # facebookresearch/dlrm, bench/*.sh
@@ -52,8 +55,8 @@ DLRM_PRESETS = (
 def _budget_m5(name: str, narrower: int) -> Preset:
     """The recogniser of Baunsgaard et al., ADMS 2020 (arXiv 2003.12366): a convolution, then five layers of LSTMs.
 
-    A narrower one has the same layers, each so many times narrower. Trained as the paper's repository does: AdaDelta at
-    a learning rate of 1.0, no clipping (defaults of AM.py, which no script overrides).
+    A narrower one has the same layers, each narrower by this factor. Training follows the paper's repository: AdaDelta
+    at a learning rate of 1.0 without clipping (defaults of AM.py, which no script overrides).
     """
     shape = {"kind": "lstm", "layers": 5, "kernel": 11, "strides": (2,), "dropout": 0.05}
     model = shape | {"channels": 600 // narrower, "hidden": 800 // narrower}
@@ -64,9 +67,9 @@ def _budget_m5(name: str, narrower: int) -> Preset:
 ADAM = {"optimiser": "adam", "clip_norm": 5.0}
 IMAGES = {"strides": (3, 1, 1), "maps": (8, 24, 32)}
 AUGMENTED = {"mask_bins": 8, "mask_frames": 6, "speed": 0.1, "tract": 0.1}
-SPEECH_PRESETS = (
-    # labkit's own: residual convolutions, small enough to reach their target in seconds on two CPU cores; what it does
-    # on voices that it has not heard is in docs/performance.md
+SPEECH_PRESETS = _by_name(
+    # labkit's own: residual convolutions, small enough to reach their target in seconds on two CPU cores; for its
+    # accuracy on voices outside the training data see docs/performance.md
     Preset(
         "tour",
         {"kind": "conv", "channels": 64, "layers": 4, "kernel": 7, "dropout": 0.2} | IMAGES | AUGMENTED,
@@ -74,7 +77,7 @@ SPEECH_PRESETS = (
         data="shipped",
         words="learns in seconds",
     ),
-    # for who has minutes: wider, and what it hears changed more
+    # for readers with minutes to spare: wider, with stronger augmentation
     Preset(
         "digits-large",
         {"kind": "conv", "channels": 96, "layers": 4, "kernel": 7, "dropout": 0.3, "noise": 0.2}
@@ -98,68 +101,20 @@ SPEECH_PRESETS = (
 )
 
 
-class Job(NamedTuple):
-    """One of the kit's own training scripts, `labkit/jobs/NAME.py`."""
-
-    title: str
-    words: str
-    """What it trains, in the commands' help"""
-    presets: dict[str, Preset]
-    metrics: tuple[str, ...]
-    """What its evaluations give, the main one first"""
-    optimisers: tuple[str, ...]
-    flags: Mapping[str, dict[str, Any]] = {}
-    """Of its script alone, as `add_argument` takes them"""
-
-
-COMPRESSION = {
-    "--compress": {
-        "choices": ("none", "hash", "quotient-remainder"),
-        "default": "none",
-        "help": "embedding tables of fewer rows than there are categories (default: none)",
-    },
-    "--compress-to": {
-        "type": float,
-        "default": 1.0,
-        "metavar": "SHARE",
-        "help": "of the tables' bytes that --compress may use, such as 0.1",
-    },
-}
-RECOGNISER = {
-    "--features": {
-        "choices": ("log-mel", "mel", "mfcc"),
-        "default": "log-mel",
-        "help": "what the model hears (default: log-mel)",
-    },
-    "--layers": {"type": int, "metavar": "N", "help": "residual or recurrent layers (default: the preset's)"},
-    "--hidden": {"type": int, "metavar": "N", "help": "width of recurrent layers (default: the preset's)"},
-    "--clip-norm": {"type": float, "metavar": "X", "help": "of the gradients; 0 clips none (default: the preset's)"},
-}
-JOBS = {
-    "dlrm": Job(
-        "DLRM",
-        "a recommendation model on a click log",
-        {each.name: each for each in DLRM_PRESETS},
-        ("auc", "log_loss", "normalised_entropy", "accuracy"),
-        ("sgd", "adagrad", "rowwise-adagrad", "adam"),
-        {"--schema": {"metavar": "FILE", "help": "TOML file that describes --data's columns"}}
-        | PLACEMENT_FLAGS
-        | COMPRESSION,
-    ),
-    "speech": Job(
-        "Speech recogniser",
-        "a CTC recogniser on speech",
-        {each.name: each for each in SPEECH_PRESETS},
-        ("cer", "wer"),
-        ("sgd", "adagrad", "adam", "adadelta"),
-        RECOGNISER,
-    ),
-}
+PRESETS = {"dlrm": DLRM_PRESETS, "speech": SPEECH_PRESETS}
 
 
 def get_preset(job: str, name: str) -> Preset:
-    """A job's preset, or a `UserError` with those that there are."""
-    presets = JOBS[job].presets
+    """A job's preset.
+
+    Raises:
+        UserError: there is none of that name; the text names those that there are.
+    """
+    return find_preset(PRESETS[job], job, name)
+
+
+def find_preset(presets: Mapping[str, Preset], job: str, name: str) -> Preset:
+    """The preset of that name; see `get_preset`."""
     if name not in presets:
         raise UserError(f"preset {name!r} of {job} is unknown: choose one of {', '.join(presets)}.", field="preset")
     return presets[name]
@@ -170,12 +125,12 @@ GOALS = {
     ("dlrm", "synthetic-small"): "auc >= 0.72",
     ("speech", "shipped"): "cer <= 0.05",
 }
-"""Targets of our own datasets: a little short of the best that the preset `tour` reaches on them."""
+"""Targets of our own datasets, a little below the best that preset `tour` reaches on them"""
 NO_TARGET = "none"
-"""Asks for no target, where the dataset has one of its own"""
+"""The text that asks for no target where the dataset has one of its own"""
 
 
-def chosen_data(job: str, preset: Preset, data: str | None) -> str:
+def chosen_data(preset: Preset, data: str | None) -> str:
     """The dataset asked for, or the preset's own; a `UserError` where neither is there."""
     name = data or preset.data
     if name is None:
@@ -186,24 +141,26 @@ def chosen_data(job: str, preset: Preset, data: str | None) -> str:
     return name
 
 
-def chosen_target(job: str, data: str, asked: str | None) -> str:
-    """The target that `Run` takes: the one asked for, or the dataset's own, or the first metric without a value.
+def chosen_target(job: str, metrics: Sequence[str], data: str, asked: Target | str | float | None) -> Target:
+    """The target asked for, or the dataset's own, or the first metric without a value to reach.
 
-    Asked is as on the command line: "0.78", "log_loss=0.45",
-    "log_loss <= 0.45" or "none".
+    Asked is a number, of the first metric, or a text such as "0.78", "log_loss=0.45", "log_loss <= 0.45" or "none".
 
-    >>> chosen_target("dlrm", "synthetic", "log_loss=0.45")
+    >>> str(chosen_target("dlrm", ("auc", "log_loss"), "synthetic", "log_loss=0.45"))
     'log_loss <= 0.45'
     """
-    metrics = JOBS[job].metrics
-    if asked in (None, NO_TARGET):
-        watched = f"{'max' if METRICS[metrics[0]].higher_is_better else 'min'} {metrics[0]}"
-        return watched if asked else GOALS.get((job, data), watched)
-    name, operator, number = re.fullmatch(r"(?s)(?:\s*(\w+)\s*([<>]=?|=))?(.*)", asked).groups()
+    if isinstance(asked, Target):
+        return asked
+    if isinstance(asked, dict):
+        return Target.from_json(asked)
+    watched = f"{'max' if METRICS[metrics[0]].higher_is_better else 'min'} {metrics[0]}"
+    if asked in (None, NO_TARGET, watched):
+        return Target.parse(watched if asked else GOALS.get((job, data), watched))
+    name, operator, number = re.fullmatch(r"(?s)(?:\s*(\w+)\s*([<>]=?|=))?(.*)", str(asked)).groups()
     name = name or metrics[0]
     if name not in metrics:
         known = f"choose one of {', '.join(metrics)}"
-        raise UserError(f"target: metric {name!r} is not one this job measures: {known}.", field="target")
+        raise UserError(f"target: metric {name!r} is not one that this job measures: {known}.", field="target")
     try:
         float(number)
     except ValueError:
@@ -215,4 +172,4 @@ def chosen_target(job: str, data: str, asked: str | None) -> str:
         ) from None
     if operator in (None, "="):
         operator = ">=" if METRICS[name].higher_is_better else "<="
-    return str(Target.parse(f"{name} {operator} {number}"))
+    return Target.parse(f"{name} {operator} {number}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
@@ -29,12 +28,12 @@ from labkit.data.speech import (
 )
 from labkit.errors import UserError
 from labkit.fast import ChannelsLastBlock, UnpackedBothWays, autocast, chosen_precision, quick_optimiser
-from labkit.jobs.flags import ENDLESS, job_flags, read_arguments, run_settings, settle_batch_size
-from labkit.jobs.presets import Preset
+from labkit.jobs.job import read_job
+from labkit.jobs.settings import ENDLESS, SpeechJob
 from labkit.models import SpeechConfig, SpeechModel
 from labkit.tracking import tell_preparing
 
-EVALUATIONS_AN_EPOCH = 3
+EVALUATIONS_PER_EPOCH = 3
 EVALUATION_UTTERANCES = 64
 OPTIMISERS = {
     "sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam, "adadelta": torch.optim.Adadelta
@@ -42,7 +41,7 @@ OPTIMISERS = {
 
 
 def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
-    """Either kernels give it the same weights from the same seed."""
+    """The model; the same seed gives the same weights for either kernels."""
     if kernels == "plain":
         return SpeechModel(config)
     model = SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
@@ -56,29 +55,30 @@ def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> tor
     return quick_optimiser(OPTIMISERS[name], model.parameters(), lr)
 
 
-def load_data(args: argparse.Namespace, preset: Preset) -> tuple[SpeechSet, SpeechConfig, Resolution]:
-    """The data, the model's shape for it, and which of it can be learnt from at that shape's outputs a second."""
-    model = {name: vars(args)[name] for name in ("layers", "hidden") if name in args}
-    shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model | model)
-    if shape.kind == "conv" and "hidden" in model:
-        raise UserError(f"--hidden is of recurrent layers, and {preset.name} has none.", field="hidden")
-    speech = load_speech(args.data, on_bad_row=args.on_bad_row, progress=tell_preparing, features=args.features)
+def load_data(job: SpeechJob) -> tuple[SpeechSet, SpeechConfig, Resolution]:
+    """The data, the model's shape for it, and the utterances that are long enough for the outputs of that shape."""
+    given = {name: getattr(job, name) for name in ("layers", "hidden") if getattr(job, name) is not None}
+    shape = SpeechConfig(vocabulary=len(Alphabet()), **job.preset_values.model | given)
+    if shape.kind == "conv" and job.hidden is not None:
+        said = f"--hidden is the width of recurrent layers, and preset {job.preset} has none: omit it."
+        raise UserError(said, field="hidden")
+    speech = load_speech(job.data, on_bad_row=job.on_bad_row, progress=tell_preparing, features=job.features)
     resolution = fitting_resolution(speech.split("train"), shape.strides)
     shape = replace(shape, strides=resolution.strides, mel_bins=speech.bins)
-    if not KINDS[args.features].neighbours:
+    if not KINDS[job.features].neighbours:
         shape = replace(shape, mask_bins=0, tract=0.0, maps=())
     return speech, shape, resolution
 
 
-def learning_rate(args: argparse.Namespace, done: Callable[[int], float]):
+def learning_rate(job: SpeechJob, done: Callable[[int], float]):
     """The factor of the learning rate at a step: linear warm-up, then constant or half a cosine down to zero.
 
-    `done` says of a step which share of the training it ends.
+    `done` gives the share of the training that is over after a step.
     """
 
     def factor(step: int) -> float:
-        factor = min(1.0, (step + 1) / args.warmup_steps) if args.warmup_steps else 1.0
-        if args.schedule == "cosine":
+        factor = min(1.0, (step + 1) / job.warmup_steps) if job.warmup_steps else 1.0
+        if job.schedule == "cosine":
             factor *= 0.5 * (1 + math.cos(math.pi * min(1.0, done(step))))
         return factor
 
@@ -89,13 +89,13 @@ def loss_of(model: nn.Module, batch: Batch, device: str) -> Tensor:
     """The mean CTC loss of a batch: features (B, T, 80), tokens (B, S)."""
     log_probabilities, lengths = model(batch.features.to(device), batch.feature_lengths.to(device))  # (B, T', V)
     tokens, token_lengths = batch.tokens.to(device), batch.token_lengths.to(device)
-    # what a changed speed leaves too few outputs for counts as zero this time
+    # a faster utterance may have too few outputs for its text: its loss counts as zero this time
     return F.ctc_loss(log_probabilities.transpose(0, 1), tokens, lengths, token_lengths, zero_infinity=True)
 
 
 @torch.inference_mode()
 def evaluate(model: nn.Module, batches: Iterable[Batch], alphabet: Alphabet, precision: str, device: str) -> dict:
-    """Character and word error rate of what the model hears in all utterances."""
+    """Character and word error rate over all utterances."""
     model.eval()
     references, hypotheses = [], []
     with autocast(precision, device):
@@ -108,65 +108,62 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], alphabet: Alphabet, pre
 
 
 def main() -> None:
-    # arguments
-    args, preset = read_arguments(job_flags("speech"))
-    for name, value in {"warmup_steps": 0, "schedule": "constant", "clip_norm": None}.items():
-        setattr(args, name, getattr(args, name, value))
-    device = labkit.device(args.device)
-    precision, why = chosen_precision(args.precision, device)
+    # settings
+    job = read_job(SpeechJob)
+    device = labkit.device(job.device)
+    precision, why = chosen_precision(job.precision, device)
 
-    # data: features made once and batches of like length, or anew for each utterance that comes up at random
-    speech, shape, resolution = load_data(args, preset)
+    # data: features made once and batches of similar length, or made again for each utterance in random order
+    speech, shape, resolution = load_data(job)
     if speech.info["divided"]:
         sizes = ", ".join(f"{split} {len(speech.split(split)):,}" for split in SPLITS)
-        print(f"The data does not say all of its splits, so they were divided: {sizes} utterances.")
+        print(f"The data does not name all of its splits, so it was divided: {sizes} utterances.")
     if resolution.words:
         print(resolution.words)
     train_samples = len(resolution.kept)
-    settle_batch_size(args, train_samples)
-    torch.manual_seed(args.seed)
-    if args.kernels == "fast":
-        batches = BucketedBatches(speech.split("train"), args.batch_size, args.seed, resolution.kept)
+    job = job.fitted(train_samples)
+    torch.manual_seed(job.seed)
+    if job.kernels == "fast":
+        batches = BucketedBatches(speech.split("train"), job.batch_size, job.seed, resolution.kept)
         held_out = {split: ByLength(speech.split(split), EVALUATION_UTTERANCES) for split in ("validation", "test")}
     else:
-        textbook = partial(textbook_loader, args.data, kind=args.features)
-        batches = textbook("train", args.batch_size, shuffle=True, kept=resolution.kept)
+        textbook = partial(textbook_loader, job.data, kind=job.features)
+        batches = textbook("train", job.batch_size, shuffle=True, kept=resolution.kept)
         held_out = {split: textbook(split, EVALUATION_UTTERANCES, shuffle=False) for split in ("validation", "test")}
 
     # model and optimiser
-    model = build_model(shape, args.kernels).to(device)
-    optimizer = build_optimizer(model, args.optimiser, args.lr, args.kernels)
-    limits = [] if args.max_epochs == ENDLESS else [f"{args.max_epochs} epochs"]
-    if args.max_seconds:
-        limits.append(f"{args.max_seconds:g} s")
+    model = build_model(shape, job.kernels).to(device)
+    optimizer = build_optimizer(model, job.optimiser, job.lr, job.kernels)
+    limits = [] if job.max_epochs == ENDLESS else [f"{job.max_epochs} epochs"]
+    if job.max_seconds:
+        limits.append(f"{job.max_seconds:g} s")
     length = " or ".join(limits)
-    settings = run_settings(
-        args,
+    settings = job.run_settings(
         speech,
         train_samples,
-        EVALUATIONS_AN_EPOCH,
+        EVALUATIONS_PER_EPOCH,
         model=asdict(shape),
         precision=precision,
         step_note=why,
-        schedule=f"cosine over {length}" if args.schedule == "cosine" else args.schedule,
+        schedule=f"cosine over {length}" if job.schedule == "cosine" else job.schedule,
     )
     with labkit.Run("speech", **settings) as run:
-        total_steps = len(batches) * args.max_epochs
+        total_steps = len(batches) * job.max_epochs
 
         def done(step: int) -> float:
-            return max(step / total_steps, run.position.wall_s / (args.max_seconds or math.inf))
+            return max(step / total_steps, run.position.wall_s / (job.max_seconds or math.inf))
 
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(args, done))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(job, done))
         run.keep(model=model, optimizer=optimizer, schedule=schedule)
-        for _ in run.epochs(args.max_epochs):
+        for _ in run.epochs(job.max_epochs):
             for batch in run.batches(batches):
                 with run.phase("forward"), autocast(precision, device):
                     loss = loss_of(model, batch, device)
                 with run.phase("backward"):
                     loss.backward()
                 with run.phase("optimiser"):
-                    if args.clip_norm is not None:
-                        nn.utils.clip_grad_norm_(model.parameters(), args.clip_norm)
+                    if job.clip_norm:
+                        nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
                     optimizer.step()
                     schedule.step()
                     optimizer.zero_grad()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +12,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware import Budget, offered_budgets, parse_budget
-from labkit.jobs import (
-    KITS_SCRIPTS,
-    SHAPE_SCRIPT,
-    as_flags,
-    find_script,
-    job_arguments,
-    named_job,
-    read_shape,
-    refuse_too_large,
-    refusing,
-    script_of,
-    setting_kinds,
-)
-from labkit.jobs.shape_flags import shape_flags
+from labkit.jobs import KITS_SCRIPTS, Job, ShapeJob, as_flags, find_script, known_job, named_job, read_flags, script_of
 from labkit.launch.rows import Kind, Mistakes, Row, read_setting, read_settings, read_yaml, safe_name
 from labkit.launch.sweep import Cell, Sweep, cell_key
 from labkit.project import shipped_sweeps
@@ -126,10 +112,9 @@ def read_sweep_file(path: Path | str) -> Sweep:
 
 def cells_too_large(sweep: Sweep) -> Iterator[tuple[Cell, str]]:
     """The cells of labkit's shapes that this machine has no room for now, each with the reason."""
-    parser = shape_flags()
-    for cell in sweep.cells if sweep.script.resolve() == SHAPE_SCRIPT else ():
+    for cell in sweep.cells if known_job(sweep.script) is ShapeJob else ():
         try:
-            refuse_too_large(_read_shape(parser, cell.arguments), cell.budget)
+            _shape(cell.arguments).refuse_too_large(cell.budget)
         except UserError as error:
             yield cell, str(error)
 
@@ -149,8 +134,8 @@ class _Target:
     script_name: str
     """Its whole path, so that no two scripts share cells, or the name of labkit's job, whose preset is a setting"""
     folder: Path
-    parser: ArgumentParser | None = None
-    """Where labkit knows what it takes"""
+    kind: type[Job] | None = None
+    """Its class, where labkit knows what it takes"""
     is_job: bool = False
     """Whether it is one of labkit's jobs, and no script"""
     preset: str = ""
@@ -159,7 +144,7 @@ class _Target:
 
     def kinds(self, row: Row) -> dict[str, Kind]:
         """Of the settings that may stand in a row."""
-        known = dict.fromkeys(row, str) if self.parser is None else setting_kinds(self.parser)
+        known = dict.fromkeys(row, str) if self.kind is None else self.kind.kinds()
         return {name: kind for name, kind in known.items() if name not in ELSEWHERE}
 
     def complete(self, settings: Settings, seed: int | None, limit_s: float | None) -> tuple[Settings, tuple[str, ...]]:
@@ -170,8 +155,8 @@ class _Target:
         """
         if not self.is_job:
             flags = [*self.first, *self._flags_of_script(settings)]
-            if self.parser is not None:
-                _read_shape(self.parser, flags)
+            if self.kind is not None:
+                _shape(flags)
             if seed is not None and not any(SEED in each for each in flags):
                 flags += ["--seed", SEED]
             return {name: str(value) for name, value in settings.items()} | {"": limit_s}, tuple(
@@ -180,11 +165,13 @@ class _Target:
         settings = {"preset": self.preset or "tour"} | settings
         if limit_s is not None:
             settings["max_seconds"] = limit_s
-        arguments = job_arguments(self.parser, settings["preset"], settings | {"seed": seed}, self.folder)
+        job = self.kind.from_settings(settings | {"seed": seed}, self.folder)
+        rest = {name: value for name, value in job.settings().items() if name not in ("preset", "seed")}
+        arguments = as_flags({"preset": job.preset} | dict(sorted(rest.items())) | {"seed": job.seed})
         return {name: str(value) for name, value in settings.items()}, arguments
 
     def _flags_of_script(self, settings: Settings) -> Iterator[str]:
-        if self.parser is not None:
+        if self.kind is not None:
             yield from as_flags(dict(sorted(settings.items())))
             return
         for name, value in sorted(settings.items()):
@@ -193,16 +180,17 @@ class _Target:
 
 def _target(given: Mapping[str, Any], folder: Path) -> _Target:
     if "job" in given:
-        job, preset, parser = named_job(given["job"])
-        return _Target(f"{job}:{preset}" if preset else job, script_of(job), job, folder, parser, True, preset)
+        kind, preset = named_job(given["job"])
+        job = kind.name
+        return _Target(f"{job}:{preset}" if preset else job, script_of(job), job, folder, kind, True, preset)
     script = find_script(given["script"], (folder, KITS_SCRIPTS))
-    parser = refusing(shape_flags()) if script.resolve() == SHAPE_SCRIPT else None
+    kind = known_job(script) if known_job(script) is ShapeJob else None
     first = tuple(given.get("arguments", ()))
-    return _Target(script.name, script, str(script.resolve()), folder, parser, first=first)
+    return _Target(script.name, script, str(script.resolve()), folder, kind, first=first)
 
 
-def _read_shape(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
-    return read_shape(parser, [each.replace(SEED, "0") for each in arguments])
+def _shape(arguments: Sequence[str]) -> ShapeJob:
+    return ShapeJob.from_settings(read_flags(ShapeJob, [each.replace(SEED, "0") for each in arguments]))
 
 
 def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> list[Budget]:

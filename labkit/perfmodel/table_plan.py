@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import shutil
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,7 +107,8 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
     disk_free = shutil.disk_usage(
         next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
     ).free
-    rows = [_needs(shape, flags, memory_bytes, disk_free) for flags in _choices(shape, memory_bytes)]
+    choices = _choices(shape, memory_bytes)
+    rows = [_needs(shape, each, memory_bytes, disk_free) for each in choices]
     if not any(row["fits"] for row in rows if row["placement"] != "remote"):
         raise UserError(
             f"tables of {size_text(shape.bytes)}, with {size_text(shape.batch_bytes)} for a batch, fit nowhere here: "
@@ -118,30 +118,30 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
             field="tables",
         )
     if tries:
-        _try(shape, [row for row in rows if row["fits"] or row["placement"] == "device"], memory_bytes, folder)
+        tried = [each for each in zip(choices, rows, strict=True) if each[1]["fits"] or each[0].kind == "device"]
+        _try(shape, tried, memory_bytes, folder)
     frame = pd.DataFrame(rows, columns=[*rows[0]]).astype(dict.fromkeys(TIMES, float))
     device = frame.loc[frame["placement"] == "device", "step_ms"].iloc[0]
     frame["of_device"] = device / frame["step_ms"]
     return frame.sort_values(["fits", "step_ms"], ascending=[False, True], kind="stable", ignore_index=True)
 
 
-def _choices(shape: TableShape, memory_bytes: int) -> list[dict[str, Any]]:
-    """The flags of each placement, with the memory shared out."""
+def _choices(shape: TableShape, memory_bytes: int) -> list[Placement]:
+    """The placements, with the memory shared out."""
     rows_bytes = SHARE_FOR_ROWS * memory_bytes
-    whole, half = (f"{max(1, int(part) // 2**20)}MiB" for part in (rows_bytes, rows_bytes / 2))
-    percent = f"{min(50.0, max(0.01, 50 * rows_bytes / shape.bytes)):.2f}%"
+    whole, half = (max(1, int(part) // 2**20) * 2**20 for part in (rows_bytes, rows_bytes / 2))
+    share = round(min(0.5, max(1e-4, 0.5 * rows_bytes / shape.bytes)), 4)
     return [
-        {"placement": "device"},
-        {"placement": "host"},
-        {"placement": "cached", "cache_rows": CACHE_SHARE},
-        {"placement": "cached", "cache_over": "disk", "cache_rows": percent, "memory_cap": half},
-        {"placement": "disk", "memory_cap": whole},
-        {"placement": "remote", "staleness": 1},
+        Placement("device"),
+        Placement("host"),
+        Placement("cached", cache_rows=CACHE_SHARE),
+        Placement("cached", cache_over="disk", cache_rows=share, memory_cap=half),
+        Placement("disk", memory_cap=whole),
+        Placement("remote", staleness=1),
     ]
 
 
-def _needs(shape: TableShape, flags: dict[str, Any], memory_bytes: int, disk_free: int) -> dict[str, Any]:
-    placement = Placement.from_args(Namespace(**flags))
+def _needs(shape: TableShape, placement: Placement, memory_bytes: int, disk_free: int) -> dict[str, Any]:
     kind = "cached over disk" if placement.kind == "cached" and placement.uses_disk else placement.kind
     size = sum(shape.num_rows), row_width(shape.optimiser, shape.embedding_dim)
     resident = min(placement.memory_cap_bytes, shape.bytes) if placement.uses_disk else 0
@@ -155,7 +155,7 @@ def _needs(shape: TableShape, flags: dict[str, Any], memory_bytes: int, disk_fre
     ]
     return {
         "placement": kind,
-        "flags": flags,
+        "flags": placement.flags(),
         "memory_bytes": in_memory,
         "disk_bytes": on_disk,
         "fits": fits,
@@ -188,17 +188,17 @@ def _batches(shape: TableShape) -> list[Tensor]:
     return list(torch.from_numpy(np.ascontiguousarray(drawn.transpose(0, 1, 3, 2))))
 
 
-def _try(shape: TableShape, rows: list[dict[str, Any]], memory_bytes: int, folder: Path) -> None:
+def _try(shape: TableShape, tried: Sequence[tuple[Placement, dict[str, Any]]], memory_bytes: int, folder: Path) -> None:
     """Let these placements take steps in turn, in small; `device` fits then, too, and the others stand beside it."""
     small = shape.cut(min(TRIAL_BYTES, memory_bytes // 16))
     batches, share = _batches(small), small.bytes / shape.bytes
     with contextlib.ExitStack() as stack:
-        trials = [_Trial(small, row["flags"], share, batches, folder) for row in rows]
+        trials = [_Trial(small, placement, share, batches, folder) for placement, _ in tried]
         for trial in trials:
             stack.callback(trial.close)
             trial.step_ms(WARM)
         turns = [[trial.step_ms(STEPS_A_TURN) for trial in trials] for _ in range(TURNS)]
-    for row, times_ms in zip(rows, zip(*turns, strict=True), strict=True):
+    for (_, row), times_ms in zip(tried, zip(*turns, strict=True), strict=True):
         low, mid, high = sorted(times_ms)[TURNS // 2 - 1 : TURNS // 2 + 2]
         row.update(zip(TIMES, (mid, low, high), strict=True))
         row["trial_rows"], row["trial_batch"] = sum(small.num_rows), small.batch_size
@@ -207,13 +207,11 @@ def _try(shape: TableShape, rows: list[dict[str, Any]], memory_bytes: int, folde
 class _Trial:
     """Steps of the tables alone, in one place."""
 
-    def __init__(self, shape: TableShape, flags: dict[str, Any], share: float, batches: Sequence[Tensor], folder: Path):
-        """`share` of the rows are in the trial, and so of what a memory cap may hold."""
-        placement = Placement.from_args(Namespace(**flags))
-        if placement.uses_disk:
-            flags = flags | {"memory_cap": f"{max(1, int(share * placement.memory_cap_bytes) // 2**20)}MiB"}
-        args = Namespace(**flags, optimiser=shape.optimiser, seed=0, runs_dir=str(folder))
-        self.tables = placed_tables(args)(shape.num_rows, shape.embedding_dim)
+    def __init__(self, shape: TableShape, place: Placement, share: float, batches: Sequence[Tensor], folder: Path):
+        """`share` of the rows are in the trial, and the same share of a memory cap."""
+        if place.uses_disk:
+            place = replace(place, memory_cap=max(2**20, int(share * place.memory_cap_bytes)))
+        self.tables = placed_tables(place, shape.optimiser, folder=folder)(shape.num_rows, shape.embedding_dim)
         for weight in self.tables.table_weights():
             weight.uniform_(-0.01, 0.01) if self.is_placed else nn.init.uniform_(weight, -0.01, 0.01)
         self._optimiser = _optimiser(self.tables, shape.optimiser)

@@ -8,7 +8,6 @@ Shapes: B batch, T frames, S characters.
 from __future__ import annotations
 
 import math
-from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from torch import nn
 
 from labkit.data.speech import Batch
 from labkit.fast import autocast, without_compiler
-from labkit.jobs import dlrm, random_batches, shape_config, speech
+from labkit.jobs import ShapeJob, dlrm, random_batches, shape_config, speech
 from labkit.models import SpeechConfig
 
 JOBS = ("dlrm", "speech", "cnn", "tables")
@@ -51,7 +50,7 @@ def draw_workload(job: str, seed: int) -> Workload:
 def build_workload(job: str, settings: dict[str, Any]) -> Workload:
     torch.manual_seed(settings["seed"])
     build = {"dlrm": _dlrm, "speech": _speech, "cnn": _cnn, "tables": _tables}[job]
-    return Workload(job, settings, build(Namespace(**settings)))
+    return Workload(job, settings, build(**settings))
 
 
 def _power(rng: np.random.Generator, low: int, high: int, step: int = 1) -> int:
@@ -81,15 +80,15 @@ def _draw_dlrm(rng: np.random.Generator) -> dict[str, Any]:
             return told
 
 
-def _dlrm(args: Namespace) -> Callable[[], object]:
-    config = shape_config(args)
-    batches = random_batches(args)
-    model = dlrm.build_model(config, args.kernels)
-    optimizers = dlrm.build_optimizers(model, args.optimiser, 0.01, args.kernels)
+def _dlrm(**settings: Any) -> Callable[[], object]:
+    shape = ShapeJob.from_settings(settings)
+    batches = random_batches(shape)
+    model = dlrm.build_model(shape_config(shape), shape.kernels)
+    optimizers = dlrm.build_optimizers(model, shape.optimiser, 0.01, shape.kernels)
     taken = iter(range(2**62))
 
     def step() -> None:
-        with autocast(args.precision, "cpu"):
+        with autocast(shape.precision, "cpu"):
             loss = dlrm.loss_of(model, batches[next(taken) % len(batches)])
         loss.backward()
         for optimizer in optimizers:
@@ -108,13 +107,13 @@ def _draw_tables(rng: np.random.Generator) -> dict[str, Any]:
     return told | smaller | {"are_gathered": bool(rng.integers(2))}
 
 
-def _tables(args: Namespace) -> Callable[[], object]:
-    if args.are_gathered:
-        return _gathered(args)
-    config = shape_config(args)
-    batches = random_batches(args)
-    model = dlrm.build_model(config, args.kernels)
-    _, optimizer = dlrm.build_optimizers(model, args.optimiser, 0.01, args.kernels)
+def _tables(are_gathered: bool, **settings: Any) -> Callable[[], object]:
+    shape = ShapeJob.from_settings(settings)
+    if are_gathered:
+        return _gathered(shape)
+    batches = random_batches(shape)
+    model = dlrm.build_model(shape_config(shape), shape.kernels)
+    _, optimizer = dlrm.build_optimizers(model, shape.optimiser, 0.01, shape.kernels)
     taken = iter(range(2**62))
 
     def step() -> None:
@@ -125,12 +124,12 @@ def _tables(args: Namespace) -> Callable[[], object]:
     return step
 
 
-def _gathered(args: Namespace) -> Callable[[], object]:
+def _gathered(shape: ShapeJob) -> Callable[[], object]:
     """All tables in one tensor, whose rows are looked up and changed by indices, as readers write it themselves."""
-    batches = random_batches(args)
-    starts = args.num_rows * torch.arange(args.num_tables)[:, None]
-    weight = torch.randn(args.num_rows * args.num_tables, args.embedding_dim)
-    moments = [torch.zeros_like(weight) for _ in range({"sgd": 0, "adam": 2}.get(args.optimiser, 1))]
+    batches = random_batches(shape)
+    starts = shape.num_rows * torch.arange(shape.num_tables)[:, None]
+    weight = torch.randn(shape.num_rows * shape.num_tables, shape.embedding_dim)
+    moments = [torch.zeros_like(weight) for _ in range({"sgd": 0, "adam": 2}.get(shape.optimiser, 1))]
     taken = iter(range(2**62))
 
     def step() -> None:
@@ -139,7 +138,9 @@ def _gathered(args: Namespace) -> Callable[[], object]:
         found.sum(2).square().mean().backward()
         with torch.no_grad():
             named, places = torch.unique(rows, return_inverse=True)
-            sums = torch.zeros(len(named), args.embedding_dim).index_add_(0, places.flatten(), found.grad.flatten(0, 2))
+            sums = torch.zeros(len(named), shape.embedding_dim).index_add_(
+                0, places.flatten(), found.grad.flatten(0, 2)
+            )
             change = sums
             for moment in moments:
                 new = moment[named].mul_(0.9).addcmul_(sums, sums, value=0.1)
@@ -170,21 +171,28 @@ def _draw_speech(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _speech(args: Namespace) -> Callable[[], object]:
-    model = speech.build_model(SpeechConfig(vocabulary=VOCABULARY, **args.model), args.kernels)
-    optimizer = speech.build_optimizer(model, "adam", 1e-3, args.kernels)
-    size = args.batch_size
-    lengths = torch.randint(max(80, args.frames * 3 // 4), args.frames + 1, (size,))
-    lengths[0] = args.frames
-    tokens = torch.randint(1, VOCABULARY, (size, args.characters))
-    counts = torch.full((size,), args.characters)
-    batch = Batch(torch.randn(size, args.frames, 80), lengths, tokens, counts, [""] * size)
+def _speech(
+    batch_size: int,
+    frames: int,
+    characters: int,
+    kernels: str,
+    model: dict[str, Any],
+    precision: str,
+    seed: int,
+) -> Callable[[], object]:
+    network = speech.build_model(SpeechConfig(vocabulary=VOCABULARY, **model), kernels)
+    optimizer = speech.build_optimizer(network, "adam", 1e-3, kernels)
+    lengths = torch.randint(max(80, frames * 3 // 4), frames + 1, (batch_size,))
+    lengths[0] = frames
+    tokens = torch.randint(1, VOCABULARY, (batch_size, characters))
+    counts = torch.full((batch_size,), characters)
+    batch = Batch(torch.randn(batch_size, frames, 80), lengths, tokens, counts, [""] * batch_size)
 
     def step() -> None:
-        with autocast(args.precision, "cpu"):
-            loss = speech.loss_of(model, batch, "cpu")
+        with autocast(precision, "cpu"):
+            loss = speech.loss_of(network, batch, "cpu")
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        nn.utils.clip_grad_norm_(network.parameters(), 5.0)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -200,20 +208,20 @@ def _draw_cnn(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _cnn(args: Namespace) -> Callable[[], object]:
+def _cnn(batch_size: int, image: int, channels: int, blocks: int, precision: str, seed: int) -> Callable[[], object]:
     layers: list[nn.Module] = []
     width = 3
-    for block in range(args.blocks):
-        out = args.channels * 2**block
+    for block in range(blocks):
+        out = channels * 2**block
         layers += [nn.Conv2d(width, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU(), nn.MaxPool2d(2)]
         width = out
-    pixels = (args.image >> args.blocks) ** 2
+    pixels = (image >> blocks) ** 2
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * pixels, 10))
     optimizer = without_compiler(torch.optim.SGD)(model.parameters(), lr=0.01, momentum=0.9)
-    images, labels = torch.randn(args.batch_size, 3, args.image, args.image), torch.randint(10, (args.batch_size,))
+    images, labels = torch.randn(batch_size, 3, image, image), torch.randint(10, (batch_size,))
 
     def step() -> None:
-        with autocast(args.precision, "cpu"):
+        with autocast(precision, "cpu"):
             loss = F.cross_entropy(model(images).float(), labels)
         loss.backward()
         optimizer.step()

@@ -107,10 +107,22 @@ class Target:
             )
         return cls(metric, value)
 
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able data, from which `from_json` makes the target."""
+        return {
+            "metric": self.metric.name,
+            "higher_is_better": self.metric.higher_is_better,
+            "value": self.value,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Target:
+        return cls(metric_named(data["metric"], data["higher_is_better"]), data["value"])
+
     def __str__(self) -> str:
         if self.value is None:
             return f"{'max' if self.metric.higher_is_better else 'min'} {self.metric.name}"
-        return f"{self.metric.name} {'>=' if self.metric.higher_is_better else '<='} {self.value:g}"
+        return f"{self.metric.name} {'>=' if self.metric.higher_is_better else '<='} {self.value:.12g}"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware import Budget, offered_budgets
 from labkit.hardware.budgets import memory_watch
+from labkit.json_data import to_json
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import OnEvent, Preparing, Started
@@ -127,13 +128,15 @@ class Harness:
     def described(self) -> dict[str, Any]:
         """What the record says of the script, of what binds and looks at it, and of the jobs beside it."""
         policy = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
-        described: dict[str, Any] = {"budget": self.budget.to_dict(), "threads_wait": policy}
+        described: dict[str, Any] = {"budget": to_json(self.budget), "threads_wait": policy}
         script, arguments, main = self.command.script, list(self.command.arguments), sys.modules["__main__"]
         if script is None and getattr(main, "__file__", None) is not None:  # no notebook, nor python -c
             script, arguments = str(Path(main.__file__).absolute()), sys.argv[1:]
             script = main.__spec__.name if main.__spec__ else script
         if script is not None:
             described |= {"script": script, "arguments": arguments}
+        if self.command.settings is not None:
+            described["settings"] = self.command.settings
         if self.command.collocation is not None:
             described["collocation"] = self.command.collocation
         if self.command.trial is not None:

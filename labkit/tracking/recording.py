@@ -11,6 +11,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware import Budget, Device, get_devices, is_out_of_memory, memory_error, package_versions
+from labkit.json_data import to_json
 from labkit.runs import Provenance, RunRecord, RunWriter, lock_run, read_events, read_run, shielded, worse
 from labkit.telemetry import (
     DEFAULT_HZ,
@@ -33,7 +34,7 @@ from labkit.tracking.harness import Harness, whole_device
 LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
 """What may change when a run is resumed, as may max_epochs, which is told later."""
 TOLD = {"threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "budget"}
-TOLD |= {"keeps", "max_epochs", "trial", "sweep"}
+TOLD |= {"keeps", "max_epochs", "trial", "sweep", "settings"}
 """What is recorded and decides nothing, or is told later; a resumed run keeps the name of its budget."""
 
 
@@ -73,7 +74,7 @@ class Recording:
             Path(harness.command.runs_dir),
             "".join(char if char.isalnum() or char in "-_." else "-" for char in name)[:60],
             config=self.config,
-            budget=budget.to_dict(),
+            budget=to_json(budget),
             tier=budget.tier,
             devices=[device.to_dict() for device in self._devices()],
             seed=seed,
@@ -135,7 +136,7 @@ class Recording:
         if self._run is not None:
             if self._run.record.budget.get("torch_name") != torch_name:
                 self._run.record.devices = [device.to_dict() for device in self._devices()]
-                self._run.record.budget = self._harness.budget.to_dict()
+                self._run.record.budget = to_json(self._harness.budget)
                 self._run.record.save(self.folder)
             self._sampler.enter_context(self._sampled(self._run))
             if self._harness.observer is not None:

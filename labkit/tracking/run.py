@@ -54,7 +54,7 @@ class Run:
         self,
         name: str,
         *,
-        target: str | None = None,
+        target: Target | str | None = None,
         confirm: int = CONFIRM,
         config: dict[str, Any] | None = None,
         runs_dir: Path | str = "runs",
@@ -79,7 +79,7 @@ class Run:
         if not isinstance(name, str) or not name.strip():
             raise UserError(f"labkit.Run({name!r}): give the run a name, such as labkit.Run('my-cnn').")
         self.name, self.config, self.seed, self._runs_dir = name, dict(config or {}), seed, Path(runs_dir)
-        wanted = None if target is None else Target.parse(target)
+        wanted = Target.parse(target) if isinstance(target, str) else target
         self.goal = Goal(wanted, confirm, max_seconds, evaluate_every, patience)
         self.position = Position(next_evaluation=evaluate_every or 0)
         self.result: dict[str, Any] = {}

@@ -22,15 +22,17 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
 from labkit.errors import UserError
-from labkit.jobs import OPTIMISER_STATES, PlainStep, job_command
-from labkit.jobs.plain_step import plain_step
+from labkit.jobs import JOBS, job_command
 from labkit.process import Child, Parent
 from labkit.sharing import first_steps_bytes
 from labkit.tracking import ScriptCommand, StopRequest, run_command
+from labkit_course.apparatus.plain_step import PlainStep, plain_step
 
 METHODS = ("formula", "torch's tracker", "Horus' formula")
 PROCESS = "the whole process"
 """Stands where a method does: nothing predicts it, and what was measured is of all of the process"""
+OPTIMISER_STATES = {"sgd": 0, "adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
+"""Tensors as large as the embedding tables that an optimiser keeps"""
 STEPS = 3
 """That are counted: the optimiser's state is there while a whole step is taken, twice."""
 NUMBER, ROW_NUMBER = 4, 8
@@ -63,7 +65,7 @@ def formula(step: PlainStep) -> dict[str, int]:
     return {
         "parameters": parameters,
         "gradients": gradients,
-        "optimiser": OPTIMISER_STATES[step.settings.optimiser] * parameters,
+        "optimiser": OPTIMISER_STATES[step.job.optimiser] * parameters,
         "activations": sum(activations),
         "gradient of the largest": max(activations),
     }
@@ -97,7 +99,7 @@ def horus_estimate(step: PlainStep) -> int:
                 module.register_forward_hook(count)
         step.loss(model)
         parameters = sum(parameter.numel() for parameter in model.parameters())
-    return horus_bytes(sum(put_out) // step.settings.batch_size, parameters, step.settings.batch_size)
+    return horus_bytes(sum(put_out) // step.job.batch_size, parameters, step.job.batch_size)
 
 
 def tracked_bytes(step: PlainStep) -> int:
@@ -139,9 +141,9 @@ def estimates(job: str, **settings: Any) -> pd.DataFrame:
     """
     if settings.get("kernels") != "plain" or settings.get("precision") not in ("fp32", "bf16"):
         raise UserError('estimates are of plain kernels: give kernels="plain", and precision="fp32" or "bf16".')
-    step = plain_step(job, job_command(job, **settings).arguments)
+    step = plain_step(JOBS[job].from_settings(settings))
     predicted = [sum(formula(step).values()), tracked_bytes(step), horus_estimate(step)]
-    asked = {name: getattr(step.settings, name) for name in ("preset", "batch_size", "precision")}
+    asked = {name: getattr(step.job, name) for name in ("preset", "batch_size", "precision")}
     return pd.DataFrame({"model": job, **asked, "method": METHODS, "predicted": predicted})
 
 

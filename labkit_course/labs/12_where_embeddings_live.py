@@ -607,13 +607,15 @@ Six places. A cache has a tenth of the rows, and the disk's file is four times t
 """
 
 # %% ways
+from labkit.placement import Placement
+
 WAYS = {
-    "device": {"placement": "device"},
-    "host": {"placement": "host"},
-    "cached": {"placement": "cached", "cache_rows": "10%"},
-    "disk": {"placement": "disk", "memory_cap": str(memory_cap)},
-    "remote, staleness 0": {"placement": "remote", "staleness": 0},
-    "remote, staleness 1": {"placement": "remote", "staleness": 1},
+    "device": Placement("device"),
+    "host": Placement("host"),
+    "cached": Placement("cached", cache_rows="10%"),
+    "disk": Placement("disk", memory_cap=memory_cap),
+    "remote, staleness 0": Placement("remote", staleness=0),
+    "remote, staleness 1": Placement("remote", staleness=1),
 }
 
 # %% trainer-text [markdown]
@@ -622,17 +624,15 @@ WAYS = {
 """
 
 # %% trainer
-from argparse import Namespace
 from itertools import cycle
 
 from labkit.jobs.dlrm import build_model, loss_of
 from labkit.placement import ahead, placed_tables
 
 
-def trainer(**flags):
+def trainer(placement):
     torch.manual_seed(seed)
-    args = Namespace(optimiser="sgd", seed=seed, runs_dir=runs_dir, **flags)
-    model = build_model(config, "fast", placed_tables(args))
+    model = build_model(config, "fast", placed_tables(placement, "sgd", folder=runs_dir))
     return model, build_optimizers(model, "sgd", 0.1, "fast"), iter(ahead(model.tables, cycle(batches_of_rows)))
 
 
@@ -663,7 +663,7 @@ The remote ones start a process each, which serves the rows.
 # %% make
 from itertools import islice
 
-trainers = {name: trainer(**flags) for name, flags in WAYS.items()}
+trainers = {name: trainer(place) for name, place in WAYS.items()}
 
 
 def take_some(name, count):
@@ -978,8 +978,8 @@ Each staleness has the same seeds, hence the same weights at first and the same 
 rows = []
 for staleness in (0, 64) if profile == "smoke" else (0, 1, 4, 16, 64):
     for each in seeds:
-        where = {"placement": "remote", "staleness": staleness} if staleness else {"placement": "host"}
-        tables = placed_tables(Namespace(seed=each, **where), optimiser="adam")
+        where = Placement("remote", staleness=staleness) if staleness else Placement("host")
+        tables = placed_tables(where, "adam")
         rows.append((staleness, each, auc_of(tables, each)))
 
 # %% stale-lost-text [markdown]

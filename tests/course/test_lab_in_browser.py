@@ -39,11 +39,16 @@ torch.set_num_threads(1)  # the browser needs the other core
 profile_view(profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memory=True))
 """
 MONITORED = """
-from labkit.jobs.watching import BackgroundRun
+from labkit.jobs import job_command
+from labkit.tracking import LaunchedRun
 from labkit.widgets import monitor
 endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 'budget': 'one-core'}
-run = BackgroundRun('dlrm', 'live', **endless)
-monitor(run.folder)
+import collections, pathlib, threading
+run = LaunchedRun(job_command('dlrm', runs_dir='live', **endless)).start()
+events = run.events()
+folder = next(event for event in events if event['kind'] == 'Started')['folder']
+threading.Thread(target=collections.deque, args=(events, 0), daemon=True).start()
+monitor(pathlib.Path(folder))
 """
 PRICED = """
 import pandas as pd

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 from labkit.hardware import one_thread
-from labkit.jobs.command import job_command
+from labkit.jobs.launching import job_command
 from labkit.tracking import StopRequest, run_command
 
 

@@ -9,17 +9,13 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from labkit.errors import UserError
 from labkit.jobs import dlrm_shape
-from labkit.jobs.command import as_flags, job_command
-from labkit.jobs.shape_flags import read_shape, refuse_too_large, shape_flags
+from labkit.jobs.launching import job_command
+from labkit.jobs.settings import ShapeJob
 from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
 from labkit.runs import read_metrics, read_run
 from labkit.tracking import StopRequest, run_command
 
 SMALL = {"num_tables": 3, "num_rows": 50, "embedding_dim": 4, "mlp_width": 8, "mlp_depth": 1, "batch_size": 16}
-
-
-def flags(**settings):
-    return read_shape(shape_flags(), as_flags(settings))
 
 
 class TwoParts(nn.Module):
@@ -84,7 +80,7 @@ def test_tables_may_live_elsewhere(placement, tmp_path, monkeypatch, no_sampler)
 
 @pytest.mark.parametrize("zipf", [0.0, 1.1])
 def test_batches_have_the_shape_asked_for(zipf):
-    (dense, categorical, label), *others = dlrm_shape.random_batches(flags(**SMALL, zipf=zipf, pooling_factor=5))
+    (dense, categorical, label), *others = dlrm_shape.random_batches(ShapeJob(**SMALL, zipf=zipf, pooling_factor=5))
     assert (dense.shape, categorical.shape, label.shape) == ((16, 64), (16, 3, 5), (16,))
     assert len(others) == dlrm_shape.BATCHES - 1 and not torch.equal(others[0][1], categorical)
     assert categorical.min() >= 0 and categorical.max() < 50
@@ -92,7 +88,7 @@ def test_batches_have_the_shape_asked_for(zipf):
 
 def test_a_larger_exponent_names_fewer_rows():
     distinct = [
-        dlrm_shape.random_batches(flags(num_rows=10_000, zipf=zipf, num_tables=1))[0][1].unique().numel()
+        dlrm_shape.random_batches(ShapeJob(num_rows=10_000, zipf=zipf, num_tables=1))[0][1].unique().numel()
         for zipf in (0.0, 0.8, 1.5)
     ]
     assert distinct == sorted(distinct, reverse=True) and distinct[0] > 2 * distinct[2]
@@ -103,11 +99,11 @@ def test_a_larger_exponent_names_fewer_rows():
     [
         ({"num_tables": 0}, "num_tables"),
         ({"seconds": -1}, "seconds"),
-        ({"zipf": -0.5}, "--zipf is -0.5"),
+        ({"zipf": -0.5}, "zipf"),
         ({"placement": "cached", "cache_rows": 100, "num_rows": 3, "num_tables": 2}, "have 6 together"),
         ({"num_rows": 10**12}, "free: give fewer tables"),
     ],
 )
 def test_a_shape_that_cannot_be_is_refused(settings, said):
     with pytest.raises(UserError, match=said):
-        refuse_too_large(flags(**settings))
+        ShapeJob.from_settings(settings).refuse_too_large()

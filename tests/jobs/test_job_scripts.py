@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,9 +20,8 @@ from labkit.data.clicks import click_metrics
 from labkit.data.speech import speech_metrics
 from labkit.errors import UserError
 from labkit.fast import chosen_precision
-from labkit.jobs.command import script_of
-from labkit.jobs.flags import job_flags, read_arguments
-from labkit.jobs.presets import JOBS
+from labkit.jobs.launching import script_of
+from labkit.jobs.settings import JOBS, SpeechJob
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.tracking import Progress, Run, RunFailed, StopRequest
 from labkit.tta import run_table
@@ -151,11 +151,14 @@ def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypa
         ({"target": "1.2"}, "above 0 and up to 1"),
         ({"target": "cer=0.1"}, "cer"),
         ({"target": "good"}, r"target \(--target\) is 'good': write a value such as 0.78, or a metric and"),
-        ({"target": "max auc"}, "is 'max auc': write a value"),
+        ({"target": "min auc"}, "is 'min auc': write a value"),
+        ({"batch_size": "512"}, "batch_size .--batch-size. is '512': give a whole number"),
+        ({"optimiser": "adagrd"}, "did you mean 'adagrad'"),
+        ({"size": 3}, "size .--size. is unknown"),
         ({"device": "cuda:7"}, "cuda:7"),
         ({"device": "tpu"}, "tpu"),
         ({"schema": "clicks.toml", "data": None}, "name that file too, with --data"),
-        ({"optimiser": "adagrad"}, "for adam, and would not suit adagrad: give one with --lr"),
+        ({"optimiser": "adagrad"}, "for adam and would not suit adagrad: give one with --lr"),
         ({"batch_size": 100_000_000}, r"batch_size .--batch-size. is 100,?000,?000"),
         ({"batch_size": 0}, r"batch_size .--batch-size. is 0"),
         ({"lr": -1.0}, r"lr .--lr. is -1"),
@@ -171,7 +174,7 @@ def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypa
             train("dlrm", **flags)
     with pytest.raises(UserError, match=r"write 0\.05 for 5 %"):
         train("speech", target="5")
-    for flags, words in (({"layers": 10**6}, "give at most 1,000"), ({"clip_norm": -1.0}, "or 0 to clip none")):
+    for flags, words in (({"layers": 10**6}, "give at most 1,000"), ({"clip_norm": -1.0}, "or 0 for no clipping")):
         with pytest.raises(UserError, match=words):
             train("speech", **flags)
     assert not (tmp_path / "runs").exists()
@@ -231,7 +234,7 @@ def test_a_resumed_recogniser_repeats_the_same_losses(train, tiny_speech, kernel
 def test_the_learning_rate_warms_up_falls_along_a_cosine_and_is_not_stretched_by_a_resume(train, tiny_speech):
     def factors(steps, **settings):
         settings = {"warmup_steps": 0, "schedule": "constant"} | settings
-        factor = speech.learning_rate(type("Arguments", (), settings), lambda step: step / 100)
+        factor = speech.learning_rate(SimpleNamespace(**settings), lambda step: step / 100)
         return [factor(step) for step in steps]
 
     assert factors((0, 3, 99), warmup_steps=4) == [0.25, 1.0, 1.0]
@@ -265,8 +268,7 @@ def test_the_paper_s_recipe_and_other_shapes_train(train, tiny_speech, kernels):
 
 @pytest.mark.parametrize("preset", ["tour", "digits-large"])
 def test_cosine_terms_are_not_masked_stretched_or_seen_as_images_like_bins(tiny_speech, preset):
-    flags = ["--data", str(tiny_speech), "--features", "mfcc", "--preset", preset]
-    _, shape, _ = speech.load_data(*read_arguments(job_flags("speech"), flags))
+    _, shape, _ = speech.load_data(SpeechJob(data=str(tiny_speech), features="mfcc", preset=preset))
     assert (shape.mask_bins, shape.tract, shape.maps) == (0, 0, ()) and shape.mask_frames and shape.speed
 
 

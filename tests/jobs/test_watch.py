@@ -4,10 +4,8 @@ import sys
 
 import pytest
 
-from labkit.errors import UserError
-from labkit.jobs import watching as watch_module
-from labkit.jobs.watching import BackgroundRun, watch
-from labkit.runs import read_run
+from labkit.jobs import launching
+from labkit.jobs.launching import watch
 from labkit.tracking import Progress, ProgressLine, Started, progress_line
 from labkit.tracking.events import Point
 
@@ -63,20 +61,7 @@ def test_an_interrupt_stops_the_run_before_it_ends_the_cell(tmp_path, monkeypatc
                 raise KeyboardInterrupt
             return iter(())
 
-    monkeypatch.setattr(watch_module, "LaunchedRun", Interrupted)
+    monkeypatch.setattr(launching, "LaunchedRun", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         watch("dlrm", tmp_path)
     assert calls == ["followed", "stopped", "followed", "left"]
-
-
-def test_a_background_run_leaves_the_notebook_free_and_says_where_it_is_waited_for_that_it_was_refused(tmp_path):
-    run = BackgroundRun("dlrm", tmp_path, data="synthetic-small", precision="fp32", max_epochs=100_000, target="none")
-    refused = BackgroundRun("dlrm", tmp_path, data="no-such-data")
-    assert read_run(run.folder).status == "running"
-    assert run.running
-    run.stop()
-    assert run.wait()["status"] == "stopped"
-    assert not run.running
-    for ask in (refused.wait, lambda: refused.folder):
-        with pytest.raises(UserError, match="no-such-data"):
-            ask()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 import numpy as np
 import torch
 
@@ -11,6 +9,7 @@ from labkit.jobs import OPTIMISERS
 from labkit.jobs.dlrm import loss_of
 from labkit.models import Dlrm, DlrmConfig
 from labkit.placement.choice import ahead, placed_tables
+from labkit.placement.settings import Placement
 from labkit.placement.tables import PlacedOptimiser
 
 SMALL = DlrmConfig(4, (700, 3, 1300), 6, (8, 6), (8, 1))
@@ -36,8 +35,7 @@ class Training:
 
     def __init__(self, folder, placement: str, *, optimiser: str = "adagrad", lr: float = 0.05, **flags):
         torch.manual_seed(1)
-        args = Namespace(placement=placement, optimiser=optimiser, runs_dir=str(folder), seed=1, **flags)
-        self.model = Dlrm(SMALL, tables=placed_tables(args))
+        self.model = Dlrm(SMALL, tables=placed_tables(Placement(placement, **flags), optimiser, folder=folder))
         dense = [*self.model.bottom.parameters(), *self.model.top.parameters()]
         kinds = OPTIMISERS[optimiser]
         self.dense, self.tables = kinds[0](dense, lr=lr), None

@@ -13,7 +13,7 @@ import pytest
 from labkit.errors import UserError
 from labkit.placement import disk
 from labkit.placement.disk import PAGE, DiskStore
-from labkit.placement.flags import Placement
+from labkit.placement.settings import Placement
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs Linux")
 ROWS, WIDTH, CAP_PAGES = 40_000, 17, 64
@@ -82,7 +82,7 @@ def test_a_copy_that_was_cut_short_is_refused(store, tmp_path):
 
 def test_a_disk_without_room_is_named_before_anything_is_made(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"needs .* here, and the disk has .* free.*--table-dir"):
-        Placement("disk", table_dir=tmp_path / "new").refuse_full_disk(10**12, 64)
+        Placement("disk").refuse_full_disk(10**12, 64, tmp_path / "new")
     assert not list(tmp_path.iterdir())
 
     def no_room(*_):

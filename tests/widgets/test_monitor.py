@@ -1,22 +1,29 @@
 """The monitor follows a run from its folder alone, freezes, stops it, and says how it ended."""
 
+import collections
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from made_up import write_run
 from processes import wait_for
 
 from labkit.errors import UserError
-from labkit.jobs.watching import BackgroundRun
+from labkit.jobs import job_command
 from labkit.runs import TELEMETRY, Provenance, RunWriter
 from labkit.runs.parts import PartWriter
+from labkit.tracking import LaunchedRun
 from labkit.widgets import monitor
 
 
 def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
-    run = BackgroundRun("dlrm", tmp_path, data="synthetic-small", max_epochs=100_000, target="0.999")
-    try:
-        folder = run.folder
+    settings = {"data": "synthetic-small", "max_epochs": 100_000, "target": "0.999"}
+    with LaunchedRun(job_command("dlrm", runs_dir=tmp_path, **settings)) as run:
+        events = run.events()
+        folder = Path(next(event for event in events if event["kind"] == "Started")["folder"])
+        listener = threading.Thread(target=collections.deque, args=(events, 0), daemon=True)
+        listener.start()
         later = write_run(tmp_path, [0.7] * 1000)
         view = monitor(tmp_path, refresh_s=0.01)
         assert view.folder == folder, "of several the one that is running"
@@ -34,12 +41,11 @@ def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
         view.pause.value = False
         view.stop.click()
         assert view.stop.disabled
-        assert run.wait()["status"] == "stopped"
+        listener.join()
+        assert run.answer["status"] == "stopped"
         view.wait(30)
         assert "stopped" in view.status.value and "(stopped on request)" in view.status.value
         assert view.pause.disabled
-    finally:
-        run.stop()
     again = monitor(folder)  # by another kernel, later
     assert "stopped" in again.status.value
     assert len(again.plot.data[0].x) >= len(frozen)

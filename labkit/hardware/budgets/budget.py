@@ -9,9 +9,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.budgets import memory_watch
@@ -49,13 +48,6 @@ class Budget:
     """Limit on the GPU memory that the process allocates."""
     not_emulated: tuple[str, ...] = ()
     """Differences from the hardware that this stands in for."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Budget:
-        return cls(**values | {"not_emulated": tuple(values["not_emulated"])})
 
     def allows(self) -> str:
         """What a run may use, as text."""

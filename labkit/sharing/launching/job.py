@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labkit.hardware import parse_budget
+from labkit.hardware import OF_A_CPU, Budget
 from labkit.jobs import script_of
 from labkit.process import JobProcess
 from labkit.sharing.modes.place import Share
@@ -40,8 +40,10 @@ def worker_process(job: PlannedJob, share: Share, folder: Path, log: str, told: 
     """
     budget = None
     if share.memory_bytes is not None:
-        cores = "" if share.cores is None else f"cores={len(share.cores)},"
-        budget = parse_budget(f"{cores}memory={share.memory_bytes // 2**20}MiB")
+        cores = None if share.cores is None else len(share.cores)
+        given = "" if cores is None else f"cores={cores},"
+        name = f"{given}memory={share.memory_bytes // 2**20}MiB"
+        budget = Budget(name, cores, share.memory_bytes, emulated=True, not_emulated=OF_A_CPU)
     command = replace(
         script_command(job),
         runs_dir=str(folder),

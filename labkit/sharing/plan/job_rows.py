@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.jobs import find_script, job_arguments, named_job, setting_kinds
+from labkit.jobs import as_flags, find_script, named_job
 from labkit.launch.rows import Kind, Mistakes, Row, numbered, read_setting, read_settings, safe_name
 from labkit.sharing.plan.planned_job import PlannedJob
 from labkit.tracking import SEED
@@ -52,18 +52,19 @@ def _jobs_of(
         mistakes.add_field(row, "args", "it is another spelling of arguments: leave one of the two away.")
         return []
     what = read_setting(row.get("job") or row.get("script"), str)
-    script, parser, flags = what, None, {}
+    script, kind, flags = what, None, {}
     if not what.endswith(".py"):
-        script, preset, parser = named_job(what)
+        kind, preset = named_job(what)
+        script = kind.name
         if preset and "preset" in row:
             mistakes.add_field(row, "preset", f"the job names preset {preset!r}, too: leave one of the two away.")
             return []
-        flags = setting_kinds(parser)
+        flags = kind.kinds()
     values = read_settings(row, flags | PLACED | JOB_FIELDS | others, mistakes, ELSEWHERE)
     if len(values) < len(row):
         return []
     copies, arguments = values.get("copies", 1), tuple(values.get("arguments", values.get("args", ())))
-    if parser is None:
+    if kind is None:
         script, seed = str(find_script(what, folders)), 0
         name = safe_name(Path(script).stem)
     elif arguments:
@@ -74,9 +75,10 @@ def _jobs_of(
         )
     else:
         settings = {name: values[name] for name in flags if name in values}
-        preset, seed = settings.pop("preset", preset), settings.get("seed", 0)
-        *arguments, _ = job_arguments(parser, preset, settings, folders[0])
-        arguments, name = (*arguments, SEED), safe_name(f"{script}-{preset or 'tour'}")
+        job = kind.from_settings({"preset": preset or "tour"} | settings, folders[0])
+        rest = {name: value for name, value in job.settings().items() if name not in ("preset", "seed")}
+        arguments = as_flags({"preset": job.preset} | dict(sorted(rest.items())) | {"seed": SEED})
+        seed, name = job.seed, safe_name(f"{script}-{job.preset}")
     asked = {("memory_bytes" if each == "memory" else each): values[each] for each in PLACED if each in values}
     job = PlannedJob(values.get("name", name), script, arguments, seed, where=row.place, **asked)
     more = {name: values[name] for name in others if name in values}

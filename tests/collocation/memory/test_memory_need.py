@@ -5,7 +5,7 @@ import pytest
 
 from labkit.data import prepared_root
 from labkit.errors import UserError
-from labkit.jobs import flags, job_command
+from labkit.jobs import DlrmJob, job_command, settings
 from labkit.models import DlrmConfig
 from labkit.sharing import memory_need as need
 from labkit.sharing.memory_need import GROWTH_BYTES, first_steps_bytes
@@ -90,9 +90,6 @@ def test_a_script_without_a_step_has_no_known_need_however_stubborn(script, monk
 
 
 def test_tables_that_are_more_than_is_free_are_refused(monkeypatch):
-    monkeypatch.setattr(flags, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
+    monkeypatch.setattr(settings, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
     with pytest.raises(UserError, match=r"needs .* for its embedding tables .* free"):
-        flags.refuse_large_tables(
-            DlrmConfig(13, (500, 100), 15, (15,), (1,)),
-            SimpleNamespace(optimiser="adagrad", preset="tour", placement="device", compress_to=1.0, runs_dir="runs"),
-        )
+        DlrmJob(optimiser="adagrad", lr=0.1).refuse_large_tables(DlrmConfig(13, (500, 100), 15, (15,), (1,)))

@@ -1,15 +1,14 @@
 """Ways to predict a job's memory, by hand, as CARMA has them, and beside what was counted."""
 
-from argparse import Namespace
-
 import pytest
 import torch
 
 from labkit.errors import UserError
-from labkit.jobs import PlainStep
+from labkit.jobs import DlrmJob
 from labkit.models import Dlrm, DlrmConfig
 from labkit_course.apparatus import METHODS, score
 from labkit_course.apparatus.memory_score import PROCESS, estimates, formula, horus_bytes, horus_estimate
+from labkit_course.apparatus.plain_step import PlainStep
 
 PLAIN = {"kernels": "plain", "precision": "fp32"}
 
@@ -23,8 +22,8 @@ def test_the_dlrm_of_carma_is_predicted_as_carma_says_and_not_so_by_our_formula(
     def loss(model):
         return model(torch.empty(32_768, 13), torch.empty(32_768, 3, 1, dtype=torch.int32)).sum()
 
-    settings = Namespace(batch_size=32_768, optimiser="sgd")
-    step = PlainStep(settings, lambda: Dlrm(config), loss, optimisers=lambda model: [], lookups=3 * 32_768)
+    job = DlrmJob(batch_size=32_768, optimiser="sgd", lr=0.1)
+    step = PlainStep(job, lambda: Dlrm(config), loss, optimisers=lambda model: [], lookups=3 * 32_768)
     # the layers that count differ by a hundredth, and activations are less than a hundredth of the whole
     assert horus_estimate(step) == pytest.approx(4 * 29_986_283_521, rel=1e-3)
     # 1.47 GB were measured there on a GPU, whose context and libraries take some of it

@@ -78,7 +78,7 @@ def test_settings_stand_in_brackets_and_arguments_survive_as_they_were_quoted(fo
     assert (job.script, job.label, job.memory_bytes) == ("dlrm", "dlrm:tour", 2**30)
     assert job.arguments == (
         "--preset", "tour", "--batch-size", "256", "--data", "my clicks, all.csv", "--max-epochs", "1", "--target",
-        "auc=0.7", "--seed", "{seed}",
+        "auc >= 0.7", "--seed", "{seed}",
     )  # fmt: skip
     jobs = parse_jobs("train.py --lr 0.1 --note 'two words, a comma' --sizes [1,2] x2, dlrm")
     assert jobs[0].arguments == ("--lr", "0.1", "--note", "two words, a comma", "--sizes", "[1,2]")
@@ -180,7 +180,7 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
     )
     jobs = plan.workloads[0].jobs
     assert [job.name for job in jobs] == ["2024-01-01", "on-1", "train-1", "train-2", "on-2", "dlrm-tour"]
-    assert jobs[0].arguments[2:4] == jobs[1].arguments[2:4] == ("--target", "0.80")
+    assert jobs[0].arguments[2:4] == jobs[1].arguments[2:4] == ("--target", "auc >= 0.8")
     assert jobs[2].arguments == ("--lr", "1e-3", "yes", "two words") and jobs[2].script == "plans/train.py"
     assert jobs[3].arguments == ("-n", "a b")
     assert jobs[4].arguments[2:4] == ("--data", "plans/clicks.csv")

@@ -1,0 +1,62 @@
+"""The flags of a job, made from the fields of its dataclass.
+
+tyro would make them, too. Measured on two cores of an AMD EPYC, it needs 0.25 s to import and 0.2 s for a help of three
+flags, and its spellings, boxes and errors are others than those of the rest of `labkit`.
+"""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Sequence
+from typing import Any
+
+from labkit.data import POLICY_WORDS
+from labkit.jobs.job import Job, Setting, settings_of
+from labkit.placement import flag_text
+
+METAVARS = {int: "N", float: "X"}
+
+
+def job_flags(kind: type[Job], prog: str | None = None) -> ArgumentParser:
+    """The flags of a kind of job. The help shows the defaults of its default preset."""
+    about = (kind.__doc__ or "").partition("\n")[0]
+    parser = ArgumentParser(prog=prog, description=about, allow_abbrev=False, argument_default=SUPPRESS)
+    usual = kind()
+    for name, setting in settings_of(kind).items():
+        spellings = f"--{name.replace('_', '-')}", *setting.field.metadata.get("flags", ())
+        options: dict[str, Any] = {"dest": name, "help": _help(kind, setting, setting.of(usual))}
+        if setting.choices:
+            options["choices"] = setting.choices
+        else:
+            is_number = setting.shape in METAVARS and not setting.is_text
+            options["type"] = setting.shape if is_number else str
+            options["metavar"] = setting.field.metadata.get("metavar") or METAVARS.get(setting.shape, "TEXT")
+        parser.add_argument(*spellings, **options)
+    return parser
+
+
+def read_flags(
+    kind: type[Job], arguments: Sequence[str] | None = None, *, prog: str | None = None, usage: str | None = None
+) -> dict[str, Any]:
+    """The settings that a command line gives, by name, for `Job.from_settings`; None reads that of this process.
+
+    Flags that are not understood end the process with a message and status 2, as argparse does it.
+    """
+    parser = job_flags(kind, prog)
+    parser.usage = usage
+    return vars(parser.parse_args(arguments))
+
+
+def _help(kind: type[Job], setting: Setting, usual: Any) -> str:
+    presets = ", ".join(map(str, getattr(kind, "presets", {}).values()))
+    words = setting.words.format(
+        presets=presets, metrics=", ".join(getattr(kind, "metrics", ())), policies=POLICY_WORDS
+    )
+    if usual is None or "(default" in words:
+        text = words
+    elif setting.field.default is None:
+        text = f"{words} (default: the preset's; tour: {flag_text(setting.name, usual)})"
+    else:
+        number = f"{usual:,}" if isinstance(usual, int) else flag_text(setting.name, usual)
+        text = f"{words} (default: {number})"
+    return text.replace("%", "%%")

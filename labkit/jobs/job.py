@@ -1,0 +1,300 @@
+"""What every job is: a frozen dataclass of settings, which a script takes from its harness or its command line.
+
+A job crosses to other processes as JSON. It is read from text in one place: the command line of `labkit` or of the
+script itself (`labkit.jobs.command_line`), or a plan or sweep file (`Job.from_settings`). Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import math
+import numbers
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+from labkit.errors import UserError, did_you_mean, with_flag
+from labkit.json_data import to_json
+from labkit.placement import flag_text
+from labkit.tracking import SEED, ScriptCommand, Target
+
+PATHS = ("data", "schema")
+"""Settings that may be paths, which count from the folder of a plan"""
+SPELLED = ("cache_rows", "memory_cap")
+"""Numbers that the record and flags have as 10% and 256MiB"""
+OF_THE_HARNESS = ("device", "runs_dir")
+"""Settings that a plan or sweep decides for all of its runs"""
+
+
+def setting(default: Any = None, **metadata: Any) -> Any:
+    """A field of a job: `metavar` names its value in the help, `flags` are further spellings of its flag."""
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a kind of job, as command lines and plans see it."""
+
+    name: str
+    shape: Any
+    """The type of its values"""
+    words: str
+    """The docstring under its field"""
+    field: dataclasses.Field
+    group: str | None = None
+    """The field of the job whose value has it, such as placement"""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return typing.get_args(self.shape) if typing.get_origin(self.shape) is Literal else ()
+
+    @property
+    def kind(self) -> Any:
+        """How `labkit.launch.read_setting` reads it."""
+        if self.field.metadata.get("metavar") == "SIZE":
+            return "size"
+        return self.choices or (self.shape if self.shape in (int, float) and not self.is_text else str)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the job reads its text itself."""
+        return self.name in SPELLED
+
+    def of(self, job: Job) -> Any:
+        """The value that a job has."""
+        return getattr(getattr(job, self.group) if self.group else job, self.field.name)
+
+    def checked(self, value: Any) -> Any:
+        """The value as the field has it, so that 1 and a Path are fine for a number and a text.
+
+        Raises:
+            UserError: it is of another type, or none of the choices.
+        """
+        if isinstance(value, str) and self.is_text:
+            return value
+        if self.shape is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            return int(value)
+        if self.shape is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+            return value if isinstance(value, int) and self.is_text else float(value)
+        if self.shape in (str, Path) and isinstance(value, str | Path):
+            return self.shape(value)
+        if self.shape is Target:
+            return value
+        if value in self.choices:
+            return value
+        belongs = {int: "give a whole number", float: "give a number"}.get(self.shape, "give a text")
+        fix = did_you_mean(str(value), self.choices) if self.choices else f"{belongs}."
+        raise UserError(f"{with_flag(self.name)} is {value!r}: {fix}", field=self.name)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training script and all of its settings; a reader's own inherits from it, too (docs/own-script.md)."""
+
+    name: ClassVar[str] = ""
+    """Name of the script in `labkit/jobs`, without .py"""
+    takes_seed: ClassVar[bool] = True
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], folder: Path | str = "") -> Self:
+        """The job of these settings by name; None stands for one that is not given.
+
+        Args:
+            settings: typed values, such as `{"batch_size": 512, "placement": "cached", "cache_rows": "10%"}`.
+            folder: the folder of the plan, from which paths of data count if they lead to something there.
+
+        Raises:
+            UserError: the job has no such setting, or refuses a value; its field is the setting's name.
+        """
+        known, values, grouped = settings_of(cls), {}, {}
+        for name, value in settings.items():
+            if value is None:
+                continue
+            if name not in known:
+                raise UserError(f"{with_flag(name)} is unknown: {did_you_mean(name, known)}", field=name)
+            about = known[name]
+            value = _from_folder(value, Path(folder)) if name in PATHS else value
+            inner = values if about.group is None else grouped.setdefault(about.group, {})
+            inner[about.field.name] = about.checked(value)
+        shapes = typing.get_type_hints(cls)
+        return cls(**values, **{group: shapes[group](**inner) for group, inner in grouped.items()})
+
+    @classmethod
+    def kinds(cls) -> dict[str, Any]:
+        """The kinds of the settings that a plan may give, as `labkit.launch.read_settings` takes them."""
+        return {name: about.kind for name, about in settings_of(cls).items() if name not in OF_THE_HARNESS}
+
+    def settings(self) -> dict[str, Any]:
+        """The fewest settings that make this job, by name: without what its preset says anyway."""
+        return dict(_fewest(self))
+
+    def all_settings(self) -> dict[str, Any]:
+        """All settings that have a value, by name, as a run's record has them."""
+        values = {name: about.of(self) for name, about in settings_of(type(self)).items()}
+        return {name: flag_text(name, value) for name, value in values.items() if value is not None}
+
+    def with_settings(self, **settings: Any) -> Self:
+        """The job with other settings; what follows from them is worked out again."""
+        return self.from_settings(self.settings() | settings)
+
+    def seeded(self, seed: int) -> Self:
+        """The job with a seed."""
+        return self.with_settings(seed=seed)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able data, from which `job_from_json` makes the job."""
+        return {"job": self.name, "settings": to_json(self.settings())}
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The equivalent command line, for people to read."""
+        return as_flags(self.settings())
+
+    @property
+    def script(self) -> Path:
+        return Path(__file__).with_name(f"{self.name}.py")
+
+    def command(self, **harness: Any) -> ScriptCommand:
+        """What runs the job; `harness` are further fields of `ScriptCommand`."""
+        return ScriptCommand(str(self.script), self.arguments, settings=self.to_json(), **harness)
+
+    def refuse_unless_above_zero(self, *names: str) -> None:
+        """Check settings that are numbers above 0, or None."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                whole = "whole " if settings_of(type(self))[name].shape is int else ""
+                raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0.", field=name)
+
+
+@dataclass(frozen=True)
+class ScriptJob:
+    """A script of the reader's, whose settings labkit does not know."""
+
+    name: ClassVar[str] = "script"
+    path: str
+    """Path of a Python file"""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the script, one per item; {seed} stands for the seed"""
+    module: str | None = None
+    """Name of the module, if it runs as `python -m` does"""
+
+    @property
+    def takes_seed(self) -> bool:
+        return any(SEED in argument for argument in self.arguments)
+
+    def seeded(self, seed: int) -> ScriptJob:
+        arguments = tuple(argument.replace(SEED, str(seed)) for argument in self.arguments)
+        return dataclasses.replace(self, arguments=arguments)
+
+    @property
+    def label(self) -> str:
+        """Name of the script, for tables."""
+        return Path(self.path).name
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able data, from which `job_from_json` makes the job."""
+        return {"job": self.name, "settings": dataclasses.asdict(self)}
+
+    def command(self, **harness: Any) -> ScriptCommand:
+        """What runs the script; `harness` are further fields of `ScriptCommand`."""
+        return ScriptCommand(self.path, self.arguments, module=self.module, **harness)
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+def read_job(kind: type[AnyJob]) -> AnyJob:
+    """The settings of this process' script: from the command that its harness runs, else from its command line.
+
+    Raises:
+        UserError: a setting cannot be. Flags that are not understood end the process, with status 2.
+    """
+    from labkit.tracking import current_harness  # NumPy comes with it
+
+    harness = current_harness()
+    if harness is None or harness.command.settings is None:
+        from labkit.jobs.command_line import read_flags
+
+        return kind.from_settings(read_flags(kind))
+    settings = harness.command.settings["settings"]
+    if "runs_dir" in settings_of(kind):
+        settings = settings | {"runs_dir": harness.command.runs_dir}
+    return kind.from_settings(settings)
+
+
+@functools.cache
+def settings_of(kind: type[Job]) -> dict[str, Setting]:
+    """The settings of a kind of job by name, those of a grouped field, such as placement, among its own."""
+    found, shapes, words = {}, typing.get_type_hints(kind), _docstrings(kind)
+    for each in dataclasses.fields(kind):
+        shape = _without_none(shapes[each.name])
+        if not each.metadata.get("is_group"):
+            found[each.name] = Setting(each.name, shape, words.get(each.name, ""), each)
+            continue
+        inner_shapes, inner_words = typing.get_type_hints(shape), _docstrings(shape)
+        for inner in dataclasses.fields(shape):
+            name = each.name if inner.name == "kind" else inner.name
+            about = _without_none(inner_shapes[inner.name]), inner_words.get(inner.name, "")
+            found[name] = Setting(name, *about, inner, each.name)
+    return found
+
+
+def as_flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings as a command line; None leaves one out.
+
+    >>> as_flags({"batch_size": 512, "lr": 1e-3, "schema": None})
+    ('--batch-size', '512', '--lr', '0.001')
+    """
+    flags: list[str] = []
+    for name, value in settings.items():
+        if value is not None:
+            flags += [f"--{name.replace('_', '-')}", str(flag_text(name, value))]
+    return tuple(flags)
+
+
+@functools.lru_cache(512)
+def _fewest(job: Job) -> tuple[tuple[str, Any], ...]:
+    kept = {name: about.of(job) for name, about in settings_of(type(job)).items()}
+    kept = {name: value for name, value in kept.items() if value is not None}
+    for name in list(kept):
+        rest = {other: value for other, value in kept.items() if other != name}
+        try:
+            if job.from_settings(rest) == job:
+                kept = rest
+        except UserError:  # such as a learning rate that another optimiser needs
+            continue
+    return tuple(kept.items())
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    """The docstrings under the fields of a dataclass and of those that it inherits from, from their source."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        if not dataclasses.is_dataclass(each):
+            continue
+        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(each)))
+        body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+        for statement, below in itertools.pairwise(body):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                if is_text:
+                    found[statement.target.id] = " ".join(str(below.value.value).split())
+    return found
+
+
+def _without_none(shape: Any) -> Any:
+    inner = typing.get_args(shape)
+    return next(each for each in inner if each is not type(None)) if type(None) in inner else shape
+
+
+def _from_folder(value: Any, folder: Path) -> Any:
+    """A path that leads to something in the folder; a dataset's name stays."""
+    path = Path(value)
+    return folder / path if (path.suffix or len(path.parts) > 1) and (folder / path).exists() else value

@@ -1,0 +1,134 @@
+"""From the name of a job, or the path of a script, to the command that runs it; and a run watched from a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError, did_you_mean
+from labkit.hardware import parse_budget
+from labkit.jobs.job import Job, ScriptJob, as_flags
+from labkit.jobs.settings import JOBS, ShapeJob, TrainingJob
+from labkit.tracking import LaunchedRun, ProgressLine, ScriptCommand, WorkerFailed, read_event
+
+KITS_SCRIPTS = Path(__file__).parent
+"""The folder of labkit's scripts, where a script is looked for last"""
+KINDS: dict[str, type[Job]] = {**JOBS, ShapeJob.name: ShapeJob}
+"""Every job whose settings labkit knows"""
+
+
+def named_job(text: str) -> tuple[type[TrainingJob], str]:
+    """Class and preset ("" where none is named) of one of labkit's jobs, such as dlrm:tour.
+
+    Raises:
+        UserError: there is no such job.
+    """
+    name, _, preset = (part.strip() for part in text.partition(":"))
+    if name not in JOBS:
+        raise UserError(f"job {name!r} is unknown: {did_you_mean(name, JOBS)} A script's name ends in .py.")
+    return JOBS[name], preset
+
+
+def known_job(script: Path) -> type[Job] | None:
+    """The job of a script, if it is one of labkit's own."""
+    is_labkits = script.resolve().parent == KITS_SCRIPTS.resolve()
+    return KINDS.get(script.stem) if is_labkits else None
+
+
+def find_script(text: str, folders: Sequence[Path]) -> Path:
+    """The first file of that name in the folders; a UserError where there is none."""
+    looked = [folder / Path(text).expanduser() for folder in folders]
+    if found := next(filter(Path.is_file, looked), None):
+        return found
+    places = " nor ".join(dict.fromkeys(map(str, looked)))
+    counted = "the plan's folder" if folders[0] != Path() else "the working folder"
+    raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
+
+
+def script_of(job: str) -> Path:
+    """The file of one of labkit's jobs, or of a script; a `UserError` where there is neither."""
+    if job in KINDS:
+        return KITS_SCRIPTS / f"{job}.py"
+    if not Path(job).is_file():
+        raise UserError(f"job {job!r} is unknown: choose one of {', '.join(JOBS)}, or name a Python file.")
+    return Path(job)
+
+
+def any_job(job: str, settings: Mapping[str, Any]) -> Job | ScriptJob:
+    """The job of a name and settings; of the path of a script, which has its settings as flags."""
+    script = script_of(job)
+    kind = known_job(script)
+    return ScriptJob(str(script), as_flags(settings)) if kind is None else kind.from_settings(settings)
+
+
+def job_from_json(data: Mapping[str, Any]) -> Job | ScriptJob:
+    """The job that `to_json` gave this data of."""
+    settings = data["settings"]
+    if data["job"] == ScriptJob.name:
+        return ScriptJob(**settings | {"arguments": tuple(settings["arguments"])})
+    return KINDS[data["job"]].from_settings(settings)
+
+
+def job_command(
+    job: str,
+    *,
+    budget: str | None = None,
+    runs_dir: Path | str = "runs",
+    sample_hz: float | None = None,
+    **settings: Any,
+) -> ScriptCommand:
+    """The command of a job: "dlrm", "speech", or the path of a script, with its settings by name.
+
+    >>> job_command("dlrm", seed=1, max_seconds=None).arguments
+    ('--seed', '1')
+    """
+    bound = budget and parse_budget(budget)
+    return any_job(job, settings).command(runs_dir=str(runs_dir), budget=bound, sample_hz=sample_hz)
+
+
+def watch(
+    job: str | ScriptCommand,
+    runs_dir: Path | str = "runs",
+    *,
+    evaluations: bool = True,
+    shows_output: bool = False,
+    train_s: float | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Train to the end in a process of its own, and print a line at the start, for evaluations, and at the end.
+
+    Interrupting the kernel stops the run politely; its folder keeps what it did until then.
+
+    Args:
+        job: "dlrm", "speech", the path of a script, or a whole command.
+        runs_dir: the folder for the run folder.
+        evaluations: whether to print evaluations, at most one per second.
+        shows_output: whether to show what the script prints, too, on standard error.
+        train_s: seconds of training after which to stop the run; None lets it continue to its own end.
+        settings: `budget`, and the job's settings by name.
+
+    Returns:
+        `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
+    """
+    command = job if isinstance(job, ScriptCommand) else job_command(job, runs_dir=runs_dir, **settings)
+    line = ProgressLine(sys.stdout, evaluations=evaluations)
+    with LaunchedRun(command, shows_output) as launched:
+        try:
+            _follow(launched, line, train_s or math.inf)
+        except KeyboardInterrupt:
+            launched.stop()
+            with contextlib.suppress(UserError, WorkerFailed):  # the run had not begun
+                _follow(launched, line)
+            raise
+    return launched.answer
+
+
+def _follow(launched: LaunchedRun, line: ProgressLine, train_s: float = math.inf) -> None:
+    for event in launched.events():
+        line(launched.answer if event["kind"] == "Ended" else read_event(event))
+        if event["kind"] == "Progress" and event["point"]["train_s"] >= train_s:
+            launched.stop()
