@@ -1,4 +1,4 @@
-"""`labkit transcribe`: what a recogniser of a run hears in files, folders and pipes."""
+"""`labkit transcribe`: what a run's recogniser hears in files, folders and pipes."""
 
 from __future__ import annotations
 
@@ -12,57 +12,46 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from labkit.cli.flags import add_flags, refuse_unless_positive
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
     from labkit.runs import RunRecord
-    from labkit.transcription import ErrorRates, Recogniser, Recording, Transcribed
+    from labkit.transcription import Recogniser, Recording, Transcribed
 
 PIPE = "standard input"
 MOST_PIPED = 2**30
-"""Bytes of it, for they are kept in a file until they are heard"""
+"""Largest number of bytes from a pipe, which are kept in a file until they are heard"""
 BEAM = 16
-"""Texts kept at a time where --lm is given alone"""
-HARDLY = 0.5
-"""CER of a recogniser that writes little more than frequent letters"""
+"""Number of texts kept at a time if only --lm is given"""
 NOT_GIVEN = {"total": "", "speaker": "not given", "accent": "not given"}
 MOST_ROWS = 20
-"""Of the table of error rates; --json has all"""
+"""Largest number of printed rows of error rates; --json has all"""
 EPILOG = """\
-Recordings in one folder are taken for one speaker's (with --by-file each for another's) and normalised together: of a
-single short word the word itself is most of its mean, so transcribe what one speaker says together. Where transcripts
-are known (a .txt beside the audio, a manifest, LibriSpeech, Common Voice), error rates are told, too. What cannot be
-used is named, the rest is transcribed, and the exit status is 2."""
+Recordings in one folder count as one speaker's and are normalised together (with --by-file each counts as another's).
+So transcribe recordings of one speaker together: of a single short word, the word itself is most of the mean. If
+transcripts are known (a .txt next to the audio, a manifest, LibriSpeech, Common Voice), error rates are reported as
+well. Files that cannot be used are named and skipped, and the exit status is then 2."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     what = "write what is said in audio files, with a recogniser that was trained here"
     parser = subparsers.add_parser("transcribe", help=what, description=what, epilog=EPILOG)
     add = parser.add_argument
-    add(
-        "paths",
-        nargs="+",
-        metavar="FILE|FOLDER",
-        help="audio, folders with audio, manifests; - reads a file from a pipe",
-    )
-    add(
-        "--run", dest="which", metavar="RUN", help="the run of the recogniser (default: the newest finished speech run)"
-    )
+    words = "audio, folders with audio, manifests; - reads a file from a pipe"
+    add("paths", nargs="+", metavar="FILE|FOLDER", help=words)
+    words = "the run of the recogniser (default: the newest finished speech run)"
+    add("--run", dest="which", metavar="RUN", help=words)
     add("--beam", type=int, metavar="N", help="search N texts at a time with a character model (default: none)")
     words = f"text for that model, or none; alone it turns on --beam {BEAM} (default: the run's training transcripts)"
     add("--lm", metavar="FILE", help=words)
-    add("--split", choices=("train", "validation", "test"), help="of a manifest or a dataset, transcribe this split")
+    add("--split", choices=("train", "validation", "test"), help="transcribe this split of a manifest or a dataset")
     add("--by-file", action="store_true", help="each file is another speaker's, not each folder")
-    add("--stream", action="store_true", help="hear each recording by half seconds, and write text when it is known")
+    add("--stream", action="store_true", help="hear recordings in half seconds, and write text when it is known")
     add("--align", type=Path, metavar="FILE.html", help="draw the characters of one recording over its spectrogram")
-    add(
-        "--json",
-        action="store_true",
-        help="print a JSON object a line: one a recording when it is done, then a summary",
-    )
+    add("--json", action="store_true", help="print one JSON object per line: one per recording, then a summary")
     add_flags(parser, "runs_dir")
     parser.set_defaults(run=run_transcribe)
 
@@ -81,14 +70,14 @@ def run_transcribe(args: argparse.Namespace) -> int:
         raise UserError(f"--align {args.align} draws one recording: name one audio file.", field="align")
     run = newest_recogniser(args.runs_dir) if args.which is None else find_run(args.which, args.runs_dir)
     recogniser = read_recogniser(run)
-    # models this small wait longer for a second thread than they gain
+    # models this small lose more by waiting for a second thread than they gain
     with one_thread(), _ended_as_by_ctrl_c(), tempfile.TemporaryDirectory(prefix="labkit-") as folder:
         return _transcribe(args, recogniser, run, Path(folder))
 
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """A kill or a closed terminal ends as Ctrl-C does, so that what came from a pipe does not stay."""
+    """Let a kill or a closed terminal end the block as Ctrl-C does, so that the file of a pipe is removed."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -120,65 +109,47 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
 
     from labkit.cli.console import say
     from labkit.data.speech import resample
-    from labkit.transcription import ErrorRates, Stream, fitted_beam, transcribe
+    from labkit.transcription import Stream, Tally, fitted_beam, transcribe
 
-    say(f"recogniser of {run}: {_how_good(recogniser)}", to_stderr=True)
+    say(f"recogniser of {run}: {recogniser.quality}", to_stderr=True)
     by_file = args.by_file or recogniser.by_file
     options = {}
     if args.stream:
-        Stream(recogniser.model)  # which refuses models that hear backwards
+        Stream(recogniser.model)  # refuses models that hear backwards
         options["on_more"] = (lambda recording, piece: None) if args.json else _printed_pieces()
     if args.beam or args.lm:
         options["decoder"], how = fitted_beam(recogniser, args.beam or BEAM, args.lm, by_file=by_file)
         say(how, to_stderr=True)
     recogniser.hear([resample(np.zeros(800, np.float32), 8000)])  # imports and set-up are not timed
-    rates, audio_s, failed, done, not_compared, last, began = ErrorRates(), 0.0, 0, 0, 0, None, time.perf_counter()
+    tally, last, began = Tally(), None, time.perf_counter()
     recordings = _recordings(args, recogniser.record, folder)
     for each in transcribe(recogniser, recordings, by_file=by_file, **options):
         if isinstance(each, UserError):
-            failed += 1
-            message = str(each).replace(f"{folder}{os.sep}", "")  # of what came through the pipe
+            tally.failed += 1
+            message = str(each).replace(f"{folder}{os.sep}", "")  # the path of a pipe's file
             say(f"labkit: {message}", to_stderr=True)
             if args.json:
                 print(json.dumps({"error": message}), flush=True)
             continue
-        done, audio_s = done + 1, audio_s + each.audio_s
-        _tell(args, each)
-        not_compared += not _compare(rates, each)
+        _print(args, each)
+        try:
+            tally.add(each)
+        except UserError as error:
+            say(f"labkit: not compared: {error}", to_stderr=True)
         last = each
     took_s = time.perf_counter() - began
     if args.align and last:
         _draw(args.align, last, recogniser)
-    summary = {
-        "run": run.name,
-        "recordings": done,
-        "failed": failed,
-        "not_compared": not_compared,
-        "audio_s": round(audio_s, 3),
-        "took_s": round(took_s, 3),
-        "times_real_time": round(audio_s / took_s, 2),
-        "provenance": "measured",
-        "errors": rates.rows(),
-    }
+    summary = tally.to_dict(run, took_s)
     if args.json:
         print(json.dumps(summary), flush=True)
-    elif done:
+    elif tally.done:
         _print_summary(summary)
-    return 2 if failed else 0
-
-
-def _how_good(recogniser: Recogniser) -> str:
-    """How many errors its run told of."""
-    record = recogniser.record
-    cer = ((record.result or {}).get("metrics") or {}).get("cer")
-    if cer is None:
-        return f"a run that ended as {record.status} and was not tested"
-    hint = "; it has hardly learnt, so train longer" if cer > HARDLY else ""
-    return f"CER {cer:.1%} on its test split{hint}"
+    return 2 if tally.failed else 0
 
 
 def _printed_pieces() -> Callable[[Recording, str], None]:
-    """Prints the pieces of a recording after its name."""
+    """A function that prints the pieces of a recording after its name."""
     begun = None
 
     def show(recording: Recording, piece: str) -> None:
@@ -190,42 +161,20 @@ def _printed_pieces() -> Callable[[Recording, str], None]:
     return show
 
 
-def _tell(args: argparse.Namespace, each: Transcribed) -> None:
+def _print(args: argparse.Namespace, each: Transcribed) -> None:
     from labkit.cli.console import say
 
-    name = each.recording.name
     if args.json:
-        utterance = each.recording.utterance
-        told = {"file": name, "text": each.text, "audio_s": round(each.audio_s, 3)}
-        known = {"transcript": utterance.text, "accent": utterance.accent, "note": each.note}
-        if utterance.line is not None:  # of a listing, whose names say where in a file
-            segment, known["speaker"] = utterance.segments[0], utterance.speaker
-            told |= {"file": str(segment.audio), "offset_s": segment.offset_s}
-        print(json.dumps(told | {key: value for key, value in known.items() if value}), flush=True)
+        print(json.dumps(each.to_dict()), flush=True)
         return
     is_printed = args.stream and len(each.heard.log_probabilities) > 0
-    words = [""] * bool(each.text.strip()) if is_printed else [f"{name}: {each.text}".rstrip()]
+    words = [""] * bool(each.text.strip()) if is_printed else [f"{each.recording.name}: {each.text}".rstrip()]
     if not each.text.strip() and not each.note:
         words.append("(no words)")
     if each.note:
         words.append(f"({each.note})")
     say(" ".join(words))
     print(end="", flush=True)
-
-
-def _compare(rates: ErrorRates, each: Transcribed) -> bool:
-    """Whether a transcript, if there is one, could be compared."""
-    from labkit.cli.console import say
-
-    utterance = each.recording.utterance
-    if not utterance.text.strip() and utterance.listed_in is None:
-        return True
-    try:
-        rates.add(utterance, each.text, each.wave, each.is_cut_off)
-    except UserError as error:
-        say(f"labkit: not compared: {error}", to_stderr=True)
-        return False
-    return True
 
 
 def _draw(page: Path, each: Transcribed, recogniser: Recogniser) -> None:
@@ -242,7 +191,7 @@ def _draw(page: Path, each: Transcribed, recogniser: Recogniser) -> None:
     say(f"alignment in {page}", to_stderr=True)
 
 
-def _print_summary(summary: dict) -> None:
+def _print_summary(summary: dict[str, Any]) -> None:
     from labkit.cli.console import Console, print_frame
 
     console = Console(highlight=False)
@@ -254,10 +203,10 @@ def _print_summary(summary: dict) -> None:
         ]
         print_frame(console, shown)
         if len(rows) > MOST_ROWS:
-            console.print(f"The {MOST_ROWS} first of {len(rows):,} rows; --json has all.")
+            console.print(f"The first {MOST_ROWS} of {len(rows):,} rows; --json has all.")
     times = f"{summary['times_real_time']:{',.0f' if summary['times_real_time'] >= 10 else '.2g'}}"
     line = (
         f"{summary['audio_s']:.1f} s of audio in {summary['took_s']:.2f} s: {times} times "
-        "real time on one core, measured, with the decoding of files and of text."
+        "real time on one core, measured, including the decoding of files and of text."
     )
     console.print(line, soft_wrap=True)

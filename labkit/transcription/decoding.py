@@ -1,33 +1,55 @@
-"""Beam search over texts with a character model, both from scratch.
+"""Beam search over texts with a character model, both from scratch, and their fit to a recogniser.
 
 It is the prefix search of Graves and Jaitly (ICML 2014, algorithm 1): a text's score is the sum over all paths that
-write it, not its likeliest path's. torchaudio has such a decoder, by a compiled package whose wheels end with Python
-3.12; with this character model, in Python, it took four times as long for nearly the same texts.
+write it, not that of its likeliest path. torchaudio has such a decoder in a compiled package without wheels for Python
+3.13; with this character model, in Python, it took four times as long for nearly the same texts.
 
 T' outputs, V alphabet with the blank.
 """
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from random import Random
 
 import numpy as np
 
-from labkit.data.speech import BLANK, ENGLISH, speech_metrics
+from labkit.data import BadRows
+from labkit.data.speech import (
+    BLANK,
+    ENGLISH,
+    Alphabet,
+    Utterance,
+    in_lower_case,
+    read_lines,
+    read_source,
+    speech_metrics,
+    usable_utterances,
+    wave_of,
+)
+from labkit.errors import UserError
+from labkit.runs import RunRecord
+from labkit.transcription.recogniser import Recogniser
 
+Decoder = Callable[[np.ndarray], str]
+"""Log-probabilities (T', V) to a text"""
 BEGIN, END = "<", ">"
-"""Of a text; in no alphabet"""
+"""Symbols for the begin and the end of a text, in no alphabet"""
 ORDER = 6
-"""Characters that the model knows at once, the one it predicts among them"""
+"""Number of characters that the model sees at once, including the predicted one"""
 MOST_CHARACTERS = 2_000_000
-"""Of the texts that a character model counts, so that it stays below a gigabyte"""
+"""Largest number of characters that a model counts, which keeps it below a gigabyte"""
 LEAST = 1e-3
-"""Characters that an output gives less than this are not tried there"""
+"""Least probability of a character that is tried at an output"""
 WEIGHTS = (0.0, 0.15, 0.3, 0.5, 0.7, 1.0)
-"""Of the character model's logarithms beside the recogniser's; 0 is without it"""
+"""Weights of the character model's logarithms relative to the recogniser's; 0 is without the model"""
 
 
 class CharacterModel:
@@ -39,13 +61,13 @@ class CharacterModel:
     """
 
     def __init__(self, texts: Iterable[str], characters: str = ENGLISH, order: int = ORDER):
-        """Count texts that have no other characters than these, the first of `MOST_CHARACTERS` together."""
+        """Count texts in these characters, up to `MOST_CHARACTERS` in total."""
         self.order, self._symbols = order, characters + END
         self._places = {symbol: place for place, symbol in enumerate(self._symbols)}
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._known: dict[str, list[float]] = {}
         self.counted = 0
-        """Characters, each text's begin and end among them"""
+        """Number of characters, including each text's begin and end"""
         for text in texts:
             text = BEGIN + text + END
             for at in range(1, len(text)):
@@ -56,7 +78,7 @@ class CharacterModel:
                 break
 
     def logs(self, before: str) -> list[float]:
-        """Natural logarithms for each character, and last for the end, after what stands `before` in a text.
+        """Natural logarithms of the probability of each character, and last of the end, after the text `before`.
 
         >>> after_a = CharacterModel(["ab", "ab"], characters="ab", order=2).logs("<a")
         >>> [round(math.exp(log), 3) for log in after_a]
@@ -76,16 +98,16 @@ class CharacterModel:
 
 
 class _Prefix:
-    """The beginning of a text: a node of the tree of all that are looked at, so that each is there once."""
+    """The beginning of a text: a node of the tree of all beginnings, which holds each once."""
 
     __slots__ = ("before", "character", "children", "parent", "score")
 
     def __init__(self, parent: _Prefix | None, character: int, before: str, score: float):
         self.parent, self.character = parent, character
         self.before = before
-        """Its last characters, as the character model wants them"""
+        """Its last characters, as many as the character model needs"""
         self.score = score
-        """The character model's part of it"""
+        """The character model's part of its score"""
         self.children: dict[int, _Prefix] = {}
 
 
@@ -98,19 +120,19 @@ def beam_search(
     characters: str = ENGLISH,
     least: float = LEAST,
 ) -> str:
-    """The text of the greatest log p(text | audio) + weight * log p(text), of those that a beam comes by.
+    """The text with the greatest log p(text | audio) + weight * log p(text) among those that the beam visits.
 
     Args:
         log_probabilities: float (T', V), of the blank and then of each of `characters`.
-        beam: beginnings kept after each output.
-        model: gives log p(text); None leaves it out.
-        weight: of the model.
+        beam: number of beginnings kept after each output.
+        model: model of log p(text), or None.
+        weight: weight of the model.
         characters: the alphabet.
-        least: characters less likely than this are not tried at an output.
+        least: least probability of a character that is tried at an output.
     """
     memory = model.order if model else 1
     begin = _Prefix(None, BLANK, BEGIN, 0.0)
-    # of each beginning how likely the paths that write it are: those that end with a blank, and with its last character
+    # probability of each beginning's paths: those that end with a blank, and those that end with its last character
     kept: dict[_Prefix, tuple[float, float]] = {begin: (1.0, 0.0)}
     probabilities = np.exp(log_probabilities.astype(np.float64))
     for row in probabilities:
@@ -136,7 +158,7 @@ def beam_search(
                 prefix: math.log(total) + prefix.score for prefix, parts in found.items() if (total := sum(parts)) > 0
             }
             found = {prefix: found[prefix] for prefix in heapq.nlargest(beam, ranks, key=ranks.get)}
-        most = max(map(sum, found.values()))  # else long recordings would come to numbers too small to be kept
+        most = max(map(sum, found.values()))  # rescaled, because products of many probabilities would underflow
         kept = {prefix: (parts[0] / most, parts[1] / most) for prefix, parts in found.items() if sum(parts) > 0}
 
     def rank(prefix: _Prefix) -> float:
@@ -153,9 +175,9 @@ def beam_search(
 def chosen_weight(
     heard: Sequence[np.ndarray], texts: Sequence[str], beam: int, model: CharacterModel
 ) -> tuple[float, float]:
-    """The weight of `WEIGHTS` with the lowest character error rate on utterances (T', V) of known texts, and that rate.
+    """The weight of `WEIGHTS` with the lowest character error rate on utterances (T', V) of known texts; and the rate.
 
-    Choose it on a validation split: a weight chosen on the test split has seen it.
+    Choose it on a validation split: a weight chosen on the test split has seen that split.
     """
     rates = {}
     for weight in WEIGHTS:
@@ -163,3 +185,92 @@ def chosen_weight(
         rates[weight] = speech_metrics(list(texts), written)["cer"]
     best = min(rates, key=rates.get)
     return best, rates[best]
+
+
+NO_MODEL = "none"
+"""Value of --lm for a beam search without a character model"""
+TRIED = 100
+"""Number of utterances of the validation split for choosing the weight"""
+
+
+def fitted_beam(
+    recogniser: Recogniser, beam: int, texts: str | None = None, *, by_file: bool = False
+) -> tuple[Decoder, str]:
+    """A beam search whose model has the best weight on the validation split; and how it was chosen, as text.
+
+    Args:
+        recogniser: the recogniser of a run.
+        beam: number of texts kept at a time.
+        texts: file for the character model with one text per line, or `NO_MODEL`; None: the training transcripts.
+        by_file: normalise each recording alone.
+
+    Raises:
+        UserError: the run's data, or the file, cannot be read.
+    """
+    if texts == NO_MODEL:
+        return partial(beam_search, beam=beam), f"beam search, {beam} wide, without a character model"
+    utterances = _utterances(recogniser.record)
+    if texts is None:
+        lines, of = [each.text for each in utterances if each.split == "train"], "the training transcripts"
+        Random(0).shuffle(lines)  # a listing is ordered by speaker, and the model may not count all of it
+    else:
+        lines, of = read_texts(Path(texts)), texts
+    model = CharacterModel(lines)
+    if model.counted > MOST_CHARACTERS:
+        of = f"{MOST_CHARACTERS:,} characters of {of}"
+    if not model.counted:
+        raise UserError(f"--lm {texts}: it has no text in the letters a to z: name a text file, one sentence per line.")
+    heard, said = _heard(recogniser, [each for each in utterances if each.split == "validation"], by_file)
+    weight, cer = chosen_weight(heard, said, beam, model)
+    note = (
+        f"beam search, {beam} wide, with an n-gram model (order {model.order}) of {of}; its weight, {weight:g}, has "
+        f"the lowest CER on {len(said)} utterances of the validation split: {cer:.4f}"
+    )
+    return partial(beam_search, beam=beam, model=model, weight=weight), note
+
+
+def read_texts(path: Path) -> Iterator[str]:
+    """The lines of a file in lower case; characters outside of the alphabet become spaces.
+
+    Raises:
+        UserError: there is no such file, or it is UTF-16.
+    """
+    characters = set(Alphabet().characters)
+    try:
+        for _, line in read_lines(path):
+            line = "".join(c if c in characters else " " for c in in_lower_case(line))
+            if words := line.split():
+                yield " ".join(words)
+    except OSError as error:
+        raise UserError(f"--lm {path}: this file cannot be read ({error.strerror}): name a text file.") from None
+
+
+def _utterances(record: RunRecord) -> list[Utterance]:
+    """The utterances of a run's training data, in the same splits."""
+    data = record.config["data"].get("source", record.config["data"]["name"])
+    bad = BadRows("skip")
+    try:
+        return usable_utterances(read_source(data, bad, seed=0), bad)
+    except (UserError, OSError) as error:
+        raise UserError(
+            f"--beam chooses the weight of its character model on the validation split of the run's data, {data!r}, "
+            f"which cannot be read here: {error} Restore it, or search without a model: --lm {NO_MODEL}."
+        ) from error
+
+
+def _heard(recogniser: Recogniser, utterances: list[Utterance], by_file: bool) -> tuple[list[np.ndarray], list[str]]:
+    """Log-probabilities and texts of `TRIED` of these, drawn with a fixed seed."""
+    order = np.random.default_rng(0).permutation(len(utterances))[:TRIED]
+    # an utterance without a speaker is normalised alone, as in training
+    voices = ["" if by_file else utterances[index].speaker for index in order]
+    chosen = sorted((voice or f"\0{index}", index) for voice, index in zip(voices, order, strict=True))
+    heard, said = [], []
+    for _, own in groupby(chosen, key=lambda each: each[0]):
+        own = [utterances[index] for _, index in own]
+        waves = []
+        for each in own:
+            with contextlib.suppress(UserError):  # training skipped it as well
+                waves.append(wave_of(each))
+                said.append(each.text)
+        heard += [each.log_probabilities for each in recogniser.hear(waves)]
+    return heard, said

@@ -1,6 +1,7 @@
-"""A recogniser of a finished run: its best weights, and what they hear.
+"""A recogniser of a finished run: its best weights, and what they hear, in whole recordings or chunk by chunk.
 
-N recordings, n samples at 16 kHz, T frames of F features, T' outputs, V alphabet with the blank.
+N recordings, n samples at 16 kHz, T frames of F features or bins, T' outputs, C and C' channels, V alphabet with the
+blank.
 """
 
 from __future__ import annotations
@@ -12,29 +13,32 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from labkit.data.speech import FRAMES_PER_S, Alphabet, Voice, features_of
 from labkit.errors import UserError
 from labkit.jobs.speech import build_model
-from labkit.models import SpeechConfig, SpeechModel
+from labkit.models import SpeechConfig, SpeechModel, bins_of
 from labkit.runs import RunRecord, read_run, run_folders
 from labkit.tracking import load_checkpoint
-from labkit.transcription.streaming import Stream
 
 BEST = Path("checkpoint", "best.pt")
 BATCH_FRAMES = 30 * FRAMES_PER_S
-"""Frames of a batch, padding included"""
+"""Frames per batch, including padding"""
 CHUNK = FRAMES_PER_S // 2
-"""Frames that come at a time"""
+"""Frames per chunk"""
+HARDLY = 0.5
+"""CER above which a recogniser writes little more than frequent letters"""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What a recogniser heard in one recording."""
+    """The outputs of a recogniser for one recording."""
 
     text: str
-    """The characters of the likeliest path."""
+    """Characters of the likeliest path"""
     log_probabilities: np.ndarray
     """float32 (T', V)"""
 
@@ -43,20 +47,29 @@ class Recogniser:
     """A trained model and its alphabet, on the CPU."""
 
     def __init__(self, model: SpeechModel, record: RunRecord | None = None):
-        """`record` is that of the run which trained the model."""
+        """`record` is the record of the run that trained the model."""
         self.model, self.record, self.alphabet = model.eval(), record, Alphabet()
         trained = record.config["train"] if record else {}
         self._kind = trained.get("features", "log-mel")
         self.by_file = trained.get("kernels") == "plain"
-        """Whether it was trained on utterances that were each normalised alone"""
+        """Whether each utterance was normalised alone in training"""
+
+    @property
+    def quality(self) -> str:
+        """The test error of its run, as text."""
+        cer = ((self.record.result or {}).get("metrics") or {}).get("cer")
+        if cer is None:
+            return f"a run that ended as {self.record.status} and was not tested"
+        hint = "; it has hardly learnt: train for longer" if cer > HARDLY else ""
+        return f"CER {cer:.1%} on its test split{hint}"
 
     def voice(self) -> Voice:
-        """One of which nothing was heard yet."""
+        """A new voice, of which nothing was heard yet."""
         return Voice(self._kind)
 
     @property
     def outputs_per_s(self) -> float:
-        """CTC outputs a second of audio."""
+        """CTC outputs per second of audio."""
         return FRAMES_PER_S / self.model.config.frames_an_output
 
     def features(self, waves: list[np.ndarray], voice: Voice | None = None) -> list[np.ndarray]:
@@ -68,11 +81,11 @@ class Recogniser:
 
     @torch.inference_mode()
     def hear(self, waves: list[np.ndarray], voice: Voice | None = None) -> list[Heard]:
-        """What is said in waves float32 (n,) at 16 kHz, all by one speaker, in their order.
+        """Hear waves float32 (n,) at 16 kHz, all by one speaker; results are in the same order.
 
         Args:
-            waves: recordings; those of like length are computed together.
-            voice: what was heard of this speaker before; it learns from these, too.
+            waves: recordings; those of similar length are computed together.
+            voice: the speaker's voice so far; it learns from these waves as well.
         """
         features = self.features(waves, voice)
         heard: dict[int, Heard] = {}
@@ -92,9 +105,9 @@ class Recogniser:
         return [heard[index] for index in range(len(waves))]
 
     def hear_in_chunks(self, features: np.ndarray, on_more: Callable[[str], None]) -> Heard:
-        """What is said in normalised features (T, F) of one recording that come half a second at a time.
+        """Hear normalised features (T, F) of one recording in chunks of half a second.
 
-        `on_more` is called with each piece of text when it is known: the pieces make up the text.
+        `on_more` is called with each piece of text when it is known; the pieces make up the text.
         """
         stream, ids, parts, text = Stream(self.model), [], [], ""
         for start in (*range(0, len(features), CHUNK), None):
@@ -109,58 +122,148 @@ class Recogniser:
 
 
 def read_recogniser(run: Path) -> Recogniser:
-    """The recogniser of a finished speech run, with the weights that were best on its validation split.
+    """Read the recogniser of a finished speech run, with the best weights on its validation split.
 
     Raises:
-        UserError: there is no run, or it trains no recogniser, has not finished, or has no checkpoint.
+        UserError: there is no run, or it is not a speech run, has not finished, or has no checkpoint.
     """
     record = read_run(run)
     if reason := why_unusable(run, record):
         raise UserError(reason)
     weights: dict[str, Any] = load_checkpoint(run / BEST)["kept"]["model"]
     model = build_model(SpeechConfig(**record.config["model"]), "fast")
-    # either kernels' convolutions, of images of height 1 or of series
+    # convolutions of either kernels: over images of height 1, or over series
     own = model.state_dict()
     model.load_state_dict({name: value.reshape(own[name].shape) for name, value in weights.items()})
     return Recogniser(model, record)
 
 
 def why_unusable(run: Path, record: RunRecord) -> str:
-    """Why a run has no recogniser to transcribe with, and what to do; empty where it has one."""
+    """Why a run has no recogniser to transcribe with, and what to do; empty if it has one."""
     if record.config.get("job", record.name) != "speech":
-        return f"{run}: this run trains {record.name}, no recogniser: name one of `labkit train speech`."
-    if "model" not in record.config:
-        return f"{run}: this run ended before it had a model: name one of `labkit train speech` that trained."
-    if "maps" not in record.config["model"]:
-        return f"{run}: this run is of an older labkit, with other features: train one with `labkit train speech`."
-    if record.status == "running":
-        return f"{run}: this run is still training: wait for its end, or end it with `labkit runs stop {run}`."
-    if record.status == "interrupted":
-        return (
-            f"{run}: this run was interrupted before its end: go on with `labkit train speech --resume {run}`, or name "
-            "another."
+        why = f"this run trains {record.name}, not a recogniser: name a run of `labkit train speech`."
+    elif "model" not in record.config:
+        why = "this run ended before it had a model: name a run of `labkit train speech` that trained."
+    elif "maps" not in record.config["model"]:
+        why = "this run is of an older labkit, with other features: train one with `labkit train speech`."
+    elif record.status == "running":
+        why = f"this run is still training: wait for its end, or end it with `labkit runs stop {run}`."
+    elif record.status == "interrupted":
+        why = f"this run was interrupted: resume it with `labkit train speech --resume {run}`, or name another."
+    elif not (run / BEST).is_file():
+        why = (
+            f"this run has no checkpoint of its best weights ({BEST}): it ended before its first evaluation, or is a "
+            "copy without them. Train one with `labkit train speech`."
         )
-    if not (run / BEST).is_file():
-        return (
-            f"{run}: this run has no checkpoint of its best weights ({BEST}): it ended before its first evaluation, or "
-            "is a copy without them. Train one with `labkit train speech`."
-        )
-    return ""
+    else:
+        return ""
+    return f"{run}: {why}"
 
 
 def newest_recogniser(runs_dir: Path) -> Path:
-    """The newest speech run in a folder that ended without a failure.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The newest speech run in a folder that ended without a failure; a UserError if there is none."""
     for folder in reversed(run_folders(runs_dir)):
         try:
             record = read_run(folder)
             if record.status != "failed" and not why_unusable(folder, record):
                 return folder
-        except UserError:  # a damaged record is not the one that is looked for
+        except UserError:  # skip damaged records
             continue
     raise UserError(
-        f"{runs_dir} has no finished speech run: train one with `labkit train speech`, or name its folder with --run."
+        f"{runs_dir} has no finished speech run: train one with `labkit train speech`, or give its folder with --run."
     )
+
+
+class _Frames:
+    """The frames that a convolution still needs; there is silence before the first and after the last."""
+
+    def __init__(self, kernel: int, stride: int):
+        self.kernel, self.stride = kernel, stride
+        self._kept: Tensor | None = None
+        """Frames from the first one that the next output sees"""
+
+    def push(self, x: Tensor, *, is_last: bool) -> Tensor:
+        """Return the frames seen by the outputs that x (1, C, T, …) completes, if any."""
+        silence = x.new_zeros(1, x.shape[1], self.kernel // 2, *x.shape[3:])
+        x = torch.cat([silence if self._kept is None else self._kept, x, *[silence] * is_last], 2)
+        outputs = max(0, (x.shape[2] - self.kernel) // self.stride + 1)
+        self._kept = x[:, :, outputs * self.stride :]
+        return x[:, :, : (outputs - 1) * self.stride + self.kernel if outputs else 0]
+
+
+class _Image:
+    """A convolution over frames and bins, with frames in chunks."""
+
+    def __init__(self, image: nn.Module):
+        self._conv, self._frames = image.conv, _Frames(image.conv.kernel_size[0], image.stride)
+
+    def push(self, x: Tensor, *, is_last: bool) -> Tensor:
+        """Return the outputs (1, C', T', F') that frames (1, C, T, F) complete."""
+        seen, conv = self._frames.push(x, is_last=is_last), self._conv
+        if not seen.shape[2]:
+            return x.new_zeros(1, conv.out_channels, 0, -(-x.shape[3] // conv.stride[1]))
+        return F.relu(F.conv2d(seen, conv.weight, conv.bias, conv.stride, (0, conv.padding[1])))
+
+
+class _Block:
+    """A convolution of the recogniser with its norm and its shortcut, with frames in chunks."""
+
+    def __init__(self, block: nn.Module):
+        self._block, self._weight = block, block.conv.weight.flatten(2)  # (C', C, kernel), of either kernels
+        self._frames = _Frames(self._weight.shape[2], block.stride)
+
+    def push(self, x: Tensor, *, is_last: bool) -> Tensor:
+        """Return the outputs (1, C', T') that frames (1, C, T) complete."""
+        seen, norm, half = self._frames.push(x, is_last=is_last), self._block.norm, self._frames.kernel // 2
+        if not seen.shape[2]:
+            return x.new_zeros(1, len(self._weight), 0)
+        y = F.conv1d(seen, self._weight, stride=self._block.stride)
+        y = F.relu(F.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps))
+        return seen[:, :, half : half + y.shape[2]] + y if self._block.residual else y
+
+
+class Stream:
+    """One recording, heard in chunks by a model that looks only backwards in time: the same outputs as of the whole.
+
+    Convolutions keep the frames that their next output needs, LSTMs their state. The outputs of a chunk wait for the
+    later frames that the convolutions see.
+    """
+
+    def __init__(self, model: SpeechModel):
+        """Begin a recording.
+
+        Raises:
+            UserError: the model also hears a recording from its end.
+        """
+        kind = model.config.kind
+        if kind not in ("conv", "lstm"):
+            raise UserError(
+                f'a recogniser of kind "{kind}" also hears recordings from their end, and needs them whole: remove '
+                '--stream, or train one of kind "conv" or "lstm", such as the presets tour and budget-m5.'
+            )
+        self._model, self._state = model, None
+        self._images = [_Image(image) for image in model.images]
+        self._blocks = [_Block(block) for block in (*model.subsample, *getattr(model, "blocks", ()))]
+
+    def push(self, features: Tensor) -> Tensor:
+        """Return the log-probabilities (T', V) that the next frames (T, F) of the recording complete."""
+        return self._pass_on(features, is_last=False)
+
+    def finish(self) -> Tensor:
+        """Return the log-probabilities (T', V) of what is left."""
+        return self._pass_on(torch.zeros(0, self._model.config.mel_bins), is_last=True)
+
+    @torch.inference_mode()
+    def _pass_on(self, features: Tensor, *, is_last: bool) -> Tensor:
+        x = features[None, None]  # (1, 1, T, F)
+        for image in self._images:
+            x = image.push(x, is_last=is_last)
+        x = bins_of(x)
+        for block in self._blocks:
+            x = block.push(x, is_last=is_last)
+        x = x.transpose(1, 2)  # (1, T', C)
+        if self._model.config.kind == "lstm" and x.shape[1]:
+            x, self._state = self._model.lstm(x, self._state)
+        elif self._model.config.kind == "lstm":
+            x = x.new_zeros(1, 0, self._model.config.hidden)
+        return F.log_softmax(self._model.characters(x).float(), dim=2)[0]

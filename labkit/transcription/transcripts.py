@@ -1,30 +1,208 @@
-"""From recordings to texts, lot by lot: what cannot be used is told of, and the rest goes on."""
+"""From paths to texts: recordings in files, folders of any size and listings with transcripts, heard lot by lot.
+
+What cannot be used is reported, and the rest goes on.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from labkit.data.speech import SAMPLE_RATE_HZ, SILENT, Voice, decode, is_silent
-from labkit.errors import UserError, refusal
+from labkit.data import BadRows
+from labkit.data.speech import (
+    SAMPLE_RATE_HZ,
+    SILENT,
+    SUFFIXES,
+    Segment,
+    Source,
+    Utterance,
+    Voice,
+    dealing,
+    decode,
+    find_source,
+    fingerprint,
+    is_silent,
+    read_layout,
+    read_manifest,
+    usable_utterances,
+)
+from labkit.errors import DataError, UserError, refusal
+from labkit.runs import RunRecord
+from labkit.transcription.alignment import ErrorRates
+from labkit.transcription.decoding import Decoder
 from labkit.transcription.recogniser import Heard, Recogniser
-from labkit.transcription.recordings import Recording
 
+MANIFESTS = {".jsonl", ".json"}
+SORTED = 4096
+"""Number of a folder's names that are read and sorted together"""
 LOT = 64
-"""Recordings that are decoded before they are heard"""
+"""Largest number of recordings that are decoded before they are heard"""
 LOT_S = 300.0
-"""Seconds of audio from which a lot has enough"""
+"""Seconds of audio that complete a lot"""
 
-Decoder = Callable[[np.ndarray], str]
-"""Log-probabilities (T', V) to a text"""
+
+@dataclass(frozen=True)
+class Recording:
+    """Something to transcribe."""
+
+    name: str
+    """Path for display, with the offset of a stretch of a file"""
+    utterance: Utterance
+    """The utterance; its text is empty without a transcript"""
+    voice: str
+    """Speaker: consecutive recordings with the same `voice` belong together"""
+
+
+def find_recordings(
+    paths: Iterable[Path], split: str | None = None, record: RunRecord | None = None
+) -> Iterator[Recording | UserError]:
+    """The recordings below paths, or errors for those that cannot be used; in bounded memory except for listings.
+
+    Listings (a manifest, a folder with one, a LibriSpeech tree, a Common Voice folder) name speakers and transcripts.
+    Elsewhere all audio in a folder is one speaker's, and a transcript is a .txt file with the audio's name.
+
+    Args:
+        paths: files and folders.
+        split: split of listings to keep; None keeps all.
+        record: record of the run that trained the recogniser.
+    """
+    for path in paths:
+        try:
+            listing = _listing(path, split)
+        except DataError as error:
+            yield error
+            continue
+        except OSError as error:
+            yield UserError(f"{path}: this cannot be read ({error.strerror}): get read permission for it.")
+            continue
+        if listing is not None:
+            yield from _listed(*listing, split, record)
+        elif split and path.exists():
+            yield UserError(f"{path}: only listings and datasets have splits: remove --split {split}.")
+        elif path.is_dir():
+            yield from _walked(path)
+        elif path.exists():
+            yield from_file(path)
+        else:
+            fix = "Correct the path; the recordings that ship with labkit are in the folder datasets/speech."
+            yield DataError("There is no such file or folder.", fix=fix, file=path)
+
+
+def from_file(path: Path, name: str | None = None) -> Recording | UserError:
+    """A file of one recording, with the transcript of a .txt file of the same name; an error if that is unreadable."""
+    transcript = path.with_suffix(".txt")
+    text = ""
+    if transcript != path and transcript.is_file():
+        try:
+            text = transcript.read_text(encoding="utf-8-sig", errors="surrogateescape")
+        except OSError as error:
+            return UserError(f"{transcript}: this cannot be read ({error.strerror}): get read permission for it.")
+    else:
+        transcript = None
+    utterance = Utterance((Segment(path),), text, path.absolute().parent.name, listed_in=transcript)
+    return Recording(name or str(path), utterance, f"folder {path.parent}")
+
+
+def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
+    """The listing that a path is or has, or None. Spoken digits are joined only for a split, as in training."""
+    bad, inner = BadRows("skip"), []
+    if not path.is_dir():
+        return (read_manifest(path, bad), bad) if path.suffix in MANIFESTS and path.is_file() else None
+    has_audio = any(_entries(path, inner))
+    source = find_source(path, bad, seed=0) if split else read_layout(path, bad)
+    # an unpacked archive has one folder; of several folders all are walked, with or without a listing in one
+    if source is None and not split and not has_audio and len(inner) == 1:
+        return _listing(inner[0], None)
+    return source and (source, bad)
+
+
+def _listed(
+    source: Source, bad: BadRows, split: str | None, record: RunRecord | None
+) -> Iterator[Recording | UserError]:
+    """A listing's recordings by speaker, then its bad lines."""
+    utterances = source.utterances
+    if split and utterances and split in dealing(utterances)[1]:
+        try:
+            if record and _has_changed(source, record):
+                what = "It has changed since the recogniser's training, so its splits would differ from then."
+                fix = "Train again, write a split into each line of a manifest, or remove --split."
+                raise source.error(what, fix)
+            utterances = usable_utterances(source, bad)
+        except DataError as error:
+            yield error
+            return
+    chosen = [each for each in utterances if split in (None, each.split)]
+    if not chosen and split:
+        yield source.error(f"There is no recording in its {split} split.", "Give another --split, or none.")
+    elif not chosen:
+        yield source.error("It lists no usable recording.", "Remove it from its folder, or name the audio files.")
+    chosen.sort(key=lambda each: (each.split or "", each.speaker))
+    for number, each in enumerate(chosen):
+        segment, more = each.segments[0], len(each.segments) - 1
+        at = f" at {segment.offset_s:g} s" if segment.offset_s else ""
+        at += f" and {more} more" if more else ""
+        # as in training: a speaker's splits are separate voices, and each line without a speaker is its own
+        voice = f"{each.split} {each.speaker}" if each.speaker else f"line {number}"
+        yield Recording(f"{segment.audio}{at}", each, voice)
+    if bad.count:
+        yield UserError(f"Unusable lines of the listing: {bad.count:,}; the first: {bad.in_words()}")
+
+
+def _has_changed(source: Source, record: RunRecord) -> bool:
+    """Whether a source is the training data of a run, and has changed since."""
+    data, train = record.config["data"], record.config["train"]
+    places = (path.absolute() for path in (source.folder, *source.listings))
+    if not any(place.is_relative_to(data.get("source", data["name"])) for place in places):
+        return False
+    settings = {"on_bad_row": train["on_bad_row"], "seed": 0, "features": train.get("features", "log-mel")}
+    return fingerprint(source, **settings) != data["fingerprint"]
+
+
+def _walked(folder: Path) -> Iterator[Recording | UserError]:
+    """The audio files of a folder and its subfolders, thousands at a time."""
+    found = False
+    folders = [folder]
+    while folders:
+        inner: list[Path] = []
+        place = folders.pop()
+        try:
+            entries = _entries(place, inner)
+            while names := sorted(islice(entries, SORTED)):
+                for name in names:
+                    yield from_file(place / name)
+                found = True
+        except OSError as error:
+            yield UserError(f"{place}: this folder cannot be read ({error.strerror}): get permission, or move it.")
+            found = True
+        folders += sorted(inner, reverse=True)
+    if not found:
+        yield DataError(
+            "There is no audio in this folder.",
+            fix=f"Name one with files of {', '.join(sorted(SUFFIXES))}, or a file itself.",
+            file=folder,
+        )
+
+
+def _entries(folder: Path, inner: list[Path]) -> Iterator[str]:
+    """Names of a folder's audio files; its subfolders are added to `inner`."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(Path(entry.path))
+            elif Path(entry.name).suffix.lower() in SUFFIXES and not entry.name.startswith("."):
+                yield entry.name
 
 
 @dataclass(frozen=True)
 class Transcribed:
-    """What came of one recording."""
+    """The result for one recording."""
 
     recording: Recording
     text: str
@@ -38,12 +216,55 @@ class Transcribed:
     def audio_s(self) -> float:
         return len(self.wave) / SAMPLE_RATE_HZ
 
+    def to_dict(self) -> dict[str, Any]:
+        """The answer for programs; fields without a value are omitted."""
+        utterance = self.recording.utterance
+        answer = {"file": self.recording.name, "text": self.text, "audio_s": round(self.audio_s, 3)}
+        known = {"transcript": utterance.text, "accent": utterance.accent, "note": self.note}
+        if utterance.line is not None:  # of a listing: its recordings' names include the offset
+            segment, known["speaker"] = utterance.segments[0], utterance.speaker
+            answer |= {"file": str(segment.audio), "offset_s": segment.offset_s}
+        return answer | {key: value for key, value in known.items() if value}
+
     @property
     def note(self) -> str:
-        """What a reader should know: silence, or that the file is cut off; mostly empty."""
+        """A note on silence or a file that is cut off; empty otherwise."""
         if is_silent(self.wave):
             return f"too quiet: no sample beyond {SILENT:g} of full scale" if self.wave.any() else "silence"
         return "the file is cut off, this is its beginning" if self.is_cut_off else ""
+
+
+@dataclass
+class Tally:
+    """Sums over transcribed recordings: their number, their length and their errors."""
+
+    done: int = 0
+    failed: int = 0
+    not_compared: int = 0
+    audio_s: float = 0.0
+    rates: ErrorRates = field(default_factory=ErrorRates)
+
+    def add(self, each: Transcribed) -> None:
+        """Count a recording, and compare it with its transcript; a UserError if that is impossible."""
+        self.done, self.audio_s, utterance = self.done + 1, self.audio_s + each.audio_s, each.recording.utterance
+        if utterance.text.strip() or utterance.listed_in is not None:
+            self.not_compared += 1
+            self.rates.add(utterance, each.text, each.wave, each.is_cut_off)
+            self.not_compared -= 1
+
+    def to_dict(self, run: Path, took_s: float) -> dict[str, Any]:
+        """The summary for programs."""
+        return {
+            "run": run.name,
+            "recordings": self.done,
+            "failed": self.failed,
+            "not_compared": self.not_compared,
+            "audio_s": round(self.audio_s, 3),
+            "took_s": round(took_s, 3),
+            "times_real_time": round(self.audio_s / took_s, 2),
+            "provenance": "measured",
+            "errors": self.rates.rows(),
+        }
 
 
 def transcribe(
@@ -54,13 +275,13 @@ def transcribe(
     decoder: Decoder | None = None,
     on_more: Callable[[Recording, str], None] | None = None,
 ) -> Iterator[Transcribed | UserError]:
-    """What is said in each recording, or why that cannot be told.
+    """Transcribe each recording, or yield the error of those that cannot be decoded.
 
     Args:
-        recogniser: a trained one.
-        recordings: those of one voice in a row are normalised together, each lot with all that was heard before it.
-        by_file: normalise each recording alone, whoever speaks.
-        decoder: writes a text; None writes the likeliest path.
+        recogniser: the recogniser.
+        recordings: consecutive ones of one voice are normalised together, each lot with everything heard before it.
+        by_file: normalise each recording alone.
+        decoder: turns outputs into a text; None takes the likeliest path.
         on_more: hear in chunks, and call this with each piece of text when it is known.
     """
     lot: list[tuple[Recording, np.ndarray, bool]] = []

@@ -14,7 +14,7 @@ from made_recogniser import tiny_model, write_speech_run
 
 from labkit.cli import main
 from labkit.models.speech import KINDS
-from labkit.transcription.tuning import read_texts
+from labkit.transcription.decoding import read_texts
 
 RATE_HZ = 16_000
 

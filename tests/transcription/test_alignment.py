@@ -50,6 +50,6 @@ def test_nothing_heard_is_no_characters():
 
 def test_a_text_longer_than_its_outputs_is_refused():
     assert outputs_needed("aab") == 4
-    with pytest.raises(UserError, match="needs 4 outputs, and the audio gives 3"):
+    with pytest.raises(UserError, match="needs 4 outputs, and the audio has 3"):
         align(spoken("aab"), "aab", 25)
     assert "".join(align(spoken("a-ab"), "aab", 25)["character"]) == "aab"

@@ -82,7 +82,7 @@ def test_a_voice_learns_from_what_it_hears():
 @pytest.mark.parametrize(
     ("run", "words"),
     [
-        ({"job": "dlrm"}, "trains dlrm, no recogniser"),
+        ({"job": "dlrm"}, "trains dlrm, not a recogniser"),
         ({"saves": False}, "no checkpoint of its best weights"),
         ({"status": None}, "still training"),
         ({"status": "interrupted"}, "--resume"),

@@ -7,8 +7,7 @@ from made_recogniser import tiny_model, write_speech_run
 
 from labkit.data.speech import Voice
 from labkit.transcription import Recogniser, read_recogniser
-from labkit.transcription.recordings import find_recordings
-from labkit.transcription.transcripts import transcribe
+from labkit.transcription.transcripts import find_recordings, transcribe
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import soundfile
 
 from labkit.data.speech import Segment, Utterance, load_speech
 from labkit.errors import UserError
-from labkit.transcription import recordings
-from labkit.transcription.errors import ErrorRates
-from labkit.transcription.recordings import Recording, find_recordings
+from labkit.transcription import transcripts
+from labkit.transcription.alignment import ErrorRates
+from labkit.transcription.transcripts import Recording, find_recordings
 
 
 def names(*paths, **options) -> list[str]:
@@ -35,12 +35,12 @@ def test_folders_are_walked_in_order_and_what_is_no_audio_is_left_alone(tmp_path
 def test_a_folder_of_very_many_files_is_read_a_part_at_a_time(tmp_path, monkeypatch):
     for number in range(50):
         (tmp_path / f"{number}.wav").touch()
-    monkeypatch.setattr(recordings, "SORTED", 10)
+    monkeypatch.setattr(transcripts, "SORTED", 10)
     read = []
-    entries = recordings._entries
-    monkeypatch.setattr(recordings, "_entries", lambda *given: (read.append(each) or each for each in entries(*given)))
+    entries = transcripts._entries
+    monkeypatch.setattr(transcripts, "_entries", lambda *given: (read.append(each) or each for each in entries(*given)))
     found = find_recordings([tmp_path])
-    assert next(found).name and len(read) == 10
+    assert next(found).name and len(read) == 11  # one tells that the folder has audio
     assert len(list(found)) == 49
 
 
@@ -75,7 +75,7 @@ def test_a_manifest_gives_one_split_and_tells_of_its_bad_lines(tmp_path):
     lines = [{"audio": "a.wav", "text": "one", "split": split, "offset": 1.5} for split in ("train", "test")]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, [*lines, {"audio": "none.wav", "text": "x"}])))
     good, bad = names(tmp_path, split="test")
-    assert good.endswith("a.wav at 1.5 s") and "cannot be used: 1;" in bad and "none.wav" in bad
+    assert good.endswith("a.wav at 1.5 s") and "listing: 1;" in bad and "none.wav" in bad
     (nothing,) = names(tmp_path / "m.jsonl", split="validation")
     assert "too few for a train split" in nothing
 

@@ -33,8 +33,7 @@ from .layouts import (
     FIRST_INDEX as FIRST_INDEX,
     RECORDING as RECORDING,
     find_source as find_source,
-    read_common_voice as read_common_voice,
-    read_librispeech as read_librispeech,
+    read_layout as read_layout,
     read_lines as read_lines,
     read_manifest as read_manifest,
 )

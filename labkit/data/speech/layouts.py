@@ -61,7 +61,7 @@ def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
     # An unpacked archive often has its layout one or two folders down.
     for pattern in ("", "*/", "*/*/"):
         folders = sorted(path.glob(pattern)) if pattern else [path]
-        found = [source for folder in folders if (source := _read_folder(folder, bad, seed))]
+        found = [source for folder in folders if (source := read_layout(folder, bad, seed))]
         if len(found) > 1:
             names = ", ".join(str(source.folder.relative_to(path)) for source in found[:4])
             what = f"There are {len(found)} datasets in this folder: {names}{', …' if len(found) > 4 else ''}."
@@ -71,12 +71,13 @@ def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
     return None
 
 
-def _read_folder(folder: Path, bad: BadRows, seed: int) -> Source | None:
-    """The utterances of a folder in one of the layouts; None: it is in none."""
+def read_layout(folder: Path, bad: BadRows, seed: int | None = None) -> Source | None:
+    """The utterances of a folder in one of the layouts, spoken digits only with a seed; None if it is in none."""
     manifests = sorted(folder.glob("*.jsonl"))
     if len(manifests) == 1:
         return read_manifest(manifests[0], bad)
-    return read_fsdd(folder, seed) or read_common_voice(folder, bad) or read_librispeech(folder, bad)
+    digits = None if seed is None else read_fsdd(folder, seed)
+    return digits or read_common_voice(folder, bad) or read_librispeech(folder, bad)
 
 
 def read_manifest(path: Path, bad: BadRows) -> Source:
