@@ -1,4 +1,4 @@
-"""How long a page and the explorer of many runs take to open: `python benchmarks/many_runs.py`.
+"""How long the page of many runs takes: `python benchmarks/many_runs.py`.
 
 Run folders are made up with labkit's own writer: two jobs under three budgets, each run with its own seed and twelve
 evaluations; one in ten diverges and one in ten is stopped by hand. Each way is timed in a process of its own, from its
@@ -34,10 +34,6 @@ for folder in pathlib.Path(runs).iterdir():
     "report": """
 from labkit.cli import main
 assert main(["report", runs, "--out", runs + ".html"]) == 0
-""",
-    "explore": """
-from labkit.widgets import explore
-explore(runs)
 """,
 }
 

@@ -22,7 +22,7 @@ def made_up(
         wall_s = np.arange(1, len(values) + 1) * every_s[number]
         end_s = wall_s[-1] if len(values) else 1.0
         row = {
-            "run": f"{job}-{budget}-{number}", "job": job, "budget": budget,
+            "run": f"{job}-{budget}-{number}", "job": job, "budget": budget, "setting": "",
             "seed": number if seeds is None else seeds[number], "provenance": "measured", "tier": None,
             "metric": "auc", "higher_is_better": None, "target": 0.7, "confirm": 2, "settings": {"budget": budget},
             "status": str(status[number]), "disturbed": "", "unreached": str(unreached[number]),

@@ -1,7 +1,6 @@
-"""Frames to figures: pure functions, one module a topic, in one theme.
+"""Frames to figures: pure functions, in one theme.
 
-Of every figure, `template` is "labkit_light" or "labkit_dark", and `provenance` says where the numbers come from:
-"measured", "recorded", "emulated" or "predicted".
+The `provenance` of a figure says where its numbers come from: "measured", "recorded", "emulated" or "predicted".
 """
 
 import lazy_loader

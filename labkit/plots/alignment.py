@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.plots.heat_maps import SCALE
-from labkit.plots.theme import encoding, new_figure
+from labkit.plots.theme import encoding, named, new_figure
 
+ONE_HUE = ((0.0, "#f2f7fb"), (0.5, "#9cc9e6"), (1.0, "#00436b"))
+"""A colour scale from light to dark, which needs no colour vision"""
 FRAMES_PER_S = 100
 MOST_COLUMNS = 600
 """Of the picture; frames beyond are averaged, several to a column"""
@@ -18,16 +19,13 @@ RANGE_DB = 60
 """Below the loudest; what is quieter is not told apart"""
 
 
-def figure_alignment(
-    log_mel: np.ndarray, characters: pd.DataFrame, *, provenance: str = "measured", template: str = "labkit_light"
-) -> go.Figure:
+def figure_alignment(log_mel: np.ndarray, characters: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
     """A spectrogram, and above it each character that was heard, from its beginning to its end.
 
     Args:
         log_mel: float (frames, bands), natural logarithms of energies, 100 frames a second.
         characters: columns character, start_s, end_s (`labkit.transcription.align`).
         provenance: where the audio and its characters come from.
-        template: the theme.
     """
     frames, bands = log_mel.shape
     each = -(-frames // MOST_COLUMNS)
@@ -41,17 +39,17 @@ def figure_alignment(
             f"“{text}” was heard from {characters['start_s'].iloc[0]:.2f} s to {characters['end_s'].iloc[-1]:.2f} s, "
             f"in {len(text)} characters, of {frames / FRAMES_PER_S:.2f} s of audio."
         )
-    figure = new_figure("Time (s)", f"Mel band (1 to {bands}: 0 to 8 kHz)", finding, template=template)
+    figure = new_figure("Time (s)", f"Mel band (1 to {bands}: 0 to 8 kHz)", finding)
     figure.add_heatmap(
         x=seconds.tolist(),
         y=list(range(1, bands + 1)),
         z=loudness.clip(-RANGE_DB).round().astype(np.int8).T,  # (bands, columns), a byte each
-        colorscale=SCALE,
+        colorscale=ONE_HUE,
         colorbar={"title": "dB below<br>the loudest", "thickness": 12},
-        name=f"log-mel energy · {provenance}",
+        **named("log-mel energy", provenance),
         hovertemplate="%{x:.2f} s, band %{y}: %{z} dB<extra></extra>",
     )
-    look = encoding(1, template)
+    look = encoding(1)
     gaps = [None] * len(characters)
     at = [value for span in zip(characters["start_s"], characters["end_s"], gaps, strict=True) for value in span]
     figure.add_scatter(
@@ -69,7 +67,7 @@ def figure_alignment(
         mode="text",
         text=[escape(one) for one in seen],
         customdata=characters[["start_s", "end_s"]].to_numpy().round(3).tolist(),
-        name=f"characters heard · {provenance}",
+        **named("characters heard", provenance),
         hovertemplate="%{text}: %{customdata[0]:.2f} to %{customdata[1]:.2f} s<extra></extra>",
     )
     return figure.update_yaxes(range=[0.5, bands + 11]).update_layout(height=420, showlegend=False)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.plots.theme import AXIS, encoding, new_figure
-from labkit.plots.words import count_text
+from labkit.plots.number_texts import count_text
+from labkit.plots.theme import AXIS, encoding, named, new_figure
 
 INTENSITIES = np.logspace(-2, 4, 121)
 """Operations a byte, from one addition of long vectors to a product of large matrices."""
@@ -24,9 +22,7 @@ def attainable_gflops(intensity: np.ndarray | float, peak_gflops: float, bandwid
     return np.minimum(peak_gflops, np.asarray(intensity) * bandwidth_gb_per_s)
 
 
-def figure_roofline(
-    roofs: pd.DataFrame, marks: pd.DataFrame | None = None, *, template: str = "labkit_light"
-) -> go.Figure:
+def figure_roofline(roofs: pd.DataFrame, marks: pd.DataFrame | None = None) -> go.Figure:
     """One roof a machine, and marks for what workloads do with it, on logarithmic axes.
 
     Args:
@@ -39,13 +35,13 @@ def figure_roofline(
         for roof in roofs.itertuples()
     )
     title = "Arithmetic intensity (operations a byte)"
-    figure = new_figure(title, "Attainable (GFLOP/s)", f"{finding}.", template=template)
+    figure = new_figure(title, "Attainable (GFLOP/s)", f"{finding}.")
 
     def add(row, x, y, mode: str, most: str = "") -> None:
-        name = f"{escape(row.name)} · {row.provenance}"
-        hover = f"{name}<br>%{{x:.3g}} operations a byte<br>{most}%{{y:,.3g}} GFLOP/s<extra></extra>"
-        look = encoding(len(figure.data), template).curve(11) | {"mode": mode}
-        figure.add_scatter(x=x, y=y, name=name, hovertemplate=hover, **look)
+        trace = named(row.name, row.provenance)
+        hover = f"{trace['name']}<br>%{{x:.3g}} operations a byte<br>{most}%{{y:,.3g}} GFLOP/s<extra></extra>"
+        look = encoding(len(figure.data)).curve(11) | {"mode": mode}
+        figure.add_scatter(x=x, y=y, **trace, hovertemplate=hover, **look)
 
     for roof in roofs.itertuples():
         best = attainable_gflops(INTENSITIES, roof.peak_gflops, roof.bandwidth_gb_per_s)
@@ -71,8 +67,8 @@ def figure_cache_curve(
     )
     figure = new_figure("Read and written together (KiB)", "Speed of the copy (GB/s)", finding)
     hover = "%{x:,.0f} KiB: %{y:.3g} GB/s<extra></extra>"
-    name = f"copy · {provenance}"
-    figure.add_scatter(x=kib, y=curve["gb_per_s"], name=name, hovertemplate=hover, **encoding(0).curve())
+    trace = named("copy", provenance)
+    figure.add_scatter(x=kib, y=curve["gb_per_s"], **trace, hovertemplate=hover, **encoding(0).curve())
     for cache, size_bytes in (caches or {}).items():
         line = {"color": AXIS["labkit_light"], "dash": "dot"}
         figure.add_vline(x=size_bytes / 2**10, line=line, annotation={"text": cache})

@@ -1,4 +1,4 @@
-"""One look for every figure: Okabe–Ito colours that reach 3:1, and a second encoding beside colour."""
+"""One look for every figure: Okabe–Ito colours that reach 3:1, and a second encoding as well as colour."""
 
 from __future__ import annotations
 
@@ -34,8 +34,17 @@ class Encoding:
     dash: str
     marker: str
     pattern: str
-    hollow: bool = False
-    """What was recorded elsewhere: open marks, bars of lines on the background"""
+    provenance: str = "measured"
+
+    @property
+    def hollow(self) -> bool:
+        """Whether marks are open and bars are lines on the background: of what was recorded elsewhere."""
+        return self.provenance.startswith("recorded")
+
+    @property
+    def meta(self) -> dict[str, str]:
+        """What a trace says about itself, for code that reads the figure."""
+        return {"provenance": self.provenance}
 
     def curve(self, size: float = 6, width: float = 2) -> dict[str, Any]:
         """A line with marks."""
@@ -59,27 +68,30 @@ class Encoding:
         return plain | recorded if self.hollow else plain
 
 
-def encoding(index: int, template: str = "labkit_light", provenance: str = "measured") -> Encoding:
+def encoding(index: int, provenance: str = "measured") -> Encoding:
     """The look of series `index`: thirty that differ in colour, or in dash and marker; hollow of what was recorded."""
-    colors = PALETTES[template]
+    colors = PALETTES["labkit_light"]
     step = (index % len(colors) + index // len(colors)) % len(DASHES)
     look = colors[index % len(colors)], DASHES[step], _MARKERS[step], _PATTERNS[index % len(_PATTERNS)]
-    return Encoding(*look, hollow=provenance.startswith("recorded"))
+    return Encoding(*look, provenance)
 
 
-def series(
-    frame: pd.DataFrame, *by: str, template: str = "labkit_light"
-) -> Iterator[tuple[Encoding, str, pd.DataFrame]]:
-    """Look, name and rows of each series: of rows that agree in these columns, in the order in which they come.
+def named(label: str, provenance: str) -> dict[str, Any]:
+    """Name and meta of a trace that a legend shows, safe inside plotly's small HTML."""
+    return {"name": escape(f"{label} · {provenance}"), "meta": {"provenance": provenance}}
 
-    The name has the columns' values, safe inside plotly's small HTML: "all-cores · measured".
+
+def series(frame: pd.DataFrame, *by: str) -> Iterator[tuple[Encoding, str, pd.DataFrame]]:
+    """Look, name and rows of each series: rows that agree in these columns, in the order in which they come.
+
+    The name has the columns' values but for empty ones, safe inside plotly's small HTML: "all-cores · measured".
     """
     for number, (key, own) in enumerate(frame.groupby(list(by), sort=False, dropna=False)):
         provenance = str(own["provenance"].iloc[0]) if "provenance" in by else "measured"
-        yield encoding(number, template, provenance), escape(" · ".join(map(str, key))), own
+        yield encoding(number, provenance), escape(" · ".join(filter(None, map(str, key)))), own
 
 
-def new_figure(x: str, y: str, finding: str = "", *, template: str = "labkit_light", **layout: Any) -> go.Figure:
+def new_figure(x: str, y: str, finding: str = "", **layout: Any) -> go.Figure:
     """A figure without series.
 
     Args:
@@ -88,7 +100,7 @@ def new_figure(x: str, y: str, finding: str = "", *, template: str = "labkit_lig
         finding: what the figure shows, in a sentence (`labkit.plots.describe`).
         layout: more of plotly's layout.
     """
-    figure = go.Figure(layout={"template": template, "showlegend": True, "meta": {"finding": finding}, **layout})
+    figure = go.Figure(layout={"template": "labkit_light", "showlegend": True, "meta": {"finding": finding}, **layout})
     return figure.update_xaxes(title_text=x).update_yaxes(title_text=y)
 
 
@@ -116,10 +128,10 @@ def log_ticks(low: float = 1e-6, high: float = 1e9) -> dict[str, list]:
     return {"tickvals": ticks, "ticktext": [f"{tick:g}" if tick < 1e4 else f"{tick:,.0f}" for tick in ticks]}
 
 
-def faint(color: str, alpha: float = 0.16) -> str:
+def faint(color: str) -> str:
     """`color` (#rrggbb) as a transparent fill."""
     red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{alpha})"
+    return f"rgba({red},{green},{blue},0.16)"
 
 
 def in_the_dark() -> dict[str, str]:

@@ -1,4 +1,3 @@
-from .headlines import headline as headline
 from .page import write_report as write_report
 from .profile_views import (
     VIEWS as VIEWS,
@@ -7,4 +6,9 @@ from .profile_views import (
     what_to_try as what_to_try,
     write_profile_page as write_profile_page,
 )
-from .table import job_name as job_name, notes as notes, terminal_frames as terminal_frames
+from .summary_text import (
+    headline as headline,
+    job_name as job_name,
+    notes as notes,
+    terminal_frames as terminal_frames,
+)

@@ -35,8 +35,7 @@ class View:
     """What it shows, in a sentence"""
     code: str
     """The expression that draws it, of a `profile`"""
-    draw: Callable[[Profile, str], go.Figure]
-    """From the profile and the name of a template"""
+    draw: Callable[[Profile], go.Figure]
     missing: Callable[[Profile], str | None] = lambda profile: None
     """Why there is nothing to draw; None where there is"""
 
@@ -65,10 +64,10 @@ def what_to_try(profile: Profile) -> list[Markup]:
     return told or [Markup("Nothing worth more than 5 % of the step was found.")]
 
 
-def phase_bars(profile: Profile, template: str = "labkit_light") -> go.Figure:
+def phase_bars(profile: Profile) -> go.Figure:
     """The phases of a step as one bar."""
     phases = profile.phases.assign(step=profile.folder.name, time_ms=profile.phases["time_us"] / 1e3)
-    return figure_phases(phases, provenance=profile.provenance, template=template)
+    return figure_phases(phases, provenance=profile.provenance)
 
 
 def _without_shapes(profile: Profile) -> str | None:
@@ -83,16 +82,16 @@ VIEWS = (
     View("Phases", "Where the step goes, on average over the recorded steps.", "phase_bars(profile)", phase_bars),
     View("Icicle", "What calls what: below each call those that it makes, added up over the recorded steps.",
          "figure_icicle(call_tree(profile.time))",
-         lambda own, look: figure_icicle(call_tree(own.time), provenance=own.provenance, template=look)),
+         lambda own: figure_icicle(call_tree(own.time), provenance=own.provenance)),
     View("Timeline", "What ran when in the step of median length, on each thread of the host and each stream of a GPU.",
          "figure_timeline(timeline(profile.trace))",
-         lambda own, look: figure_timeline(timeline(own.trace), provenance=own.provenance, template=look)),
+         lambda own: figure_timeline(timeline(own.trace), provenance=own.provenance)),
     View("Roofline", "What the operators achieved, beside what this machine can do, measured right after the steps.",
          "figure_roofline(*roofline_frames(profile))",
-         lambda own, look: figure_roofline(*roofline_frames(own), template=look), _without_shapes),
+         lambda own: figure_roofline(*roofline_frames(own)), _without_shapes),
     View("Memory", "What the allocator held beyond what was there before the recording.",
          "figure_memory_held(memory_over_time(profile.trace))",
-         lambda own, look: figure_memory_held(memory_over_time(own.trace), provenance=own.provenance, template=look),
+         lambda own: figure_memory_held(memory_over_time(own.trace), provenance=own.provenance),
          _without_memory),
 )  # fmt: skip
 
@@ -114,7 +113,7 @@ def write_profile_page(profile: Profile, out: Path | None = None) -> Path:
 def _drawn(view: View, profile: Profile) -> dict[str, str]:
     if why := view.missing(profile):
         return {"title": view.title, "missing": why}
-    figure = view.draw(profile, "labkit_light")
+    figure = view.draw(profile)
     # a copy, from which plotly takes what it does not know
     plot = figure.to_html(full_html=False, include_plotlyjs=False, config=dict(OFFLINE))
     words = describe(figure)

@@ -24,19 +24,28 @@ from labkit.plots import (
     seconds_text,
     with_gaps,
 )
-from labkit.report.headlines import headline
-from labkit.report.table import NO_METRIC, bracketed, goal_text, job_name, notes, summary_cells, target_cells
+from labkit.report.summary_text import (
+    NO_METRIC,
+    Cell,
+    goal_text,
+    headline,
+    job_name,
+    notes,
+    summary_cells,
+    target_cells,
+)
+from labkit.runs import Series
 from labkit.tracking import Metric, metric_named
 from labkit.tta import (
     CLOCKS,
     SERIES,
+    Attempts,
     attempts,
     band,
-    crossings,
     default_target,
     higher_is_better,
-    summary,
-    survival,
+    summary_of,
+    survival_of,
     target_columns,
     with_cost,
 )
@@ -44,7 +53,7 @@ from labkit.tta import (
 AXES = {
     "wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "energy_j": "Energy", "cost_usd": "Cost",
 }  # fmt: skip
-"""Those that the page offers; energy where the curves have it, as recordings do"""
+"""Horizontal axes that the page offers; energy where the curves have it, as recordings do"""
 BAND_LEVELS = 80
 SLIDER_STEPS = 100
 SHAPES = {
@@ -53,16 +62,16 @@ SHAPES = {
     "x-open": "✕",
 }  # fmt: skip
 ENDINGS = {"done": "ended", "interrupted": "was interrupted", "running": "still running,"}
-"""How a run without an evaluation is told of, where its status is no such word"""
+"""What a run without an evaluation did, where its status is not such a word already"""
 
 
 def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
-    """The section of one (job, metric), of which the identifier is an HTML id on the page.
+    """The section of one (job, metric); the identifier is an HTML id on the page.
 
     Returns:
         What job.html shows, and as `payload` what page.js reads.
     """
-    # those that can be drawn first, so that a series has the same number in the tables as in the figures
+    # runs that can be drawn come first, so that a series has the same number in the tables as in the figures
     runs = runs.sort_values("run", key=lambda run: ~run.isin(set(curves["run"])), kind="stable", ignore_index=True)
     order = curves["run"].map({run: place for place, run in enumerate(runs["run"])})
     curves = with_cost(curves).assign(order=order, value=curves["value"].astype(float))
@@ -71,19 +80,25 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     metric = str(runs["metric"].iloc[0] or NO_METRIC)
     up, measured = higher_is_better(metric, runs), bool(curves["value"].notna().any())
     target = default_target(curves, runs) if measured else float(runs["target"].max())
-    table, grid = summary(curves, runs, target), [target]
+    grid, levels = [target], np.array([])
     if measured:
         targets = [target, *runs["target"].dropna().unique()]
         grid = target_grid(curves["value"].dropna(), targets, metric_named(metric, up))
-    series = list(runs.groupby(SERIES, sort=False, dropna=False).indices.values())
+        levels = np.linspace(curves["value"].min(), curves["value"].max(), BAND_LEVELS)
     start, labels = grid.index(target) if measured else 0, [goal_text(metric, each) for each in grid]
+    # found once, for the slider's targets and the levels of the bands; all that follows reads from it
+    found = attempts(curves, runs, [*grid, *levels])
+    shown = found.at([start])
+    table = summary_of(shown)
+    series = list(runs.groupby(SERIES, sort=False, dropna=False).indices.values())
+    drawn = [Series(*key) for key in curves.groupby(SERIES, sort=False, dropna=False).groups]
     payload = {
         "id": identifier,
         "grid": grid if measured else [],
         "labels": labels,
         "start": start,
-        **_of_runs(curves, runs, grid, series),
-        **(_figures(curves, runs, grid, target, up) if measured else {"axes": []}),
+        **_of_runs(found, len(grid), series),
+        **(_figures(found, shown, grid, drawn) if measured else {"axes": []}),
     }
     section = {
         "payload": payload,
@@ -94,11 +109,10 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
         "goal": "the training" if math.isnan(target) else labels[start],
         "results": [summary_cells(row) for row in table.to_dict("records")],
         "drawn": [
-            SHAPES[encoding(number, provenance=provenance).mark()["symbol"]]
-            for number, (_, _, provenance) in enumerate(curves.groupby(SERIES, sort=False, dropna=False).groups)
+            SHAPES[encoding(number, provenance=each.provenance).mark()["symbol"]] for number, each in enumerate(drawn)
         ],
         "notes": notes(table),
-        "runs": _rows(payload, runs, curves, series),
+        "runs": _rows(payload, found, series),
         "axes": {axis["key"]: AXES[axis["key"]] for axis in payload["axes"]},
     }
     if measured:
@@ -114,8 +128,9 @@ def target_grid(values: pd.Series, targets: list[float], metric: Metric) -> list
 
     Args:
         values: every evaluation of the job.
-        targets: the one that is shown first, and those of the runs: in the grid as they are, among round numbers.
-        metric: it ends the grid at the best value it can take.
+        targets: the target that is shown first, and those of the runs; the grid has them as they are, among round
+            numbers.
+        metric: the grid ends at the best value that it can take.
     """
     up, near = metric.higher_is_better, nearest(values, targets[0], 0.5)
     least, most = min(metric.low, values.min(), targets[0]), max(metric.high, values.max(), targets[0])
@@ -146,20 +161,20 @@ def _about(runs: pd.DataFrame, curves: pd.DataFrame, budgets: int) -> str:
     return text
 
 
-def _of_runs(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], series: list[np.ndarray]) -> dict[str, Any]:
+def _of_runs(found: Attempts, targets: int, series: list[np.ndarray]) -> dict[str, Any]:
     """Which evaluation of each run reaches a target: its point on the series' line, and when each point was.
 
     Lists go by place in the grid, then by series, then by run.
     """
+    runs, curves = found.runs, found.curves
     counts = runs["run"].map(curves.groupby("run").size()).fillna(0).to_numpy(int)
     begins = np.zeros(len(runs), int)
     for places in series:
         begins[places] = np.cumsum(counts[places] + 1) - counts[places] - 1  # a gap lies between two runs
 
-    def points(confirmed: bool) -> list[list[list[int]]]:
-        evaluation = attempts(curves, runs, np.array(grid), confirmed=confirmed).evaluation  # (targets, runs)
-        point = np.where(evaluation < 0, -1, evaluation + begins)
-        return [[row[places].tolist() for places in series] for row in point]
+    def points(evaluation: np.ndarray) -> list[list[list[int]]]:
+        point = np.where(evaluation < 0, -1, evaluation + begins)  # (targets, runs)
+        return [[row[places].tolist() for places in series] for row in point[:targets]]
 
     lines = [with_gaps(own) for _, own in curves.groupby(SERIES, sort=False, dropna=False)]
     when = {clock: [list(map(seconds_text, line[clock].fillna(0.0))) for line in lines] for clock in CLOCKS}
@@ -168,7 +183,7 @@ def _of_runs(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], series
         clock: [[_missed(runs.iloc[place], last[clock].iloc[place], clock) for place in places] for places in series]
         for clock in CLOCKS
     }
-    return {"first": points(False), "held": points(True), "when": when, "missed": missed}
+    return {"first": points(found.evaluation), "held": points(found.confirmed), "when": when, "missed": missed}
 
 
 def _missed(run: pd.Series, last_s: float, clock: str) -> str:
@@ -180,68 +195,66 @@ def _missed(run: pd.Series, last_s: float, clock: str) -> str:
     return f"censored at {seconds_text(last_s)}"
 
 
-def _rows(payload: dict, runs: pd.DataFrame, curves: pd.DataFrame, series: list[np.ndarray]) -> list[dict[str, Any]]:
-    """What the list of runs says at the target that is shown first; page.js changes its times."""
-    of_run, rows = curves.groupby("run")["value"], []
+def _rows(payload: dict, found: Attempts, series: list[np.ndarray]) -> list[dict[str, Any]]:
+    """What the list of runs shows at the first target; page.js changes its times."""
+    of_run, rows = found.curves.groupby("run")["value"], []
     evaluations, last = of_run.size(), of_run.last()
     for number, places in enumerate(series):
-        for place, run in enumerate(runs.iloc[places].to_dict("records")):
+        for place, run in enumerate(found.runs.iloc[places].to_dict("records")):
             first, held = (payload[name][payload["start"]][number][place] for name in ("first", "held"))
             time, confirmed = payload["missed"]["wall_s"][number][place], ""
             if first >= 0:
                 when = payload["when"]["wall_s"][number]
                 time, confirmed = when[first], f"from {when[held]}" if held >= 0 else "no"
             count = evaluations.get(run["run"], 0)
-            value = f"{last[run['run']]:.4f}" if count else "–"
-            told = {"value": f"{value} ({counted(count, 'evaluation')})", "time": time, "confirmed": confirmed}
-            rows.append(run | told | {"place": f"{number}-{place}"})
+            value = Cell(f"{last[run['run']]:.4f}" if count else "–", counted(count, "evaluation"))
+            shown = {"label": Series.of(run).label, "value": value, "time": time, "confirmed": confirmed}
+            rows.append(run | shown | {"place": f"{number}-{place}"})
     return rows
 
 
-def _figures(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], target: float, up: bool) -> dict[str, Any]:
-    metric = str(curves["metric"].iloc[0])
-    levels = np.linspace(curves["value"].min(), curves["value"].max(), BAND_LEVELS)
-    hits, axes, cells = crossings(curves, runs, target), [], {}
+def _figures(found: Attempts, shown: Attempts, grid: list[float], drawn: list[Series]) -> dict[str, Any]:
+    """The figures of each axis with what the slider changes in them, and the cells of the table, by clock."""
+    curves, metric, up, (target,) = found.curves, found.metric, found.is_rising, shown.targets
+    hits, axes, cells, label = shown.crossings(), [], {}, metric_label(metric)
     times: dict[str, pd.DataFrame] = {}
     for key in AXES:
         if key not in curves or curves[key].isna().all():
             continue
-        found = survival(curves, runs, [*grid, *levels], x=key)
-        is_target = np.arange(len(found)) % (len(grid) + BAND_LEVELS) < len(grid)
-        times[key] = own = found[is_target].reset_index(drop=True)
-        marks = {"crossings": hits, "survival": own[own["target"] == target], "bands": band(found[~is_target])}
+        estimates = survival_of(found, key)
+        is_target = np.arange(len(estimates)) % len(found.targets) < len(grid)
+        times[key] = own = estimates[is_target].reset_index(drop=True)
+        marks = {"crossings": hits, "survival": own[own["target"] == target], "bands": band(estimates[~is_target])}
         curve = figure_time_to_accuracy(curves, target, **marks, x=key)
         low, high = curve.layout.yaxis.range
         ends = np.log10([grid[0], grid[-1]]) if curve.layout.yaxis.type == "log" else (grid[0], grid[-1])
         curve.update_yaxes(range=[min(low, ends[0]), max(high, ends[1])])  # every target can be seen
         against = figure_time_against_target(own, target, metric=metric, higher_is_better=up, x=key)
-        label, at_targets = metric_label(metric), own.groupby("target", sort=True)
         axes.append(
             {
                 "key": key,
                 "curves": _plain(curve),
                 "targets": _plain(against),
-                "medians": _medians(own, curves, key, len(grid)),
-                "findings": [finding(label, at, times_at, key) for at, times_at in at_targets],
+                "medians": _medians(own, drawn, key, len(grid)),
+                "findings": [finding(label, at, at_target, key) for at, at_target in own.groupby("target", sort=True)],
                 "description": in_words(curve).removesuffix(curve.layout.meta["finding"]).strip(),
                 "targets_description": in_words(against),
             }
         )
     for clock in CLOCKS:
-        rows = target_columns(times, runs, clock).to_dict("records")
-        rows = [list(map(bracketed, target_cells(row))) for row in rows]
+        rows = target_columns(times, found.runs, clock).to_dict("records")
+        rows = [[cell.__html__() for cell in target_cells(row)] for row in rows]
         cells[clock] = [rows[at :: len(grid)] for at in range(len(grid))]
     return {"axes": axes, "cells": cells}
 
 
-def _medians(times: pd.DataFrame, curves: pd.DataFrame, x: str, count: int) -> list[list[tuple]]:
-    """Median and its words by target and drawn series; no median where it is not reached, or not on this axis."""
-    of_series = {series: own["median"].to_list() for series, own in times.groupby(SERIES, sort=False, dropna=False)}
-    drawn = curves.groupby(SERIES, sort=False, dropna=False).groups
-    listed = [of_series.get(series, [math.inf] * count) for series in drawn]
+def _medians(times: pd.DataFrame, drawn: list[Series], x: str, count: int) -> list[list[tuple]]:
+    """Median and its text by target and drawn series; no median where it is not reached, or not on this axis."""
+    of_series = {Series(*key): own["median"].to_list() for key, own in times.groupby(SERIES, sort=False, dropna=False)}
+    medians = [of_series.get(each, [math.inf] * count) for each in drawn]
     return [
-        [(median if math.isfinite(median) else None, axis_text(median, x)) for median in medians]
-        for medians in zip(*listed, strict=True)
+        [(median if math.isfinite(median) else None, axis_text(median, x)) for median in of_target]
+        for of_target in zip(*medians, strict=True)
     ]
 
 

@@ -4,7 +4,8 @@ from .frames import (
     RUN_COLUMNS as RUN_COLUMNS,
     SERIES as SERIES,
     Frames as Frames,
-    tell_series_apart as tell_series_apart,
+    Series as Series,
+    add_setting as add_setting,
 )
 from .parts import (
     TELEMETRY as TELEMETRY,

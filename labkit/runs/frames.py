@@ -1,17 +1,39 @@
-"""The two frames of analysis, a row a run and a row an evaluation, and the labels that tell series apart."""
+"""The two frames of analysis, a row per run and a row per evaluation, and the series that runs belong to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SERIES = ["job", "budget", "provenance"]
-"""Runs that agree in these columns differ only by seed, and are pooled."""
-OF_A_RUN = ["run", "job", "budget", "seed", "provenance", "tier", "metric"]
+
+class Series(NamedTuple):
+    """What runs have in common that differ only by seed, and are pooled: a key to group by, and its label."""
+
+    job: str
+    budget: str
+    setting: str
+    """What else varies among the runs of this job and budget, such as "lr 0.1"; mostly empty"""
+    provenance: str
+
+    @property
+    def label(self) -> str:
+        """The budget and the setting: what a table or a legend calls the series within its job."""
+        return " · ".join(filter(None, (self.budget, self.setting)))
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Series:
+        """The series of a row that has these columns."""
+        return cls(*(row[name] for name in cls._fields))
+
+
+SERIES = list(Series._fields)
+"""Columns by which runs are pooled"""
+OF_A_RUN = ["run", "job", "budget", "setting", "seed", "provenance", "tier", "metric"]
 """Columns of both frames"""
 CURVE_COLUMNS = [*OF_A_RUN, "samples", "wall_s", "train_s", "value"]
 RUN_COLUMNS = [
@@ -25,9 +47,9 @@ class Frames(NamedTuple):
     """Runs with their evaluations, measured here or recorded elsewhere: what analysis, figures and the report take."""
 
     runs: pd.DataFrame
-    """RUN_COLUMNS, one row a run"""
+    """RUN_COLUMNS, one row per run"""
     curves: pd.DataFrame
-    """CURVE_COLUMNS, one row an evaluation; of recordings epochs and energy_j, too"""
+    """CURVE_COLUMNS, one row per evaluation; recordings also have epochs and energy_j"""
 
     @classmethod
     def together(cls, *several: Frames) -> Frames:
@@ -40,19 +62,21 @@ class Frames(NamedTuple):
 
         both = cls(*(pd.concat(frames, ignore_index=True) for frames in zip(*several, strict=True)))
         if (twice := both.runs["run"].duplicated()).any():
-            raise UserError(f"run {both.runs.loc[twice, 'run'].iloc[0]} is in two of the sources: leave one out.")
+            raise UserError(f"run {both.runs.loc[twice, 'run'].iloc[0]} is in two of the sources: omit one of them.")
         return both
 
 
-def tell_series_apart(runs: pd.DataFrame) -> None:
-    """Add to the budgets of runs what varies among the settings of those that would otherwise be of one series."""
+def add_setting(runs: pd.DataFrame) -> None:
+    """Write into a column `setting` what varies among the settings of runs that would otherwise be of one series."""
     import pandas as pd
 
+    runs["setting"] = ""
     for _, series in runs.groupby([*SERIES, "metric"], sort=False, dropna=False):
         settings = pd.DataFrame(list(series["settings"]), index=series.index)
         places = ["host", "device", "preset"]
         _add_what_varies(runs, settings[places])
-        settings = settings.drop(columns="threads_wait", errors="ignore")  # other programs decide it: no other series
+        # other programs decide whether threads wait, so it makes no other series
+        settings = settings.drop(columns="threads_wait", errors="ignore")
         for _, same in settings.groupby(places, sort=False, dropna=False):
             _add_what_varies(runs, same)
 
@@ -61,5 +85,6 @@ def _add_what_varies(runs: pd.DataFrame, settings: pd.DataFrame) -> None:
     for name in settings:
         values = settings[name].astype(object).where(settings[name].notna(), None).map(str)
         if values.nunique() > 1:
-            told = "" if name in ("host", "device", "preset") else f"{name} "
-            runs.loc[settings.index, "budget"] += f" · {told}" + values
+            named = values if name in ("host", "device", "preset") else f"{name} " + values
+            before = runs.loc[settings.index, "setting"]
+            runs.loc[settings.index, "setting"] = (before + " · " + named).where(before != "", named)

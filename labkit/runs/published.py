@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.errors import DataError, UserError
 from labkit.project import shipped_datasets
-from labkit.runs.frames import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, Frames, tell_series_apart
+from labkit.runs.frames import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, Frames, add_setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +116,7 @@ def recorded(recording: str | Path, /, **only: Any) -> Frames:
             among the runs that the arguments before it have kept.
 
     Returns:
-        Frames in which a run's `budget` names its device and the settings that vary among the runs kept; its settings
+        Frames in which a run's `budget` names its device, and `setting` what else varies among the runs kept; settings
         are also columns. `curves` have an evaluation for each recorded target, at the time it was reached; between two
         of them nothing is known.
 
@@ -150,7 +150,7 @@ def recorded(recording: str | Path, /, **only: Any) -> Frames:
         settings=[{"budget": own, **where, **told} for own, told in zip(runs["device"], settings, strict=True)],
     )
     runs = runs.assign(**dict.fromkeys(set(RUN_COLUMNS) - set(runs), np.nan)).reset_index(drop=True)
-    tell_series_apart(runs)
+    add_setting(runs)
     curves = curves.merge(runs[OF_A_RUN], on="run")
     return Frames(
         runs[[*RUN_COLUMNS, *(name for name in runs if name not in RUN_COLUMNS)]],

@@ -14,7 +14,6 @@ from labkit.sharing.plan.planned_job import mix_words
 BROKEN = ("failed", "out_of_memory")
 """How a job's speed says nothing; one that was stopped or timed out had a speed until then."""
 ENDS = {"out_of_memory": "ran out of memory", "timed_out": "was stopped at its timeout", "stopped": "was stopped"}
-TIMELINE_COLUMNS = ["mode", "job", "starts_s", "ends_s", "reached_s", "has_target", "status", "provenance"]
 
 
 def turn_table(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -54,18 +53,6 @@ def turn_table(jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 DERIVED = ("starts_s", "slowdown", "alone_s", "alone_j", "alone")
-
-
-def timelines(jobs: pd.DataFrame, *, mix: str) -> pd.DataFrame:
-    """When each job of a mix ran, in turn and at once, on one axis of time: one row a job and mode.
-
-    Of the first repeat; time counts from the barrier. reached_s is NaN where a job has no target (has_target) or did
-    not reach it. `jobs` is of `job_table`, and `mix` as `mode_table` names it.
-    """
-    turns = turn_table(jobs)
-    own = turns[(turns["mix"] == mix) & (turns["repeat"] == 0)].reset_index(drop=True)
-    times = {"ends_s": own["starts_s"] + own["wall_s"], "reached_s": own["starts_s"] + own["time_to_target_s"]}
-    return own.assign(**times, has_target=own["target"].notna())[TIMELINE_COLUMNS]
 
 
 def what_broke(own: pd.DataFrame) -> str:

@@ -1,12 +1,17 @@
-from .batch_size import NEED as NEED, by_batch_size as by_batch_size
-from .cost import (
+from .costs import (
     Cost as Cost,
+    EnergyAccount as EnergyAccount,
     cost_usd as cost_usd,
+    energy_account as energy_account,
+    energy_until as energy_until,
     on_front as on_front,
     price_usd_per_h as price_usd_per_h,
     priced as priced,
     usd_per_s as usd_per_s,
+    window_energy as window_energy,
+    windows_by_name as windows_by_name,
     with_cost as with_cost,
+    with_energy as with_energy,
 )
 from .curve_tables import (
     curves as curves,
@@ -15,26 +20,28 @@ from .curve_tables import (
     run_table as run_table,
     table_of as table_of,
 )
-from .energy import (
-    EnergyAccount as EnergyAccount,
-    energy_account as energy_account,
-    energy_until as energy_until,
-    window_energy as window_energy,
-    windows_by_name as windows_by_name,
-    with_energy as with_energy,
-)
-from .kaplan_meier import (
+from .estimators import (
     band as band,
+    expected_to_target as expected_to_target,
     median_time as median_time,
+    success_interval as success_interval,
     survival as survival,
     survival_curve as survival_curve,
+    survival_of as survival_of,
 )
-from .restarts import expected_to_target as expected_to_target, success_interval as success_interval
-from .sooner import SpeedUp as SpeedUp, speed_up as speed_up
-from .summaries import summary as summary, target_columns as target_columns
+from .summaries import (
+    NEED as NEED,
+    SpeedUp as SpeedUp,
+    by_batch_size as by_batch_size,
+    speed_up as speed_up,
+    summary as summary,
+    summary_of as summary_of,
+    target_columns as target_columns,
+)
 from .thresholds import (
     CLOCKS as CLOCKS,
     SERIES as SERIES,
+    Attempts as Attempts,
     attempts as attempts,
     crossings as crossings,
     higher_is_better as higher_is_better,

@@ -15,11 +15,11 @@ from labkit.runs import (
     OF_A_RUN,
     RUN_COLUMNS,
     RunRecord,
+    add_setting,
     disturbance_text,
     read_events,
     read_metrics,
     readable_runs,
-    tell_series_apart,
 )
 from labkit.telemetry import peak_memory, run_energy
 from labkit.tracking import CONFIRM, unreached
@@ -74,7 +74,7 @@ def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = F
             contents = Counter(name for name, _ in set(own["data"]))  # two of one name are told apart by fingerprint
             names = own["data"].map(lambda data, of=contents: data[0] if of[data[0]] == 1 else " ".join(data))
             table.loc[own.index, "job"] += " on " + names
-    tell_series_apart(table)
+    add_setting(table)
     return table[RUN_COLUMNS]
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.telemetry import run_energy
-from labkit.tta.energy import energy_until, epoch_ns, spans_of
+from labkit.tta.costs import energy_until, epoch_ns, spans_of
 
 PIECES, PIECE_S, IN_A_ROW, TOLERANCE = 20, 1.0, 5, 0.1
 """The rule that `labkit energy trial --help` says in words"""

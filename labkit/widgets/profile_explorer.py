@@ -10,17 +10,16 @@ import plotly.graph_objects as go
 
 from labkit.profiling import Profile, read_profile
 from labkit.report import VIEWS, operator_texts, what_to_try
-from labkit.widgets.figures import FigureView, PictureButton
+from labkit.widgets.figure_views import FigureView, PictureButton
 
 SHOWN_OPERATORS = 12
 
 
-def profile_view(run: Path | str | Profile, *, template: str = "labkit_light") -> ProfileView:
+def profile_view(run: Path | str | Profile) -> ProfileView:
     """Look at a profiled run.
 
     Args:
         run: its folder, or its profile where that is read already.
-        template: "labkit_light" or "labkit_dark".
 
     Returns:
         A widget; its `figure` is a plain figure of what is shown.
@@ -28,14 +27,14 @@ def profile_view(run: Path | str | Profile, *, template: str = "labkit_light") -
     Raises:
         UserError: the run was not profiled.
     """
-    return ProfileView(run if isinstance(run, Profile) else read_profile(run), template)
+    return ProfileView(run if isinstance(run, Profile) else read_profile(run))
 
 
 class ProfileView(FigureView):
-    """What to try, a choice of views, the figure with its words, and the dearest operators."""
+    """What to try, a choice of views, the figure with its description, and the most expensive operators."""
 
-    def __init__(self, profile: Profile, template: str = "labkit_light"):
-        super().__init__(template)
+    def __init__(self, profile: Profile):
+        super().__init__()
         self.profile = profile
         self.view = widgets.ToggleButtons(
             options=[(view.title, view) for view in VIEWS],
@@ -48,8 +47,8 @@ class ProfileView(FigureView):
         self.about, self.code = widgets.HTML(), widgets.HTML()
         # whose names are row headers
         table = operator_texts(profile.operators.head(SHOWN_OPERATORS)).set_index("operator").rename_axis(None)
-        dearest = widgets.HTML(table.to_html(border=0))
-        operators = widgets.Accordion([dearest], titles=[f"The {SHOWN_OPERATORS} dearest operators"])
+        most_expensive = widgets.HTML(table.to_html(border=0))
+        operators = widgets.Accordion([most_expensive], titles=[f"The {SHOWN_OPERATORS} most expensive operators"])
         self.view.observe(lambda _: self._show(), names="value")
         self._show()
         self.children = [
@@ -59,7 +58,7 @@ class ProfileView(FigureView):
     def _show(self) -> None:
         view = self.view.value
         why = view.missing(self.profile)
-        self.draw(go.Figure() if why else view.draw(self.profile, self.template))
+        self.draw(go.Figure() if why else view.draw(self.profile))
         if why:
             self.words.value = ""
         self.about.value = f"<p role='status'>{escape(why or view.about)}</p>"

@@ -2,6 +2,14 @@ from .busy import loads as loads, sweep as sweep, watch as watch, with_shares as
 from .fake_clock import FakeClock as FakeClock
 from .fault import FAULTS as FAULTS, documented_behaviour as documented_behaviour
 from .fault_run import fault_table as fault_table, run_fault as run_fault
+from .figures import (
+    figure_budget_shares as figure_budget_shares,
+    figure_busy as figure_busy,
+    figure_gains as figure_gains,
+    figure_hit_rates as figure_hit_rates,
+    figure_kernel_shapes as figure_kernel_shapes,
+    figure_predicted_gains as figure_predicted_gains,
+)
 from .largest_batches import largest_batch as largest_batch, memory_held as memory_held
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits
 from .memory_score import METHODS as METHODS, counted_bytes as counted_bytes, score as score
@@ -12,6 +20,8 @@ from .observer_effect import (
     sampler_cpu_percent as sampler_cpu_percent,
     whole_run as whole_run,
 )
+from .overhead_slider import overheads as overheads
+from .recorder import Recorder as Recorder
 from .slow_trainer import (
     SlowTrainer as SlowTrainer,
     batch_in_python as batch_in_python,

@@ -166,7 +166,7 @@ Where the system has CPU affinity, as Linux has, one core cannot be left, howeve
 """
 
 # %% figure
-from labkit.plots import figure_budget_shares
+from labkit_course.apparatus import figure_budget_shares
 
 others = [] if profile == "smoke" else ["half-gpu", "t4-like"]
 names = [budget.name for budget in possible if budget.name in others]

@@ -423,7 +423,7 @@ Where does a cache answer more than the most popular rows would, and why may it?
 """
 
 # %% rates-figure
-from labkit.plots import figure_hit_rates
+from labkit_course.apparatus import figure_hit_rates
 
 show(figure_hit_rates(rates))
 

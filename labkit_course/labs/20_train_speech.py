@@ -1417,7 +1417,7 @@ Now your own voice. Record some numbers, or a command such as `show accuracy of 
 """
 
 # %% say-record
-from labkit.widgets import Recorder
+from labkit_course.apparatus import Recorder
 
 recorder = Recorder()
 recorder

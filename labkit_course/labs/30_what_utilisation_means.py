@@ -176,7 +176,7 @@ The first bar of each load is all that a utilisation says. The other two are wha
 """
 
 # %% cell-14
-from labkit.plots import figure_busy
+from labkit_course.apparatus import figure_busy
 
 show(figure_busy(busy))
 
@@ -515,7 +515,7 @@ All 87 shapes: a heat map a counter, threads a block to the right, blocks upward
 """
 
 # %% cell-20
-from labkit.plots import figure_kernel_shapes
+from labkit_course.apparatus import figure_kernel_shapes
 
 show(figure_kernel_shapes(recorded))
 

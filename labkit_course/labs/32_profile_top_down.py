@@ -953,7 +953,7 @@ Each change as it was measured, and the bound that was predicted before it, wher
 # %% gains
 import pandas as pd
 
-from labkit.plots import figure_gains
+from labkit_course.apparatus import figure_gains
 
 gains = pd.DataFrame(gains)
 show(figure_gains(gains))

@@ -949,7 +949,8 @@ Each idea against the one before it, and its bound where one was predicted:
 # %% figure
 import pandas as pd
 
-from labkit.plots import figure_gains, show
+from labkit.plots import show
+from labkit_course.apparatus import figure_gains
 
 gained = pd.DataFrame(list(gains.values()))
 show(figure_gains(gained))

@@ -736,7 +736,7 @@ No batch of 128 and more gets there. So how are platforms to be compared? At one
 # %% by-way
 def by_way(runs, curves):
     """Seconds to each target of each GPU, at the batches that each way of comparing chooses."""
-    batches = runs[["budget", "device", "batch_size"]].drop_duplicates()
+    batches = runs[["budget", "setting", "device", "batch_size"]].drop_duplicates()
     own = survival(curves, runs, curves["value"].unique()).merge(batches)
     chosen = {
         "batch 32": own["batch_size"] == 32,
@@ -975,27 +975,18 @@ result = (
 )
 claim("I5", result, answer, how="recorded")
 
-# %% explore-prose [markdown]
+# %% another-target-prose [markdown]
 """
-## Move it yourself
+## Another target
 
-The explorer does the analysis of this notebook for any run folders: move the target with the mouse or the arrow keys, change the metric, put samples or cost on the axis. What is left when the notebook is saved is `view.figure`.
-"""
-
-# %% explore
-from labkit.widgets import explore
-
-view = explore(folders)
-view
-
-# %% explore-figure-prose [markdown]
-"""
-What the slider does, a line of code does too:
+A time to accuracy belongs to its target, so look at another one. On the page that `labkit report RUNS_DIR` writes, a slider moves the target of any runs; the axis is time, samples, energy or cost.
 """
 
-# %% explore-figure
-view.target.value = 0.74
-show(view.figure)
+# %% another-target
+other = 0.74
+found = crossings(evaluations, table, other)
+times = survival(evaluations, table, other)
+show(figure_time_to_accuracy(evaluations, other, crossings=found, survival=times))
 
 # %% scores-prose [markdown]
 """

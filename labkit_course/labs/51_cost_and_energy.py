@@ -990,27 +990,19 @@ reveal("51.eta_of_rent", eta_of_prices(rent[device], usd_per_kwh, max_power_w))
 At twenty cents an hour, which a card of some $5,000 comes to over three years, nothing but time is worth saving; η = 0.5, which Zeus takes where nobody says otherwise, is the choice of an owner to whom an hour is worth some three cents, or shows a concern for carbon that the price of electricity does not have in it.
 """
 
-# %% widget-prose [markdown]
+# %% other-prices-prose [markdown]
 """
-## Move the prices
+## Other prices
 
-The front, in dollars and grams, at a price of an hour (electricity on top) and on a grid. At $0 an hour one setting is best in both; the dearer the hour, the more settings are worth considering, and what they save in grams costs dollars. The grid moves all marks alike. Sliders work with the mouse and the arrow keys.
-"""
-
-# %% widget
-from labkit_course.apparatus import prices
-
-view = prices(points, usd_per_kwh=usd_per_kwh)
-view
-
-# %% widget-figure-prose [markdown]
-"""
-What the sliders do, a line of code does too. What stays in a saved notebook is a plain figure:
+The front, in dollars and grams, at a price of an hour (electricity on top) and on a grid. At $0 an hour one setting is best in both; the dearer the hour, the more settings are worth considering, and what they save in grams costs dollars. The grid moves all marks alike. Change the price and the grid, and run the cell again.
 """
 
-# %% widget-figure
-view.usd_per_h.value, view.g_per_kwh.value = 0.44, get_grid("france").carbon_g_per_kwh
-show(view.figure)
+# %% other-prices
+from labkit.tta import priced
+
+own_prices = {"usd_per_h": 0.44, "usd_per_kwh": usd_per_kwh, "g_per_kwh": get_grid("france").carbon_g_per_kwh}
+arriving = points[np.isfinite(points["time_s"])]
+show(figure_pareto(priced(arriving, **own_prices), "cost_usd", "carbon_g"))
 
 # %% own [markdown]
 """

@@ -316,7 +316,7 @@ As a figure:
 """
 
 # %% figure
-from labkit.plots import figure_predicted_gains
+from labkit_course.apparatus import figure_predicted_gains
 
 show(figure_predicted_gains(gains))
 

@@ -7,20 +7,16 @@ from pathlib import Path
 import pytest
 from jupyter_lab import wait_for
 
-from labkit.hardware import offered_budgets
-from labkit.jobs import job_command, watch
 from labkit.runs import read_run
 from labkit_course.notebook_file import SOLUTIONS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 FIRST = Path(__file__).parents[2] / "notebooks" / "00_start_here.ipynb"
 TRACES = "[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.data.length)"
-SAME_TARGET = """+document.querySelector('.widget-readout').textContent === +document.querySelector('.js-plotly-plot')
-  .layout.annotations.find((each) => each.text.startsWith('target')).text.match(/[0-9.]+/)"""
 TRAINS = """
 import labkit, plotly.graph_objects as go
 from labkit_course import guess
-from labkit.plots.showing import show
+from labkit.plots.descriptions import show
 from labkit.widgets import live
 guess("99.time", ..., "s")
 with labkit.Run("tiny", target="accuracy >= 0.9", runs_dir="loop") as run:
@@ -50,12 +46,6 @@ folder = next(event for event in events if event['kind'] == 'Started')['folder']
 threading.Thread(target=collections.deque, args=(events, 0), daemon=True).start()
 monitor(pathlib.Path(folder))
 """
-PRICED = """
-import pandas as pd
-from labkit_course.apparatus import prices
-points = pd.DataFrame({'time_s': [3600.0, 7200.0], 'energy_j': [7.2e6, 3.6e6], 'setting': ['fast', 'thrifty']})
-prices(points.assign(device='V100', provenance='recorded, a test'), usd_per_kwh=0.1)
-"""
 
 
 def test_the_first_notebook_opens_and_a_training_loop_is_drawn_while_it_runs(lab, picture):
@@ -82,45 +72,6 @@ def test_the_first_notebook_opens_and_a_training_loop_is_drawn_while_it_runs(lab
     page.context.close()
 
 
-def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, picture):
-    budgets, asked = [budget.name for budget in offered_budgets()], {"data": "synthetic-small", "target": "0.7"}
-    folders = [  # what the docs show was measured
-        watch(job_command("dlrm", budget=name, seed=seed, runs_dir=lab.folder / "runs", **asked))["folder"]
-        for name in budgets
-        for seed in range(2)
-    ]
-    page = lab.run("explorer.ipynb", f"from labkit.widgets import explore\nexplore({folders!r})")
-    assert page.evaluate(TRACES)[0] >= 3
-    ring = """document.querySelector('.js-plotly-plot').data
-      .filter((trace) => trace.name === 'first crossing').map((trace) => [...trace.x, ...trace.y]).join()"""
-    before = page.evaluate(ring)
-
-    def moves() -> bool:
-        page.get_by_role("slider").first.press("ArrowRight")
-        return page.evaluate(ring) != before
-
-    wait_for(page, moves)
-    wait_for(page, SAME_TARGET)
-    picture(page.locator(".jp-OutputArea-output").first, "explorer.png")
-    with page.expect_download(timeout=60_000) as download:
-        page.get_by_role("button", name="Save PNG").press("Enter")
-    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
-    for name in budgets:
-        page.get_by_label(name).press("Space")
-    page.get_by_text("No run is chosen").wait_for(timeout=60_000)
-    page.context.close()
-
-
-def test_prices_move_the_front_by_keyboard(lab):
-    page = lab.run("prices.ipynb", PRICED)
-    front = "document.querySelector('.js-plotly-plot').data[1]?.text.join()"  # none while it is drawn anew
-    wait_for(page, f"{front} === 'thrifty'")
-    page.get_by_role("slider").first.press("End")
-    wait_for(page, f"{front} === 'fast,thrifty'")
-    page.get_by_text("usd_per_h=5").wait_for(timeout=60_000)
-    page.context.close()
-
-
 def test_the_profiles_views_are_chosen_by_keyboard(lab, picture):
     page = lab.run("profile.ipynb", PROFILED)
     titles = {
@@ -135,8 +86,11 @@ def test_the_profiles_views_are_chosen_by_keyboard(lab, picture):
         assert page.evaluate(TRACES)[0] >= 1
         if view == "Icicle":
             picture(page.locator(".jp-OutputArea-output").last, "profile.png")
-    page.get_by_text("The 12 dearest operators").click()
+    page.get_by_text("The 12 most expensive operators").click()
     page.get_by_role("rowheader", name="aten::mm", exact=True).wait_for(timeout=60_000)
+    with page.expect_download(timeout=60_000) as download:
+        page.get_by_role("button", name="Save PNG").press("Enter")
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
     page.context.close()
 
 

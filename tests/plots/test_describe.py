@@ -7,8 +7,7 @@ import pytest
 from contrast import contrast
 from plotly.subplots import make_subplots
 
-from labkit.plots.descriptions import SHOWN_ROWS, describe, thinned
-from labkit.plots.showing import show
+from labkit.plots.descriptions import SHOWN_ROWS, describe, show, thinned
 from labkit.plots.theme import BACKGROUNDS, INK, PALETTES, encoding
 
 OKABE_ITO = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}

@@ -17,9 +17,8 @@ def sound(frames: int) -> np.ndarray:
     return energies
 
 
-@pytest.mark.parametrize("template", ["labkit_light", "labkit_dark"])
-def test_characters_stand_above_the_spectrogram_at_their_times(template):
-    figure = figure_alignment(sound(300), HEARD, template=template)
+def test_characters_stand_above_the_spectrogram_at_their_times():
+    figure = figure_alignment(sound(300), HEARD)
     heat, spans, text = figure.data
     assert (heat.type, text.mode, spans.hoverinfo) == ("heatmap", "text", "skip")
     assert np.asarray(heat.z).shape == (80, 300) and heat.x[-1] == 2.99

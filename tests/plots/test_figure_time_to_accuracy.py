@@ -4,7 +4,7 @@ import pytest
 from made_up import made_up, together
 
 from labkit.plots import describe, figure_time_against_target, figure_time_to_accuracy
-from labkit.plots.time_to_accuracy import value_axis
+from labkit.plots.time_to_target import value_axis
 from labkit.tta import band, crossings, survival
 
 

@@ -4,13 +4,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.plots.bars import figure_budget_shares, figure_busy, figure_gains
+from labkit.plots.comparisons import (
+    figure_gain_against_slowdown,
+    figure_observer_effect,
+    figure_sweep,
+)
 from labkit.plots.descriptions import describe
-from labkit.plots.gantt import KINDS, figure_icicle, figure_job_timelines, figure_phases, figure_queue, figure_timeline
-from labkit.plots.heat_maps import COUNTERS, figure_kernel_shapes
-from labkit.plots.over_time import figure_memory_held
-from labkit.plots.slowdowns import figure_gain_against_slowdown, figure_observer_effect
-from labkit.plots.sweep import figure_sweep
+from labkit.plots.timelines import (
+    KINDS,
+    figure_icicle,
+    figure_memory_held,
+    figure_phases,
+    figure_queue,
+    figure_timeline,
+)
+from labkit_course.apparatus import figure_budget_shares, figure_busy, figure_gains, figure_kernel_shapes
+from labkit_course.apparatus.figures import COUNTERS
 
 NAN = np.nan
 
@@ -57,16 +66,6 @@ MODES = frame(
     family="dlrm:tour",
     provenance="recorded",
 )
-TIMELINES = frame(
-    "mode job starts_s ends_s reached_s",
-    ("alone", "quick", 0.0, 11.0, 6.0),
-    ("alone", "slow<b>", 11.0, 33.0, 26.0),
-    ("naive", "quick", 0.0, 13.0, 7.5),
-    ("naive", "slow<b>", 0.0, 28.0, NAN),
-    has_target=True,
-    status="done",
-    provenance="measured",
-)
 QUEUE = frame(
     "job device starts_s ends_s attempt ending",
     ("a", "GPU 0", 0.0, 10.0, 1, "done"),
@@ -103,7 +102,6 @@ FIGURES = {
     "gains": (figure_gains(GAINS), "What was changed", "bf16 gained most: 2 times as fast; all together 3 times."),
     "observers": (figure_observer_effect(EFFECTS), "(ratio", "profiler costs the most: 1.20 times as long on the"),
     "gain": (figure_gain_against_slowdown(MODES), "Mean slowdown", "mps with 2 jobs (dlrm:tour) gains most: 1.70"),
-    "timelines": (figure_job_timelines(TIMELINES), "(s)", "naive after 28.0 s; 1 ended short of their target."),
     "queue": (figure_queue(QUEUE, provenance="predicted"), "(s)", "3 jobs on 2 devices end after 20.0 s; up to 2"),
     "phases": (figure_phases(PHASES), "(ms)", "slow takes 4 ms, most of it input (75%)"),
     "icicle": (figure_icicle(TREE), "(ms)", "aten::mm in forward"),
@@ -186,15 +184,6 @@ def test_gain_has_a_mark_a_mode_and_number_of_jobs_with_its_intervals():
     assert [set(np.round(np.multiply(curve.x, curve.y), 6)) for curve in curves] == [{2.0}, {4.0}]
     wide = figure_gain_against_slowdown(MODES.assign(gain_high=60.0))
     assert list(wide.layout.yaxis.range) == pytest.approx([0, 1.5 * 1.7]), "one interval does not hide the others"
-
-
-def test_timelines_lie_where_the_jobs_ran_and_mark_their_targets():
-    quick, slow, reached, short = FIGURES["timelines"][0].data
-    assert (list(quick.base), list(quick.x)) == ([0, 0], [11, 13])
-    assert (list(slow.base), list(slow.x)) == ([11, 0], [22, 28])
-    assert list(slow.y) == ["alone: slow&lt;b&gt;", "naive: slow&lt;b&gt;"]
-    assert (list(reached.x), list(short.x), list(short.y)) == ([6, 26, 7.5], [28], ["naive: slow&lt;b&gt;"])
-    assert FIGURES["timelines"][0].layout.yaxis.categoryarray[-1] == "alone: quick"
 
 
 def test_a_queue_gives_each_job_at_once_a_line_of_its_device():

@@ -10,8 +10,8 @@ import pytest
 from made_up import write_run
 
 from labkit.cli import main
+from labkit.runs import run_folders
 from labkit.tta import curves, run_table
-from labkit.widgets import explore
 
 
 def change(folder: Path, **values) -> None:
@@ -74,7 +74,7 @@ def test_the_others_are_shown_and_each_odd_one_is_named(runs, tmp_path, capsys, 
 
 def test_the_frame_of_many_leaves_out_and_that_of_one_refuses(runs, capsys):
     with pytest.warns(UserWarning, match="paused"):
-        assert len(explore(runs).crossings) == 4
+        assert len(run_table(run_folders(runs))) == 4
     with pytest.warns(UserWarning, match="config is 'lr=0.1', and an object with keys belongs there"):
         assert run_table([runs / "good", runs / "config-as-text"])["run"].tolist() == ["good"]
     for name in UNREADABLE:

@@ -8,7 +8,7 @@ from made_up import made_up, together
 from labkit.plots import PALETTES, seconds_text
 from labkit.plots.theme import BACKGROUNDS
 from labkit.report.page import build_page
-from labkit.report.table import OF_TARGET, summary_cells, target_cells
+from labkit.report.summary_text import OF_TARGET, summary_cells, target_cells
 from labkit.tta import crossings, summary, survival, target_columns
 
 
@@ -95,7 +95,7 @@ def of_job(job):
 
 
 def expected(job, target):
-    return [summary_cells(row) for row in summary(*of_job(job), target).to_dict("records")]
+    return [list(map(str, summary_cells(row))) for row in summary(*of_job(job), target).to_dict("records")]
 
 
 def test_at_every_slider_position_tried_the_table_is_that_of_the_analysis(page):
@@ -116,7 +116,7 @@ def test_the_table_follows_the_clock_of_the_chosen_axis(page):
     settle(page)
     curves, runs = of_job("job0")
     times = {x: survival(curves, runs, 0.75, x=x) for x in ("wall_s", "train_s", "samples")}
-    cells = [target_cells(row) for row in target_columns(times, runs, "train_s").to_dict("records")]
+    cells = [list(map(str, target_cells(row))) for row in target_columns(times, runs, "train_s").to_dict("records")]
     assert [[row[place] for place in OF_TARGET] for row in shown(page, "job0")] == cells
     page.locator('input[name="job0-x"][value="cost_usd"]').check()
     settle(page)

@@ -7,11 +7,10 @@ import pytest
 
 import labkit
 from labkit.cli import main
-from labkit.report.headlines import headline
+from labkit.report.summary_text import headline
 from labkit.runs import run_folders
 from labkit.tta import curves, default_target, run_table, summary
-from labkit.widgets import explore
-from labkit.widgets.feed import RunFeed
+from labkit.widgets.run_monitor import RunFeed
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +74,6 @@ def test_they_are_listed_and_shown_and_their_energy_is_accounted_for(runs_dir, c
     assert len(accounts) == 4 and all(account["energy_j"] > 0 for account in accounts)
 
 
-def test_explorer_and_monitor_offer_their_metrics_in_their_direction(runs_dir):
-    view = explore(runs_dir)
-    panels = {each.name: RunFeed(each).read().panels for each in run_folders(runs_dir)}
-    assert sorted(next(iter(shown)) for shown in panels.values()) == ["Metric", "accuracy", "bleu", "perplexity"]
-    assert [job for _, job in view.job.options] == ["chars", "translate", "without-target"]
-    assert (view.metric.value, view.target.value) == ("perplexity", 12)
-    assert view.crossings["samples_to_target"].tolist() == [24]
-    view.job.value, view.target.value = "translate", 20
-    assert view.crossings["samples_to_target"].tolist() == [16]
+def test_the_monitor_shows_the_metric_of_each_script(runs_dir):
+    metrics = [RunFeed(folder).read().curves[0].title for folder in run_folders(runs_dir)]
+    assert sorted(metrics) == ["Metric", "accuracy", "bleu", "perplexity"]

@@ -1,6 +1,6 @@
 import pandas as pd
 
-from labkit.runs.frames import tell_series_apart
+from labkit.runs.frames import Series, add_setting
 
 
 def of(**settings):
@@ -10,8 +10,8 @@ def of(**settings):
 def labels(*settings):
     told = {"run": range(len(settings)), "job": "dlrm", "budget": "gpu", "provenance": "measured", "metric": "auc"}
     runs = pd.DataFrame(told | {"settings": list(settings)})
-    tell_series_apart(runs)
-    return runs["budget"].tolist()
+    add_setting(runs)
+    return [Series.of(run).label for run in runs.to_dict("records")]
 
 
 def test_runs_that_differ_by_seed_alone_keep_the_name_of_their_budget():

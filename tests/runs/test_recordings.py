@@ -54,7 +54,7 @@ def test_runs_of_a_recording_are_ordinary_frames_whose_budgets_name_the_device_a
     frames = recorded("zeus-nsdi23", job=SPEECH, batch_size=[32, 64], power_limit_w="max")
     runs, curves = frames
     assert isinstance(frames, Frames) and set(RUN_COLUMNS) <= set(runs) and set(CURVE_COLUMNS) <= set(curves)
-    assert set(runs["budget"]) == {f"{gpu} · batch_size {size}" for gpu in runs["device"].unique() for size in (32, 64)}
+    assert set(runs["budget"]) == set(runs["device"]) and set(runs["setting"]) == {"batch_size 32", "batch_size 64"}
     assert runs.groupby("device")["power_limit_w"].first().to_dict() == {
         "A40": 300, "P100": 250, "RTX 6000": 260, "V100": 250,
     }  # fmt: skip
@@ -184,9 +184,9 @@ def test_two_learning_rates_of_a_batch_size_are_two_series(files, tmp_path):
     assert runs["run"].is_unique
     write_recording(tmp_path / "mine", runs, evaluations, title="", cite="S 2022", derived="")
     own, _ = recorded(tmp_path / "mine", job=SPEECH, batch_size=12, power_limit_w="max")
-    assert own.groupby("budget").size().to_dict() == {
-        "V100 · learning_rate 6.5e-05": 5,
-        "V100 · learning_rate 0.001": 5,
+    assert own.groupby(["budget", "setting"]).size().to_dict() == {
+        ("V100", "learning_rate 6.5e-05"): 5,
+        ("V100", "learning_rate 0.001"): 5,
     }
 
 
@@ -210,9 +210,9 @@ def test_a_recording_that_comes_twice_is_refused():
 
 def test_what_a_recording_does_not_tell_is_said():
     runs, curves = recorded("mlperf-rcp", batch_size=512)
-    with pytest.raises(UserError, match=r"no time: use labkit.tta.by_batch_size"):
+    with pytest.raises(UserError, match=r"have no times.*use labkit.tta.by_batch_size"):
         summary(curves, runs, 0.058)
-    with pytest.raises(UserError, match="tell no samples: give unit='epochs'"):
+    with pytest.raises(UserError, match="record no samples: give unit='epochs'"):
         by_batch_size(curves, runs, 0.058)
     with pytest.raises(UserError, match=r"the target 35 is beyond any word error rate, which is a share: write 0.35"):
         survival(curves, runs, 35)

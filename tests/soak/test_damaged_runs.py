@@ -51,7 +51,7 @@ def show_each(runs: Path) -> list:
 def frames(runs: Path) -> list:
     from labkit.runs import list_runs, read_telemetry
     from labkit.tta import curves, run_table, summary
-    from labkit.widgets.feed import RunFeed
+    from labkit.widgets.run_monitor import RunFeed
 
     folders = sorted(runs.iterdir())
     table = run_table(folders)
@@ -66,12 +66,6 @@ def page(runs: Path) -> str:
     out = runs.parent / "page.html"
     labkit("report", runs, "--out", out)
     return hashlib.sha256(out.read_bytes()).hexdigest()  # it has megabytes of plotly
-
-
-def explorer(runs: Path) -> str:
-    from labkit.widgets import explore
-
-    return explore(runs).words.value
 
 
 def write_profiled(folder: Path) -> None:
@@ -127,7 +121,7 @@ def show(run: Path) -> list:
     return [told]
 
 
-@pytest.mark.parametrize("read", [list_all, show_each, frames, page, explorer])
+@pytest.mark.parametrize("read", [list_all, show_each, frames, page])
 def test_one_of_two_runs_can_always_be_shown(outcomes, read):
     assert not [each for each in outcomes(write_runs, read) if each.kind == "refused"]
 

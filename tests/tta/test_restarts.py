@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from statistics_of_time import CASES, coverage, draw
 
-from labkit.tta.restarts import expected_to_target, success_interval
+from labkit.tta.estimators import expected_to_target, success_interval
 
 
 def expected(success, failure=(), cut_off=()):

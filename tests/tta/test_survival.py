@@ -3,7 +3,7 @@ import pytest
 from made_up import arriving, made_up, together
 
 from labkit.tta import band, survival, survival_curve
-from labkit.tta.kaplan_meier import median_time
+from labkit.tta.estimators import median_time
 
 INF = np.inf
 

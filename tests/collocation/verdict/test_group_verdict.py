@@ -14,7 +14,6 @@ from labkit.sharing.group_frames import job_table
 from labkit.sharing.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord
 from labkit.sharing.plan.plan import Plan, Workload
 from labkit.sharing.plan.planned_job import PlannedJob
-from labkit.sharing.turns import timelines
 from labkit.sharing.verdicts import ALL, OWN_HARDWARE, verdict
 
 CPU, GPU = {"torch_name": "cpu"}, {"torch_name": "cuda:0", "kind": "gpu", "uuid": "GPU-1"}
@@ -167,8 +166,6 @@ def test_time_to_accuracy_counts_the_place_in_the_queue(pair):
     assert list(table.loc[OWN_HARDWARE]) == [6, 15, 15]
     assert list(table.loc["cpu-shared"]) == [7.5, 20, 20]
     assert pair.accuracy["reached"].all()
-    lanes = timelines(pair.jobs, mix=MIX).set_index(["mode", "job"])[["starts_s", "ends_s", "reached_s"]]
-    assert [list(lanes.loc[mode, "slow"]) for mode in ("alone", "cpu-shared")] == [[11, 33, 26], [0, 28, 20]]
 
 
 @pytest.mark.parametrize(("status", "time_s"), [("timed_out", 25), ("done", np.inf), ("failed", np.inf)])

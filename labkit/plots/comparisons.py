@@ -1,15 +1,98 @@
-"""How much slower a job is: under observers, beside neighbours, and when one of those fails."""
+"""Settings compared: cells of a sweep, and slowdowns under observers and next to neighbours."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from html import escape
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.plots.theme import AXIS, log_ticks, new_figure, series
+from labkit.errors import UserError
+from labkit.plots.number_texts import column_title, number_text, value_text
+from labkit.plots.theme import AXIS, DASHES, encoding, log_ticks, new_figure, series
+
+LOG_FROM = 20.0
+"""An axis is logarithmic where its largest value is so many times its least"""
+
+
+def figure_sweep(frame: pd.DataFrame, x: str, y: str, color: str | None = None) -> go.Figure:
+    """What came of each value of a setting: the median over all else as a line, and each cell as a point.
+
+    Args:
+        frame: `labkit.launch.read_sweep`; cells without this y are left out.
+        x: a column; one without numbers is an axis of categories.
+        y: a column of numbers.
+        color: a column whose values are a series each; None draws one.
+
+    Returns:
+        A figure with a series a value of color and provenance. An axis is logarithmic where its values are above zero
+        and span more than LOG_FROM times the least.
+
+    Raises:
+        UserError: there is no such column, or no number in it.
+    """
+    for name in filter(None, (x, y, color)):
+        if name not in frame:
+            raise UserError(f"{name!r} is no column of this sweep: choose one of {', '.join(map(str, frame.columns))}.")
+    values = pd.to_numeric(frame[y], errors="coerce")
+    known = frame.assign(**{y: values})[np.isfinite(values.astype(float)) & frame[x].notna()]
+    if known.empty:
+        raise UserError(f"no cell of this sweep has a {y} and a {x} yet: let it run, or choose another column.")
+    is_number = pd.api.types.is_numeric_dtype(known[x])
+    known = known.assign(**{x: known[x] if is_number else known[x].astype(str)})
+    if color and pd.api.types.is_float_dtype(known[color]) and (known[color] % 1 == 0).all():
+        known[color] = known[color].astype(int)  # cells that leave it out had made it floats
+    by = [*([color] if color else []), "provenance"]
+    figure = new_figure(escape(column_title(x)), escape(column_title(y)), _extremes(known, x, y, by))
+    values, kinds = (list(dict.fromkeys(known[name])) for name in (color or "provenance", "provenance"))
+    names_value = color is not None and pd.api.types.is_numeric_dtype(known[color])
+    for number, (look, name, own) in enumerate(series(known, *by)):
+        title = f"{escape(color)} {name}" if names_value else name if color else f"{escape(column_title(y))} · {name}"
+        if color and len(kinds) > 1:  # a value keeps its colour and mark, and a dash says where its numbers come from
+            provenance = own["provenance"].iloc[0]
+            look = encoding(values.index(own[color].iloc[0]), provenance)
+            look = replace(look, dash=DASHES[kinds.index(provenance)])
+        middle = own.groupby(x, sort=is_number)[y].agg(["median", "size"])
+        if (middle["size"] > 1).any():
+            points = look.mark(5) | {"opacity": 0.45}
+            figure.add_scatter(
+                x=own[x], y=own[y], mode="markers", marker=points, hoverinfo="skip", showlegend=False,
+                legendgroup=str(number),
+            )  # fmt: skip
+        figure.add_scatter(
+            x=middle.index,
+            y=middle["median"],
+            name=title,
+            meta=look.meta,
+            text=[f"median of {size}" if size > 1 else "one cell" for size in middle["size"]],
+            hovertemplate=f"%{{x}}: %{{y:.4~g}}, %{{text}}<extra>{title}</extra>",
+            legendgroup=str(number),
+            **look.curve(8),
+        )
+    if is_number:
+        figure.update_xaxes(**_scale(known[x]))
+    else:
+        figure.update_xaxes(type="category", categoryorder="array", categoryarray=list(dict.fromkeys(known[x])))
+    return figure.update_yaxes(**_scale(known[y]))
+
+
+def _scale(values: pd.Series) -> dict:
+    low, high = float(values.min()), float(values.max())
+    return {"type": "log", **log_ticks(low, high)} if low > 0 and high > LOG_FROM * low else {}
+
+
+def _extremes(known: pd.DataFrame, x: str, y: str, by: list[str]) -> str:
+    """Where the median is greatest and least."""
+    medians = known.groupby([*by, x], sort=False, dropna=False)[y].median()
+    words = []
+    for which, place in (("greatest", medians.idxmax()), ("least", medians.idxmin())):
+        *own, at = place
+        told = [f"{name} {value_text(value)}" for name, value in zip([*by[:-1], x], [*own[:-1], at], strict=True)]
+        words.append(f"{which} at {', '.join(told)}: {number_text(medians[place])}")
+    return f"{column_title(y)}, median of each place, is {'; '.join(words if len(medians) > 1 else words[:1])}."
 
 
 def figure_observer_effect(effects: pd.DataFrame) -> go.Figure:
@@ -31,6 +114,7 @@ def figure_observer_effect(effects: pd.DataFrame) -> go.Figure:
             x=own["ratio"],
             y=own["observer"],
             name=name,
+            meta=look.meta,
             mode="markers",
             marker=look.mark(10),
             error_x=error_bars(own["ratio"], own["low"], own["high"]),
@@ -68,6 +152,7 @@ def figure_gain_against_slowdown(modes: pd.DataFrame) -> go.Figure:
             x=own["slowdown"],
             y=own["gain"],
             name=name,
+            meta=look.meta,
             text=own["jobs"].astype(str).where(own["mode"] != "alone", ""),  # those lie on one another
             customdata=own["jobs"],
             textposition="top right",
@@ -125,7 +210,7 @@ def figure_fault_timeline(steps: pd.DataFrame, *, gone_s: float) -> go.Figure:
     for look, name, own in series(steps, "job", "provenance"):
         at_s, speed = own["at_s"], own["steps_per_s"]
         hover = f"{name}<br>%{{x:.2f}} s: %{{y:.0f}} steps/s<extra></extra>"
-        figure.add_scatter(x=at_s, y=speed, name=name, hovertemplate=hover, **look.curve(7))
+        figure.add_scatter(x=at_s, y=speed, name=name, meta=look.meta, hovertemplate=hover, **look.curve(7))
         before, during, after = (speed[t].mean() for t in (at_s < 0, at_s.between(0, gone_s), at_s > gone_s))
         middle = "" if math.isnan(during) else f", {during:.0f} until the client was gone"
         changes.append(f"{escape(own['job'].iloc[0])}: {before:.0f} steps/s before{middle}, {after:.0f} after")

@@ -12,22 +12,21 @@ from labkit.widgets import FigureView, PictureButton
 from labkit_course.apparatus.two_clocks import KINDS, walk, walk_timeline
 
 
-def overheads(step: RecordedStep, *, name: str = "step", template: str = "labkit_light") -> Overheads:
+def overheads(step: RecordedStep, *, name: str = "step") -> Overheads:
     """Let those of T1 to T5 that a step has take no time, one after the other, and see what is left of it.
 
     Args:
         step: one recorded on a GPU, or one of your own (`TimedStep.as_calls`).
         name: under which it stands in the notebook, for the line of code below the figure.
-        template: "labkit_light" or "labkit_dark".
     """
-    return Overheads(step, name, template)
+    return Overheads(step, name)
 
 
 class Overheads(FigureView):
     """A slider, the step's length, the figure of host and streams in words, too, and the line that draws the same."""
 
-    def __init__(self, step: RecordedStep, name: str, template: str):
-        super().__init__(template)
+    def __init__(self, step: RecordedStep, name: str):
+        super().__init__()
         self._step, self._name, self._whole_us = step, name, walk(step).step_us
         self._kinds = tuple(kind for kind in KINDS if any(call.kind == kind for call in step.calls))
         options = [(", ".join(self._kinds[:count]) or "none", count) for count in range(len(self._kinds) + 1)]
@@ -53,5 +52,5 @@ class Overheads(FigureView):
         share = f"{left_us / 1e3:.2f} ms, {left_us / self._whole_us:.0%} of the whole step (predicted)"
         self.length.value = f"<p>{share}</p>"
         timeline = walk_timeline(self._step, without=without)
-        self.draw(figure_timeline(timeline, provenance="predicted", template=self.template))
+        self.draw(figure_timeline(timeline, provenance="predicted"))
         self.code.value = f"<p>The same in code:</p><pre>{escape(self.in_code())}</pre>"

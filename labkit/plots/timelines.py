@@ -1,14 +1,18 @@
-"""Bars in lanes along time: where a step goes, what calls what, what ran when, and when jobs ran."""
+"""Bars in lanes along time, and curves over time: of a step, of jobs, of a run as it goes on."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
+from typing import NamedTuple
 
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
-from labkit.plots.theme import INK, encoding, new_figure
-from labkit.plots.words import seconds_text
+from labkit.plots.descriptions import thinned
+from labkit.plots.number_texts import number_text, seconds_text
+from labkit.plots.theme import encoding, named, new_figure
 
 PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
 FIRST, FULL, AGAIN = KINDS = ("first attempt", "ran out of memory", "another attempt")
@@ -17,7 +21,7 @@ LOOKS = {name: number for names in (PHASES, KINDS, WALKED) for number, name in e
 """Phases, the bars of a queue, and what a walk goes over look the same in every figure"""
 
 
-def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured", template: str = "labkit_light") -> go.Figure:
+def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
     """One bar a step, in parts that are its phases.
 
     Args:
@@ -32,11 +36,11 @@ def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured", templat
     bars = phases.rename(columns={"step": "lane", "time_ms": "lasts"}).assign(
         starts=of_step.cumsum() - phases["time_ms"], kind=phases["phase"], name=phases["phase"]
     )
-    figure = new_figure("Time of one step (ms)", "Step", f"{finding}.", template=template)
-    return _add_bars(figure, bars, provenance, "ms", template)
+    figure = new_figure("Time of one step (ms)", "Step", f"{finding}.")
+    return _add_bars(figure, bars, provenance, "ms")
 
 
-def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured", template: str = "labkit_light") -> go.Figure:
+def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
     """What calls what in a step: below each call those that it makes, as wide as the time they take.
 
     Args:
@@ -53,11 +57,11 @@ def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured", template:
     bars = tree.rename(columns={"depth": "lane", "phase": "kind"}).assign(
         starts=tree["begin_us"] / 1e3, lasts=tree["total_us"] / 1e3, more=more
     )
-    figure = new_figure("Time of one step, callees side by side (ms)", "Calls within calls", finding, template=template)
-    return _add_bars(figure, bars, provenance, "ms", template)
+    figure = new_figure("Time of one step, callees side by side (ms)", "Calls within calls", finding)
+    return _add_bars(figure, bars, provenance, "ms")
 
 
-def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", template: str = "labkit_light") -> go.Figure:
+def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
     """What ran when in one step, a line for each level of calls on a thread and for each stream of a GPU.
 
     Args:
@@ -67,47 +71,10 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", templ
     longest = events[events["kind"] != "annotation"].nlargest(1, "duration_us")
     words = [f"; the longest call is {row.name}, {row.duration_us / 1e3:.3g} ms" for row in longest.itertuples()]
     finding = f"{len(events):,} events on {len(lanes)} lines{''.join(words)}."
-    figure = new_figure("Time since the step began (ms)", "Thread or stream", finding, template=template)
+    figure = new_figure("Time since the step began (ms)", "Thread or stream", finding)
     bars = events.sort_values("lane", key=lambda lane: lane.map(lanes.index))
     bars = bars.assign(starts=bars["start_us"] / 1e3, lasts=bars["duration_us"] / 1e3)
-    return _add_bars(figure, bars, provenance, "ms", template)
-
-
-def figure_job_timelines(timelines: pd.DataFrame) -> go.Figure:
-    """A bar a job and mode on one axis of time, with a mark where its target was reached.
-
-    Args:
-        timelines: columns mode, job, starts_s, ends_s, reached_s (NaN where it was not), has_target, status,
-            provenance; modes from the top in the order given.
-    """
-    bars = timelines.rename(columns={"starts_s": "starts"}).assign(
-        lane=timelines["mode"] + ": " + timelines["job"],
-        lasts=timelines["ends_s"] - timelines["starts_s"],
-        kind=timelines["job"],
-        name=timelines["status"],
-    )
-    reached, short = bars.dropna(subset="reached_s"), bars[bars["has_target"] & bars["reached_s"].isna()]
-    unmet = f"; {len(short)} ended short of their target" if len(short) else ""
-    last_s = timelines.groupby("mode", sort=False)["ends_s"].max().dropna()
-    ends = "; ".join(f"{mode} after {seconds_text(end)}" for mode, end in last_s.items())
-    figure = new_figure("Time since the first job began (s)", "Mode: job", f"All jobs have ended: {ends}{unmet}.")
-    provenance = " · ".join(timelines["provenance"].unique())
-    _add_bars(figure, bars, provenance, "s")
-    for name, own, places, symbol in (
-        ("target reached", reached, reached["reached_s"], "star"),
-        ("ended short of its target", short, short["ends_s"], "x"),
-    ):
-        if len(own):
-            edge = {"color": INK["labkit_light"], "width": 1.5}
-            figure.add_scatter(
-                x=places,
-                y=own["lane"].map(escape),
-                mode="markers",
-                name=f"{name} · {escape(provenance)}",
-                marker={"symbol": symbol, "size": 13, "color": "white", "line": edge},
-                hovertemplate=f"%{{y}}: {name} at %{{x:.2f}} s<extra></extra>",
-            )
-    return figure
+    return _add_bars(figure, bars, provenance, "ms")
 
 
 def figure_queue(schedule: pd.DataFrame, *, provenance: str) -> go.Figure:
@@ -139,9 +106,7 @@ def figure_queue(schedule: pd.DataFrame, *, provenance: str) -> go.Figure:
     return _add_bars(figure, bars.sort_values(["device", "lane"], kind="stable"), provenance, "s")
 
 
-def _add_bars(
-    figure: go.Figure, bars: pd.DataFrame, provenance: str, unit: str, template: str = "labkit_light"
-) -> go.Figure:
+def _add_bars(figure: go.Figure, bars: pd.DataFrame, provenance: str, unit: str) -> go.Figure:
     """Draw a bar a row: columns lane (from the top in this order), starts, lasts, kind (which tells its look), name
     (which stands in it where it is wide enough), and more of it for the mouse."""
     lanes, ends = [escape(str(lane)) for lane in bars["lane"].unique()], bars["starts"] + bars["lasts"]
@@ -153,13 +118,13 @@ def _add_bars(
             x=own["lasts"],
             y=[escape(str(lane)) for lane in own["lane"]],
             orientation="h",
-            name=escape(f"{kind} · {provenance}"),
+            **named(kind, provenance),
             text=[escape(_short(name, (end - start) / ends.max())) for name, _, start, end in of_each],
             textposition="inside",
             insidetextanchor="start",
             constraintext="none",
             textangle=0,
-            marker=encoding(LOOKS.get(kind, number), template).bar(),
+            marker=encoding(LOOKS.get(kind, number)).bar(),
             customdata=[
                 f"{escape(name + more)}<br>{start:.4g} to {end:.4g} {unit}" for name, more, start, end in of_each
             ],
@@ -174,3 +139,75 @@ def _short(name: str, share: float) -> str:
     name = name.removeprefix("autograd::engine::evaluate_function: ").removeprefix("aten::")
     room = int(130 * share)
     return name if share >= 0.03 and len(name) <= room else name[: room - 1] + "…" if room > 4 else ""
+
+
+MOST_POINTS = 4000
+
+
+class Curve(NamedTuple):
+    """A quantity of a run over time."""
+
+    title: str
+    seconds: Sequence[float]
+    values: Sequence[float]
+    unit: str = ""
+
+    @property
+    def name(self) -> str:
+        """The title, with the unit in brackets where there is one."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+
+def figure_live_run(curves: Sequence[Curve], *, provenance: str, target: float | None = None) -> go.Figure:
+    """One panel per quantity, two side by side.
+
+    Args:
+        curves: the quantities; the first is the watched metric.
+        provenance: of the run.
+        target: drawn as a line in the first panel.
+    """
+    rows = -(-len(curves) // 2)
+    titles = [curve.title for curve in curves]
+    # between two rows: the upper one's axis title and the lower one's heading
+    figure = make_subplots(rows, 2, subplot_titles=titles, vertical_spacing=0.39 / rows, horizontal_spacing=0.14)
+    for number, curve in enumerate(curves):
+        place, look = {"row": number // 2 + 1, "col": number % 2 + 1}, encoding(number)
+        points = {"x": list(curve.seconds), "y": list(curve.values)}
+        figure.add_scatter(**points, **named(curve.name, provenance), **look.curve(5), **place)
+        figure.update_xaxes(title_text="Time (s)", **place)
+        figure.update_yaxes(title_text=curve.unit, rangemode="tozero" if number else "normal", **place)
+    if target is not None:
+        figure.add_hline(y=target, line={"dash": "dot"}, annotation={"text": f"target {target:g}"}, row=1, col=1)
+    layout = {"template": "labkit_light", "height": 90 + 230 * rows, "showlegend": False, "margin": {"t": 40, "b": 50}}
+    return figure.update_layout(**layout, meta={"finding": latest_values(curves)})
+
+
+def latest_values(curves: Sequence[Curve]) -> str:
+    """The newest value of each quantity, in a sentence."""
+    last = [f"{curve.name}: {number_text(curve.values[-1])}" for curve in curves if len(curve.values)]
+    return f"Latest values: {'; '.join(last)}." if last else "No value yet."
+
+
+def figure_memory_held(held: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
+    """Bytes held over time, a line a device.
+
+    Args:
+        held: columns time_us, device (−1: the host), held_bytes (`labkit.profiling.memory_over_time`).
+    """
+    figure = new_figure("Time since the recording began (ms)", "Allocated since then (MiB)")
+    peaks = []
+    for number, (device, own) in enumerate(held.groupby("device")):
+        name = "host" if device < 0 else f"GPU {device}"
+        own = pd.DataFrame({"ms": own["time_us"] / 1e3, "mib": own["held_bytes"] / 2**20})
+        top = own.loc[[own["mib"].idxmax()]]
+        shown = pd.concat([thinned(own, MOST_POINTS), top]).sort_values("ms", kind="stable").drop_duplicates()
+        figure.add_scatter(
+            x=shown["ms"],
+            y=shown["mib"],
+            **named(name, provenance),
+            hovertemplate="%{x:.2f} ms: %{y:.3g} MiB<extra></extra>",
+            **encoding(number).curve() | {"mode": "lines"},
+        )
+        peaks.append(f"{name} holds most, {top['mib'].item():.3g} MiB, after {top['ms'].item():.3g} ms")
+    figure.update_traces(line_shape="hv")
+    return figure.update_layout(meta={"finding": f"{'; '.join(peaks)}." if peaks else None})

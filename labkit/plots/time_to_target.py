@@ -1,4 +1,4 @@
-"""Time to accuracy: the metric against time, a curve a run, a band a budget, and where the target is met."""
+"""Time to accuracy: the metric against time with where the target is met, and the median time against the target."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.errors import UserError
+from labkit.plots.number_texts import AXIS_TITLES, axis_text, budget_words, is_not_known, metric_label
 from labkit.plots.theme import INK, add_band, log_ticks, new_figure, series
-from labkit.plots.words import AXIS_TITLES, axis_text, budget_words, is_not_known, metric_label
 
 ERROR_RATES = ("cer", "wer")
 
@@ -25,7 +25,6 @@ def figure_time_to_accuracy(
     survival: pd.DataFrame | None = None,
     bands: pd.DataFrame | None = None,
     x: str = "wall_s",
-    template: str = "labkit_light",
 ) -> go.Figure:
     """The metric against time, for the runs of one job.
 
@@ -55,11 +54,10 @@ def figure_time_to_accuracy(
         AXIS_TITLES[x],
         f"{escape(label)} on the validation split",
         "" if survival is None else finding(label, target, survival, x),
-        template=template,
         height=460,
     )
-    for number, (look, name, group) in enumerate(series(curves, "budget", "provenance", template=template)):
-        meta, legend = {"group": number, "name": name}, {"legendgroup": str(number)}
+    for number, (look, name, group) in enumerate(series(curves, *_by(curves))):
+        meta, legend = {"group": number, "name": name} | look.meta, {"legendgroup": str(number)}
         if (own := _of_series(bands, group)) is not None:
             ends, levels = (own["low"], own["high"]), (own["level"], own["level"])
             kind = f"{name}: {own['kind'].iloc[0]}"
@@ -106,12 +104,12 @@ def figure_time_to_accuracy(
                 line={"color": look.color, "width": 1.5, "dash": "dot"},
                 text=["", f" {axis_text(median, x)} ", ""][:points],
                 textposition="middle left" if median > 0.75 * longest else "middle right",
-                textfont={"color": INK[template], "size": 13},
+                textfont={"color": INK["labkit_light"], "size": 13},
                 name="median",
                 meta={**meta, "kind": "median", "feet": feet},
                 **decoration,
             )
-    figure.add_hline(y=target, line={"color": INK[template], "width": 1.5, "dash": "dash"})
+    figure.add_hline(y=target, line={"color": INK["labkit_light"], "width": 1.5, "dash": "dash"})
     height = math.log10(target) if axis.log else target  # plotly: an exponent here, a value in shapes
     beside = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 4, "align": "left", "showarrow": False}
     figure.add_annotation(y=height, text=f"target<br>{target:.6g}", font={"size": 12}, **beside)
@@ -124,8 +122,13 @@ def figure_time_to_accuracy(
 
 def _of_series(frame: pd.DataFrame | None, group: pd.DataFrame) -> pd.DataFrame | None:
     """The rows of the series that these evaluations are of; None where there are none."""
-    own = None if frame is None else frame.merge(group[["budget", "provenance"]].drop_duplicates())
+    own = None if frame is None else frame.merge(group[_by(group)].drop_duplicates())
     return None if own is None or own.empty else own
+
+
+def _by(frame: pd.DataFrame) -> list[str]:
+    """The columns that tell the series of one job apart; frames that a notebook makes may have no setting."""
+    return [name for name in ("budget", "setting", "provenance") if name in frame]
 
 
 def with_gaps(curves: pd.DataFrame) -> pd.DataFrame:
@@ -174,9 +177,78 @@ def nearest(values: pd.Series, target: float, share: float) -> pd.Series:
 
 def finding(label: str, target: float, survival: pd.DataFrame, x: str) -> str:
     """The medians in one sentence, fastest first."""
-    rows = zip(*(survival[name] for name in ("budget", "median", "reached", "failed", "runs")), strict=True)
     parts = []
-    for budget, median, reached, failed, runs in sorted(rows, key=lambda row: row[1]):
-        words = "not known" if is_not_known(median, failed, runs) else axis_text(median, x)
-        parts.append(f"{budget_words(budget)} {words} ({reached} of {runs} runs)")
+    for row in survival.sort_values("median", kind="stable").to_dict("records"):
+        name = " · ".join(filter(None, (budget_words(row["budget"]), row.get("setting"))))
+        is_lost = is_not_known(row["median"], row["failed"], row["runs"])
+        words = "not known" if is_lost else axis_text(row["median"], x)
+        parts.append(f"{name} {words} ({row['reached']} of {row['runs']} runs)")
     return f"Target {label} {target:.6g}, median until it was reached: {'; '.join(parts)}."
+
+
+def figure_time_against_target(
+    times: pd.DataFrame,
+    target: float,
+    *,
+    metric: str,
+    higher_is_better: bool,
+    x: str = "wall_s",
+) -> go.Figure:
+    """Median time to target for every target of a grid, a line a budget; harder targets to the right.
+
+    Args:
+        times: one row a (series, target): `labkit.tta.survival_curve` at several targets, on the axis x.
+        target: the target in use, drawn as a vertical line.
+        metric: its metric.
+        higher_is_better: its direction; falling metrics have a reversed axis.
+        x: what `median` counts: "wall_s", "train_s", "samples" or "cost_usd".
+
+    Returns:
+        A figure. A line ends where half of the runs do not reach the target; the shading is the median's interval, of
+        fewer than five runs their range, where it has two ends.
+    """
+    label = metric_label(metric)
+    figure = new_figure(
+        f"Target {escape(label)} (harder to the right)",
+        f"Median {AXIS_TITLES[x][0].lower()}{AXIS_TITLES[x][1:]}",
+        _finding(times, label, higher_is_better),
+        height=380,
+    )
+    for number, (look, name, group) in enumerate(series(times, *_by(times))):
+        meta, legend = {"group": number, "name": name} | look.meta, {"legendgroup": str(number)}
+        group = group.sort_values("target")
+        full = group[np.isfinite(group["high"])]
+        places, ends = (full["target"], full["target"]), (full["low"], full["high"])
+        band = f"{name}: interval or range"
+        add_band(figure, places, ends, look, name=band, meta={**meta, "kind": "band"}, **legend)
+        figure.add_scatter(
+            x=group["target"],
+            y=group["median"].where(np.isfinite(group["median"])),
+            **look.curve(5),
+            name=name,
+            hovertemplate=f"{escape(label)} %{{x:.4f}}<br><b>%{{y:,.4~g}}</b><extra>{name}</extra>",
+            meta={**meta, "kind": "run"},
+            **legend,
+        )
+    figure.add_vline(x=target, line={"color": INK["labkit_light"], "width": 1.5, "dash": "dash"})
+    limits = [float(times["target"].min()), float(times["target"].max())]
+    margin = 0.02 * (limits[1] - limits[0])
+    limits = [limits[0] - margin, limits[1] + margin]
+    return figure.update_xaxes(range=limits if higher_is_better else limits[::-1]).update_yaxes(rangemode="tozero")
+
+
+def _finding(times: pd.DataFrame, label: str, higher_is_better: bool) -> str:
+    parts = []
+    for (*names, _), group in times.groupby(_by(times), sort=False, dropna=False):
+        place = " · ".join(filter(None, names))
+        found = group[np.isfinite(group["median"])].sort_values("target", ascending=higher_is_better)
+        if found.empty:
+            parts.append(f"{place} reaches none of these targets")
+            continue
+        easy, hard = found.iloc[0], found.iloc[-1]
+        parts.append(
+            f"on {place} the median goes from {easy['median']:.3g} at {label} {easy['target']:.4g} "
+            f"to {hard['median']:.3g} at {label} {hard['target']:.4g}, the hardest it reaches"
+        )
+    sentence = "; ".join(parts)
+    return sentence[:1].upper() + sentence[1:] + "."

@@ -1,8 +1,9 @@
-"""Numbers as a reader wants them: few digits and the unit."""
+"""Numbers as text: few digits and the unit."""
 
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 METRIC_LABELS = {
     "auc": "AUC",
@@ -56,6 +57,11 @@ def number_text(value: float) -> str:
     ['0.01235', '812.4', '24,310', '2e+12']
     """
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
+def value_text(value: object) -> str:
+    """A number as `number_text`, or anything else as it is."""
+    return number_text(value) if isinstance(value, Real) else str(value)
 
 
 def rate_text(value: float) -> str:

@@ -1,8 +1,8 @@
-"""Time to target when not every run gets there: Kaplan–Meier, in which failed is not censored.
+"""Time to a target when not every run gets there: Kaplan–Meier, the share of successes, expected time with restarts.
 
-A run that *failed* will never reach the target: its time is infinite, and it keeps waiting for ever. A run that was
-*cut off* says only that its time is longer than its last evaluation; from then on it is left out of the count. Leaving
-either out altogether would make hard targets look cheap, because only the lucky runs stay.
+Failed is not censored. A run that *failed* will never reach the target: its time is infinite, and it counts as waiting
+at every later time. A run that was *cut off* says only that its time is longer than its last evaluation; from then on
+it is not counted. Dropping either altogether would make hard targets look cheap, because only the lucky runs stay.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit.tta.restarts import expected_to_target, success_interval
-from labkit.tta.thresholds import SERIES, Attempts, attempts, higher_is_better
+from labkit.tta.thresholds import SERIES, Attempts, Outcomes, attempts
 
 MIN_RUNS_FOR_INTERVAL = 5
 """Fewer runs cannot bound a median: their whole range misses it in one case of eight (four runs) or of four (three)."""
 MOST_WORK = 60_000
-"""Runs times easier targets that are looked at, at most, to hold the median of a harder one above theirs: of ten runs
-all targets, up to six hundred evaluations of each; of hundreds of runs some hundreds"""
+"""Runs times easier targets that are looked at, at most, to keep the median of a harder target above theirs: all
+targets of ten runs with up to six hundred evaluations each, or some hundreds of targets of hundreds of runs"""
 SURVIVAL_COLUMNS = [
     *SERIES, "target", "runs", "reached", "failed", "censored", "success_low", "success_high", "median", "low", "high",
     "level", "expected", "expected_low", "expected_high",
@@ -28,41 +27,43 @@ BAND_COLUMNS = [*SERIES, "level", "low", "median", "high", "runs", "kind"]
 def survival(
     curves: pd.DataFrame, runs: pd.DataFrame, targets: float | np.ndarray, *, x: str = "wall_s"
 ) -> pd.DataFrame:
-    """How long each series of runs takes to each target, with how often it gets there and what that costs in all.
+    """How long each series of runs takes to reach each target, how often it does, and what that costs in all.
 
     A harder target never takes less: where runs were cut off, the estimates of single targets can cross though the
-    times that they estimate cannot; then the largest one of all easier targets counts.
+    times that they estimate cannot. The largest estimate of all easier targets then counts.
 
     Args:
-        curves: one row an evaluation (`labkit.tta.curves`) of one metric.
-        runs: one row a run (`labkit.tta.run_table`).
+        curves: one row per evaluation (`labkit.tta.curves`) of one metric.
+        runs: one row per run (`labkit.tta.run_table`).
         targets: one value of the metric, or several.
         x: "wall_s", "train_s", "samples", "energy_j" or "cost_usd", in whose unit the times are.
 
     Returns:
-        SURVIVAL_COLUMNS, one row a series and target: the 95 % interval of the share of runs that get there; median,
+        SURVIVAL_COLUMNS, one row per series and target: the 95 % interval of the share of runs that reach it; median,
         low, high and level of `median_time` (where level is NaN, low and high are the fastest and the slowest run, inf
-        if one did not get there); and `expected_to_target`.
+        if one did not reach it); and `expected_to_target`.
     """
-    targets = np.atleast_1d(np.asarray(targets, float))
-    found = attempts(curves, runs, targets, x)
+    return survival_of(attempts(curves, runs, targets), x)
+
+
+def survival_of(found: Attempts, x: str = "wall_s") -> pd.DataFrame:
+    """`survival` of attempts that were found already."""
+    outcomes, targets = found.on(x), found.targets
     frames = [pd.DataFrame(columns=SURVIVAL_COLUMNS)]
-    for series, places in found.runs.reset_index(drop=True).groupby(SERIES, sort=False, dropna=False).indices.items():
-        own = found.of(places)
+    groups = outcomes.runs.reset_index(drop=True).groupby(SERIES, sort=False, dropna=False)
+    for series, places in groups.indices.items():
+        own = outcomes.of(places)
         reached, failed, count = own.reached.sum(axis=1), own.failed.sum(axis=1), len(places)
         censored = count - reached - failed
         estimates = _estimates(own)
         if censored.any():
-            metric = str((curves if len(curves) else runs)["metric"].iloc[0])
-            sign = 1.0 if higher_is_better(metric, own.runs) else -1.0  # sign * target grows with its hardness
-            levels = np.unique(sign * curves.loc[curves["run"].isin(own.runs["run"]), "value"].dropna())
-            most = max(MOST_WORK // count, 100)
-            levels = levels[np.linspace(0, len(levels) - 1, min(most, len(levels))).astype(int)]
-            before = _estimates(attempts(curves, own.runs, sign * levels, x))
-            easier = np.searchsorted(levels, sign * targets) - 1
+            easier, levels = _easier(found, own.runs)
+            before = _estimates(easier.on(x))
+            sign = 1.0 if found.is_rising else -1.0
+            place = np.searchsorted(levels, sign * targets) - 1
             for name in ("median", "high", "expected", "expected_high"):
                 most_before = np.append(np.fmax.accumulate(before[name]), np.nan)  # NaN where no level is easier
-                estimates[name] = np.fmax(estimates[name], most_before[easier])
+                estimates[name] = np.fmax(estimates[name], most_before[place])
         success_low, success_high = success_interval(reached, count, censored)
         counts = {"target": targets, "runs": count, "reached": reached, "failed": failed, "censored": censored}
         shares = {"success_low": success_low, "success_high": success_high}
@@ -70,7 +71,19 @@ def survival(
     return pd.concat(frames[1:] or frames, ignore_index=True)[SURVIVAL_COLUMNS]
 
 
-def _estimates(own: Attempts) -> dict[str, np.ndarray]:
+def _easier(found: Attempts, runs: pd.DataFrame) -> tuple[Attempts, np.ndarray]:
+    """Attempts of these runs at every value that they evaluated to, and these values: larger ones are harder."""
+    if (key := tuple(runs["run"])) not in found.easier:
+        sign = 1.0 if found.is_rising else -1.0
+        own = found.curves[found.curves["run"].isin(runs["run"])]
+        levels = np.unique(sign * own["value"].dropna())
+        most = max(MOST_WORK // len(runs), 100)
+        levels = levels[np.linspace(0, len(levels) - 1, min(most, len(levels))).astype(int)]
+        found.easier[key] = attempts(own, runs, sign * levels), levels
+    return found.easier[key]
+
+
+def _estimates(own: Outcomes) -> dict[str, np.ndarray]:
     median, low, high, level = median_time(own.reached, own.time)
     is_range, times = np.isnan(level), np.where(own.reached, own.time, np.inf)
     low, high = np.where(is_range, times.min(axis=1), low), np.where(is_range, times.max(axis=1), high)
@@ -165,3 +178,70 @@ def _share_below_half(first_moment: np.ndarray, second_moment: np.ndarray) -> np
         scale = (first_moment - second_moment) / (second_moment - first_moment**2)
         share = betainc(first_moment * scale, (1 - first_moment) * scale, 0.5)
     return np.where(first_moment == 1, 0.0, share)
+
+
+def success_interval(
+    reached: np.ndarray, runs: np.ndarray, censored: np.ndarray | int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """95 % interval of the share of runs that reach the target: Jeffreys', from 0 where none did, to 1 where all did.
+
+    By simulation it covers 92 to 100 % (benchmarks/statistics_of_time.py); Brown, Cai and DasGupta 2001, Statistical
+    Science 16:101. `reached` and `censored` of the `runs` reached it and were cut off, of any shape; one that was cut
+    off counts against the share in the lower bound, and for it in the upper.
+    """
+    from scipy.special import betaincinv
+
+    reached, best = np.asarray(reached), np.asarray(reached) + censored
+    low = betaincinv(reached + 0.5, runs - reached + 0.5, 0.025)
+    high = betaincinv(best + 0.5, runs - best + 0.5, 0.975)
+    return np.where(reached == 0, 0.0, low), np.where(best == runs, 1.0, high)
+
+
+def expected_to_target(
+    spent: np.ndarray, reached: np.ndarray, failed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Expected time (or samples, or cost) until a run has reached the target, each that fails being started anew.
+
+    That is all that was spent, over the number of successes, where no run was cut off. One that was cut off is taken to
+    go on as those did that went on for longer (their weights grow by its own, as in the Kaplan–Meier estimate); one
+    that nobody outlasted counts as a failure that ended there.
+
+    The interval puts together, on the logarithmic scale, those of the mean of the successes (Student's t) and of the
+    share of successes (`success_interval`), each taken to be off by itself (MOVER, Zou and Donner 2008, Statistics in
+    Medicine 27:1693). There is none where no run failed: how long a failure would last is then not known.
+
+    Args:
+        spent: (..., R) by each run until it reached the target, failed or was cut off.
+        reached: (..., R).
+        failed: (..., R).
+
+    Returns:
+        The expectation, inf without a success, and the bounds of its 95 % interval, NaN without a failure and below two
+        successes or three runs that came to an end; each (...).
+    """
+    from scipy.special import stdtrit
+
+    ended = reached | failed
+    order = np.lexsort((~ended, spent), axis=-1)
+    spent, reached, ended = (np.take_along_axis(each, order, -1) for each in (spent, reached, ended))
+    size = spent.shape[-1]
+    at_risk = np.arange(size, 0, -1)
+    left = np.cumprod(1 - ended / at_risk, axis=-1)
+    weight = ended * np.concatenate([np.ones((*left.shape[:-1], 1)), left[..., :-1]], axis=-1) / at_risk
+    weight[..., -1] += left[..., -1]
+    successes, ends = reached.sum(-1), ended.sum(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share, total = (weight * reached).sum(-1), (weight * spent).sum(-1)
+        success = (weight * reached * spent).sum(-1) / share
+        has_failed = share < 1 - 1e-9
+        failure = np.where(has_failed, (total - share * success) / (1 - share), np.nan)
+        expected = np.where(successes == 0, np.inf, total / share)
+        squares = ((weight * reached * (spent - success[..., None]) / share[..., None]) ** 2).sum(-1)
+        error = np.sqrt(squares * successes / (successes - 1)) / success
+        error *= stdtrit(np.maximum(successes - 1, 1), 0.975)
+        shares = success_interval(successes, size, size - ends)
+        high, low = (success + (1 - bound) / bound * failure for bound in shares)
+        low = expected * np.exp(-np.hypot(error, np.log(expected / low)))
+        high = expected * np.exp(np.hypot(error, np.log(high / expected)))
+    known = has_failed & (successes >= 2) & (ends >= 3)
+    return expected, np.where(known, low, np.nan), np.where(known, high, np.nan)

@@ -4,7 +4,7 @@ import pandas as pd
 
 from labkit.placement import hit_rates
 from labkit.plots.descriptions import describe
-from labkit.plots.hit_rates import figure_hit_rates
+from labkit_course.apparatus import figure_hit_rates
 
 
 def test_each_skew_has_a_panel_with_a_line_a_policy_and_source():

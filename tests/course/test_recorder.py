@@ -14,7 +14,7 @@ from labkit.errors import UserError
 from labkit.jobs import get_preset
 from labkit.jobs.speech import loss_of
 from labkit.models import SpeechConfig, SpeechModel
-from labkit.widgets import Recorder
+from labkit_course.apparatus import Recorder
 
 SAID, BY_HEART = 5, range(0, 80, 5)
 """The utterance of the validation split that is spoken into the microphone, and those that a model learns by heart"""
@@ -86,7 +86,7 @@ HEARS = """
 import ipywidgets, numpy as np, torch
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.features import log_mel_batch
-from labkit.widgets import Recorder
+from labkit_course.apparatus import Recorder
 
 model, recorder, read = torch.load("model.pt", weights_only=False).eval(), Recorder(), ipywidgets.HTML()
 recorder.longest_s = 5.0

@@ -1,0 +1,125 @@
+"""Figures in a notebook that change, with their description; one that grows as a run trains."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import ipywidgets as widgets
+import plotly.graph_objects as go
+from IPython import get_ipython
+from IPython.display import display
+
+from labkit.plots import AXIS_TITLES, IN_THE_DARK, encoding, in_words, metric_label, named, new_figure, number_text
+from labkit.quick_nbformat import import_nbformat
+from labkit.runs import read_run
+from labkit.tracking import Progress
+
+if TYPE_CHECKING:  # which imports torch
+    from labkit.tracking import Run
+
+
+_ESM = """
+// Presses the camera of the plot's own toolbar, which the keyboard does not reach.
+function render({ el }) {
+  const button = document.createElement("button");
+  button.className = "jupyter-button widget-button";
+  button.type = "button";
+  button.style.margin = "var(--jp-widgets-margin, 2px)";
+  button.textContent = "Save PNG";
+  button.title = "Save the figure as shown, as a picture, where your browser saves downloads";
+  button.addEventListener("click", () => {
+    let around = el.parentElement;
+    while (around && !around.querySelector(".js-plotly-plot")) around = around.parentElement;
+    const camera = around?.querySelector('.modebar-btn[data-title^="Download plot"]');
+    if (camera) camera.click(); else button.textContent = "There is no figure to save";
+  });
+  el.appendChild(button);
+}
+export default { render };
+"""
+
+
+class FigureView(widgets.VBox):
+    """A box around `plot`, a figure whose changes reach the browser at once, and `words`, its description."""
+
+    spoken = False
+    """Whether a screen reader announces each change"""
+
+    def __init__(self):
+        import_nbformat()  # before plotly does
+        self.plot, self.words = go.FigureWidget(), widgets.HTML()
+        super().__init__()
+
+    @property
+    def figure(self) -> go.Figure:
+        """A plain figure of what is shown: for a page, a file, or a saved notebook, which should hold no widget."""
+        return go.Figure(self.plot)
+
+    def draw(self, drawn: go.Figure) -> None:
+        """Show another figure and its description in place of what is there."""
+        with self.plot.batch_update():
+            self.plot.data = []
+            self.plot.add_traces(drawn.data)
+            self.plot.layout = drawn.layout  # last: a browser that has the title has the traces, too
+        self.describe()
+
+    def describe(self) -> None:
+        """Describe the figure as it is now."""
+        text = escape(in_words(self.plot))
+        folded = f"<details><summary>The figure in words</summary><p>{text}</p></details>"
+        self.words.value = IN_THE_DARK + (f"<p role='status'>{text}</p>" if self.spoken else folded)
+
+
+class PictureButton(anywidget.AnyWidget):
+    """Saves the nearest figure around it as PNG, from the browser that drew it: nothing has to be installed."""
+
+    _esm = _ESM
+
+
+def live(run: Run) -> LiveRun:
+    """Draw the metric of an open run as it trains; one line inside `with labkit.Run(...) as run:`.
+
+    Args:
+        run: the run, whose target's metric is drawn, else the first that it evaluates.
+
+    Returns:
+        The view, which a notebook shows at once; its `figure` is a plain figure, for a saved notebook.
+    """
+    view = LiveRun(run)
+    run.listen(view.hear)
+    if get_ipython() is not None:  # a script has nowhere to show it
+        display(view)
+    return view
+
+
+class LiveRun(FigureView):
+    """The metric over wall time, its target as a dashed line, and a description."""
+
+    spoken = True
+
+    def __init__(self, run: Run):
+        super().__init__()
+        target = run.goal.target
+        self._metric = target.metric.name if target else ""
+        trace = named(run.name, read_run(run.folder).provenance.kind)
+        drawn = new_figure(AXIS_TITLES["wall_s"], "", "No value yet.", height=340)
+        drawn.add_scatter(x=[], y=[], **trace, **encoding(0).curve())
+        if target and target.value is not None:
+            drawn.add_hline(y=target.value, line_dash="dash", annotation={"text": f"target {target.value:g}"})
+        self.draw(drawn.update_xaxes(rangemode="tozero"))
+        self.children = [self.plot, self.words]
+
+    def hear(self, event: Any) -> None:
+        """Take an event of the run; an evaluation is drawn."""
+        if not (isinstance(event, Progress) and event.evaluated and event.metrics):
+            return
+        self._metric = self._metric or next(iter(event.metrics))
+        value, seconds, (curve,) = event.metrics[self._metric], event.point.wall_s, self.plot.data
+        label = metric_label(self._metric)
+        with self.plot.batch_update():
+            curve.x, curve.y = [*curve.x, seconds], [*curve.y, value]
+            self.plot.layout.yaxis.title.text = f"{escape(label)} on the validation split"
+            self.plot.layout.meta = {"finding": f"{label} {number_text(value)} after {seconds:.1f} s."}
+        self.describe()

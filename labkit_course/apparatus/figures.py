@@ -1,0 +1,214 @@
+"""Figures that only labs draw: bars of what budgets leave and changes gain, hit rates, and heat maps of a kernel."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from labkit.plots import ONE_HUE, encoding, log_ticks, named, new_figure, number_text, series
+
+PATTERNS = {"arithmetic": ("", "/"), "bandwidth": (".", "x")}
+"""Of a budget's bars: as found, and predicted"""
+BUSY = {
+    "cpu_percent": "utilisation of the core",
+    "share_of_peak": "arithmetic, of a core's best",
+    "share_of_bandwidth": "bytes used, of a core's best",
+    "gpu_utilisation": "GPU utilisation",
+    "sm_active": "SM activity",
+    "sm_occupancy": "SM occupancy",
+}
+"""Of a load on a core, then of a kernel on a GPU: what utilisation says, and two counters that say more"""
+SOURCES = {
+    "measured": ("cache, rows moved", "measured"),
+    "simulated": ("cache, simulated", "predicted"),
+    "bound": ("the most popular rows", "predicted"),
+    "no cache": ("no cache: repeats within a batch", "predicted"),
+    "heuristic": ("heuristic for uniform rows", "predicted"),
+}
+"""Where a rate comes from: its name in the legend, and its provenance"""
+COUNTERS = {
+    "gpu_utilisation": "GPU utilisation",
+    "graphics_active": "GRACT",
+    "sm_active": "SM activity",
+    "sm_occupancy": "SM occupancy",
+}
+
+
+def figure_budget_shares(shares: pd.DataFrame) -> go.Figure:
+    """Bars of each budget: arithmetic and bandwidth, each as found, and predicted where something predicts it.
+
+    Args:
+        shares: columns budget, quantity ("arithmetic" or "bandwidth"), share (%) and provenance.
+    """
+    found = shares[shares["provenance"] != "predicted"].pivot(index="budget", columns="quantity", values="share")
+    words = "; ".join(
+        f"{row.Index}: {row.arithmetic:.0f} % of the arithmetic and {row.bandwidth:.0f} % of the bandwidth"
+        for row in found.reindex(shares["budget"].unique()).itertuples()
+    )
+    figure = new_figure("Budget", "Of the whole device (%)", f"Left by the budget: {words}.")
+    for _, name, own in series(shares, "quantity", "provenance"):
+        quantity, provenance = own[["quantity", "provenance"]].iloc[0]
+        color = encoding(list(PATTERNS).index(quantity)).color
+        pattern = {"shape": PATTERNS[quantity][provenance == "predicted"]}
+        trace = {"name": name, "meta": {"provenance": provenance}}
+        _add_bars(figure, own["budget"], own["share"], trace, {"color": color, "pattern": pattern})
+    return figure
+
+
+def figure_busy(busy: pd.DataFrame) -> go.Figure:
+    """Bars of each load on a core or kernel on a GPU: how busy the device was, and how much of it had work.
+
+    Args:
+        busy: columns load, provenance, and of BUSY those that are known (%; NaN where a load has none).
+    """
+    busy = busy.reset_index(drop=True).reindex(columns=["load", "provenance", *BUSY])
+    says = ["cpu_percent", "gpu_utilisation"]
+    said, work = busy[says].max(axis=1), busy[list(BUSY)].drop(columns=says).max(axis=1)
+    least, most = (f"{work[row]:.3g} % ({busy['load'][row]})" for row in (work.idxmin(), work.idxmax()))
+    finding = (
+        f"Utilisation goes from {said.min():.3g} to {said.max():.3g} %, the larger of the two other bars from "
+        f"{least} to {most}."
+    )
+    figure = new_figure("What runs", "Share (%)", finding, height=480)
+    rows = busy.melt(["load", "provenance"], var_name="counter", value_name="share").dropna()
+    for (counter, provenance), own in rows.groupby(["counter", "provenance"], sort=False):
+        number, trace = list(BUSY).index(counter) % 3, named(BUSY[counter], provenance)
+        look = encoding(number, provenance).bar()
+        _add_bars(figure, own["load"], own["share"], trace | {"offsetgroup": str(number)}, look)
+    return figure
+
+
+def figure_gains(gains: pd.DataFrame) -> go.Figure:
+    """A bar a change, and a mark for its bound where there is one.
+
+    Args:
+        gains: columns change, measured (times as fast), at_most (the bound; NaN where none was stated), in order.
+    """
+    best, product = gains.loc[gains["measured"].idxmax()], gains["measured"].prod()
+    gained = f"{escape(str(best['change']))} gained most: {best['measured']:.3g} times as fast"
+    finding = f"{gained}; all together {product:.3g} times."
+    figure = new_figure("What was changed, one after the other", "Times as fast as before it", finding)
+    look = {"color": encoding(0).color}
+    _add_bars(figure, gains["change"], gains["measured"], named("gain", "measured"), look, "times")
+    _add_marks(figure, gains["change"], gains["at_most"], "at most", 1)
+    return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
+
+
+def figure_predicted_gains(gains: pd.DataFrame) -> go.Figure:
+    """A bar a change, and a mark for what each model had predicted.
+
+    Args:
+        gains: a row a change; columns measured (times as fast), and one for each model.
+    """
+    models = [name for name in gains if name != "measured"]
+    off = gains[models].div(gains["measured"], axis=0).sub(1).abs().max().sort_values()
+    best, worst = (f"{escape(str(off.index[place]))} {off.iloc[place]:.0%}" for place in (0, -1))
+    finding = f"Off at worst: {best}, {worst}."
+    figure = new_figure("Changes, predicted before they were measured", "Times as fast as before it", finding)
+    _add_bars(figure, gains.index, gains["measured"], named("gain", "measured"), {"color": encoding(0).color}, "times")
+    for number, name in enumerate(models, start=1):
+        _add_marks(figure, gains.index, gains[name], name, number)
+    return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
+
+
+def _add_marks(figure: go.Figure, x: Any, y: pd.Series, label: str, number: int) -> None:
+    mark, trace = encoding(number).mark(13) | {"line": {"color": "white", "width": 1}}, named(label, "predicted")
+    hover = f"%{{x}}<br>{trace['name']}: %{{y:.3g}} times as fast<extra></extra>"
+    figure.add_scatter(x=x, y=y, **trace, mode="markers", marker=mark, hovertemplate=hover)
+
+
+def _add_bars(
+    figure: go.Figure, x: Any, y: pd.Series, trace: dict[str, Any], look: dict[str, Any], unit: str = "%"
+) -> None:
+    hover = f"%{{x}}<br>{trace['name']}: %{{y:.3g}} {unit}<extra></extra>"
+    figure.add_bar(x=x, y=y, **trace, marker=look, hovertemplate=hover)
+    figure.update_layout(barmode="group").update_yaxes(rangemode="tozero")
+
+
+def figure_hit_rates(frame: pd.DataFrame) -> go.Figure:
+    """The share of lookups that a cache answers.
+
+    Args:
+        frame: `labkit.placement.hit_rates`, to which rows of the source "measured" may be added.
+
+    Returns:
+        A figure with a panel for each zipf_exponent, and in it a line for each policy and source.
+    """
+    names, provenance = zip(*frame["source"].map(SOURCES), strict=True)
+    policies = [f"{policy.upper()} " if isinstance(policy, str) else "" for policy in frame["policy"]]
+    rates_of = frame.assign(provenance=provenance, of=[f"{one}{two}" for one, two in zip(policies, names, strict=True)])
+    panels = {exponent: row for row, exponent in enumerate(sorted(rates_of["zipf_exponent"].unique()), start=1)}
+    grid = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.05)
+    figure = new_figure("", "", _best_rates(frame), height=130 + 190 * len(panels))
+    figure = go.Figure(grid).update_layout(figure.layout)
+    for number, (look, name, own) in enumerate(series(rates_of, "of", "provenance")):
+        for place, (exponent, rates) in enumerate(own.groupby("zipf_exponent")):
+            figure.add_scatter(
+                x=rates["cache_share"],
+                y=rates["hit_rate"],
+                name=name,
+                meta=look.meta,
+                **look.curve(8),
+                hovertemplate=f"%{{x:.3~g}} of the rows: %{{y:.3~g}}<extra>{name}</extra>",
+                showlegend=place == 0,
+                legendgroup=str(number),
+                row=panels[exponent],
+                col=1,
+            )
+    for exponent, row in panels.items():
+        figure.update_yaxes(title_text=f"Hit rate, Zipf {exponent:g}", range=[0, 1.03], row=row, col=1)
+    low, high = rates_of["cache_share"].min(), rates_of["cache_share"].max()
+    figure.update_xaxes(type="log", **log_ticks(low, high))
+    return figure.update_xaxes(title_text="Cached share of the table's rows", row=len(panels), col=1)
+
+
+def _best_rates(frame: pd.DataFrame) -> str:
+    """What the best cache answers, by exponent."""
+    best = frame[frame["policy"].notna()].groupby("zipf_exponent")["hit_rate"].max()
+    rates = [f"{number_text(rate)} at Zipf exponent {exponent:g}" for exponent, rate in best.items()]
+    return f"The highest hit rates of a cache are {', '.join(rates)}."
+
+
+def figure_kernel_shapes(shapes: pd.DataFrame) -> go.Figure:
+    """A heat map a counter: blocks upwards, threads a block to the right; the number stands in each cell.
+
+    Cells of what was recorded elsewhere stand apart, those of what was measured touch.
+
+    Args:
+        shapes: columns blocks, threads, those of COUNTERS (all %), provenance: of one source.
+    """
+    provenance = shapes["provenance"].iloc[0]
+    apart = 4 * encoding(0, provenance=provenance).hollow
+    figure = make_subplots(2, 2, subplot_titles=list(COUNTERS.values()), horizontal_spacing=0.18, vertical_spacing=0.13)
+    for place, (counter, title) in enumerate(COUNTERS.items()):
+        z = shapes.pivot(index="blocks", columns="threads", values=counter)  # (blocks, threads)
+        trace = go.Heatmap(
+            x=[f"{threads:,}" for threads in z.columns],
+            y=[f"{blocks:,}" for blocks in z.index],
+            z=z.to_numpy(),
+            **named(title, provenance),
+            coloraxis="coloraxis",
+            xgap=apart,
+            ygap=apart,
+            texttemplate="%{z:.3~g}",
+            hovertemplate=f"%{{y}} blocks of %{{x}} threads<br>{title}: %{{z:.1f}} %<extra></extra>",
+        )
+        figure.add_trace(trace, 1 + place // 2, 1 + place % 2)
+    figure.update_xaxes(title_text="Threads a block", type="category").update_yaxes(
+        title_text="Blocks", type="category"
+    )
+    least = shapes.loc[shapes["sm_active"].where(shapes["gpu_utilisation"] >= 100).idxmin()]
+    finding = (
+        f"At 100 % utilisation SM activity is as low as {least['sm_active']:.3g} % "
+        f"({least['blocks']:,} blocks of {least['threads']:,} threads); "
+        f"the utilisation is never below {shapes['gpu_utilisation'].min():.0f} %."
+    )
+    bar = {"title": f"%,<br>{escape(provenance.partition(',')[0])}", "thickness": 12}
+    color = {"cmin": 0, "cmax": 100, "colorscale": ONE_HUE, "colorbar": bar}
+    title = {"text": escape(provenance), "font": {"size": 13}}
+    layout = {"template": "labkit_light", "height": 860, "title": title, "meta": {"finding": finding}}
+    return figure.update_layout(**layout, coloraxis=color)
