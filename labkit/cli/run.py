@@ -117,7 +117,10 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     if why:
         raise UserError(f"{folder}: {why}")
     own = _recorded_command(record.config, given, folder)
-    budget = from_json(Budget, record.budget) if record.budget else None
+    try:
+        budget = from_json(Budget, record.budget) if "cores" in record.budget else None
+    except ValueError as error:
+        raise UserError(f"{folder}: run.json is damaged (budget: {error}): start a new run.") from error
     again = {"runs_dir": str(folder.parent), "budget": budget, "sweep": record.config.get("sweep")}
     return replace(harness_command(args, own), resume=str(folder), **again)
 

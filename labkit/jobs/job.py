@@ -57,8 +57,6 @@ class Setting:
     @property
     def kind(self) -> Any:
         """How `labkit.launch.read_setting` reads it."""
-        if self.field.metadata.get("metavar") == "SIZE":
-            return "size"
         return self.choices or (self.shape if self.shape in (int, float) and not self.is_text else str)
 
     @property

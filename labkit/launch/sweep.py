@@ -18,11 +18,12 @@ from typing import Any
 
 from labkit.errors import UserError, did_you_mean
 from labkit.hardware import Budget, leased_cores
+from labkit.jobs import Job, ScriptJob
 from labkit.launch.engine import End, Engine, Start, end_left_over, lent_cores
 from labkit.launch.launches import FILE, Head, Launch, Launches, Part
 from labkit.process import GRACE_S, kill_session
 from labkit.runs import RunRecord, is_alive, read_run, readable_runs, restored, run_folders
-from labkit.tracking import SEED, ScriptCommand, StopRequest
+from labkit.tracking import ScriptCommand, StopRequest
 
 FOLDER = "sweeps"
 """Below --runs-dir: a folder for each sweep, by its name"""
@@ -47,8 +48,7 @@ class Cell:
     """Name of all that decides its result, but not of its run folder or of where it was asked for"""
     settings: Mapping[str, Any]
     """Those that the sweep varies: numbers of labkit's jobs are numbers, those of a script are all texts"""
-    arguments: tuple[str, ...]
-    """Arguments of the script; {seed} stands for the seed"""
+    job: Job | ScriptJob
     budget: Budget
     seed: int | None
     """None where the sweep of a script names none"""
@@ -83,10 +83,9 @@ class Sweep:
     def command(self, cell: Cell, runs_dir: Path | str) -> ScriptCommand:
         """The command that runs a cell."""
         told = {"name": self.name, "cell": cell.key, "settings": dict(cell.settings), "repeat": cell.repeat}
-        harness = {"runs_dir": str(runs_dir), "budget": cell.budget, "sweep": told}
-        command = ScriptCommand(str(self.script), cell.arguments, **harness)
-        has_own = cell.seed is None or not any(SEED in each for each in cell.arguments)
-        return command if has_own else command.seeded(cell.seed)
+        command = cell.job.command(runs_dir=str(runs_dir), budget=cell.budget, sweep=told)
+        is_script = isinstance(cell.job, ScriptJob) and cell.job.takes_seed
+        return command.seeded(cell.seed) if is_script and cell.seed is not None else command
 
     def launch(self, cell: Cell, runs_dir: Path | str, after: tuple[str, ...] = ()) -> Launch:
         """A cell as a launch, whose name is its key."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware import Budget, offered_budgets, parse_budget
-from labkit.jobs import KITS_SCRIPTS, Job, ShapeJob, as_flags, find_script, known_job, named_job, read_flags, script_of
+from labkit.jobs import KITS_SCRIPTS, Job, ScriptJob, ShapeJob, find_script, known_job, named_job, script_of
 from labkit.launch.rows import Kind, Mistakes, Row, read_setting, read_settings, read_yaml, safe_name
 from labkit.launch.sweep import Cell, Sweep, cell_key
 from labkit.project import shipped_sweeps
@@ -69,7 +69,7 @@ def read_sweep_file(path: Path | str) -> Sweep:
         target = _target(given, path.parent)
     if target is None:  # what its settings can be is not known
         mistakes.raise_if_any()
-    if target.is_job and "arguments" in given:
+    if target.kind is not None and "arguments" in given:
         mistakes.add_field(top, "arguments", f"only a script has arguments: write settings of {target.job} as fields.")
     budgets = _budgets(given.get("budget", [WHOLE]), top, mistakes)
     seeds = given.get("seeds", [0 if target.is_job else None])
@@ -90,12 +90,12 @@ def read_sweep_file(path: Path | str) -> Sweep:
     for repeat, seed in itertools.product(repeats, seeds):
         for settings, budget in itertools.product(mixes.found, budgets):
             try:
-                everything, arguments = target.complete(mixes.fixed | settings, seed, limit_s)
+                everything, job = target.complete(mixes.fixed | settings, seed, limit_s)
             except UserError as error:
                 mixes.note(error, settings)
                 continue
             key = cell_key(target.script_name, target.first, everything, budget.name, seed, repeat)
-            cells.append(Cell(key, settings, arguments, budget, seed, repeat))
+            cells.append(Cell(key, settings, job, budget, seed, repeat))
     mistakes.raise_if_any()
     varies = mixes.counts | {"seed": len(seeds), "budget": len(budgets), "repeat": len(repeats)}
     return Sweep(
@@ -112,11 +112,12 @@ def read_sweep_file(path: Path | str) -> Sweep:
 
 def cells_too_large(sweep: Sweep) -> Iterator[tuple[Cell, str]]:
     """The cells of labkit's shapes that this machine has no room for now, each with the reason."""
-    for cell in sweep.cells if known_job(sweep.script) is ShapeJob else ():
-        try:
-            _shape(cell.arguments).refuse_too_large(cell.budget)
-        except UserError as error:
-            yield cell, str(error)
+    for cell in sweep.cells:
+        if isinstance(cell.job, ShapeJob):
+            try:
+                cell.job.refuse_too_large(cell.budget)
+            except UserError as error:
+                yield cell, str(error)
 
 
 def find_sweep_file(path: Path) -> Path:
@@ -127,7 +128,7 @@ def find_sweep_file(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Target:
-    """What a sweep runs, and how settings become its arguments."""
+    """What a sweep runs, and how settings become a job."""
 
     job: str
     script: Path
@@ -147,50 +148,36 @@ class _Target:
         known = dict.fromkeys(row, str) if self.kind is None else self.kind.kinds()
         return {name: kind for name, kind in known.items() if name not in ELSEWHERE}
 
-    def complete(self, settings: Settings, seed: int | None, limit_s: float | None) -> tuple[Settings, tuple[str, ...]]:
-        """All settings that decide the result, as texts, and the arguments they make.
+    def complete(self, settings: Settings, seed: int | None, limit_s: float | None) -> tuple[Settings, Job | ScriptJob]:
+        """All settings that decide the result, as texts, and the job that they make.
 
         Raises:
             UserError: labkit's job or script refuses them.
         """
-        if not self.is_job:
-            flags = [*self.first, *self._flags_of_script(settings)]
-            if self.kind is not None:
-                _shape(flags)
-            if seed is not None and not any(SEED in each for each in flags):
-                flags += ["--seed", SEED]
-            return {name: str(value) for name, value in settings.items()} | {"": limit_s}, tuple(
-                flags
-            )  # no flag's name
-        settings = {"preset": self.preset or "tour"} | settings
-        if limit_s is not None:
-            settings["max_seconds"] = limit_s
-        job = self.kind.from_settings(settings | {"seed": seed}, self.folder)
-        rest = {name: value for name, value in job.settings().items() if name not in ("preset", "seed")}
-        arguments = as_flags({"preset": job.preset} | dict(sorted(rest.items())) | {"seed": job.seed})
-        return {name: str(value) for name, value in settings.items()}, arguments
-
-    def _flags_of_script(self, settings: Settings) -> Iterator[str]:
+        if self.is_job:
+            settings = {"preset": self.preset or "tour"} | settings
+            if limit_s is not None:
+                settings["max_seconds"] = limit_s
+        texts = {name: str(value) for name, value in settings.items()}
         if self.kind is not None:
-            yield from as_flags(dict(sorted(settings.items())))
-            return
+            job = self.kind.from_settings(settings | {"seed": seed}, self.folder)
+            return texts if self.is_job else texts | {"": limit_s}, job
+        arguments = [*self.first]
         for name, value in sorted(settings.items()):
-            yield from () if value == "false" else [f"--{name}"] if value == "true" else [f"--{name}", value]
+            arguments += [] if value == "false" else [f"--{name}"] if value == "true" else [f"--{name}", value]
+        if seed is not None and not any(SEED in each for each in arguments):
+            arguments += ["--seed", SEED]
+        return texts | {"": limit_s}, ScriptJob(str(self.script), tuple(arguments))  # "" is no setting's name
 
 
 def _target(given: Mapping[str, Any], folder: Path) -> _Target:
     if "job" in given:
         kind, preset = named_job(given["job"])
-        job = kind.name
-        return _Target(f"{job}:{preset}" if preset else job, script_of(job), job, folder, kind, True, preset)
+        label = f"{kind.name}:{preset}" if preset else kind.name
+        return _Target(label, script_of(kind.name), kind.name, folder, kind, True, preset)
     script = find_script(given["script"], (folder, KITS_SCRIPTS))
     kind = known_job(script) if known_job(script) is ShapeJob else None
-    first = tuple(given.get("arguments", ()))
-    return _Target(script.name, script, str(script.resolve()), folder, kind, first=first)
-
-
-def _shape(arguments: Sequence[str]) -> ShapeJob:
-    return ShapeJob.from_settings(read_flags(ShapeJob, [each.replace(SEED, "0") for each in arguments]))
+    return _Target(script.name, script, str(script.resolve()), folder, kind, first=tuple(given.get("arguments", ())))
 
 
 def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> list[Budget]:

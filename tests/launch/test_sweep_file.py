@@ -4,6 +4,7 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.hardware import offered_budgets
+from labkit.jobs import DlrmJob
 from labkit.launch.sweep_file import read_sweep_file
 
 JOB = "job: dlrm:tour\nsettings: {data: synthetic-small}\n"
@@ -30,10 +31,8 @@ def test_grid_cells_random_seeds_budgets_and_repeats_multiply(write):
     assert [first.budget.name, second.budget.name] == ["one-core", "half"], "budgets take turns"
     target = first.settings["target"]
     assert first.settings == {"max_epochs": 1, "batch_size": 128, "lr": 0.001, "target": target}
-    assert first.arguments == tuple(
-        f"--preset tour --batch-size 128 --data synthetic-small --lr 0.001 --max-epochs 1 --max-seconds 20.0 "
-        f"--target {target} --seed 0".split()
-    )
+    given = {"batch_size": 128, "data": "synthetic-small", "lr": 0.001, "max_epochs": 1, "max_seconds": 20.0}
+    assert first.job == DlrmJob(**given, target=target)
     assert (sweep.max_seconds, sweep.limits_process) == (20, False)
     assert [(cell.repeat, cell.seed) for cell in sweep.cells[::48]] == [(1, 0), (1, 7), (2, 0), (2, 7)]
 
@@ -43,14 +42,14 @@ def test_a_script_takes_any_flag_with_true_for_a_bare_one_and_its_time_is_limite
         write("arguments: in.csv --v\nsettings: {fused: true}\ngrid: {lr: [1e-3], no_bias: [true, false]}\nseeds: [3]\n"
               "max_seconds: 5\n")
     )  # fmt: skip
-    assert [" ".join(cell.arguments) for cell in sweep.cells] == [
+    assert [" ".join(cell.job.arguments) for cell in sweep.cells] == [
         "in.csv --v --fused --lr 1e-3 --no_bias --seed {seed}",
         "in.csv --v --fused --lr 1e-3 --seed {seed}",
     ]
     command = sweep.command(sweep.cells[1], "runs")
     assert command.arguments[-2:] == ("--seed", "3") and command.seed == 3 and command.budget is not None
     assert sweep.limits_process and sweep.script.name == "train.py"
-    assert "--seed" not in read_sweep_file(write("grid: {lr: [1]}\n")).cells[0].arguments
+    assert "--seed" not in read_sweep_file(write("grid: {lr: [1]}\n")).cells[0].job.arguments
 
 
 def test_a_key_outlives_comments_other_values_order_and_the_place_of_a_setting_but_no_change_of_one(write):
@@ -122,7 +121,7 @@ FILE, SHAPE = "s.yaml, line", "script: dlrm_shape.py\n"
         ("grid: {num_tabels: [1]}\n", SHAPE, [f"{FILE} 2, field 'num_tabels'"]),
         ("grid: {mlp_depth: [x]}\n", SHAPE, [f"{FILE} 2, field 'mlp_depth'"]),
         ("grid: {num_rows: [3, 0]}\n", SHAPE, [f"{FILE} 2, field 'num_rows'"]),
-        ("arguments: --mlp-dept 1\n", SHAPE, ["unrecognized arguments: --mlp-dept 1"]),
+        ("arguments: --mlp-dept 1\n", SHAPE, ["only a script has arguments: write settings of dlrm_shape.py"]),
         ("lr: 1: 2\n", JOB, [f"{FILE} 3: this is not YAML"]),
     ],
 )  # fmt: skip
