@@ -13,11 +13,11 @@ from typing import Any
 
 import pandas as pd
 from measuring import write_result
+from memory_formulas import METHODS, score
 
 from labkit.jobs import job_command
 from labkit.sharing import GROWTH_BYTES, first_steps_bytes
 from labkit.tracking import LaunchedRun
-from labkit_course.apparatus import METHODS, score
 
 JOBS = [
     ("dlrm", {"preset": "tour", "data": "synthetic"}, (512, 8192)),

@@ -5,6 +5,7 @@ With a rank's own kernels and overheads it tests the walk; with the other ranks'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,16 @@ from scipy.stats import spearmanr
 
 from labkit.perfmodel import RecordedStep, read_step, with_overheads
 from labkit.project import shipped_datasets
-from labkit_course.apparatus import KINDS, Walked, active_us, transfers_us, walk, walk_together
+from labkit_course.apparatus import KINDS, Walked, transfers_us, walk, walk_together
+
+
+def active_us(spans: Sequence[tuple[float, float]]) -> float:
+    """How long at least one of these (start, end) was going on."""
+    active, until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        active += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return active
 
 
 def host_us(step: RecordedStep) -> float:

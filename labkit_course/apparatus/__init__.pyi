@@ -1,7 +1,6 @@
 from .busy import loads as loads, sweep as sweep, watch as watch, with_shares as with_shares
-from .fake_clock import FakeClock as FakeClock
-from .fault import FAULTS as FAULTS, documented_behaviour as documented_behaviour
-from .fault_run import fault_table as fault_table, run_fault as run_fault
+from .fault_run import documented_behaviour as documented_behaviour, fault_table as fault_table, run_fault as run_fault
+from .faulty_client import FAULTS as FAULTS
 from .figures import (
     figure_budget_shares as figure_budget_shares,
     figure_busy as figure_busy,
@@ -12,7 +11,7 @@ from .figures import (
 )
 from .largest_batches import largest_batch as largest_batch, memory_held as memory_held
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits
-from .memory_score import METHODS as METHODS, counted_bytes as counted_bytes, score as score
+from .memory_score import counted_bytes as counted_bytes
 from .observer_effect import (
     effects as effects,
     observe as observe,
@@ -29,14 +28,13 @@ from .slow_trainer import (
     look_up_one_by_one as look_up_one_by_one,
     speed_up as speed_up,
 )
+from .stand_ins import FakeClock as FakeClock, WatchedRun as WatchedRun
 from .two_clocks import (
     KINDS as KINDS,
     Walked as Walked,
-    active_us as active_us,
     collectives as collectives,
     transfers_us as transfers_us,
     walk as walk,
     walk_timeline as walk_timeline,
     walk_together as walk_together,
 )
-from .watched_run import WatchedRun as WatchedRun

@@ -12,8 +12,10 @@ import os
 import signal
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from labkit.errors import UserError, did_you_mean
 from labkit.hardware import Nvml, find_device, get_devices
 from labkit.process import JobProcess, SupervisedJobs, how_ended, marked
 from labkit.sharing import MODES, Place, PlannedJob, Share, leased_cpu, mode_shares
-from labkit_course.apparatus.fault import FAULTS, Fault
+from labkit_course.apparatus.faulty_client import FAULTS, Fault
 
 FAULTY = "faulty"
 PROGRAM = "labkit_course.apparatus.faulty_client"
@@ -97,8 +99,8 @@ def run_fault(
     """Let a client fail beside its neighbours, and measure what becomes of them and of the device.
 
     Args:
-        fault: one of `labkit_course.apparatus.fault.FAULTS`.
-        mode: how they share the device; any of `labkit.sharing.plan.plan.MODES` but alone.
+        fault: one of `labkit_course.apparatus.FAULTS`.
+        mode: how they share the device; any of `labkit.sharing.MODES` but alone.
         neighbours: clients that train the same model and do not fail.
         device: as `find_device` takes it; None takes the CPU in modes of the CPU, else the first GPU.
         seconds: for which rates are measured before the fault, during a hang, and after it.
@@ -137,6 +139,17 @@ def fault_table(reports: Iterable[FaultReport]) -> pd.DataFrame:
         rates = {"rate_during": each.rate_ratio("during"), "rate_after": each.rate_ratio("after")}
         rows.append(vars(each) | {"neighbours": len(each.neighbours), "died": each.died} | rates)
     return pd.DataFrame(rows).assign(provenance="measured").reindex(columns=SUMMARY_COLUMNS)
+
+
+def documented_behaviour() -> pd.DataFrame:
+    """What is documented to become of the neighbours, in our words.
+
+    Columns mode; fault, as `FAULTS` names it; gpus, for which it holds; neighbours, what becomes of them in few words;
+    documented, in a sentence; source, section and url; provenance, "documented, not run here".
+    """
+    content = tomllib.loads(files(__package__).joinpath("documented.toml").read_text(encoding="utf-8"))
+    rows = [row | content["sources"][row["source"]] for row in content["rows"]]
+    return pd.DataFrame(rows).assign(provenance="documented, not run here")
 
 
 @dataclass

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -24,7 +25,6 @@ from torch import nn
 
 from labkit.hardware import is_out_of_memory
 from labkit.process import Parent
-from labkit_course.apparatus.fault import FAULTS
 
 BATCH, WIDTH = 256, 384
 """Wide enough that a step on a CPU is mostly arithmetic, some milliseconds of it."""
@@ -32,6 +32,33 @@ LEAK_BYTES, LEAK_CHUNK_BYTES = 256 * 2**20, 4 * 2**20
 """What a leaking client may take beyond what it has; no more than this of the machine is ever at stake."""
 FAR = 2**40
 """Elements: no GPU has so much memory behind a tensor."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way to fail."""
+
+    name: str
+    words: str
+    """What the client does"""
+    hangs: bool = False
+    """Whether it stays, deaf to SIGTERM, until it is killed"""
+    gpu_only: bool = False
+
+
+FAULTS = {
+    fault.name: fault
+    for fault in (
+        Fault("exception", "raises an exception that nobody catches"),
+        Fault("segfault", "reads memory that is not there, so that the kernel ends its process by SIGSEGV"),
+        Fault("leak", "allocates until its cap"),
+        Fault("spin", "computes something else for ever: no step, and a core kept busy", hangs=True),
+        Fault("hold", "sleeps for ever: no step, and all of its memory kept", hangs=True),
+        Fault("kill", "is killed from outside by SIGKILL"),
+        Fault("gpu-assert", "fails an assertion in a kernel: an index that is out of its tensor", gpu_only=True),
+        Fault("gpu-access", "writes from a kernel where no memory is: an illegal memory access", gpu_only=True),
+    )
+}
 
 
 def training(device: str) -> Callable[[], float]:

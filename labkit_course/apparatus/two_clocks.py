@@ -141,12 +141,3 @@ def walk_together(
         if now == ends:
             return walks
         ends = now
-
-
-def active_us(spans: Sequence[tuple[float, float]]) -> float:
-    """How long at least one of these (start, end) was going on."""
-    active, until = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        active += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return active

@@ -2,13 +2,11 @@
 
 import pytest
 import torch
+from memory_formulas import METHODS, PROCESS, PlainStep, estimates, formula, horus_bytes, horus_estimate, score
 
 from labkit.errors import UserError
 from labkit.jobs import DlrmJob
 from labkit.models import Dlrm, DlrmConfig
-from labkit_course.apparatus import METHODS, score
-from labkit_course.apparatus.memory_score import PROCESS, estimates, formula, horus_bytes, horus_estimate
-from labkit_course.apparatus.plain_step import PlainStep
 
 PLAIN = {"kernels": "plain", "precision": "fp32"}
 

@@ -1,17 +1,48 @@
-"""What stands for `labkit.Run` where a check watches a training loop."""
+"""What stands for a clock, and for `labkit.Run`, where a check watches a student's code."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import torch
+
+class FakeClock:
+    """Gives the same seconds on every machine: work and sleep move it on, and each look at it by a nanosecond.
+
+    >>> clock = FakeClock()
+    >>> work = clock.work(5.0, 0.5, does=lambda: "done")
+    >>> [(work(), round(clock(), 6)) for _ in range(3)]
+    [('done', 105.0), ('done', 105.5), ('done', 106.0)]
+    """
+
+    def __init__(self):
+        self._now = 100.0
+
+    def __call__(self) -> float:
+        self._now += 1e-9
+        return self._now
+
+    def work(self, *seconds: float, does: Callable[..., Any] = lambda *_: None) -> Callable[..., Any]:
+        """A function that calls `does` and takes these seconds, call by call; later calls take the last of them."""
+        left = itertools.chain(seconds, itertools.repeat(seconds[-1]))
+
+        def call(*given: Any) -> Any:
+            self._now += next(left)
+            return does(*given)
+
+        return call
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep a little longer than asked, as systems do."""
+        if seconds < 0:
+            raise ValueError("sleep length must be non-negative")
+        self._now += seconds + (1e-4 if seconds else 0.0)
 
 
 class WatchedRun:
-    """Keeps what a loop tells its run, and writes nothing; an evaluation is due after each third step."""
+    """Keeps what a loop reports, and writes nothing; an evaluation is due after each third step."""
 
     def __init__(
         self,
@@ -28,9 +59,9 @@ class WatchedRun:
         Args:
             name: of the job, as `labkit.Run` takes it.
             seed: as `labkit.Run` takes it.
-            most_batches: after how many an epoch ends; None: all that there are.
-            most_steps: after how many the run is over, and an evaluation always due.
-            entered: takes the runs whose blocks are entered, in order.
+            most_batches: batches of an epoch; None for all that there are.
+            most_steps: steps after which the run is over, and an evaluation always due.
+            entered: a list to which runs are added as their blocks are entered.
         """
         self.seed, self._most_batches, self._most_steps, self._entered = seed, most_batches, most_steps, entered
         self.epochs_asked: int | None = None
@@ -61,6 +92,8 @@ class WatchedRun:
         return "max_seconds" if len(self.losses) >= self._most_steps else ""
 
     def step(self, loss: Any = None, *, samples: int) -> None:
+        import torch  # not where a check needs the clock alone
+
         self.losses.append(torch.as_tensor(math.nan if loss is None else loss).item())
         self.samples.append(samples)
 
