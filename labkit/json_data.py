@@ -1,4 +1,4 @@
-"""JSON that people, other programs and disks have had their hands on: read, and checked against types."""
+"""JSON from people, other programs and disks: read, and checked against types."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from datetime import datetime
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeVar
 
-from labkit.errors import DataError
+from labkit.errors import DataError, did_you_mean
 
 Value = TypeVar("Value")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text holds.
+    """Parse JSON.
 
     Raises:
-        ValueError: it is not UTF-8, no JSON, nested too deeply, or holds what no table or file can take: a number
-            beyond 64 bits, half a surrogate pair, or the character 0.
+        ValueError: the text is not UTF-8 or not JSON, is nested too deeply, or holds something that tables and files
+            cannot take: a number beyond 64 bits, half a surrogate pair, or the character 0.
     """
     try:
         text = text.decode("utf-8") if isinstance(text, bytes) else text
@@ -40,11 +40,11 @@ def _within(number: float) -> float:
 
 
 def read_json(path: Path, shape: Any, *, fix: str) -> Any:
-    """What a JSON file holds, of the given shape (see `check_shape`); `fix` says what to do about a damaged one.
+    """Read a JSON file of the given shape (see `check_shape`); `fix` says what to do if it is damaged.
 
     Raises:
-        FileNotFoundError: there is none.
-        DataError: it cannot be read as such; the text names file, field and reason.
+        FileNotFoundError: there is no such file.
+        DataError: it cannot be read, or has another shape; the text names file, field and reason.
     """
     try:
         content = parse_json(path.read_bytes())
@@ -58,14 +58,18 @@ def read_json(path: Path, shape: Any, *, fix: str) -> Any:
     return content
 
 
-def check_shape(value: Any, shape: Any, name: str = "") -> None:
-    """Check JSON data against a type: what is named must fit, and keys beyond are left alone.
+def check_shape(value: Any, shape: Any, name: str = "", *, exact: bool = False) -> None:
+    """Check JSON data against a type. Keys that the type does not name are ignored, unless `exact`.
 
     A type is as in annotations: int, float (no NaN), str, bool, Any, X | None, Literal, list, tuple, dict, TypedDict,
-    dataclasses, and Annotated with a function that raises a ValueError for what it refuses.
+    dataclasses, and Annotated with a function that raises a ValueError for a value it refuses.
 
     Raises:
-        ValueError: it does not fit; the text names the field, as in "seeds.1 is '2', and a whole number belongs there".
+        ValueError: it does not fit; the text names the field.
+
+    >>> check_shape({"seeds": [0, "2"]}, dict[str, list[int]])
+    Traceback (most recent call last):
+    ValueError: seeds[1] must be an integer, not '2'
     """
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
     kinds, words = _PLAIN.get(shape, (list, "a list") if origin in (list, tuple) else (dict, "an object with keys"))
@@ -74,30 +78,32 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
     if origin is Literal:
         kinds, words = type(value) if value in inner else (), f"one of {', '.join(map(str, inner))}"
     elif type(None) in inner or origin is Annotated:
-        check_shape(value, inner[0], name)
+        check_shape(value, inner[0], name, exact=exact)
         return inner[1](value) if origin is Annotated else None
     is_odd = isinstance(value, bool) and shape in (int, float)
     if not isinstance(value, kinds) or is_odd or (shape is float and not math.isfinite(value)):
         shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}…"
-        raise ValueError(f"{name or 'the whole'} is {shown}, and {words} belongs there")
+        raise ValueError(f"{name or 'the content'} must be {words}, not {shown}")
     if kinds is list:
         each = inner if origin is tuple and inner[-1] is not ... else [inner[0]] * len(value)
         if len(each) != len(value):
-            raise ValueError(f"{name or 'the whole'} has {len(value)} items, and {len(each)} belong there")
-        hints, required = dict(enumerate(each)), ()
+            raise ValueError(f"{name or 'the content'} must have {len(each)} items, not {len(value)}")
+        for index, (item, hint) in enumerate(zip(value, each, strict=True)):
+            check_shape(item, hint, f"{name}[{index}]", exact=exact)
     elif kinds is dict:
+        prefix = f"{name}." if name else ""
         hints, required = (dict.fromkeys(value, inner[1]), ()) if origin is dict else _keys(shape)
-    else:
-        return
-    for key, hint in hints.items():
-        if kinds is list or key in value:
-            check_shape(value[key], hint, f"{name}.{key}".removeprefix("."))
-        elif key in required:
-            raise ValueError(f"{name}.{key} is missing".removeprefix("."))
+        if exact and (unknown := [key for key in value if key not in hints]):
+            raise ValueError(f"{prefix}{unknown[0]} is unknown: {did_you_mean(unknown[0], hints)}")
+        for key, hint in hints.items():
+            if key in value:
+                check_shape(value[key], hint, f"{prefix}{key}", exact=exact)
+            elif key in required:
+                raise ValueError(f"{prefix}{key} is missing")
 
 
 def build(value: Any, shape: Any) -> Any:
-    """What JSON data that fits a type stands for: dataclasses and tuples made of it, as `asdict` gave it."""
+    """Make dataclasses and tuples, as a type says, from JSON data that fits it; the inverse of `asdict`."""
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
     if value is None or type(None) in inner or origin is Annotated:
         return None if value is None else build(value, inner[0])
@@ -133,16 +139,16 @@ def from_json(shape: type[Value], data: Any) -> Value:
 
 
 _PLAIN = {
-    int: (int, "a whole number"),
+    int: (int, "an integer"),
     float: ((int, float), "a number"),
-    str: (str, "a text"),
+    str: (str, "text"),
     bool: (bool, "true or false"),
 }
 
 
 @functools.cache
 def _keys(shape: Any) -> tuple[dict[str, Any], frozenset[str]]:
-    """Type of each key of a TypedDict or dataclass, and which are required."""
+    """The type of each key of a TypedDict or dataclass, and the required keys."""
     hints = typing.get_type_hints(shape, include_extras=True)
     if typing.is_typeddict(shape):
         return hints, shape.__required_keys__
@@ -158,8 +164,8 @@ def _refuse_no_moment(text: str) -> None:
     except (ValueError, OverflowError):
         is_moment = False
     if not is_moment:
-        raise ValueError(f"{text[:40]!r} is no date and time with its offset, such as 2026-11-21T10:15:02+01:00")
+        raise ValueError(f"{text[:40]!r} is not a date and time with an offset, such as 2026-11-21T10:15:02+01:00")
 
 
 Moment = Annotated[str, _refuse_no_moment]
-"""A date and time in ISO 8601, with its offset from UTC."""
+"""A date and time in ISO 8601, with the offset from UTC."""

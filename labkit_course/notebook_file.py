@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.quick_nbformat import import_nbformat
+from labkit.plots import import_nbformat
 
 import_nbformat()
 import nbformat  # noqa: E402

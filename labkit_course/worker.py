@@ -8,8 +8,8 @@ from typing import Any
 
 import psutil
 
+from labkit.plots import import_nbformat
 from labkit.process import Parent, adopt_orphans, descendants, kill_until_gone
-from labkit.quick_nbformat import import_nbformat
 
 LEFT_OVER_GRACE_S = 5.0
 """How long what a notebook started has to end after its kernel: runs notice that their launcher is gone."""

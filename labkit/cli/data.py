@@ -1,4 +1,4 @@
-"""`labkit data`: list the datasets, make a click log, prepare one before training."""
+"""`labkit data`: list the datasets, generate a click log, prepare one before training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("data", help="list, make and prepare datasets")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    listing = commands.add_parser("list", help="every dataset that has a name, and whether it is here")
+    listing = commands.add_parser("list", help="all datasets that have a name, and whether they are on this machine")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=run_list)
 
@@ -29,9 +29,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     clicks = kinds.add_parser("clicks", help="a click log with a planted teacher")
     add = clicks.add_argument
     add("--rows", type=int, default=100_000, metavar="N", help="default: 100000")
-    add("--seed", type=int, default=0, metavar="N", help="of the teacher and the rows; default: 0")
-    add("--out", required=True, metavar="FILE", help="a name ending in .gz is packed")
-    layout = "criteo: 40 fields, tabs, no header (default); csv and parquet have a header"
+    add("--seed", type=int, default=0, metavar="N", help="seed of the teacher and the rows; default: 0")
+    add("--out", required=True, metavar="FILE", help="compressed if the name ends in .gz")
+    layout = "criteo: 40 fields, tabs, no header (default); csv and parquet: with a header"
     add("--format", default="criteo", choices=("criteo", "csv", "parquet"), help=layout)
     add("--dense-dim", type=int, metavar="N", help="number of dense features; default: 13")
     add("--num-rows", type=int, nargs="+", metavar="N", help="rows of each table; default: 26, from 200 to 30000")
@@ -41,29 +41,29 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--overwrite", action="store_true", help="replace the file if it is there")
     clicks.set_defaults(run=run_make_clicks)
 
-    prepare = commands.add_parser("prepare", help="download if need be, check and prepare a dataset")
+    prepare = commands.add_parser("prepare", help="download if necessary, check and prepare a dataset")
     add = prepare.add_argument
     add("data", metavar="NAME|PATH", help="a name from `labkit data list`, a file or a folder")
-    add("--schema", metavar="FILE", help="what the columns of a table mean; see datasets/schemas")
+    add("--schema", metavar="FILE", help="TOML file with the meaning of the columns of a table; see datasets/schemas")
     unasked = " and ".join(f"{policy} for {what}" for what, policy in UNASKED.items())
     add("--on-bad-row", choices=POLICIES, help=f"{POLICY_WORDS}; default: {unasked}")
-    add("--seed", type=int, default=0, metavar="N", help="of a generator or a random split; default: 0")
+    add("--seed", type=int, default=0, metavar="N", help="seed of a generator or a random split; default: 0")
     prepare.set_defaults(run=run_prepare)
 
-    recorded = commands.add_parser("recorded", help="what others measured on their hardware, and published")
+    recorded = commands.add_parser("recorded", help="published measurements of others on their hardware")
     of_recordings = recorded.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listing = of_recordings.add_parser("list", help="what ships, on which devices, by whom")
+    listing = of_recordings.add_parser("list", help="the recordings that ship, their devices and authors")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=run_recorded_list)
     for name, run, words in (
-        ("show", run_recorded_show, "its card: what, who, when, how derived, what it cannot say; and its columns"),
-        ("fetch", run_recorded_fetch, "download its authors' own files, and check them"),
+        ("show", run_recorded_show, "its card (content, authors, date, derivation, limits) and its columns"),
+        ("fetch", run_recorded_fetch, "download the authors' own files and check them"),
     ):
         command = of_recordings.add_parser(name, help=words)
         command.add_argument("recording", metavar="NAME", help="from `labkit data recorded list`, or a folder")
         command.set_defaults(run=run)
         if name == "fetch":
-            command.add_argument("--out", default=".", metavar="DIR", help="where to put them (here)")
+            command.add_argument("--out", default=".", metavar="DIR", help="folder for them (default: this one)")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -80,8 +80,8 @@ def run_list(args: argparse.Namespace) -> int:
     console, rows = Console(), []
     for item in datasets:
         size_mb = None if item.size_bytes is None else f"{item.size_bytes / 1e6:,.0f}"
-        told = {"name": item.name, "kind": item.kind, "extent": item.extent, "MB": size_mb, "here?": item.state()}
-        rows.append(told | {"licence": item.licence, "source": item.source})
+        row = {"name": item.name, "kind": item.kind, "extent": item.extent, "MB": size_mb, "here?": item.state()}
+        rows.append(row | {"licence": item.licence, "source": item.source})
     print_frame(console, rows)
     console.print(f"Prepared data is kept in {prepared_root()} (LABKIT_CACHE chooses another folder).", soft_wrap=True)
     return 0
@@ -94,9 +94,9 @@ def run_make_clicks(args: argparse.Namespace) -> int:
 
     out = Path(args.out)
     if out.exists() and not args.overwrite:
-        raise UserError(f"{out} is there already: choose another --out, or replace it with --overwrite.")
+        raise UserError(f"{out} already exists: choose another --out, or replace it with --overwrite.")
     if args.rows < 1:
-        raise UserError(f"--rows is {args.rows}: give a whole number of at least 1.")
+        raise UserError(f"--rows is {args.rows}: give an integer from 1.")
     given = {field.name: getattr(args, field.name, None) for field in fields(GeneratorConfig)}
     given = {name: value for name, value in given.items() if value is not None}
     config = GeneratorConfig(**given | {"train_rows": args.rows})
@@ -131,7 +131,7 @@ def run_prepare(args: argparse.Namespace) -> int:
         print(f"The true probabilities reach AUC {prepared.info['bayes_auc']:.4f} on the test rows.")
     skipped = prepared.info.get("skipped", {"rows": 0, "first": []})
     if skipped["rows"]:
-        print(f"Bad rows skipped: {skipped['rows']:,}; the first of them:")
+        print(f"Bad rows skipped: {skipped['rows']:,}; the first ones:")
         for row in skipped["first"][:5]:
             print(f"  {row['file']}, line {row['line']}: {row['reason']}")
     print(f"Prepared in {prepared.folder}")
@@ -151,7 +151,7 @@ def run_recorded_list(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
 
     print_frame(Console(), [{key: row[key] for key in ("name", "what", "devices", "by")} for row in rows])
-    print("Recorded by others: `labkit data recorded show NAME` says what each cannot say.")
+    print("Recorded by others: `labkit data recorded show NAME` lists the limits of each.")
     return 0
 
 
@@ -187,17 +187,17 @@ def run_recorded_fetch(args: argparse.Namespace) -> int:
     card = read_card(args.recording)
     folder = Path(args.out) / card.name
     if not card.originals:
-        raise UserError(f"recording {card.name!r} tells no files to download: its source is {card.source}.")
+        raise UserError(f"recording {card.name!r} has no files to download: see its source, {card.source}.")
     with shown_progress() as progress:
         files = [download(Archive(**vars(original)), folder, progress) for original in card.originals]
-    print(f"{len(files)} files in {folder}, as their authors published them (SHA-256 is right).")
+    print(f"{len(files)} files in {folder}, as their authors published them (SHA-256 matches).")
     print(f"To read them: {IMPORTER} {folder}/* --name {card.name} --cite '{card.cite}'")
     return 0
 
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """Shows on standard error how far it is; what a preflight says (fraction 0) stays on the screen."""
+    """Show the progress on standard error; messages of fraction 0, from before the work, stay on the screen."""
     from labkit.cli.console import Console
     from labkit.cli.display import Display
 

@@ -1,25 +1,26 @@
-"""A row or utterance that cannot be used: an error that stops, or a line in the list of skipped ones."""
+"""What happens to a row or utterance that cannot be used: it is an error, or it is skipped and listed."""
 
 from __future__ import annotations
 
 from labkit.errors import DataError, UserError
 
 LISTED = 100
+"""Most skipped rows that are listed"""
 FEW = 0.01
-"""Share of the rows that the policy "few" leaves out, and one row at least"""
+"""Share of the rows that the policy "few" skips; one row is always allowed"""
 POLICIES = {
     "error": "stop at the first bad row",
-    "few": f"leave out and list one, or 1 in {1 / FEW:.0f}, and stop at more",
-    "skip": "leave out and list any number",
+    "few": f"skip and list one, or 1 in {1 / FEW:.0f}, and stop at more",
+    "skip": "skip and list any number",
 }
 POLICY_WORDS = "; ".join(f"{name}: {words}" for name, words in POLICIES.items())
 
 UNASKED = {"clicks": "error", "speech": "few"}
-"""The policy of the commands: a row that cannot be read is of another table, and any folder of recordings has one."""
+"""Policies of the commands: a table with a bad row is often the wrong table; most folders of recordings have one."""
 
 
 class BadRows:
-    """Raises an error, or counts and lists bad rows, as one of `POLICIES` says."""
+    """Raises an error for bad rows, or counts and lists them, according to one of `POLICIES`."""
 
     def __init__(self, policy: str):
         if policy not in POLICIES:
@@ -31,12 +32,12 @@ class BadRows:
         self._error: DataError | None = None
 
     def expect(self, rows: int) -> None:
-        """Say how many rows there are, those included that were bad so far."""
+        """Set the total number of rows, including the bad ones so far."""
         self._rows = rows
         self._refuse_many()
 
     def add(self, error: DataError) -> None:
-        """Report one."""
+        """Report a bad row."""
         self._error = self._error or error
         self.count += 1
         self._refuse_many()
@@ -51,14 +52,14 @@ class BadRows:
         if self.policy == "few":
             if self._rows is None or self.count <= max(1, FEW * self._rows):
                 return
-            many = f" {self.count:,} of {self._rows:,} are bad so far, and {FEW:.0%} is the most to be left out."
-        fix = f"{error.fix}{many} Or pass --on-bad-row skip to leave such rows out; they are then counted and listed."
+            many = f" {self.count:,} of {self._rows:,} are bad so far, and at most {FEW:.0%} are skipped."
+        fix = f"{error.fix}{many} Or pass --on-bad-row skip to skip such rows; they are counted and listed."
         raise DataError(error.what, fix=fix, file=error.file, line=error.line, field=error.field)
 
     def in_words(self) -> str:
-        """The first, with its place."""
+        """The first bad row, with its place."""
         return str(self._error)
 
     def info(self) -> dict:
-        """`{"rows": how many, "first": the first 100}`"""
+        """`{"rows": number of bad rows, "first": the first 100}`"""
         return {"rows": self.count, "first": self.first}

@@ -1,4 +1,4 @@
-"""Every dataset that has a name: made here, shipped, brought by the reader, or downloaded as `catalog.toml` says."""
+"""The datasets that have a name: generated, shipped, brought by the reader, or downloaded as `catalog.toml` says."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import tarfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pooch
 import requests
 
+from labkit.data.clicks.generate import SYNTHETIC, config_bytes
 from labkit.data.clicks.schema import DAY_FILE
-from labkit.data.clicks.synthetic import SYNTHETIC, config_bytes
 from labkit.data.store import Progress, check_disk, prepare_once, prepared_root
 from labkit.errors import UserError
 from labkit.project import shipped_datasets
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".gz")
 STATES = {"made here": "on first use", "shipped": "shipped", "downloaded": "to download", "your copy": "give its path"}
-"""Of a dataset that is not prepared yet, by its origin."""
+"""State of a dataset that is not prepared yet, by its origin"""
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,20 @@ class Dataset:
 
     name: str
     kind: str
-    """"clicks" or "speech"."""
+    """clicks or speech"""
     extent: str
-    """Rows or hours."""
+    """Rows or hours, as text"""
     licence: str
     source: str
     origin: str
-    """One of `STATES`."""
+    """A key of `STATES`"""
     size_bytes: int | None = None
-    """On disk when it is prepared, or to download; None: depends on the reader's copy."""
+    """Bytes on disk when prepared, or to download; None: depends on the reader's copy"""
     archives: tuple[Archive, ...] = ()
-    """What is downloaded."""
+    """Files to download"""
 
     def state(self) -> str:
-        """Whether it is here: "prepared", "downloaded", or one of `STATES`."""
+        """Whether it is on this machine: "prepared", "downloaded", or one of `STATES`."""
         for folder, state in ((self.kind, "prepared"), ("downloads", "downloaded")):
             if any((prepared_root() / folder).glob(f"{self.name}-????????????????")):
                 return state
@@ -59,13 +60,13 @@ class Dataset:
 
 
 def list_datasets() -> list[Dataset]:
-    """The catalogue."""
+    """All datasets that have a name."""
     made = []
     for name, config in SYNTHETIC.items():
         rows = config.train_rows + config.validation_rows + config.test_rows
         facts = ("clicks", f"{rows:,} rows", "Apache-2.0", "labkit's generator", "made here", config_bytes(config))
         made.append(Dataset(name, *facts))
-    # Known here by name, not asked of labkit.data.speech: that would import torch for a list.
+    # labkit.data.speech is not asked, because it imports torch
     size_bytes = sum(file.stat().st_size for file in (shipped_datasets() / "speech").rglob("*") if file.is_file())
     source = "labkit's script, spoken by espeak-ng"
     shipped = Dataset("shipped", "speech", "over 1 hour", "Apache-2.0", source, "shipped", size_bytes)
@@ -83,11 +84,11 @@ def _listed(name: str, archives: tuple[dict, ...] = (), **facts: str) -> Dataset
 CATALOG = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
 LISTED = {name: _listed(name, **entry) for name, entry in CATALOG.items()}
 DOWNLOADS = {name: dataset for name, dataset in LISTED.items() if dataset.archives}
-"""What can be downloaded, by name."""
+"""Datasets that can be downloaded, by name"""
 
 
 def unknown(data: str, kind: str) -> UserError:
-    """The error for what is neither a path nor the name of a dataset of this kind that labkit brings or makes."""
+    """The error for text that is neither a path nor the name of a dataset of this kind that ships or is generated."""
     datasets = list_datasets()
     if dataset := next((each for each in datasets if each.name == data), None):
         if dataset.kind != kind:
@@ -100,13 +101,13 @@ def unknown(data: str, kind: str) -> UserError:
     near = difflib.get_close_matches(data, names, 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     return UserError(
-        f"{data!r} is neither a file or folder nor the name of a dataset. {hint}The names are {', '.join(names)}; "
-        "`labkit data list` shows every dataset."
+        f"{data!r} is not a file, a folder or the name of a dataset. {hint}The names are {', '.join(names)}; "
+        "`labkit data list` shows all datasets."
     )
 
 
 def kind_of(data: str) -> str:
-    """Whether a name or path is of "clicks" or "speech"; what is neither is left to the click logs' error."""
+    """Whether a name or path is "clicks" or "speech"; anything else counts as clicks, whose loader refuses it."""
     for dataset in list_datasets():
         if dataset.name == data:
             return dataset.kind
@@ -115,13 +116,13 @@ def kind_of(data: str) -> str:
         return "speech" if path.suffix == ".jsonl" else "clicks"
     inside = list(path.iterdir())
     holds_days = any(DAY_FILE.match(file.name) for file in inside)
-    # speech with tables beside it, as Common Voice, has its audio in folders
+    # speech with tables next to it, such as Common Voice, has its audio in folders
     holds_tables = any(file.suffix in TABLE_SUFFIXES for file in inside) and not any(file.is_dir() for file in inside)
     return "clicks" if holds_days or holds_tables else "speech"
 
 
 def fetch(name: str, archives: tuple[Archive, ...], *, root: Path | None = None, progress: Progress) -> Path:
-    """The folder of a dataset, downloaded and unpacked there if it is not yet.
+    """The folder of a dataset, which is downloaded and unpacked first if necessary.
 
     Raises:
         UserError: a download fails, is not the published file, or does not fit on the disk.
@@ -130,7 +131,7 @@ def fetch(name: str, archives: tuple[Archive, ...], *, root: Path | None = None,
     folder = root / f"{name}-{archives[0].sha256[:16]}"
 
     def build(temporary: Path) -> None:
-        check_disk(folder, 2 * sum(archive.size_bytes for archive in archives))  # packed and unpacked
+        check_disk(folder, 2 * sum(archive.size_bytes for archive in archives))  # the archive and its content
         for number, archive in enumerate(archives):
 
             def part(fraction: float, text: str, number=number) -> None:
@@ -145,54 +146,44 @@ def fetch(name: str, archives: tuple[Archive, ...], *, root: Path | None = None,
 
 
 def download(archive: Archive, folder: Path, progress: Progress) -> Path:
-    """Download a file into `folder`; it appears there only if its checksum is right."""
+    """Download a file into `folder`; it appears there only if its checksum is correct."""
     name = archive.url.rsplit("/", 1)[-1]
     pooch.get_logger().setLevel(logging.WARNING)
-    downloader = pooch.HTTPDownloader(progressbar=_Bar(name, archive.size_bytes, progress), timeout=60)
+    done = 0
+
+    def update(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(min(1.0, done / archive.size_bytes), f"{name}: {done / 1e6:,.0f} MB")
+
+    bar = SimpleNamespace(total=archive.size_bytes, update=update, reset=lambda: None, close=lambda: None)
+    downloader = pooch.HTTPDownloader(progressbar=bar, timeout=60)
     try:
         return Path(pooch.retrieve(archive.url, f"sha256:{archive.sha256}", name, folder, downloader=downloader))
     except requests.RequestException as error:
         raise UserError(
-            f"Downloading {archive.url} failed: {error}. Check the network and run the command again; or "
-            "download the file by other means, unpack it, and give its folder instead of the name."
+            f"Downloading {archive.url} failed ({error}): check the network and run the command again, or download the "
+            "file by other means, unpack it, and give its folder instead of the name."
         ) from error
     except ValueError as error:
         if "does not match the known hash" not in str(error):
             raise
         raise UserError(
-            f"What {archive.url} sent is not the published file: its SHA-256 is not {archive.sha256}. Nothing was "
-            "kept. Run the command again, and if it happens again get the file from another mirror and check it by "
-            "that number."
+            f"{archive.url} did not send the published file (its SHA-256 is not {archive.sha256}), so it was deleted: "
+            "run the command again. If that fails, too, download the file from another mirror and check its SHA-256."
         ) from error
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar archive into `folder`, and refuse one that would write or link anywhere else."""
+    """Unpack a tar archive into `folder`; an archive that would write or link anywhere else is refused."""
     try:
         with tarfile.open(archive) as tar:
-            # The filter refuses "..", links that lead out, and devices, and makes absolute names relative.
+            # the filter refuses "..", links to outside and devices, and makes absolute names relative
             tar.extractall(folder, filter="data")
     except tarfile.FilterError as error:
         raise UserError(
-            f"{archive} holds {error.tarinfo.name!r}, which would be written outside its folder: nothing of it is "
-            "used. Delete the file and get it from the publisher's own address."
+            f"{archive} has {error.tarinfo.name!r}, which would be written outside its folder, so it is not used: "
+            "delete the file and download it from its publisher."
         ) from error
     except (tarfile.TarError, EOFError) as error:
         raise UserError(f"{archive} is damaged ({error}): delete it and download it again.") from error
-
-
-class _Bar:
-    """What pooch calls while it downloads."""
-
-    def __init__(self, name: str, total: int, progress: Progress):
-        self.name, self.total, self.progress, self.done = name, total, progress, 0
-
-    def update(self, size: int) -> None:
-        self.done += size
-        self.progress(min(1.0, self.done / self.total), f"{self.name}: {self.done / 1e6:,.0f} MB")
-
-    def reset(self) -> None:
-        self.done = 0
-
-    def close(self) -> None:
-        pass

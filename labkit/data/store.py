@@ -1,8 +1,8 @@
-"""Where prepared data lives, and how it gets there once, whole, and only when its source changed.
+"""The cache of prepared data: each dataset is written once, completely, and again only if its source has changed.
 
-A prepared dataset is a folder whose name ends in the fingerprint of everything that made it: the format's
-version, the content of its source files, and the options. Opening it again is therefore a look at the
-folder's name; a changed source has another fingerprint and is prepared anew beside the old one.
+A prepared dataset is a folder whose name ends in the fingerprint of everything it was made from: the version of the
+format, the content of the source files, and the options. A changed source has another fingerprint, and thus another
+folder.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from labkit.errors import UserError
 from labkit.hardware import size_text
 
 Progress = Callable[[float, str], None]
-"""Called with the fraction done (0 to 1) and a few words on what is being done."""
+"""Called with the fraction done (0 to 1) and a short text on what is being done"""
 END_BYTES = 2**25
-"""How much of the head and of the tail of a source file is hashed (in a twentieth of a second)."""
+"""Bytes at the beginning and at the end of a source file that are hashed (in a twentieth of a second)"""
 CONTENTS = "contents.json"
-"""In a prepared folder, what else is in it."""
+"""Name of the file that lists the other files of a prepared folder"""
 SMALL_BYTES = 2**20
-"""Files up to this size are hashed whenever prepared data is opened; a larger one is only held against its size."""
+"""Files up to this size are hashed when prepared data is opened; of larger ones only the size is checked"""
 
 
 def prepared_root() -> Path:
-    """The folder of everything prepared or downloaded: `$LABKIT_CACHE`, else the user's cache folder."""
+    """The folder of prepared and downloaded data: `$LABKIT_CACHE`, or else the user's cache folder."""
     chosen = os.environ.get("LABKIT_CACHE")
     return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("labkit", appauthor=False)
 
@@ -48,7 +48,7 @@ def fingerprint(**parts) -> str:
 
 
 def file_fingerprint(path: Path) -> str:
-    """Of a file's size and content; of a large file's first and last bytes, and the time of its last change."""
+    """A fingerprint of a file's size and content; for a large file of its ends and its modification time."""
     status = path.stat()
     with path.open("rb") as file:
         digest = hashlib.sha256(f"{status.st_size} ".encode() + file.read(END_BYTES))
@@ -60,9 +60,9 @@ def file_fingerprint(path: Path) -> str:
 
 
 def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
-    """A fingerprint of many files by name, size and time stamp, where reading them takes too long.
+    """A fingerprint of many files by name, size and modification time, because reading them would take too long.
 
-    Names are relative to `folder`; of files elsewhere the whole path counts.
+    Names are relative to `folder`; files elsewhere count with their whole path.
     """
     listing = []
     for path in sorted(paths):
@@ -75,9 +75,8 @@ def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
 def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
     """Return `folder`, made by `build(temporary)` unless it is there already.
 
-    The folder appears under its name only when it is complete, and is built anew where it was damaged since. Of several
-    processes that want the same folder one builds it and the others wait; what a killed process left behind is removed
-    by the next one.
+    The folder appears only when it is complete, and is built again if it has been damaged since. If several processes
+    want the same folder, one builds it and the others wait. The remains of a killed process are removed by the next.
     """
     if _is_whole(folder):
         return folder
@@ -86,7 +85,7 @@ def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
     with FileLock(folder.with_name(f".{folder.name}.lock")):
         if _is_whole(folder):
             return folder
-        # We hold the lock: a partial folder can only be a dead process's.
+        # this process has the lock, so a partial folder belongs to a process that died
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         try:
@@ -109,14 +108,18 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _contents(folder: Path) -> dict:
-    """What a prepared folder contains: of each file its size, and of a small one its SHA-256."""
+    """The files of a prepared folder, each with its size, or its SHA-256 if it is small."""
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CONTENTS]
     sizes = {path: path.stat().st_size for path in files}
     return {path.name: file_fingerprint(path) if size <= SMALL_BYTES else size for path, size in sizes.items()}
 
 
 def check_disk(folder: Path, needed_bytes: float) -> int:
-    """The free bytes of the disk that holds `folder`, or will once it is made."""
+    """The free bytes on the disk of `folder`, which need not exist yet.
+
+    Raises:
+        UserError: they are not enough.
+    """
     if needed_bytes > free_disk_bytes(folder):
         raise _disk_full(folder, f"needs about {size_text(needed_bytes)}")
     return free_disk_bytes(folder)
@@ -124,8 +127,8 @@ def check_disk(folder: Path, needed_bytes: float) -> int:
 
 def _disk_full(folder: Path, need: str) -> UserError:
     return UserError(
-        f"Preparing the data {need}, and {folder.parent} has {size_text(free_disk_bytes(folder))} free. "
-        "Free some space there, or set LABKIT_CACHE to a folder on a larger disk and run the command again."
+        f"Preparing the data {need}, and {folder.parent} has {size_text(free_disk_bytes(folder))} free: free some "
+        "space there, or set LABKIT_CACHE to a folder on a larger disk and run the command again."
     )
 
 
@@ -136,7 +139,7 @@ def free_disk_bytes(folder: Path) -> int:
 
 
 def read_json(path: Path) -> dict | None:
-    """The JSON object in a file, or None where there is no such file or it is damaged."""
+    """The JSON object in a file, or None if there is no such file or it is damaged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
@@ -145,7 +148,7 @@ def read_json(path: Path) -> dict | None:
 
 
 def write_json(path: Path, value: dict) -> None:
-    """Write a JSON object so that readers see the old file or the new one, never half of it."""
+    """Write a JSON object; readers see either the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")

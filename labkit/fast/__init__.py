@@ -1,4 +1,4 @@
-"""The same mathematics at the machine's limit: a file an idea, each beside the plain PyTorch that it equals."""
+"""The same mathematics at the limit of the machine: a file per idea, which names the plain PyTorch that it equals."""
 
 import lazy_loader
 

@@ -1,17 +1,17 @@
-"""The update of embedding tables by a kernel that numba compiles. Importing this needs numba.
+"""The update of embedding tables by a kernel that numba compiles. Importing this module needs numba.
 
-It does what the optimiser does with the sparse gradient of the same batch, but reads the gradient of a bag where it
-lies instead of copying it for every row the bag names. Tables are shared out among the threads; no two threads
-touch one row. To torch the kernel is an operator of its own, so that profiles and performance models see it.
+It equals the optimiser's step with the sparse gradient of the same batch, but reads the gradient of each bag in place,
+without copying it for each of the bag's rows. Each thread has its own tables, so no two threads write the same row. The
+kernel is registered as an operator of torch, so that profiles and performance models see it.
 
 Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tables, U most distinct rows of a table in a
 batch, W threads.
     weight    float32 (R, D)
-    rows      int32 (B, F, L), counted over all tables
+    rows      int32 (B, F, L), numbered over all tables
     gradient  float32 (B, F, D), of each bag
-    state     up to two float32 (R, D), or of rowwise Adagrad (R, 1)
+    state     up to two float32 (R, D), or (R, 1) for rowwise Adagrad
     slots     int32 (R,), all −1 before and after
-    touched   int32 (W, U), sums float32 (W, U, D): room to work in
+    touched   int32 (W, U), sums float32 (W, U, D): scratch memory
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ SGD, ADAGRAD, ROWWISE, ADAM = range(len(KINDS))
 
 
 class CompiledTables:
-    """Steps an optimiser of embedding tables, without the tables' gradient ever being a sparse tensor.
+    """Steps an optimiser of embedding tables without making their gradient a sparse tensor.
 
-    State is kept in the optimiser, as its own step would leave it: a checkpoint of one way goes on in the other.
+    The state is kept in the optimiser, in the same form as after its own step, so checkpoints fit both.
     """
 
     def __init__(self, tables: EmbeddingTables, optimiser: torch.optim.Optimizer, *, is_trial: bool = False):
-        """Take over the steps of `optimiser`, which holds the weight of `tables` and nothing else, on a CPU."""
-        torch.sparse.check_sparse_tensor_invariants.disable()  # as by default, but Adagrad would warn of it
+        """Replace the steps of `optimiser`, whose only parameter is the weight of `tables`, on a CPU."""
+        torch.sparse.check_sparse_tensor_invariants.disable()  # as by default; set, or Adagrad warns
         tables.keeps_bags = True
         self._tables, self._optimiser = tables, optimiser
         self.param_groups = optimiser.param_groups
         self._kind = next(number for number, kind in enumerate(KINDS) if isinstance(optimiser, kind))
-        self._threads, self._lookups = 0, 0  # that there is room for
-        if not is_trial:  # compile the kernel, or load what was compiled before, half a second that no step is to take
+        self._threads, self._lookups = 0, 0  # that scratch memory is allocated for
+        if not is_trial:  # compile or load the kernel now: half a second that should not be part of a step
             small = EmbeddingTables([1], tables.weight.shape[1])
             trial = type(optimiser)([torch.nn.init.zeros_(small.weight)], lr=optimiser.param_groups[0]["lr"])
             trial = CompiledTables(small, trial, is_trial=True)
@@ -57,20 +57,20 @@ class CompiledTables:
         """Update the rows that the latest batch looked up."""
         rows, gradient = self._tables.take_bags()
         weight = self._tables.weight
-        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # of a table each
+        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # at least a table each
         self._make_room(threads, rows.shape[0] * rows.shape[2])
         state, step_size, numbers = self._begin_step(weight)
         update_tables(weight.detach(), state, rows, gradient, *self._room, self._kind, step_size, *numbers)
 
     def _begin_step(self, weight: Tensor) -> tuple[list[Tensor], float, tuple[float, float, float]]:
-        """Count a step in the optimiser's state; its tensors, the size of the step, and (beta1, beta2, eps)."""
+        """Count a step in the optimiser's state; return its tensors, the step size, and (beta1, beta2, eps)."""
         state, group = self._optimiser.state[weight], self._optimiser.param_groups[0]
         lr, eps = group["lr"], group.get("eps", 0.0)
         if self._kind != ADAM:
             if self._kind == ADAGRAD:
                 state["step"] += 1
             return [state["sum"]] if self._kind != SGD else [], lr, (0.0, 0.0, eps)
-        if not state:  # torch's own step begins like this
+        if not state:  # as in torch's own step
             state["step"] = 0
             state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(weight) for _ in range(2))
         state["step"] += 1
@@ -79,7 +79,7 @@ class CompiledTables:
         return [state["exp_avg"], state["exp_avg_sq"]], step_size, (beta1, beta2, eps)
 
     def zero_grad(self) -> None:
-        """There is no gradient to forget."""
+        """Nothing to do: there is no gradient."""
 
     def state_dict(self) -> dict[str, Any]:
         return self._optimiser.state_dict()
@@ -89,7 +89,7 @@ class CompiledTables:
         self.param_groups = self._optimiser.param_groups
 
     def _make_room(self, threads: int, lookups: int) -> None:
-        """Make what kernels work in, once for a size of batch: slots, touched and sums."""
+        """Allocate scratch memory (slots, touched and sums) if the batch is larger than before."""
         if threads != self._threads or lookups > self._lookups:
             total, dim = self._tables.weight.shape
             distinct = min(max(map(len, self._tables.table_weights())), lookups)
@@ -101,17 +101,17 @@ class CompiledTables:
             )
 
 
-# Sums may be regrouped and products fused; unlike all of fastmath this keeps NaN a NaN, which ends a diverged run.
+# Sums may be regrouped and products fused. Full fastmath could lose a NaN, by which a diverged run is recognised.
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
 
 
 @njit(parallel=True, **_OPTIONS)
 def update(kind, weight, first, second, rows, gradient, slots, touched, sums, lr, beta1, beta2, eps):
-    """Step the rows of a batch; `first` and `second` are the optimiser's state, (R, D) or of rowwise Adagrad (R, 1)."""
+    """Step the rows of a batch; `first` and `second` are the state, (R, D), or (R, 1) for rowwise Adagrad."""
     workers, dim, one = len(touched), weight.shape[1], np.float32(1)
     for worker in prange(workers):
         for table in range(worker, rows.shape[1], workers):
-            if kind == SGD:  # the sum over equal rows makes itself
+            if kind == SGD:  # adding one by one sums over equal rows
                 for sample in range(rows.shape[0]):
                     for place in range(rows.shape[2]):
                         row = rows[sample, table, place]
@@ -142,7 +142,7 @@ def update(kind, weight, first, second, rows, gradient, slots, touched, sums, lr
 
 @njit(**_OPTIONS)
 def _sum_by_row(rows, gradient, table, slots, touched, sums):
-    """Sum the gradient of each row of one table; return how many rows there are."""
+    """Sum the gradient of each row of one table; return the number of rows."""
     count, dim = 0, sums.shape[1]
     for sample in range(rows.shape[0]):
         for place in range(rows.shape[2]):
@@ -168,7 +168,9 @@ def _update(weight, state, rows, gradient, slots, touched, sums, kind, *numbers)
     first, second = (each.view(len(weight), -1).numpy() for each in (*state, weight, weight)[:2])
     arrays = (each.numpy() for each in (rows, gradient, slots, touched, sums))
     update(kind, weight.numpy(), first, second, *arrays, *map(np.float32, numbers))
-    if torch.get_num_threads() != torch_threads:  # numba started its threads, in the OpenMP that torch uses, too
+    if (
+        torch.get_num_threads() != torch_threads
+    ):  # numba shares OpenMP with torch, and starting its threads changed torch's setting
         torch.set_num_threads(torch_threads)
 
 

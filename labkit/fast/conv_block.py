@@ -1,7 +1,7 @@
-"""The recogniser's convolution block with channels last and one pass for what follows its norm.
+"""The recogniser's convolution block, with channels last and a fused ReLU, dropout and mask.
 
-ReLU, dropout and the mask of padded frames in one take three passes over the values instead of seven. Dropout draws a
-byte for each value, eight in one draw: on a CPU torch draws them one by one.
+Fused, they take three passes over the values instead of seven. Dropout uses a random byte per value, eight per draw; on
+a CPU torch draws them one by one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ LEVELS = 256
 
 
 class MaskedRelu(nn.Module):
-    """`dropout(relu(x)) * mask`, the probability rounded to a multiple of 1/256 on CPUs; training overwrites x."""
+    """`dropout(relu(x)) * mask`, with the probability rounded to a multiple of 1/256 on CPUs; training overwrites x."""
 
     def __init__(self, dropout: float):
         super().__init__()
         self.p = dropout
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return x with its negative values, those dropped and those where the mask (bool, broadcast) is False at 0."""
+        """Return x with zeros for negative and dropped values, and where the mask (bool, broadcast) is False."""
         dropped = round(self.p * LEVELS)
         if not self.training or x.device.type != "cpu" or dropped in (0, LEVELS):
             return F.dropout(F.relu(x), self.p, self.training) * mask
@@ -41,23 +41,23 @@ class _MaskedRelu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (y,) = ctx.saved_tensors  # above zero exactly where the gradient passes
+        (y,) = ctx.saved_tensors  # positive exactly where the gradient passes
         return torch.ops.aten.threshold_backward(gradient, y, 0).mul_(ctx.scale), None, None
 
 
 def draw_kept(x: Tensor, dropped: int) -> Tensor:
-    """Draw for each value of x, on a CPU, whether it is kept: bool, laid out as x; `dropped` of `LEVELS` are not."""
-    # torch's generator makes 64 bits at a time
+    """Draw on a CPU which values of x to keep: bool, in the layout of x; the share `dropped` / `LEVELS` is not kept."""
+    # torch's generator draws 64 bits at a time
     draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-    layout = torch.empty_like(x, dtype=torch.uint8).stride()  # that of x, which may lie channels last
+    layout = torch.empty_like(x, dtype=torch.uint8).stride()  # as x, which may have channels last
     return draws.view(torch.uint8)[: x.numel()].as_strided(x.shape, layout) >= dropped
 
 
 class ChannelsLastBlock(nn.Module):
-    """`labkit.models.speech.ConvBlock`, its dropout's probability rounded to a multiple of 1/256 on CPUs.
+    """`labkit.models.ConvBlock`, with the dropout probability rounded to a multiple of 1/256 on CPUs.
 
-    It computes on images of height 1, because those may lie channels last, (B, T, C) in memory, as features do: oneDNN
-    then needs no copies around its products.
+    It computes on images of height 1, because images can have channels last in memory, (B, T, C), as features do. Then
+    oneDNN needs no copies around its products.
     """
 
     def __init__(self, before: int, after: int, kernel: int, stride: int, dropout: float):

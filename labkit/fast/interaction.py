@@ -1,6 +1,6 @@
-"""How the features of a DLRM meet: the dot product of every pair (Naumov et al., arXiv 1906.00091, §2.1).
+"""The interaction of the features of a DLRM: the dot products of all pairs (Naumov et al., arXiv 1906.00091, §2.1).
 
-Shapes: B batch, N features that meet, D their width, P = N (N − 1) / 2 pairs.
+Shapes: B batch, N features, D their width, P = N (N − 1) / 2 pairs.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from torch import Tensor, nn
 
 
 class PairwiseProducts(nn.Module):
-    """`labkit.models.dlrm.PairwiseDots` with a backward pass of one gather and one matrix product.
+    """`labkit.models.dlrm.PairwiseDots`, with a backward pass of one gather and one matrix product.
 
-    Autograd would scatter the gradient into a zeroed matrix of all N² products, one number at a time, and multiply
-    that matrix twice.
+    Autograd would scatter the gradient into a zero matrix of all N² products, number by number, and use it twice.
     """
 
     def __init__(self, count: int):
         super().__init__()
         first, second = torch.tril_indices(count, count, offset=-1)
         pairs = torch.arange(len(first))
-        # where each of the N² products finds its pair's gradient; those with themselves find the zero after the last
+        # for each of the N² products the index of its pair's gradient; the diagonal has the zero after the last
         mirror = torch.full((count, count), len(first))
         mirror[first, second], mirror[second, first] = pairs, pairs
         self.register_buffer("pairs", first * count + second, persistent=False)

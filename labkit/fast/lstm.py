@@ -1,7 +1,7 @@
-"""The recogniser's LSTM in both directions, on utterances of several lengths, without packing them.
+"""The recogniser's LSTM in both directions, on utterances of different lengths without packing.
 
-torch computes an LSTM by oneDNN, several times as fast, where its input is one dense tensor. So each direction is a
-call of its own, the one back on utterances that are turned around, each about its own last frame.
+torch uses oneDNN for an LSTM, several times as fast, only if the input is a dense tensor. So each direction is a
+separate call; the backward one gets utterances that are reversed about their own last frame.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from labkit.models import BothWays
 
 
 class UnpackedBothWays(BothWays):
-    """`labkit.models.speech.BothWays`, with the same weights by the same names."""
+    """`labkit.models.BothWays`, with the same weights under the same names."""
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Return (B, T', 2 hidden) for (B, T', C), of which `lengths` (B,) are real."""
         place = torch.arange(x.shape[1], device=x.device)
         back = lengths.unsqueeze(1) - 1 - place
-        turned = torch.where(back < 0, place, back).unsqueeze(2)  # (B, T', 1); padding stays where it is
+        turned = torch.where(back < 0, place, back).unsqueeze(2)  # (B, T', 1); padding stays in place
         there = self._one_way(x, self._flat_weights[:4])
         back = self._one_way(x.take_along_dim(turned, dim=1), self._flat_weights[4:])
         both = torch.cat([there, back.take_along_dim(turned, dim=1)], dim=2)

@@ -1,8 +1,8 @@
-"""torch's optimisers, fused and without its compiler, and for a DLRM's one table by compiled kernels.
+"""torch's optimisers, fused and without its compiler; and compiled kernels for the one table of a DLRM.
 
-Their methods import torch's compiler at the first call, a second and a half a process, to tell it, should it ever
-compile them, what to leave alone; nothing here is compiled by it. Each does what torch's own of that name does
-(`tests/fast`).
+The methods of torch's optimisers import torch's compiler at their first call, only to mark themselves as not to be
+compiled; that takes a second and a half per process. Nothing here uses the compiler. Each optimiser equals torch's own
+of the same name (`tests/fast`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from labkit.errors import UserError
 from labkit.fast.tables import EmbeddingTables
 
 _GUARDED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
-"""Methods whose decorator imports the compiler."""
+"""Methods whose decorator imports the compiler"""
 
 
 def without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
-    """A subclass of an optimiser that does the same, and imports no compiler (`benchmarks/start_up.py`)."""
+    """A subclass of an optimiser that does the same without importing the compiler (`benchmarks/start_up.py`)."""
     plain_step = inspect.unwrap(kind.step)
 
     @torch.no_grad()
@@ -36,7 +36,7 @@ def without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
 
 
 def quick_optimiser(kind: type[Optimizer], parameters: Iterable[Tensor], lr: float) -> Optimizer:
-    """An optimiser of torch's for dense weights, in one pass over each, or over all of them where torch has no such."""
+    """torch's fused optimiser for dense weights, or its "foreach" version if there is no fused one."""
     weights = list(parameters)
     on_gpu = weights[0].device.type != "cpu"
     has_fused = "fused" in inspect.signature(kind).parameters and not (kind is torch.optim.Adagrad and on_gpu)
@@ -46,15 +46,15 @@ def quick_optimiser(kind: type[Optimizer], parameters: Iterable[Tensor], lr: flo
 def fast_optimisers(
     kinds: tuple[type[Optimizer], type[Optimizer]], dense: list[Tensor], tables: EmbeddingTables, lr: float
 ) -> list[Any]:
-    """One optimiser for the dense weights and one for the tables, of these kinds, stepped one after the other."""
+    """One optimiser for the dense weights and one for the tables, of these kinds."""
     if not isinstance(tables, EmbeddingTables):
         raise UserError(
-            f"kernels fast updates the one table of labkit.fast.tables, and this model has a {type(tables).__name__}: "
-            "give it EmbeddingTables, step it with optimisers of torch, or train with --kernels plain."
+            f"fast kernels need labkit.fast.EmbeddingTables, but this model has {type(tables).__name__}: build it with "
+            "EmbeddingTables, step it with optimisers of torch, or train with --kernels plain."
         )
     of_tables = without_compiler(kinds[1])([tables.weight], lr=lr)
     if tables.weight.device.type == "cpu" and why_not_compiled() is None:
-        from labkit.fast.compiled_tables import CompiledTables  # which needs numba
+        from labkit.fast.compiled_tables import CompiledTables  # needs numba
 
         of_tables = CompiledTables(tables, of_tables)
     return [quick_optimiser(kinds[0], dense, lr), of_tables]

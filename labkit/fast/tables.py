@@ -1,6 +1,6 @@
-"""The embedding tables of a DLRM, all in one: a single lookup call instead of one a table.
+"""All embedding tables of a DLRM in one: a single lookup call instead of one per table.
 
-Equals `labkit.models.dlrm.TableAFeature`.
+Equals `labkit.models.TableAFeature`.
 
 Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tables together, U distinct rows of a batch.
 """
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class EmbeddingTables(nn.Module):
-    """Sums of the rows that each bag names."""
+    """Sums of the rows of each bag."""
 
     def __init__(self, num_rows: Sequence[int], embedding_dim: int):
         super().__init__()
@@ -25,22 +25,22 @@ class EmbeddingTables(nn.Module):
         starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
         self.register_buffer("row_start", starts.to(torch.int32), persistent=False)  # (F,)
         self.keeps_bags = False
-        """Whether the backward pass leaves the bags' gradient for `take_bags` instead of setting `weight.grad`."""
+        """Whether the backward pass keeps the gradient of the bags for `take_bags` instead of setting `weight.grad`"""
         self.bags: tuple[Tensor, Tensor] | None = None
 
     def forward(self, categorical: Tensor) -> Tensor:
-        """Return the sums (B, F, D) for int32 (B, F, L), numbers of rows within each table."""
+        """Return the sums (B, F, D) for int32 (B, F, L), row numbers within each table."""
         rows = categorical + self.row_start.view(1, -1, 1)
         return _Lookup.apply(self.weight, rows, self)
 
     def table_weights(self) -> list[Tensor]:
-        """The part (rows, D) of the weight that is each table's."""
+        """The part (rows, D) of the weight for each table."""
         return list(self.weight.split(self._num_rows))
 
     def take_bags(self) -> tuple[Tensor, Tensor]:
-        """The latest backward pass's rows int32 (B, F, L), counted over all tables, and gradient float32 (B, F, D).
+        """The rows int32 (B, F, L) of the latest backward pass, and the gradient float32 (B, F, D) of the bags.
 
-        A row's gradient is the sum over the bags that name it.
+        Rows are numbered over all tables. The gradient of a row is the sum over the bags that contain it.
         """
         assert self.bags is not None, "no backward pass since the last time"
         bags, self.bags = self.bags, None
@@ -48,17 +48,17 @@ class EmbeddingTables(nn.Module):
 
 
 def look_up(weight: Tensor, rows: Tensor) -> Tensor:
-    """Sums (B, F, D) of the rows of a weight (R, D) that bags (B, F, L) name; its gradient is dense."""
+    """Sums (B, F, D) of the rows of a weight (R, D) in bags (B, F, L); the gradient is dense."""
     batch, tables, pooling = rows.shape
     return F.embedding_bag(rows.view(batch * tables, pooling), weight, mode="sum").view(batch, tables, -1)
 
 
 def row_gradients(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows int64 (U,) of bags (B, F, L), in ascending order, and their gradient (U, D), from that of the
-    bags (B, F, D).
+    """The distinct rows int64 (U,) of bags (B, F, L), ascending, and their gradient (U, D), from that of the bags
+    (B, F, D).
 
-    torch's own sparse gradient holds a bag's gradient once for each of its L rows, which every optimiser then sorts and
-    sums; here rows are sorted alone, and one lookup sums the gradients where they lie.
+    torch's own sparse gradient has a copy of a bag's gradient for each of its L rows, which optimisers then sort and
+    sum. Here only the row numbers are sorted, and one lookup sums the gradients in place.
     """
     sorted_rows, order = rows.flatten().sort()
     distinct, counts = sorted_rows.unique_consecutive(return_counts=True)
@@ -67,7 +67,7 @@ def row_gradients(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Lookup(torch.autograd.Function):
-    """`look_up` with a gradient that is sparse and coalesced, or kept as it is for `take_bags`."""
+    """`look_up` with a gradient that is sparse and coalesced, or kept for `take_bags`."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: Tensor, tables: EmbeddingTables) -> Tensor:
@@ -86,6 +86,6 @@ class _Lookup(torch.autograd.Function):
         sparse = torch.sparse_coo_tensor(
             distinct.unsqueeze(0), values, weight.shape, is_coalesced=True, check_invariants=False
         )
-        # set here, because what is returned would lose its mark of being coalesced on the way
+        # set here, because a returned tensor would lose its mark of being coalesced
         weight.grad = sparse if weight.grad is None else weight.grad + sparse
         return None, None, None

@@ -1,7 +1,7 @@
-"""What a recogniser hears while it is trained: speech that is faster or slower, of longer or shorter vocal tracts,
-noisier, and with gaps, so that it does not learn the voices by heart.
+"""Augmentation of speech in training, so that a recogniser does not memorise the voices: other speeds and vocal tracts,
+noise, and gaps.
 
-Shapes: B batch, T frames, F bins. Features have mean 0 and variance 1 a bin.
+Shapes: B batch, T frames, F bins. Features have mean 0 and variance 1 per bin.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 HIGHEST_HZ = 8000.0
 FRAMES_MULTIPLE = 32
-"""Changed speeds give batches whose frames are a multiple of this: a CPU keeps kernels for each shape."""
+"""Batches of changed speed are padded to a multiple of this, because a CPU keeps kernels for each shape"""
 STEP = math.log(6.4) / 27
-"""Of the mel scale above 1,000 Hz, in logarithms of Hz"""
+"""Logarithm of Hz per mel above 1,000 Hz"""
 
 
 class Warping(nn.Module):
     """While training, changes the speed of each utterance and stretches its frequencies (on the features' mel scale).
 
-    Speed as Ko et al. (Interspeech 2015), vocal tracts as Jaitly and Hinton (2013), both by resampling features.
+    Speed as in Ko et al. (Interspeech 2015), vocal tracts as in Jaitly and Hinton (2013), both by resampling features.
     """
 
     def __init__(self, speed: float, tract: float):
@@ -43,12 +43,12 @@ class Warping(nn.Module):
         mels = torch.arange(1, bins + 1, **on) * (_mel(torch.tensor(HIGHEST_HZ)) / (bins + 1)).item()  # (F,)
         places = _mel(tract * _hz(mels)) / mels[0] - 1  # (B, F)
         kept = torch.arange(times.shape[1], **on) < new[:, None]
-        # frequencies by a product: taken by index they would lie transposed, and be copied for the convolutions
+        # frequencies by a product: an index would transpose the memory layout, and the convolutions would copy it
         return (_at(features, times) * kept.unsqueeze(2)) @ _between(places, bins), new
 
 
 def _mel(hz: Tensor) -> Tensor:
-    """Slaney's scale, that of the features: straight to 1,000 Hz, then logarithmic."""
+    """Slaney's mel scale, as in the features: linear up to 1,000 Hz, then logarithmic."""
     return torch.where(hz < 1000, hz * 3 / 200, 15 + (hz.clamp(min=1000) / 1000).log() / STEP)
 
 
@@ -57,14 +57,14 @@ def _hz(mels: Tensor) -> Tensor:
 
 
 def _between(places: Tensor, bins: int) -> Tensor:
-    """Weights (B, F, M) by which features (B, T, F) give those at places (B, M) between bins; beyond all, the last."""
+    """Weights (B, F, M) that interpolate features (B, T, F) at places (B, M) between bins, clamped to the ends."""
     places = places.clamp(0, bins - 1).unsqueeze(1)
     numbers = torch.arange(bins, device=places.device)[:, None]
     return (1 - (numbers - places).abs()).clamp(min=0)
 
 
 def _at(values: Tensor, places: Tensor) -> Tensor:
-    """Values (B, N, C) at places (B, M) between them, as (B, M, C); beyond the last, the last."""
+    """Interpolate values (B, N, C) at places (B, M) between them, clamped to the ends: (B, M, C)."""
     places = places.clamp(0, values.shape[1] - 1)
     below = places.long()
     share = (places - below).unsqueeze(2)
@@ -73,15 +73,15 @@ def _at(values: Tensor, places: Tensor) -> Tensor:
 
 
 class Noise(nn.Module):
-    """While training, adds noise, and colours and raises each utterance's spectrum, as another room would."""
+    """While training, adds noise, and tilts and shifts the spectrum of each utterance, as another room would."""
 
     def __init__(self, deviation: float):
-        """`deviation` is that of loudness and colour, and the largest of the noise, in the features' own."""
+        """`deviation` is that of the shift and the tilt, and the largest of the noise, in units of the features."""
         super().__init__()
         self.deviation = deviation
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Return features (B, T, F), zero padded as they came; `lengths` (B,) are those of the utterances."""
+        """Return features (B, T, F), still zero padded; `lengths` (B,) are those of the utterances."""
         if not self.training or not self.deviation:
             return features
         size, frames, bins = features.shape
@@ -94,7 +94,7 @@ class Noise(nn.Module):
 
 
 class Masking(nn.Module):
-    """While training, sets two stretches of bins and two of frames of each utterance to zero, the features' mean.
+    """While training, sets two stretches of bins and two of frames of each utterance to zero, the mean of the features.
 
     The masks of SpecAugment (Park et al., Interspeech 2019, §2).
     """
@@ -102,7 +102,7 @@ class Masking(nn.Module):
     STRETCHES = 2
 
     def __init__(self, bins: int, frames: int):
-        """`bins` and `frames` are one more than the widest stretch; 0 leaves that direction alone."""
+        """`bins` and `frames` are one more than the widest stretch; 0 disables that direction."""
         super().__init__()
         self.bins, self.frames = bins, frames
 
@@ -119,7 +119,7 @@ class Masking(nn.Module):
         return features
 
     def _covered(self, size: int, lengths: Tensor, widest: int) -> Tensor:
-        """Where the stretches lie: bool (B, size)."""
+        """The positions inside a stretch: bool (B, size)."""
         shape = (self.STRETCHES, len(lengths), 1)
         width = torch.randint(widest, shape, device=lengths.device)
         start = (torch.rand(shape, device=lengths.device) * (lengths.view(1, -1, 1) - width).clamp(min=1)).long()

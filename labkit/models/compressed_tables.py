@@ -1,4 +1,4 @@
-"""Embedding tables of fewer rows than there are categories: hashed, or of quotients and remainders.
+"""Embedding tables with fewer rows than categories: by hashing, or by quotients and remainders.
 
 Shapes: B batch, F categorical features, P of them with a table of quotients, L pooling factor, D embedding dim.
 """
@@ -17,10 +17,10 @@ from labkit.models.dlrm import TableAFeature
 
 
 class CompressedTables(nn.Module):
-    """Sums of embeddings, from tables of at most a share of the rows; tables of few rows stay as they are.
+    """Sums of embeddings, from tables with a share of the rows; tables with few rows are unchanged.
 
-    A larger table keeps M rows, the same M for all. With `hash`, a category has row i mod M, and shares it with all
-    that have this remainder. With `quotient-remainder`, it has the elementwise product of row i mod M and of row
+    Each larger table has M rows, the same M for all. With `hash`, category i has row i mod M, which it shares with all
+    categories of this remainder. With `quotient-remainder`, it has the elementwise product of row i mod M and row
     i div M of a second table, a pair that no other category has (Shi et al., KDD 2020, arXiv 1909.02107).
     """
 
@@ -33,7 +33,7 @@ class CompressedTables(nn.Module):
         share: float,
         tables: Callable[..., nn.Module] = TableAFeature,
     ):
-        """`num_rows` are categories a feature; `tables` is the part that stores the rows and looks them up."""
+        """`num_rows` are the categories of each feature; `tables` stores the rows and looks them up."""
         super().__init__()
         kept = _most_rows(num_rows, method, share)
         remainders, quotients = zip(*(_stored(rows, method, kept) for rows in num_rows), strict=True)
@@ -43,7 +43,7 @@ class CompressedTables(nn.Module):
         self.stored = tables([*remainders, *filter(None, quotients)], embedding_dim)
 
     def forward(self, categorical: Tensor) -> Tensor:
-        """Return the sums (B, F, D) for int32 (B, F, L), numbers of categories within each feature."""
+        """Return the sums (B, F, D) for int32 (B, F, L), category numbers within each feature."""
         remainders = categorical % self.divisor
         if not len(self.paired):
             return self.stored(remainders)
@@ -57,12 +57,12 @@ class CompressedTables(nn.Module):
         return embedded.view(batch, pooling, features, -1).sum(1)
 
     def table_weights(self) -> list[Tensor]:
-        """The weight (rows, D) of each table: of rows or remainders, then of quotients."""
+        """The weights (rows, D) of the tables of rows or remainders, then of those of quotients."""
         return self.stored.table_weights()
 
 
 def _stored(rows: int, method: str, most: int) -> tuple[int, int]:
-    """Rows of a feature's table and of its quotients, where a table keeps so many at most."""
+    """Rows of a feature's table and of its table of quotients, if a table has at most `most` rows."""
     if rows > most and method == "hash":
         return most, 0
     quotients = -(-rows // most)
@@ -70,8 +70,8 @@ def _stored(rows: int, method: str, most: int) -> tuple[int, int]:
 
 
 def _most_rows(num_rows: Sequence[int], method: str, share: float) -> int:
-    """The most rows a table may keep so that all tables together keep that share."""
-    # products need the fewest rows where quotients are as many as remainders; from there on more kept are more in all
+    """The most rows per table with which all tables together have at most this share of the rows."""
+    # with products the total is smallest if there are as many quotients as remainders; above that it grows with `most`
     fewest = 1 if method == "hash" else isqrt(max(num_rows) - 1) + 1
     allowed = share * sum(num_rows)
 
@@ -80,9 +80,9 @@ def _most_rows(num_rows: Sequence[int], method: str, share: float) -> int:
 
     if all_rows(fewest) > allowed:
         raise UserError(
-            f"{method} cannot make the embedding tables, of {sum(num_rows):,} rows, as small as {share:g} of that: "
+            f"{method} cannot compress the embedding tables, of {sum(num_rows):,} rows, to {share:g} of their size: "
             f"give --compress-to {ceil(1e4 * all_rows(fewest) / sum(num_rows)) / 1e4:g} or more"
-            + (", or take --compress hash." if method != "hash" else "."),
+            + (", or use --compress hash." if method != "hash" else "."),
             field="compress_to",
         )
     return bisect_right(range(max(num_rows)), allowed, lo=fewest, key=all_rows) - 1

@@ -1,4 +1,4 @@
-"""The deep learning recommendation model (Naumov et al., arXiv 1906.00091) as a textbook writes it.
+"""The deep learning recommendation model (Naumov et al., arXiv 1906.00091) in textbook form.
 
 Shapes: B batch, D embedding dim, F categorical features (tables), L pooling factor, N = F + 1 features that meet.
 """
@@ -19,24 +19,24 @@ class DlrmConfig:
     """The shape of one DLRM."""
 
     dense_dim: int
-    """Number of dense (continuous) features."""
+    """Number of dense (continuous) features"""
     num_rows: tuple[int, ...]
-    """Rows of each embedding table."""
+    """Rows of each embedding table"""
     embedding_dim: int
-    """Width of an embedding and of the bottom MLP's output."""
+    """Width of an embedding and of the output of the bottom MLP"""
     bottom_mlp: tuple[int, ...]
-    """Widths of the bottom MLP, input excluded; the last equals `embedding_dim`."""
+    """Widths of the bottom MLP without its input; the last equals `embedding_dim`"""
     top_mlp: tuple[int, ...]
-    """Widths of the top MLP, input excluded; the last is 1, the logit."""
+    """Widths of the top MLP without its input; the last is 1, the logit"""
 
     def __post_init__(self):
         if self.bottom_mlp[-1] != self.embedding_dim:
             raise UserError(
-                f"bottom_mlp ends in {self.bottom_mlp[-1]} but embedding_dim is {self.embedding_dim}: "
-                "the bottom MLP's output meets the embeddings, so make its last width equal to embedding_dim."
+                f"bottom_mlp ends in {self.bottom_mlp[-1]}, but embedding_dim is {self.embedding_dim}: make them "
+                "equal, because the output of the bottom MLP is multiplied with the embeddings."
             )
         if self.top_mlp[-1] != 1:
-            raise UserError(f"top_mlp ends in {self.top_mlp[-1]}: its last width must be 1, the click's logit.")
+            raise UserError(f"top_mlp ends in {self.top_mlp[-1]}: end it in 1, the logit of the click.")
 
     @property
     def num_tables(self) -> int:
@@ -44,22 +44,22 @@ class DlrmConfig:
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of the embedding tables in fp32, the part of a DLRM that outgrows memory."""
+        """Bytes of the embedding tables in fp32, which are most of a DLRM."""
         return 4 * sum(self.num_rows) * self.embedding_dim
 
 
 class TableAFeature(nn.Module):
-    """An `nn.EmbeddingBag` for each categorical feature; only the rows that a batch names get a gradient."""
+    """An `nn.EmbeddingBag` per categorical feature; only the rows in a batch get a gradient."""
 
     def __init__(self, num_rows: Sequence[int], embedding_dim: int):
         super().__init__()
         self.bags = nn.ModuleList(
             nn.EmbeddingBag.from_pretrained(torch.empty(rows, embedding_dim), freeze=False, mode="sum", sparse=True)
-            for rows in num_rows  # empty: the model initialises them
+            for rows in num_rows  # empty, because the model initialises them
         )
 
     def forward(self, categorical: Tensor) -> Tensor:
-        """Return the sums (B, F, D) for int32 (B, F, L), numbers of rows within each table."""
+        """Return the sums (B, F, D) for int32 (B, F, L), row numbers within each table."""
         return torch.stack([bag(categorical[:, f]) for f, bag in enumerate(self.bags)], dim=1)
 
     def table_weights(self) -> list[Tensor]:
@@ -68,7 +68,7 @@ class TableAFeature(nn.Module):
 
 
 class PairwiseDots(nn.Module):
-    """The dot product of every pair of features once."""
+    """The dot products of all pairs of features."""
 
     def __init__(self, count: int):
         super().__init__()
@@ -83,7 +83,7 @@ class PairwiseDots(nn.Module):
 
 
 class Dlrm(nn.Module):
-    """Bottom MLP and embeddings, their interaction, top MLP; returns one logit a sample."""
+    """Bottom MLP and embeddings, their interaction, top MLP; returns one logit per sample."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Dlrm(nn.Module):
         tables: Callable[..., nn.Module] = TableAFeature,
         interaction: Callable[[int], nn.Module] = PairwiseDots,
     ):
-        """Build the model; `tables` and `interaction` are the parts that `labkit.fast` has faster equals of."""
+        """Build the model; `labkit.fast` has faster equivalents of `tables` and `interaction`."""
         super().__init__()
         self.config = config
         features = config.num_tables + 1
@@ -104,7 +104,7 @@ class Dlrm(nn.Module):
 
     @torch.no_grad()
     def _initialise(self):
-        # As in the reference DLRM: uniform ±1/sqrt(rows) tables, Glorot-normal MLPs.
+        # as in the reference DLRM: uniform ±1/sqrt(rows) tables, Glorot-normal MLPs
         for weight in self.tables.table_weights():
             weight.uniform_(-(len(weight) ** -0.5), len(weight) ** -0.5)
         for layer in [*self.bottom, *self.top]:
@@ -131,9 +131,9 @@ def _mlp(width: int, widths: tuple[int, ...], *, last_relu: bool) -> nn.Sequenti
 
 
 class RowwiseAdagrad(torch.optim.Optimizer):
-    """Scales the step of each row of a table by the root of the mean squares of its gradients, summed over steps.
+    """Divides the step of each row of a table by the root of the mean squares of its gradients, summed over steps.
 
-    So production DLRMs train their tables, with one number of state a row: EXACT_ROWWISE_ADAGRAD of FBGEMM and
+    The optimiser of tables in production DLRMs, with one number of state per row: EXACT_ROWWISE_ADAGRAD of FBGEMM and
     TorchRec; Mudigere et al., ISCA 2022 (arXiv 2104.05158), §4.1.4.
     """
 
@@ -145,7 +145,7 @@ class RowwiseAdagrad(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Update the rows that have a gradient, sparse or not."""
+        """Update the rows that have a gradient, sparse or dense."""
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is None:

@@ -24,56 +24,56 @@ class SpeechConfig:
     """The shape of one recogniser."""
 
     vocabulary: int
-    """Characters of the alphabet, blank included."""
+    """Characters of the alphabet, including the blank"""
     kind: str
-    """"conv" (residual convolutions only), "lstm" or "bilstm" (convolutions, then LSTMs in one direction or both)."""
+    """"conv" (residual convolutions only), "lstm" or "bilstm" (convolutions, then LSTMs in one or both directions)"""
     channels: int
-    """Width of the convolutions' output."""
+    """Width of the output of the convolutions"""
     layers: int
-    """Residual blocks ("conv") or recurrent layers."""
+    """Number of residual blocks ("conv") or recurrent layers"""
     hidden: int = 0
-    """Width of the recurrent layers, in each direction."""
+    """Width of the recurrent layers, per direction"""
     kernel: int = 5
-    """Frames a convolution sees."""
+    """Width of a convolution, in frames"""
     strides: tuple[int, ...] = (2, 2)
-    """Stride of each subsampling convolution, in frames."""
+    """Stride of each subsampling convolution, in frames"""
     maps: tuple[int, ...] = ()
-    """Width of each subsampling convolution, where these see frames and bins as an image; () sees all bins at once."""
+    """Width of each subsampling convolution over frames and bins, as over an image; () for convolutions over frames"""
     dropout: float = 0.05
-    """Dropout after each layer, as a probability."""
+    """Probability of dropout after each layer"""
     mask_bins: int = 0
-    """Masked stretches of bins are narrower than this while training; 0 masks none."""
+    """Stretches of bins masked in training are narrower than this; 0 masks none"""
     mask_frames: int = 0
-    """Masked stretches of frames are shorter than this while training; 0 masks none."""
+    """Stretches of frames masked in training are shorter than this; 0 masks none"""
     speed: float = 0.0
-    """How far the speed of training utterances is changed, as a share."""
+    """Largest change of the speed of training utterances, as a share"""
     tract: float = 0.0
-    """How far their frequencies are stretched, as by other vocal tracts, as a share."""
+    """Largest stretch of their frequencies, as by other vocal tracts, as a share"""
     noise: float = 0.0
-    """The largest deviation of noise added to them, in the features' own."""
+    """Largest deviation of the noise added to them, in units of the features"""
     mel_bins: int = 80
-    """Numbers of a frame: log-mel bins."""
+    """Numbers per frame: log-mel bins"""
 
     def __post_init__(self):
         if self.maps and len(self.maps) != len(self.strides):
             raise UserError(
-                f"strides {self.strides} and maps {self.maps} of a speech model are not of one length: give "
-                "each convolution both."
+                f"strides {self.strides} and maps {self.maps} of a speech model differ in length: give both for each "
+                "convolution."
             )
         if self.kind not in KINDS:
-            raise UserError(f"kind {self.kind!r} of a speech model is unknown: choose one of {', '.join(KINDS)}.")
+            raise UserError(f"the kind of the speech model is {self.kind!r}: choose one of {', '.join(KINDS)}.")
 
     @property
     def frames_an_output(self) -> int:
-        """Input frames for one CTC output."""
+        """Input frames per CTC output."""
         return math.prod(self.strides)
 
 
 class ConvBlock(nn.Module):
-    """Convolution over time, batch norm, ReLU, dropout; a shortcut where input and output have one shape.
+    """Convolution over time, batch norm, ReLU, dropout; a shortcut if input and output have the same shape.
 
-    In evaluation no padded frame leaks into a real one. In training the batch norm's statistics count padded frames,
-    too.
+    In evaluation no padded frame leaks into a real one. In training the statistics of the batch norm include padded
+    frames.
     """
 
     def __init__(self, before: int, after: int, kernel: int, stride: int, dropout: float):
@@ -87,13 +87,13 @@ class ConvBlock(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return (B, after, T/stride) for (B, before, T); `mask` (B, 1, T/stride) keeps padded frames at zero."""
         y = self.dropout(F.relu(self.norm(self.conv(x)))) * mask
-        return x + y if self.residual else y  # what a shortcut brings is masked already
+        return x + y if self.residual else y  # the shortcut is already masked
 
 
 class ImageConv(nn.Module):
     """3 × 3 convolution over frames and bins, ReLU.
 
-    It sees the same pattern wherever it lies, so also a little higher or lower, in another speaker's voice.
+    It recognises a pattern at any position, and so also a little higher or lower in another speaker's voice.
     """
 
     def __init__(self, before: int, after: int, stride: int):
@@ -107,7 +107,7 @@ class ImageConv(nn.Module):
 
 
 class BothWays(nn.LSTM):
-    """One layer of an LSTM from the first frame to the last and one back, then dropout."""
+    """One LSTM layer in both directions, then dropout."""
 
     def __init__(self, before: int, hidden: int, dropout: float):
         super().__init__(before, hidden, batch_first=True, bidirectional=True)
@@ -115,7 +115,7 @@ class BothWays(nn.LSTM):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Return (B, T', 2 hidden) for (B, T', C), of which `lengths` (B,) are real."""
-        # packed, so that the way back begins at the end of each utterance and not of its padding
+        # packed, so that the backward direction begins at the end of each utterance, not of its padding
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         y, _ = pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=x.shape[1])
         return self.after(y)
@@ -127,14 +127,14 @@ class SpeechModel(nn.Module):
     def __init__(
         self, config: SpeechConfig, *, block: type[nn.Module] = ConvBlock, both_ways: type[nn.Module] = BothWays
     ):
-        """Build the model; `block` and `both_ways` are the parts that `labkit.fast` has faster equals of."""
+        """Build the model; `labkit.fast` has faster equivalents of `block` and `both_ways`."""
         super().__init__()
         self.config = config
         self.warping, self.noise = Warping(config.speed, config.tract), Noise(config.noise)
         self.masking = Masking(config.mask_bins, config.mask_frames)
         width = config.channels
         self.images = nn.ModuleList(map(ImageConv, (1, *config.maps[:-1]), config.maps, config.strides))
-        if config.maps:  # all that the images have of a frame becomes its channels
+        if config.maps:  # all values of a frame become its channels
             of_a_frame = config.maps[-1] * math.ceil(config.mel_bins / 2 ** len(config.maps))
             self.subsample = nn.ModuleList([block(of_a_frame, width, 1, 1, config.dropout)])
         else:
@@ -147,7 +147,7 @@ class SpeechModel(nn.Module):
             self.blocks = nn.ModuleList(
                 block(config.channels, config.channels, config.kernel, 1, config.dropout) for _ in range(config.layers)
             )
-        # dropout of recurrent layers sits between them, and torch warns of it where there is one
+        # torch applies dropout between recurrent layers, and warns if there is only one
         between = config.dropout if config.layers > 1 else 0.0
         recurrent = {"num_layers": config.layers, "batch_first": True, "dropout": between}
         if config.kind == "lstm":
@@ -189,5 +189,5 @@ def bins_of(image: Tensor) -> Tensor:
 
 
 def _mask(lengths: Tensor, frames: int) -> Tensor:
-    """Ones where a frame is real: (B, 1, frames)."""
+    """True for frames that are not padding: bool (B, 1, frames)."""
     return (torch.arange(frames, device=lengths.device) < lengths.unsqueeze(1)).unsqueeze(1)

@@ -1,9 +1,9 @@
-"""A cache of rows on the fast tier, in front of a store that has all of them; written back when a row is evicted.
+"""A cache of rows on the fast tier, in front of a store that has all of them; a row is written back when it is evicted.
 
-What a batch needs is planned in the thread that asks, in numbers alone (`labkit.placement.cache`), and moved in
-another, one batch after the other: so a row that goes is back in its store before anyone reads it there again.
+`CacheIndex` plans what a batch needs, in row numbers only, in the thread that asks. Another thread moves the rows, one
+batch after the other, so an evicted row is back in its store before it is read there again.
 
-Shapes: C slots, U distinct rows of a batch, W numbers of a row.
+Shapes: R rows, C slots, U distinct rows of a batch, M of them that were missing, E evicted rows, W numbers of a row.
 """
 
 from __future__ import annotations
@@ -11,18 +11,117 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.placement.cache import CacheIndex, Look
 from labkit.placement.row_store import Fetch, RowStore
+
+WHEN_BITS = 40
+"""Bits of a score for the time of the last use, below those for the number of uses; enough for 10^12 uses"""
+
+
+class Look(NamedTuple):
+    """The changes that a batch made in a cache."""
+
+    number: int
+    """Number of the look, from 1"""
+    fetched: np.ndarray
+    """Fetched rows int64 (M,), without those that found no slot"""
+    fetched_into: np.ndarray
+    """Slots int64 (M,) of the fetched rows"""
+    evicted: np.ndarray
+    """Evicted rows int64 (E,)"""
+    evicted_from: np.ndarray
+    """Slots int64 (E,) of the evicted rows, a part of `fetched_into`"""
+    missed: int
+    """Number of rows that were missing, including those that found no slot"""
+
+
+class CacheIndex:
+    """The rows in the slots of a cache, evicted by "lru" or "lfu" (of equally frequent rows the least recent).
+
+    Frequency is the number of batches that used a row since it was fetched. Each slot has a score, which grows with
+    each use; the lowest is evicted. Sorting all scores at each look would be expensive, so the slots with the lowest
+    scores are put into a pool, with their highest score as the limit. Scores only grow, so no slot outside the pool can
+    fall below the limit. Evicting from the pool is therefore exact until no slot in it is below the limit.
+    """
+
+    def __init__(self, num_rows: int, slots: int, policy: str):
+        """An empty cache, which takes 4 bytes per row and 32 per slot."""
+        self._slot_of = np.full(num_rows, -1, np.int32)  # (R,)
+        self._row_in = np.full(slots, -1, np.int64)  # (C,)
+        self._score = np.zeros(slots, np.int64)
+        self._looked = np.zeros(slots, np.int64)  # number of the look that used it last
+        self._pool = np.empty(0, np.int64)
+        self._limit = -1
+        self._counts = policy == "lfu"
+        self._filled = self._uses = self._number = 0
+
+    def slots(self, rows: np.ndarray) -> np.ndarray:
+        """The slot int32 (U,) of each row; −1 if it has none."""
+        return self._slot_of[rows]
+
+    def rows(self, slots: np.ndarray) -> np.ndarray:
+        """The rows in slots that hold one."""
+        return self._row_in[slots]
+
+    def look(self, rows: np.ndarray, protected: int | None = None) -> Look:
+        """Use the distinct rows (U,) of a batch: first those that are in the cache, then the others, which are fetched.
+
+        Rows used in look `protected` or later are not evicted; by default those are the rows of this batch. If too few
+        slots are free, the last rows get none.
+        """
+        self._number += 1
+        slots = self._slot_of[rows]
+        is_there = slots >= 0
+        missing = rows[~is_there]
+        self._use(slots[is_there], self._score[slots[is_there]] >> WHEN_BITS)
+        free = np.arange(self._filled, min(self._filled + len(missing), len(self._score)))
+        self._filled += len(free)
+        self._use(free, 0)  # or they could be evicted in this look
+        victims = self._victims(len(missing) - len(free), self._number if protected is None else protected)
+        into = np.concatenate([free, victims])
+        evicted, fetched = self._row_in[victims], missing[: len(into)]
+        self._slot_of[evicted] = -1
+        self._slot_of[fetched], self._row_in[into] = into, fetched
+        self._use(victims, 0)
+        return Look(self._number, fetched, into, evicted, victims, len(missing))
+
+    def _use(self, slots: np.ndarray, before: np.ndarray | int) -> None:
+        when = np.arange(self._uses, self._uses + len(slots))
+        self._uses += len(slots)
+        self._score[slots] = ((before + 1) << WHEN_BITS) + when if self._counts else when
+        self._looked[slots] = self._number
+
+    def _victims(self, count: int, protected: int) -> np.ndarray:
+        """Up to `count` slots with the lowest scores."""
+        if count <= 0:
+            return np.empty(0, np.int64)
+        may_go = self._below_limit(protected)
+        if len(may_go) < count:
+            size = min(len(self._score), max(4 * count, len(self._score) // 64))
+            while True:
+                whole = size == len(self._score)
+                self._pool = np.arange(size) if whole else np.argpartition(self._score, size - 1)[:size]
+                self._limit = int(self._score[self._pool].max())
+                may_go = self._below_limit(protected)
+                if whole or len(may_go) >= count:  # otherwise protected slots have the lowest scores
+                    break
+                size = min(len(self._score), 4 * size)
+        if len(may_go) > count:
+            may_go = may_go[np.argpartition(self._score[may_go], count - 1)[:count]]
+        return may_go
+
+    def _below_limit(self, protected: int) -> np.ndarray:
+        pool = self._pool
+        return pool[(self._score[pool] <= self._limit) & (self._looked[pool] < protected)]
 
 
 class CachedStore(RowStore):
-    """Rows of a batch come into slots of the fast tier; those that find no slot are read and written around it."""
+    """Rows of a batch are moved to slots of the fast tier; those without a slot are read and written around it."""
 
     def __init__(self, behind: RowStore, slots: int, policy: str, device: str = "cpu"):
         """`behind` is the store of all rows; `policy` is "lru" or "lfu"."""
@@ -35,8 +134,8 @@ class CachedStore(RowStore):
     def _empty(self) -> None:
         self.index = CacheIndex(self.num_rows, len(self._fast), self._policy)
         self._is_dirty = np.zeros(len(self._fast), bool)
-        self._active: list[int] = []  # the look of the batch that is being trained on
-        self._goes_around = False  # whether a row of it had no slot
+        self._active: list[int] = []  # look of the batch that is being trained on
+        self._goes_around = False  # whether one of its rows has no slot
         self._last_move: Future | None = None
 
     def write_weights(self, first: int, weights: np.ndarray) -> None:
@@ -47,7 +146,7 @@ class CachedStore(RowStore):
         look = self.index.look(rows, min(under_way, default=None))
         was_dirty = self._is_dirty[look.evicted_from]
         self._is_dirty[look.fetched_into] = False
-        if self._stream is not None:  # rows that go were computed on the other stream
+        if self._stream is not None:  # evicted rows were computed on the other stream
             self._stream.wait_stream(torch.cuda.current_stream(self.device))
         self._last_move = self._thread.submit(self._move, look, was_dirty)
         self._fetches.append(
@@ -94,23 +193,23 @@ class CachedStore(RowStore):
         rate = {"placement_hit_rate": 1 - counted.missed_rows / counted.lookups} if counted.lookups else {}
         return self.behind.metrics() | super().metrics() | rate
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
+        """Write all changed rows back."""
         self._settle()
         slots = np.flatnonzero(self._is_dirty)
         self.behind.write(self.index.rows(slots), self._fast[self._on_device(slots)].cpu().numpy())
         self._is_dirty[:] = False
-        self.behind.flush()
 
     def close(self) -> None:
         super().close()
         self.behind.close()
 
     def weight(self) -> Tensor:
-        self.flush()
+        self._flush()
         return self.behind.weight()
 
     def state(self) -> Tensor:
-        self.flush()
+        self._flush()
         return self.behind.state()
 
     def loaded(self) -> None:
@@ -119,7 +218,7 @@ class CachedStore(RowStore):
         self._empty()
 
     def save(self, folder: Path, step: int) -> dict[str, Any]:
-        self.flush()
+        self._flush()
         return self.behind.save(folder, step)
 
     def load(self, folder: Path, saved: dict[str, Any]) -> None:
@@ -127,8 +226,8 @@ class CachedStore(RowStore):
         self.loaded()
 
     def _move(self, look: Look, was_dirty: np.ndarray) -> None:
-        """Bring back what was evicted, and then what was fetched into its place."""
-        with torch.cuda.stream(self._stream):  # which does nothing where there is none
+        """Write evicted rows back, then read the fetched rows into their slots."""
+        with torch.cuda.stream(self._stream):  # without effect if there is no stream
             back = self._on_device(look.evicted_from[was_dirty])
             if len(back):
                 self.behind.write(look.evicted[was_dirty], self._part(back))
@@ -136,7 +235,7 @@ class CachedStore(RowStore):
                 return
             values, into = torch.from_numpy(self.behind.read(look.fetched)), self._on_device(look.fetched_into)
             if self._stream is None:
-                self._fast.numpy()[into.numpy()] = values.numpy()  # torch would start threads of its own here
+                self._fast.numpy()[into.numpy()] = values.numpy()  # torch would start threads here
             else:
                 self._fast.index_copy_(0, into, values.pin_memory().to(self.device, non_blocking=True))
 
@@ -146,14 +245,14 @@ class CachedStore(RowStore):
         return self._fast[slots].cpu().numpy()
 
     def _settle(self, move: Future | None = None) -> None:
-        """Wait for a move, by default for all, and raise what went wrong on it."""
+        """Wait for a move, by default for all of them, and raise its error."""
         if move or self._last_move:
             (move or self._last_move).result()
         if self._stream is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._stream)
 
     def _gathered(self, rows: np.ndarray) -> Tensor:
-        """The values (U, W) of rows, wherever they are by now."""
+        """The values (U, W) of rows, with or without a slot."""
         slots = self.index.slots(rows)
         has_slot = slots >= 0
         if has_slot.all():

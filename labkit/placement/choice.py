@@ -14,7 +14,7 @@ from labkit.placement.disk import DiskStore
 from labkit.placement.remote import RemoteStore
 from labkit.placement.row_store import HostStore, RowStore
 from labkit.placement.settings import Placement, row_width
-from labkit.placement.tables import PlacedTables
+from labkit.placement.tables import Ahead, PlacedTables
 
 
 def placed_tables(
@@ -56,8 +56,11 @@ def placed_tables(
 
 
 def ahead(tables: nn.Module, loader: Iterable[Any], categorical: int = 1) -> Iterable[Any]:
-    """`PlacedTables.ahead`, and the loader itself for tables on the device."""
-    return tables.ahead(loader, categorical) if isinstance(tables, PlacedTables) else loader
+    """The batches of a loader, whose rows are fetched during the step before; for tables on the device the loader.
+
+    `categorical` is the index of the int32 (B, F, L) in a batch, a tuple or list.
+    """
+    return Ahead(loader, tables, categorical) if isinstance(tables, PlacedTables) else loader
 
 
 def _disk(placement: Placement, size: tuple[int, int, int], device: str, folder: Path) -> DiskStore:

@@ -1,11 +1,11 @@
-"""Rows in a file that is mapped into memory, of whose pages so many are resident at most.
+"""Rows in a file that is mapped into memory, with a limit on the resident pages.
 
-A row is reached through its page of 4 KiB, which the system reads when the mapping is touched: many threads touch at
-once, because a disk answers many requests sooner than one after the other. The pages that were not used for the
-longest are dropped, from the mapping and, as soon as they are on the disk, from the system's page cache, too: what is
-not resident really comes from the disk. The file has no name, so that it goes with the process, however that ends.
+The system reads a row's page of 4 KiB when the mapping is accessed. Many threads access it at the same time, because a
+disk serves parallel requests faster than one after another. The least recently used pages are dropped from the mapping
+and, once they are on the disk, from the system's page cache, so that rows which are not resident really come from the
+disk. The file has no name, so it disappears with the process, however that ends.
 
-Shapes: R rows, D embedding dim, W numbers of a row, U rows asked for.
+Shapes: R rows, D embedding dim, W numbers of a row, U requested rows.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from typing import Any
 
 import numpy as np
 
-from labkit.placement.cache import CacheIndex
+from labkit.placement.cached import CacheIndex
 from labkit.placement.row_store import RowStore, copy_name, open_copy, write_copy
 from labkit.runs import disk_full_as_user_error
 
 PAGE = mmap.PAGESIZE
 READERS = 32
-"""Threads that touch pages: 15,000 cold ones of 4 KiB took 1.05 s with one thread, 0.40 s with 8, 0.24 s with 32 and
-0.23 s with 64, and 0.35 s read by pread in 64 (virtual disk, 2 cores, 23 November 2026)"""
+"""Threads that access pages: 15,000 cold pages of 4 KiB took 1.05 s with one thread, 0.40 s with 8, 0.24 s with 32 and
+0.23 s with 64; pread with 64 threads took 0.35 s (virtual disk, 2 cores, 23 November 2026)"""
 ROWS_A_READER = 256
 COPY_BYTES = 2**26
 ELSEWHERE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What the system says where it cannot copy between two file systems by itself"""
+"""Errors of a system that cannot copy between two file systems by itself"""
 _LIBC, _SYNC = ctypes.CDLL(None), 1 | 2 | 4
-"""sync_file_range(2): wait for what is being written, write the rest, wait for that; a length of 0 is to the end"""
+"""Flags of sync_file_range(2): wait for pages being written, write the rest, wait for them (length 0: to the end)"""
 
 
 class DiskStore(RowStore):
-    """All rows in a file of a folder, `memory_cap` bytes of it resident at most."""
+    """All rows in a file of a folder, of which at most `memory_cap` bytes are resident."""
 
     is_in_memory = False
 
     def __init__(
         self, num_rows: int, embedding_dim: int, width: int, folder: Path, memory_cap: int, device: str = "cpu"
     ):
-        """Make the file with all the space it will ever need.
+        """Make the file and reserve all of its space.
 
         Raises:
-            UserError: the disk has no room.
+            UserError: the disk has no room for it.
         """
         super().__init__(num_rows, embedding_dim, width, device)
         self.bytes = max(PAGE, 4 * num_rows * width)
@@ -58,7 +58,9 @@ class DiskStore(RowStore):
         self._folder = folder
         self._file = tempfile.TemporaryFile(dir=folder, prefix="tables-")  # noqa: SIM115  open as long as the store is
         with disk_full_as_user_error(folder):
-            os.posix_fallocate(self._file.fileno(), 0, self.bytes)  # a mapping of a full disk ends by a signal
+            os.posix_fallocate(
+                self._file.fileno(), 0, self.bytes
+            )  # without space, writing to the mapping would kill the process
         self._map = mmap.mmap(self._file.fileno(), self.bytes)
         self._map.madvise(mmap.MADV_RANDOM)  # no reading ahead
         self._rows = np.frombuffer(self._map, np.float32, num_rows * width).reshape(num_rows, width)  # (R, W)
@@ -67,7 +69,7 @@ class DiskStore(RowStore):
         self._most_going = most // 8
         self._most_pages = min(in_file, most - self._most_going)
         self._pages = CacheIndex(in_file, self._most_pages, "lru")
-        self._going: list[np.ndarray] = []  # pages that were dropped, and may still be in the page cache
+        self._going: list[np.ndarray] = []  # dropped pages that may still be in the page cache
         self._lock, self._readers = threading.Lock(), ThreadPoolExecutor(READERS, "labkit-disk")
         self._disk_read_at_first = bytes_from_disk()
 
@@ -79,7 +81,7 @@ class DiskStore(RowStore):
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
         def write_part(part: slice) -> None:
             before = np.empty_like(values[part])
-            self._take(rows[part], before)  # many threads touch the pages sooner than the assignment would
+            self._take(rows[part], before)  # reads the pages in many threads; the assignment alone would use one
             self._rows[rows[part]] = values[part]
 
         self._visit(rows, write_part)
@@ -112,12 +114,12 @@ class DiskStore(RowStore):
 
     @property
     def disk_read_bytes(self) -> int | None:
-        """What this process has read from disks since the store was made; the rest came from the page cache."""
+        """Bytes that this process has read from disks since the store was made; the rest came from the page cache."""
         now = bytes_from_disk()
         return None if now is None else now - self._disk_read_at_first
 
     def _take(self, rows: np.ndarray, out: np.ndarray) -> None:
-        """Copy resident rows, or those that the touch makes resident, into `out` (U, W), in all threads."""
+        """Copy rows into `out` (U, W) in all threads; those that are not resident become so."""
 
         def take(start: int) -> None:
             part = slice(start, start + ROWS_A_READER)
@@ -126,10 +128,10 @@ class DiskStore(RowStore):
         list(self._readers.map(take, range(0, len(rows), ROWS_A_READER)))
 
     def _visit(self, rows: np.ndarray, visit: Callable[[slice], None]) -> None:
-        """Call `visit` with parts of ascending rows whose pages fit, and make room for these before."""
+        """Call `visit` with parts of ascending rows whose pages fit, after making room for them."""
         row_bytes = 4 * self.width
         first, last = rows * row_bytes // PAGE, ((rows + 1) * row_bytes - 1) // PAGE
-        reach = np.arange(row_bytes // PAGE + 2)  # pages of a row, at most
+        reach = np.arange(row_bytes // PAGE + 2)  # offsets of the pages of a row
         size = max(1, self._most_pages // len(reach))
         for start in range(0, len(rows), size):
             part = slice(start, min(start + size, len(rows)))
@@ -139,11 +141,11 @@ class DiskStore(RowStore):
                 visit(part)
 
     def _make_room(self, pages: np.ndarray) -> None:
-        """Drop the pages whose turn it is, if these are to be resident.
+        """Drop the least recently used pages to make room for these.
 
-        One that was written stays in the page cache until the disk has it, and comes back when a page beside it is
-        touched, because the system maps what it has around that. So an eighth of the cap is for such pages, and once
-        there are as many, the disk is waited for.
+        A written page stays in the page cache until it is on the disk, and is mapped again when a neighbouring page is
+        accessed, because the system maps all cached pages around that one. So an eighth of the cap is reserved for such
+        pages; when there are more of them, this waits for the disk.
         """
         evicted = np.sort(self._pages.look(pages).evicted)
         for start in range(0, len(evicted), self._most_going):
@@ -153,22 +155,22 @@ class DiskStore(RowStore):
                 self._unmap(gone[self._pages.slots(gone) < 0])
                 file = self._file.fileno()
                 _LIBC.sync_file_range(file, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC)
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)  # leaves what is mapped
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)  # keeps mapped pages
                 self._going.clear()
             self._unmap(some)
             self._going.append(some)
 
     def _unmap(self, pages: np.ndarray) -> None:
         """Drop ascending pages from the mapping."""
-        first = np.flatnonzero(np.diff(pages, prepend=-2) > 1)  # of each stretch of neighbours
+        first = np.flatnonzero(np.diff(pages, prepend=-2) > 1)  # of each stretch of adjacent pages
         lengths = np.diff(first, append=len(pages)) * PAGE
-        # not by mmap.madvise, which keeps the thread that computes from running
+        # not mmap.madvise, which holds the lock that the computing thread needs
         for begin, length in zip((pages[first] * PAGE + self._start).tolist(), lengths.tolist(), strict=True):
             _LIBC.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), mmap.MADV_DONTNEED)
 
 
 def _copy(source: int, copy: int, size: int) -> None:
-    """Copy the content of a file, by reference where the file system can, and leave none of it in memory."""
+    """Copy the content of a file, by reference if the file system can, and drop it from the page cache."""
     done = 0
     while done < size:
         part = min(COPY_BYTES, size - done)
@@ -178,7 +180,7 @@ def _copy(source: int, copy: int, size: int) -> None:
             if error.errno not in ELSEWHERE:
                 raise
             count = os.pwrite(copy, os.pread(source, part, done), done)
-        assert count, "the file of the tables was cut"
+        assert count, "the file of the tables is truncated"
         done += count
     os.fsync(copy)
     for file in (source, copy):
@@ -186,7 +188,7 @@ def _copy(source: int, copy: int, size: int) -> None:
 
 
 def bytes_from_disk() -> int | None:
-    """What this process has read from disks so far; None where the system does not say."""
+    """Bytes that this process has read from disks so far; None if the system does not report it."""
     try:
         counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     except OSError:

@@ -1,4 +1,4 @@
-"""What share of lookups a cache of rows answers: simulated, by the published heuristic, and at best."""
+"""Hit rates of a cache of rows: simulated, by the published heuristic, and the best possible."""
 
 from __future__ import annotations
 
@@ -7,22 +7,43 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.placement.cache import simulate_hit_rate
+from labkit.placement.cached import CacheIndex
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def expected_hit_rate(num_rows: int, lookups: int, cache_rows: int) -> float:
-    """The share of a batch's lookups that a cache answers, uniform rows, by the heuristic of a performance model.
+def simulate_hit_rate(
+    batches: Iterable[np.ndarray], num_rows: int, cache_rows: int, policy: str = "lru", *, warm_up: int = 0
+) -> float:
+    """The share of lookups that hit a cache: all but one for each distinct row of a batch that is missing.
 
-    Lin et al., arXiv 2201.07821, embedding lookups: a kernel finds its own repeated rows, and X rows that are resident
-    from before. They take X from the size of a GPU's L2 cache; here it is what the cache holds.
+    Args:
+        batches: row numbers of each batch, in any shape; batches of one lookup are the textbook case.
+        num_rows: of the table.
+        cache_rows: slots of the cache.
+        policy: "lru" or "lfu".
+        warm_up: number of batches at the beginning that do not count.
+    """
+    index, lookups, missed = CacheIndex(num_rows, cache_rows, policy), 0, 0
+    for number, batch in enumerate(batches):
+        look = index.look(np.unique(batch))
+        if number >= warm_up:
+            lookups += np.size(batch)
+            missed += look.missed
+    return 1 - missed / max(1, lookups)
+
+
+def expected_hit_rate(num_rows: int, lookups: int, cache_rows: int) -> float:
+    """The share of a batch's lookups that hit a cache, for uniform rows, by the heuristic of a performance model.
+
+    Lin et al., arXiv 2201.07821, embedding lookups: a kernel hits its own repeated rows, and X rows that are resident
+    from before. They derive X from the size of a GPU's L2 cache; here it is the size of the cache.
 
     Args:
         num_rows: of one table, E in the paper.
-        lookups: of one batch in it, B L.
-        cache_rows: that stay of it.
+        lookups: of one batch in this table, B L.
+        cache_rows: slots of the cache.
     """
     unique = num_rows * (1 - (1 - 1 / num_rows) ** lookups)
     resident = min(cache_rows, num_rows, lookups)
@@ -40,7 +61,8 @@ def zipf_shares(num_rows: int, exponent: float) -> np.ndarray:
 def zipf_bound(num_rows: int, exponent: float, cache_rows: int) -> float:
     """The probability of the `cache_rows` most popular rows.
 
-    No cache answers more of single, independent lookups; in a batch, equal lookups of an absent row count as one miss.
+    It bounds the hit rate of any cache for single, independent lookups; in a batch, equal lookups of a missing row are
+    one miss.
     """
     return float(zipf_shares(num_rows, exponent)[:cache_rows].sum())
 
@@ -57,14 +79,14 @@ def hit_rates(
 ) -> pd.DataFrame:
     """Hit rates of one table, one row each of (zipf_exponent, cache_share, policy, source, hit_rate).
 
-    The sources are "simulated", after as many batches again to fill the cache; "bound", of `zipf_bound`; and, where
-    rows are uniform (exponent 0), "heuristic", of `expected_hit_rate`. The last two know no policy.
+    The sources are "simulated", after the same number of batches to fill the cache; "bound" (`zipf_bound`); and, for
+    uniform rows (exponent 0), "heuristic" (`expected_hit_rate`). The last two do not depend on the policy.
 
     Args:
-        exponents: of the rows' Zipf distribution.
-        cache_shares: rows of the cache over those of the table.
-        lookups: of a batch.
-        batches: that count.
+        exponents: of the Zipf distribution of the rows.
+        cache_shares: rows of the cache, as a share of the table's.
+        lookups: per batch.
+        batches: number of batches that count.
     """
     import pandas as pd
 

@@ -27,9 +27,8 @@ import torch
 from torch import Tensor
 
 from labkit.errors import UserError
-from labkit.placement.row_store import Fetch, HostStore, RowStore, copy_name, open_copy, write_copy
+from labkit.placement.row_store import Fetch, HostStore, RowStore, Update, copy_name, open_copy, update_rows, write_copy
 from labkit.placement.settings import row_width
-from labkit.placement.updates import Update, update_rows
 from labkit.process import Child, Parent
 
 START_S = 120.0

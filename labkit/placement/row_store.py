@@ -1,10 +1,11 @@
-"""A store of rows, each with the optimiser's state of it: what every placement is to the tables, and main memory.
+"""Stores of rows, each with its optimiser state: the interface of all placements, and main memory.
 
-Shapes: R rows, D embedding dim, W numbers of a row (weights, then state), U distinct rows of a batch, ascending.
+Shapes: R rows, U distinct rows of a batch, ascending, D embedding dim, W numbers of a row: D weights, then the state.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -18,51 +19,83 @@ import torch
 from torch import Tensor
 
 from labkit.errors import DataError
-from labkit.placement.updates import Update, update_rows
 from labkit.runs import disk_full_as_user_error
 
+BETA1, BETA2, ADAM_EPS, ADAGRAD_EPS = 0.9, 0.999, 1e-8, 1e-10
+"""Defaults of torch.optim.SparseAdam, torch.optim.Adagrad and RowwiseAdagrad"""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of an optimiser of tables."""
+
+    optimiser: str
+    """sgd, adagrad, rowwise-adagrad or adam"""
+    lr: float
+    step: int
+    """Number of the step, from 1"""
+
+
+@torch.no_grad()
+def update_rows(rows: Tensor, gradient: Tensor, update: Update) -> Tensor:
+    """Step float32 rows (U, W), in place, by their gradient (U, D), like the sparse optimiser of that name."""
+    dim = gradient.shape[1]
+    weight, state = rows[:, :dim], rows[:, dim:]  # (U, D), (U, W − D)
+    if update.optimiser == "sgd":
+        weight.sub_(gradient, alpha=update.lr)
+    elif update.optimiser == "adagrad":
+        state.add_(gradient * gradient)
+        weight.sub_(gradient / (state.sqrt() + ADAGRAD_EPS), alpha=update.lr)
+    elif update.optimiser == "rowwise-adagrad":
+        state.add_(gradient.square().mean(1, keepdim=True))
+        weight.sub_(gradient * (update.lr / (state.sqrt() + ADAGRAD_EPS)))
+    else:
+        first, second = state[:, :dim], state[:, dim:]
+        first.add_((gradient - first) * (1 - BETA1))
+        second.add_((gradient * gradient - second) * (1 - BETA2))
+        step_size = update.lr * math.sqrt(1 - BETA2**update.step) / (1 - BETA1**update.step)
+        weight.sub_(first / (second.sqrt() + ADAM_EPS), alpha=step_size)
+    return rows
+
+
 FILL_NUMBERS = 2**22
-"""Weights that are drawn at once: 16 MiB"""
+"""Weights that are drawn together: 16 MiB"""
 
 
 @dataclass
 class Counters:
-    """What a store has done for training, evaluation left out."""
+    """What a store has done for training, without evaluation."""
 
     lookups: int = 0
     distinct_rows: int = 0
-    """Of the lookups, a batch's equal ones counted once"""
+    """Rows looked up, where equal ones in a batch count once"""
     missed_rows: int = 0
-    """Of those, that were not on the fast tier"""
+    """Distinct rows that were not on the fast tier"""
     read_bytes: int = 0
-    """From the slow tier"""
+    """Bytes read from the slow tier"""
     written_bytes: int = 0
     waited_s: float = 0.0
-    """That a step waited for its rows"""
-
-    def metrics(self) -> dict[str, float]:
-        """As `run.log` takes them."""
-        return {f"placement_{name}": float(value) for name, value in asdict(self).items()}
+    """Seconds that steps waited for their rows"""
 
 
 @dataclass(eq=False)
 class Fetch:
-    """Rows on their way to a later batch, with what is written to them meanwhile."""
+    """Rows that are being fetched for a later batch, and what is written to them meanwhile."""
 
     rows: np.ndarray
     future: Future
     written: list[tuple[np.ndarray, Tensor]] = field(default_factory=list)
     look: int = 0
-    """Its number in a cache"""
+    """Number of the look in a cache"""
     goes_around: bool = False
-    """Whether rows found no slot there"""
+    """Whether some rows have no slot in the cache"""
 
 
 class RowStore:
-    """Rows float32 (R, W) somewhere, pulled for a batch and pushed back; what differs is `read` and `write`."""
+    """Rows float32 (R, W), pulled for a batch and pushed back. Placements differ in `read` and `write`."""
 
     is_in_memory = True
-    """Whether `weight` and `state` are tensors, which checkpoints hold"""
+    """Whether `weight` and `state` are tensors, which are part of checkpoints"""
     staleness = 0
 
     def __init__(self, num_rows: int, embedding_dim: int, width: int, device: str):
@@ -73,10 +106,10 @@ class RowStore:
         self._thread = ThreadPoolExecutor(1, "labkit-rows")
         self._stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
 
-    # what placements are made of
+    # what a placement defines
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """A copy (U, W) of rows int64 (U,); any thread may ask."""
+        """A copy (U, W) of rows int64 (U,); may be called in any thread."""
         raise NotImplementedError
 
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
@@ -84,13 +117,13 @@ class RowStore:
         raise NotImplementedError
 
     def write_weights(self, first: int, weights: np.ndarray) -> None:
-        """Replace the weights of the rows from `first` on by (n, D), and leave their state."""
+        """Replace the weights of the rows from `first` on by (n, D); their state stays."""
         raise NotImplementedError
 
-    # what tables ask for
+    # what tables use
 
     def fill(self, first: int, count: int, low: float, high: float) -> None:
-        """Draw the weights of `count` rows uniformly from torch's generator, as one `uniform_` over all would."""
+        """Draw the weights of `count` rows uniformly from torch's generator, with the same result as one `uniform_`."""
         for start, weights in draws(first, count, self.dim, low, high):
             self.write_weights(start, weights.numpy())
 
@@ -100,7 +133,7 @@ class RowStore:
         return self._fetches[-1]
 
     def pull(self, rows: np.ndarray, fetch: Fetch | None = None) -> Tensor:
-        """The rows (U, W) of a batch on the device, as all pushes left them; what is returned is the caller's."""
+        """The rows (U, W) of a batch on the device after all pushes so far; the caller may change them."""
         began = time.perf_counter()
         values, copied = self._fetched(rows) if fetch is None else fetch.future.result()
         if copied is not None:
@@ -115,11 +148,11 @@ class RowStore:
         return values
 
     def peek(self, rows: np.ndarray) -> Tensor:
-        """The rows (U, W) on the device, for evaluation: it changes nothing and counts for nothing."""
+        """The rows (U, W) on the device, for evaluation: nothing is changed or counted."""
         return torch.from_numpy(self.read(rows)).to(self.device)
 
     def update(self, rows: np.ndarray, values: Tensor, gradient: Tensor, update: Update) -> None:
-        """Step rows whose values (U, W) were pulled by their gradient (U, D)."""
+        """Step pulled rows with values (U, W) by their gradient (U, D)."""
         values = update_rows(values, gradient, update)
         self.push(rows, values)
         for fetch in self._fetches:
@@ -131,48 +164,45 @@ class RowStore:
         self.counters.written_bytes += 4 * values.numel()
 
     def metrics(self) -> dict[str, float]:
-        """What was counted, as `run.log` takes it."""
-        return self.counters.metrics()
+        """The counters, for `run.log`."""
+        return {f"placement_{name}": float(value) for name, value in asdict(self.counters).items()}
 
     def drop(self, fetch: Fetch) -> None:
-        """A fetch is done, or of no use any more."""
+        """Forget a fetch, which is done or no longer needed."""
         if fetch in self._fetches:
             self._fetches.remove(fetch)
 
-    def flush(self) -> None:
-        """Bring all that was pushed to where checkpoints find it."""
-
     def close(self) -> None:
-        """End threads and processes; the rows are gone."""
+        """End threads and processes; the rows are lost."""
         self._thread.shutdown(cancel_futures=True)
 
     def weight(self) -> Tensor:
-        """The weights (R, D), a view of the store's own memory; of those in memory."""
+        """The weights (R, D), a view of the store's memory; only for stores in memory."""
         raise NotImplementedError
 
     def state(self) -> Tensor:
-        """The optimiser's state (R, W − D), like `weight`."""
+        """The optimiser's state (R, W − D), as a view like `weight`."""
         raise NotImplementedError
 
     def loaded(self) -> None:
-        """Weights or state were replaced."""
+        """Called after weights or state have been replaced."""
 
     def save(self, folder: Path, step: int) -> dict[str, Any]:
-        """Put a copy where a resumed run finds it, for stores that are not in memory; what `load` is to know."""
+        """Write a copy for a resumed run, for stores that are not in memory; returns what `load` needs."""
         raise NotImplementedError
 
     def load(self, folder: Path, saved: dict[str, Any]) -> None:
-        """Go back to what `save` kept."""
+        """Go back to what `save` wrote."""
         raise NotImplementedError
 
     # parts of the above
 
     def _fetched(self, rows: np.ndarray) -> tuple[Tensor, Any]:
-        """Rows (U, W) on the device, or on their way there: then with the event of their arrival."""
+        """Rows (U, W) on the device; if they are still being copied, with the event of their arrival."""
         values = torch.from_numpy(self.read(rows))
         if self._stream is None:
             return values, None
-        with torch.cuda.stream(self._stream):  # beside what is being computed
+        with torch.cuda.stream(self._stream):  # in parallel with the computation
             values = values.pin_memory().to(self.device, non_blocking=True)
             return values, self._stream.record_event()
 
@@ -192,7 +222,7 @@ class HostStore(RowStore):
         """The same memory: a checkpoint writes it once, for weights and state"""
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        return np.take(self.array, rows, axis=0, mode="clip")  # lets other threads run, unlike array[rows]
+        return np.take(self.array, rows, axis=0, mode="clip")  # releases the lock, unlike array[rows]
 
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
         self.array[rows] = values
@@ -208,7 +238,7 @@ class HostStore(RowStore):
 
 
 def draws(first: int, count: int, dim: int, low: float, high: float) -> Iterator[tuple[int, Tensor]]:
-    """Weights (n, D) of `count` rows from `first` on, a part at a time, with the number of its first row."""
+    """Draw the weights of `count` rows from `first` on in parts (n, D), each with the number of its first row."""
     for start in range(first, first + count, part := max(1, FILL_NUMBERS // dim)):
         yield start, torch.empty(min(part, first + count - start), dim).uniform_(low, high)
 
@@ -266,7 +296,7 @@ def open_copy(path: Path, size_bytes: int) -> BinaryIO:
 
 
 def patch(values: Tensor, rows: np.ndarray, others: np.ndarray, written: Tensor) -> None:
-    """Put what was `written` (V, W) to rows `others` (V,) into the values (U, W) of `rows`; both ascend."""
+    """Copy the values `written` (V, W) of rows `others` (V,) into the values (U, W) of `rows`; both are ascending."""
     at = np.searchsorted(others, rows)
     at[at == len(others)] = 0
     same = np.flatnonzero(others[at] == rows) if len(others) else at[:0]

@@ -1,4 +1,4 @@
-"""The embedding tables of a DLRM over a store of rows, and the optimiser that steps them.
+"""The embedding tables of a DLRM on a store of rows, and their optimiser.
 
 Shapes: B batch, F tables, L pooling factor, D embedding dim, W numbers of a row, R rows of all tables, U distinct rows
 of a batch.
@@ -19,16 +19,15 @@ from torch import Tensor, nn
 
 from labkit.errors import UserError
 from labkit.fast import look_up
-from labkit.placement.row_store import Fetch, RowStore
-from labkit.placement.updates import Update
+from labkit.placement.row_store import Fetch, RowStore, Update
 from labkit.tracking import open_run
 
 
 class Lookups:
-    """The lookups of one batch, by its distinct rows."""
+    """The lookups of one batch, grouped by distinct row."""
 
     def __init__(self, categorical: Tensor, row_start: Tensor, device: torch.device):
-        """`categorical` is int32 (B, F, L), numbers of rows within each table; `row_start` (F,)."""
+        """`categorical` is int32 (B, F, L), row numbers within each table; `row_start` (F,)."""
         self.categorical = categorical
         rows = categorical.cpu() + row_start.view(1, -1, 1)  # (B, F, L)
         ordered, order = rows.flatten().sort(stable=True)
@@ -36,13 +35,13 @@ class Lookups:
         self.rows: np.ndarray = distinct.long().numpy()  # (U,), ascending
         inverse = torch.empty_like(places)
         inverse[order] = places
-        self.inverse = inverse.view(rows.shape).to(device)  # (B, F, L), places in `rows`
-        self._bags = (order // rows.shape[2]).to(device)  # (B F L,), of each lookup, those of one row together
-        self._starts = (counts.cumsum(0) - counts).to(device)  # (U,), where a row's begin
+        self.inverse = inverse.view(rows.shape).to(device)  # (B, F, L), indices into `rows`
+        self._bags = (order // rows.shape[2]).to(device)  # (B F L,), the bag of each lookup, grouped by row
+        self._starts = (counts.cumsum(0) - counts).to(device)  # (U,), where the group of a row begins
         self.fetch: Fetch | None = None
 
     def row_gradients(self, gradient: Tensor) -> Tensor:
-        """The gradient (U, D) of the rows, from that of the bags (B, F, D)."""
+        """The gradient (U, D) of the rows from that of the bags (B, F, D)."""
         return F.embedding_bag(self._bags, gradient.flatten(0, 1), self._starts, mode="sum")
 
     def is_of(self, categorical: Tensor) -> bool:
@@ -52,7 +51,7 @@ class Lookups:
 
 @dataclass
 class _PlacedWeight:
-    """The weight (rows, D) of one table, as far as a model's initialisation needs it."""
+    """The weight (rows, D) of one table, with the methods that a model's initialisation needs."""
 
     store: RowStore
     first: int
@@ -66,25 +65,25 @@ class _PlacedWeight:
 
 
 class PlacedTables(nn.Module):
-    """Sums of the rows that each bag names, from a store; equals `labkit.fast.tables.EmbeddingTables`.
+    """Sums of the rows of each bag, from a store; equals `labkit.fast.EmbeddingTables`.
 
-    A training step pulls a batch's distinct rows, looks them up in what came, and lets a `PlacedOptimiser` push them.
-    Evaluation reads the rows and leaves everything as it is.
+    A training step pulls the distinct rows of a batch and looks them up in what it received; a `PlacedOptimiser` pushes
+    them. Evaluation reads rows and changes nothing.
     """
 
     def __init__(self, num_rows: Sequence[int], embedding_dim: int, store: RowStore, optimiser: str):
-        """`store` has room for all rows with the state of `optimiser` (sgd, adagrad, rowwise-adagrad, adam)."""
+        """`store` has room for all rows and their state of `optimiser` (sgd, adagrad, rowwise-adagrad, adam)."""
         super().__init__()
         self.store, self.optimiser = store, optimiser
         self._num_rows, self._dim = list(num_rows), embedding_dim
         starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
         self._row_start = starts.to(torch.int32 if sum(num_rows) < 2**31 else torch.int64)  # (F,)
-        self._anchor = torch.zeros((), device=store.device, requires_grad=True)  # autograd comes by it
+        self._anchor = torch.zeros((), device=store.device, requires_grad=True)  # makes autograd call _Lookup.backward
         self._ahead: deque[Lookups] = deque()
         self._stepped: tuple[Lookups, Tensor, Tensor] | None = None
 
     def forward(self, categorical: Tensor) -> Tensor:
-        """Return the sums (B, F, D) for int32 (B, F, L), numbers of rows within each table."""
+        """Return the sums (B, F, D) for int32 (B, F, L), row numbers within each table."""
         if not (self.training and torch.is_grad_enabled()):
             batch = self._lookups(categorical)
             return look_up(self.store.peek(batch.rows)[:, : self._dim].contiguous(), batch.inverse)
@@ -94,55 +93,49 @@ class PlacedTables(nn.Module):
         return _Lookup.apply(self._anchor, values, batch, self)
 
     def prefetch(self, categorical: Tensor) -> None:
-        """Start to fetch the rows of a later batch, int32 (B, F, L); batches are trained on in this order."""
-        if len(self._ahead) > max(1, self.store.staleness):  # batches that a resumed run had drawn, and skips
+        """Start to fetch the rows of a later batch, int32 (B, F, L). Training must use the batches in this order."""
+        if len(self._ahead) > max(1, self.store.staleness):  # of batches that a resumed run skips
             self._forget(self._ahead.popleft())
         batch = self._lookups(categorical)
         batch.fetch = self.store.prefetch(batch.rows)
         self._ahead.append(batch)
 
-    def ahead(self, loader: Iterable[Any], categorical: int = 1) -> Ahead:
-        """The same batches of a loader, their rows fetched while the batch before is trained on.
-
-        Args:
-            loader: of batches that are tuples or lists.
-            categorical: the place of int32 (B, F, L) in a batch.
-        """
-        return Ahead(loader, self, categorical)
-
     def forget_ahead(self) -> None:
-        """Batches that were prefetched will not be trained on."""
+        """Drop all prefetched batches."""
         while self._ahead:
             self._forget(self._ahead.popleft())
 
     def table_weights(self) -> list[Any]:
-        """What initialises the weight of each table: its length, and `uniform_`."""
+        """For each table an object with its length and `uniform_`, which initialises its weight."""
         starts = [sum(self._num_rows[:table]) for table in range(len(self._num_rows))]
         return [_PlacedWeight(self.store, first, rows) for first, rows in zip(starts, self._num_rows, strict=True)]
 
     def take_step(self) -> tuple[Lookups, Tensor, Tensor]:
-        """The latest backward pass's batch, its rows' values (U, W) and their gradient (U, D)."""
+        """The batch of the latest backward pass, the values (U, W) of its rows, and their gradient (U, D)."""
         if self._stepped is None:
-            raise UserError(
-                "the tables' optimiser stepped and no backward pass came before: call loss.backward() first."
-            )
+            raise UserError("the optimiser of the tables has no gradient: call loss.backward() before its step().")
         (batch, values, gradient), self._stepped = self._stepped, None
         return batch, values, batch.row_gradients(gradient)
 
     def metrics(self) -> dict[str, float]:
-        """What the store has counted, as `run.log` takes it."""
+        """The counters of the store, for `run.log`."""
         return self.store.metrics()
 
     def _lookups(self, categorical: Tensor) -> Lookups:
         batch = Lookups(categorical, self._row_start, self.store.device)
         if len(batch.rows) and not 0 <= batch.rows[0] <= batch.rows[-1] < self.store.num_rows:
             raise UserError(
-                f"a batch names rows {batch.rows[0]:,} to {batch.rows[-1]:,}, counted over all tables, and these have "
-                f"{self.store.num_rows:,}: give numbers from 0 that are below the rows of their table."
+                f"a batch has rows {batch.rows[0]:,} to {batch.rows[-1]:,}, numbered over all tables, but there are "
+                f"{self.store.num_rows:,}: give numbers from 0 to below the rows of their table."
             )
         return batch
 
     def _prefetched(self, categorical: Tensor) -> Lookups | None:
+        """The prefetched lookups of this batch, if any; those of batches before it are dropped.
+
+        Recognised by identity, else by content and not by order: a loop may skip batches, copy them to a device, or
+        train on others in between, and a wrong guess would silently train on the wrong rows.
+        """
         if not any(batch.is_of(categorical) for batch in self._ahead):
             return None
         while not (batch := self._ahead.popleft()).is_of(categorical):
@@ -152,7 +145,7 @@ class PlacedTables(nn.Module):
     def _forget(self, batch: Lookups) -> None:
         self.store.drop(batch.fetch)
 
-    # what checkpoints hold of tables in memory: as EmbeddingTables, `weight` (R, D)
+    # checkpoints have `weight` (R, D) of tables in memory, as for EmbeddingTables
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         if self.store.is_in_memory:
@@ -173,7 +166,7 @@ class PlacedTables(nn.Module):
 
 
 class _Lookup(torch.autograd.Function):
-    """`look_up` in a batch's rows; the gradient of its bags is left for the optimiser."""
+    """`look_up` in the rows of a batch; the gradient of the bags is kept for the optimiser."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, values: Tensor, batch: Lookups, tables: PlacedTables) -> Tensor:
@@ -184,33 +177,33 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
         if ctx.tables._stepped is not None:
             raise UserError(
-                "a second backward pass came before the tables' optimiser stepped: placed tables have one a step."
+                "a second backward pass came before the optimiser of the tables stepped: they allow one per step."
             )
         ctx.tables._stepped = ctx.batch, ctx.values, gradient.float().contiguous()
         return None, None, None, None
 
 
 class PlacedOptimiser:
-    """Steps placed tables: rows go back to their store with their state."""
+    """Steps placed tables: rows are written back to their store together with their state."""
 
     def __init__(self, tables: PlacedTables, lr: float):
         self._tables, self._step = tables, 0
         self.param_groups = [{"params": [], "lr": lr}]
         self.keeps_best = tables.store.is_in_memory
-        """Whether a run can keep the best weights: of tables beyond memory it keeps the last"""
+        """Whether a run can keep the best weights; of tables outside memory it keeps the last"""
 
     def step(self) -> None:
-        """Update the rows that the latest batch looked up."""
+        """Update the rows of the latest batch."""
         batch, values, gradient = self._tables.take_step()
         self._step += 1
         update = Update(self._tables.optimiser, self.param_groups[0]["lr"], self._step)
         self._tables.store.update(batch.rows, values, gradient, update)
 
     def zero_grad(self) -> None:
-        """There is no gradient to forget."""
+        """Nothing to do: there is no gradient."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The step, and the rows' state, or where a copy of all rows is that was put beside the run's checkpoint."""
+        """The step, and the state of the rows, or the name of a copy of all rows next to the run's checkpoint."""
         store, state = self._tables.store, {"step": self._step, "lr": self.param_groups[0]["lr"]}
         if store.is_in_memory:
             return state | {"state": store.state()}
@@ -220,7 +213,7 @@ class PlacedOptimiser:
         """Go on from a `state_dict`.
 
         Raises:
-            UserError: the copy of the rows is gone, or of other tables.
+            UserError: the copy of the rows is missing or truncated.
         """
         store = self._tables.store
         self._step, self.param_groups[0]["lr"] = state["step"], state["lr"]
@@ -232,7 +225,10 @@ class PlacedOptimiser:
 
 
 class Ahead:
-    """A loader's batches, each given out when the fetch of the next one's rows has begun; see `PlacedTables.ahead`."""
+    """The batches of a loader; each is yielded when the fetch for the next one has begun.
+
+    Batches are tuples or lists, with the int32 (B, F, L) at index `categorical`.
+    """
 
     def __init__(self, loader: Iterable[Any], tables: PlacedTables, categorical: int):
         self._loader, self._tables, self._place = loader, tables, categorical
@@ -246,7 +242,7 @@ class Ahead:
         return self._ahead(iter(self._loader))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # its generators, which a resumed run sets
+        return getattr(self._loader, name)  # such as generators, which a resumed run sets
 
     def _ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
         self._tables.forget_ahead()
@@ -262,5 +258,5 @@ class Ahead:
 def _checkpoints() -> Path:
     run = open_run()
     if run is None:
-        raise UserError("tables beyond memory are kept by a run: call this within `with labkit.Run(...) as run:`.")
+        raise UserError("a copy of these tables needs a run: call this within `with labkit.Run(...) as run:`.")
     return run.folder / "checkpoint"

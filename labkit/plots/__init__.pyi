@@ -33,6 +33,7 @@ from .number_texts import (
     rate_text as rate_text,
     seconds_text as seconds_text,
 )
+from .quick_nbformat import import_nbformat as import_nbformat
 from .roofline import figure_cache_curve as figure_cache_curve, figure_roofline as figure_roofline
 from .theme import (
     PALETTES as PALETTES,

@@ -14,8 +14,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.plots.number_texts import value_text
+from labkit.plots.quick_nbformat import import_nbformat
 from labkit.plots.theme import BACKGROUNDS, FONT, INK
-from labkit.quick_nbformat import import_nbformat
 
 TYPES = {"scatter": "Line chart", "bar": "Bar chart", "heatmap": "Heat map"}
 SHOWN_ROWS = 12

@@ -11,8 +11,17 @@ import plotly.graph_objects as go
 from IPython import get_ipython
 from IPython.display import display
 
-from labkit.plots import AXIS_TITLES, IN_THE_DARK, encoding, in_words, metric_label, named, new_figure, number_text
-from labkit.quick_nbformat import import_nbformat
+from labkit.plots import (
+    AXIS_TITLES,
+    IN_THE_DARK,
+    encoding,
+    import_nbformat,
+    in_words,
+    metric_label,
+    named,
+    new_figure,
+    number_text,
+)
 from labkit.runs import read_run
 from labkit.tracking import Progress
 

@@ -66,8 +66,8 @@ def test_what_cannot_be_prepared_or_made_is_refused_with_what_to_do(tmp_path):
         "adult": r"does not ship with labkit.*UCI Adult",
         "criteo": r"does not ship with labkit.*train.txt",
         "fsdd": r"does not ship with labkit.*recordings",
-        str(tmp_path): r"here are adult\.csv",
-        "nothing-of-the-kind": "neither a file or folder",
+        str(tmp_path): r"here: adult\.csv",
+        "nothing-of-the-kind": "is not a file, a folder",
     }.items():
         with pytest.raises(UserError, match=words):
             run("prepare", name)
@@ -97,7 +97,7 @@ def test_a_generators_options_reach_it(tmp_path):
 def test_a_download_is_fetched_then_prepared_as_speech(monkeypatch, tmp_path):
     (tmp_path / "speech").mkdir()
     asked, prepared = [], SimpleNamespace(info={}, folder=tmp_path)
-    monkeypatch.setattr("labkit.data.catalog.fetch", lambda name, *_, **__: asked.append(name) or tmp_path / "speech")
+    monkeypatch.setattr("labkit.data.fetch", lambda name, *_, **__: asked.append(name) or tmp_path / "speech")
     monkeypatch.setattr("labkit.data.speech.load_speech", lambda data, **_: asked.append(data) or prepared)
     assert run("prepare", "fsdd-1.0.9") == 0
     assert asked == ["fsdd-1.0.9", str(tmp_path / "speech")]
@@ -162,9 +162,9 @@ def test_the_files_of_a_recordings_authors_are_downloaded_and_checked(monkeypatc
         asked.append((archive.url.rsplit("/", 1)[-1], archive.sha256))
         return folder / asked[-1][0]
 
-    monkeypatch.setattr("labkit.data.catalog.download", download)
+    monkeypatch.setattr("labkit.data.download", download)
     assert run("recorded", "fetch", "zeus-nsdi23", "--out", str(tmp_path)) == 0
     assert len(asked) == 5 and asked[0][0] == "summary_train.csv" and len(asked[0][1]) == 64
     assert "published.py" in capsys.readouterr().out
-    with pytest.raises(UserError, match="tells no files to download: its source is https"):
+    with pytest.raises(UserError, match="has no files to download: see its source, https"):
         run("recorded", "fetch", "pmdlt-a100")

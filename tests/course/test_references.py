@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from labkit.placement.cache import CacheIndex
+from labkit.placement.cached import CacheIndex
 from labkit_course.lab import from_lab
 
 ctc_loss, decompose, sooner_share = (from_lab("21", name) for name in ("ctc_loss", "decompose", "sooner_share"))

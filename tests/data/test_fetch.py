@@ -74,9 +74,9 @@ def test_a_download_that_is_wrong_missing_or_too_large_is_refused_and_not_kept(s
     (served / "a.bin").write_bytes(b"content")
     root = tmp_path / "root"
     for address, words in (
-        (f"{url}/a.bin", r"not the published file.*SHA-256"),
-        (f"{url}/missing.bin", r"missing\.bin failed: 404.*run the command again"),
-        ("http://127.0.0.1:9/a.bin", "Check the network"),
+        (f"{url}/a.bin", r"not send the published file.*SHA-256"),
+        (f"{url}/missing.bin", r"missing\.bin failed \(.*404.*run the command again"),
+        ("http://127.0.0.1:9/a.bin", "check the network"),
     ):
         with pytest.raises(UserError, match=words):
             download(archive(address, b"other"), root, quiet)

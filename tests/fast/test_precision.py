@@ -28,4 +28,4 @@ def test_auto_is_bf16_where_units_of_their_own_multiply_it(device, has, chosen, 
     assert chosen_precision("auto", device)[0] == chosen
     assert why in chosen_precision("auto", device)[1]
     for asked in ("fp32", "bf16"):
-        assert chosen_precision(asked, device) == (asked, "as asked")
+        assert chosen_precision(asked, device) == (asked, "as requested")

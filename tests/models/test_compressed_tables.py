@@ -91,7 +91,7 @@ def test_sums_and_gradients_are_those_of_dense_tables(method, tables):
 
 def test_a_share_that_cannot_be_is_refused_with_one_that_can():
     # 4,000 categories need 64 + 63 rows at least, 1,000 then 64 + 16, and 53 stay: 260 of 5,053
-    with pytest.raises(UserError, match=r"--compress-to 0\.0515 or more, or take --compress hash"):
+    with pytest.raises(UserError, match=r"--compress-to 0\.0515 or more, or use --compress hash"):
         compressed("quotient-remainder", share=0.01)
     compressed("quotient-remainder", share=0.0515)
     with pytest.raises(UserError, match="hash cannot"):

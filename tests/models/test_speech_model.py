@@ -37,7 +37,7 @@ def test_an_unknown_kind_is_refused():
 
 
 def test_convolutions_of_images_have_a_width_and_a_stride_each():
-    with pytest.raises(UserError, match="not of one length"):
+    with pytest.raises(UserError, match="differ in length"):
         SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2, maps=(8,))
 
 

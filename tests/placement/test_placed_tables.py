@@ -60,7 +60,7 @@ def test_a_row_that_no_table_has_is_refused_in_training_and_evaluation(tmp_path)
     dense, categorical, _ = SEEN
     for is_training in (True, False):
         training.model.train(is_training)
-        with pytest.raises(UserError, match=r"a batch names rows .* and these have .*below the rows of their table"):
+        with pytest.raises(UserError, match=r"a batch has rows .* below the rows of their table"):
             training.model(dense, categorical + 10**6)
     training.close()
 

@@ -7,8 +7,8 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from labkit.placement.cache import CacheIndex, simulate_hit_rate
-from labkit.placement.hit_rate_table import expected_hit_rate, hit_rates, zipf_bound
+from labkit.placement.cached import CacheIndex
+from labkit.placement.hit_rate_table import expected_hit_rate, hit_rates, simulate_hit_rate, zipf_bound
 
 
 def textbook_lru(batches, slots):

@@ -75,7 +75,7 @@ def test_the_others_are_shown_and_each_odd_one_is_named(runs, tmp_path, capsys, 
 def test_the_frame_of_many_leaves_out_and_that_of_one_refuses(runs, capsys):
     with pytest.warns(UserWarning, match="paused"):
         assert len(run_table(run_folders(runs))) == 4
-    with pytest.warns(UserWarning, match="config is 'lr=0.1', and an object with keys belongs there"):
+    with pytest.warns(UserWarning, match="config must be an object with keys, not 'lr=0.1'"):
         assert run_table([runs / "good", runs / "config-as-text"])["run"].tolist() == ["good"]
     for name in UNREADABLE:
         assert main(["runs", "show", str(runs / name)]) == 2

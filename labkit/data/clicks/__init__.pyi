@@ -1,6 +1,10 @@
 from .batches import ClickBatches as ClickBatches, in_order as in_order
-from .generate import ClickGenerator as ClickGenerator, GeneratorConfig as GeneratorConfig, ZipfSampler as ZipfSampler
+from .generate import (
+    SYNTHETIC as SYNTHETIC,
+    ClickGenerator as ClickGenerator,
+    GeneratorConfig as GeneratorConfig,
+    ZipfSampler as ZipfSampler,
+    write_clicks as write_clicks,
+)
 from .load import load_clicks as load_clicks
-from .metrics import click_metrics as click_metrics
-from .prepared import ClickLog as ClickLog, ClickSplit as ClickSplit
-from .synthetic import SYNTHETIC as SYNTHETIC, write_clicks as write_clicks
+from .prepared import ClickLog as ClickLog, ClickSplit as ClickSplit, click_metrics as click_metrics

@@ -1,6 +1,6 @@
-"""Batches of a click log's split, in an order fixed by seed and epoch, from any place on.
+"""Batches of a split of a click log, in an order fixed by seed and epoch, starting anywhere.
 
-Shapes: B batch, D dense features, F categorical features, L lookups a bag.
+Shapes: B batch, D dense features, F categorical features, L lookups per bag.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from torch import Tensor
 from labkit.data.clicks.prepared import ClickSplit
 
 BLOCK_ROWS = 2**16
-"""Rows that lie together on disk: a window touches few stretches of the file."""
+"""Neighbouring rows that stay in one window, so that a window reads few stretches of the file"""
 
 WINDOW_ROWS = 2**24
-"""Rows that are shuffled one by one, together: 128 MiB of numbers, twice that while they are drawn. A click log with
-fewer is shuffled whole."""
+"""Rows that are shuffled together: 128 MiB of row numbers, twice that while they are drawn. A click log with fewer rows
+is shuffled as a whole."""
 
 ClickBatch = tuple[Tensor, Tensor, Tensor]
 """dense float32 (B, D), categorical int32 (B, F, L), label float32 (B,)"""
 
 
 class ClickBatches:
-    """A loader of shuffled rows that can start anywhere: what `run.batches` takes."""
+    """A loader of shuffled rows that can start anywhere, for `run.batches`."""
 
     def __init__(self, split: ClickSplit, batch_size: int, seed: int):
         self.split, self.batch_size, self.seed = split, batch_size, seed
@@ -39,16 +39,16 @@ class ClickBatches:
         return self.at(self._epoch + 1, 0)
 
     def at(self, epoch: int, start: int) -> Iterator[ClickBatch]:
-        """The batches of an epoch, from number `start` on."""
+        """The batches of an epoch from number `start` on."""
         self._epoch = epoch
         for rows in self.rows(epoch, start):
             yield _load(self.split, rows)
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the row numbers int64 (B,) of an epoch's batches, from number `start` on; seed and epoch fix the order.
+        """Yield the row numbers int64 (B,) of an epoch's batches from number `start` on; seed and epoch fix the order.
 
-        Blocks of neighbouring rows come in random order, and the rows of each window of blocks again in random order,
-        as input pipelines with a shuffle buffer do: one window is in memory at a time.
+        Blocks of neighbouring rows are shuffled, and then the rows of each window of blocks, as in input pipelines with
+        a shuffle buffer. One window is in memory at a time.
         """
         num_rows, batch_size = len(self.split), self.batch_size
         block_rows = max(1, num_rows if num_rows <= WINDOW_ROWS else BLOCK_ROWS)
@@ -74,12 +74,12 @@ class ClickBatches:
 
 
 def in_order(split: ClickSplit, batch_size: int) -> Iterator[ClickBatch]:
-    """The rows of a split as they lie."""
+    """The rows of a split in the order in which they are stored."""
     for start in range(0, len(split), batch_size):
         yield _load(split, slice(start, start + batch_size))
 
 
 def _load(split: ClickSplit, rows: np.ndarray | slice) -> ClickBatch:
-    # np.array copies a slice of the memory map, which is read-only, into memory torch may own
+    # np.array copies a slice of the read-only memory map into memory that torch may own
     dense, categorical, label = (np.array(part[rows]) for part in (split.dense, split.categorical, split.label))
     return torch.from_numpy(dense), torch.from_numpy(categorical), torch.from_numpy(label.astype(np.float32))

@@ -1,4 +1,4 @@
-"""Read the columns that a schema needs from CSV, TSV or Parquet, block by block, each row with its line."""
+"""Read the columns that a schema needs from CSV, TSV or Parquet, in blocks; each row has its line number."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from labkit.errors import DataError
 
 PARQUET_MAGIC, GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
 GZIP_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading a gzip file raises: cut short, damaged, a wrong sum or other bytes after its end."""
+"""Raised for a gzip file that is cut short or damaged, has a wrong checksum, or has other bytes after its end."""
 BLOCK_BYTES = 4 * 2**20
-"""Of text that is read at once."""
+"""Bytes of text read at once."""
 LONGEST_BYTES = 2**26
-"""No record may be longer."""
+"""Longest record allowed."""
 SAMPLE_BYTES = 2**20
-csv.field_size_limit(LONGEST_BYTES)  # in place of 128 KiB a field, which pyarrow's reader does not have
+csv.field_size_limit(LONGEST_BYTES)  # not 128 KiB per field, a limit that pyarrow's reader does not have
 
 NOT_UTF8 = re.compile("[\ud800-\udfff]")
-"""What decoding with "surrogateescape" makes of bytes that are not UTF-8."""
+"""What bytes that are not UTF-8 become when they are decoded with "surrogateescape"."""
 
 Fault = tuple[int, str | None, str]
 """(line, field, reason)"""
@@ -43,18 +43,18 @@ Fault = tuple[int, str | None, str]
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive rows as read, each of which still has to prove itself."""
+    """Consecutive rows as read, before they are checked."""
 
     values: dict[str, pa.Array]
-    """Text by column, trimmed, "" where missing; numbers stay numbers where the file has types."""
+    """Values by column: trimmed text, "" where missing; numbers where the file has types"""
     lines: np.ndarray
-    """int64 (N,): the line on which each row begins, from 1; in Parquet the row's number"""
+    """int64 (N,): the line on which each row begins, from 1; in Parquet the number of the row"""
     faults: list[Fault]
-    """Rows beside these that cannot be read."""
+    """Further rows, which cannot be read"""
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open a file for reading, unpacking gzip, which is known by its first bytes and not by its name."""
+    """Open a file for reading and unpack gzip, which is recognised by its first bytes, whatever its name."""
     with path.open("rb") as file:
         packed = file.read(2) == GZIP_MAGIC
     return gzip.open(path, "rb") if packed else path.open("rb")
@@ -66,14 +66,14 @@ def is_parquet(path: Path) -> bool:
 
 
 def estimate_rows(path: Path) -> int:
-    """Rows of a file; of text by the length of the lines and the packing at its beginning."""
+    """The number of rows of a file; for text an estimate from the line lengths and the compression at its beginning."""
     with reading(path):
         if is_parquet(path):
             return pq.read_metadata(path).num_rows
         with open_bytes(path) as file:
             start, size_bytes = file.read(SAMPLE_BYTES), path.stat().st_size
             if isinstance(file, gzip.GzipFile):
-                # One read-ahead more than was unpacked has been read from the file; small beside a sample.
+                # gzip has read a little further ahead than it has unpacked; the error is small for a sample of 1 MiB
                 size_bytes *= len(start) / max(1, min(file.fileobj.tell(), size_bytes))
     return round(size_bytes * max(1, start.count(b"\n")) / max(1, len(start)))
 
@@ -82,7 +82,7 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
     """The column names in the first line of a text file, or of a Parquet file."""
     with reading(path):
         if is_parquet(path):
-            with path.open("rb") as file:  # pyarrow opens no name that is not UTF-8
+            with path.open("rb") as file:  # pyarrow does not open names that are not UTF-8
                 return pq.read_schema(file).names
         with open_bytes(path) as file:
             line = re.split(rb"[\r\n]", file.read(SAMPLE_BYTES).removeprefix(codecs.BOM_UTF8), maxsplit=1)[0]
@@ -92,8 +92,8 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
         return [name.strip() for name in next(csv.reader([line.decode()], delimiter=_delimiter(path, schema)))]
     except UnicodeDecodeError:
         if path.suffix in (".gz", ".parquet") or re.search(rb"[\0-\x08\x0e-\x1f]", line):
-            what = "The first line is no text: the file is damaged, or neither text nor gzip nor Parquet."
-            raise DataError(what, fix="Download it or make it again.", file=path, line=1) from None
+            what = "The first line is not text: the file is damaged, or is neither text, gzip nor Parquet."
+            raise DataError(what, fix="Download it again, or generate it again.", file=path, line=1) from None
         fix = f"Convert the file, for example: iconv -f latin1 -t utf-8 {path.name} > utf8-{path.name}"
         raise DataError("The text is not UTF-8.", fix=fix, file=path, line=1) from None
 
@@ -105,7 +105,7 @@ def _delimiter(path: Path, schema: TableSchema) -> str:
 
 
 def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
-    """Yield the rows of a file; empty lines are left out."""
+    """Yield the rows of a file; empty lines are skipped."""
     with reading(path):
         if is_parquet(path):
             _check_names(path, read_header(path, schema), schema)
@@ -125,21 +125,19 @@ def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
 
 def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        what = f"The header names {', '.join(map(repr, repeated))} more than once."
-        raise DataError(what, fix="Give every column a name of its own.", file=path, line=1)
+        what = f"The header has {', '.join(map(repr, repeated))} more than once."
+        raise DataError(what, fix="Give each column a unique name.", file=path, line=1)
     for column in schema.columns:
         if column not in names:
             near = difflib.get_close_matches(column, names, 1, cutoff=0.7)
-            meant = f"perhaps {near[0]!r} is meant; " if near else ""
-            fix = f"Correct the schema: {meant}the file has {', '.join(map(repr, names))[:1000]}."
-            raise DataError(
-                "The schema needs this column and the file does not have it.", fix=fix, file=path, field=column
-            )
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            fix = f"Correct the schema.{meant} The file has {', '.join(map(repr, names))[:1000]}."
+            raise DataError("The file does not have this column of the schema.", fix=fix, file=path, field=column)
 
 
 def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[tuple[int, bytes]]:
-    """The text in parts that end with a record, and their first lines; with the delimiter where texts are quoted."""
-    # As pyarrow and csv read it: a quote opens a text only where a field begins, and is doubled inside.
+    """Parts of the text that end with a record, and their first lines; `quoting` is the delimiter if text is quoted."""
+    # As in pyarrow and csv: a quote opens quoted text only at the start of a field, and is doubled inside it.
     opens = rb"(?<![^\r\n%b])" % re.escape((quoting or "").encode())
     records = re.compile(rb'(?:(?:[^"\n]++|%b"[^"]*+(?:""[^"]*+)*+"|(?!%b)")*+\n)*+' % (opens, opens))
     line, rest = 1, file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
@@ -151,14 +149,14 @@ def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[
             line += rest.count(b"\n", 0, cut)
             rest = rest[cut:]
         elif len(rest) > LONGEST_BYTES:
-            what = f"The line, or a text in quotes that begins on it, is over {LONGEST_BYTES >> 20} MiB long."
-            raise DataError(what, fix="Check its quotes, and that the file has one row a line.", file=path, line=line)
+            what = f"The line, or a quoted text that begins on it, is over {LONGEST_BYTES >> 20} MiB long."
+            raise DataError(what, fix="Check its quotes, and that the file has one row per line.", file=path, line=line)
     if rest:
         yield line, rest
 
 
 def _parse(text: bytes, first_line: int, names: list[str], needed: list[str], delimiter: str, quotes: bool) -> Block:
-    """The needed columns of a text whose first line has this number."""
+    """Parse the needed columns of a text whose first line has this number."""
     quote = {"quote_char": '"' if quotes else False, "newlines_in_values": quotes}
     try:
         table = pa_csv.read_csv(
@@ -167,9 +165,11 @@ def _parse(text: bytes, first_line: int, names: list[str], needed: list[str], de
             pa_csv.ParseOptions(delimiter=delimiter, **quote),
             pa_csv.ConvertOptions(column_types=dict.fromkeys(needed, pa.string()), include_columns=needed),
         )
-    except pa.ArrowInvalid:  # some row is bad
+    except pa.ArrowInvalid:  # pyarrow does not report the line of a bad row
         table = None
-    if table is None or table.num_rows != text.count(b"\n") + (not text.endswith(b"\n")):  # a row is not a line
+    if table is None or table.num_rows != text.count(b"\n") + (
+        not text.endswith(b"\n")
+    ):  # a quoted text has several lines
         return _parse_slowly(text, first_line, names, needed, delimiter, quotes)
     values = {name: pc.utf8_trim_whitespace(table[name].combine_chunks()) for name in needed}
     return Block(values, np.arange(first_line, first_line + table.num_rows), [])
@@ -178,7 +178,7 @@ def _parse(text: bytes, first_line: int, names: list[str], needed: list[str], de
 def _parse_slowly(
     text: bytes, first_line: int, names: list[str], needed: list[str], delimiter: str, quotes: bool
 ) -> Block:
-    """The same row by row, which tells the line of each and what is bad."""
+    """The same, row by row, with the line of each row and what is wrong with it."""
     decoded = io.StringIO(text.decode("utf-8", "surrogateescape"), newline="")
     quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     reader, following = csv.reader(decoded, delimiter=delimiter, quoting=quoting), first_line
@@ -191,11 +191,11 @@ def _parse_slowly(
         if not row:
             continue
         if len(row) != len(names):
-            faults.append((line, None, f"The line has {len(row)} fields, and should have {len(names)}."))
+            faults.append((line, None, f"The line has {len(row)} fields, not {len(names)}."))
             continue
         values = [row[place].strip() for place in places]
         if not_text := [name for name, value in zip(needed, values, strict=True) if NOT_UTF8.search(value)]:
-            reason = "The text is not UTF-8 (if all is Latin-1, convert it: iconv -f latin1 -t utf-8)."
+            reason = "The text is not UTF-8 (if the file is Latin-1, convert it: iconv -f latin1 -t utf-8)."
             faults.append((line, not_text[0], reason))
             continue
         rows.append(values)
@@ -216,9 +216,12 @@ def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:
                 if not (numeric and name in schema.dense):
                     try:
                         column = pc.utf8_trim_whitespace(pc.fill_null(pc.cast(column, pa.string()), ""))
-                    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text; lists and the like
-                        what = f"The column holds values of type {column.type}, which are neither texts nor numbers."
-                        fix = "Write one text or number a row, or leave the column out of the schema."
+                    except (
+                        pa.ArrowInvalid,
+                        pa.ArrowNotImplementedError,
+                    ):  # bytes that are not text; lists and the like
+                        what = f"The column has values of type {column.type}, which are neither text nor numbers."
+                        fix = "Write one text or number per row, or remove the column from the schema."
                         raise DataError(what, fix=fix, file=path, field=name) from None
                 values[name] = column
             yield Block(values, np.arange(following, following + batch.num_rows), [])
@@ -227,18 +230,18 @@ def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what reading a damaged file raises, whatever its kind, into an error that names it."""
+    """Turn any error of reading a damaged file into a DataError that names the file."""
     try:
         yield
     except GZIP_DAMAGE as error:
         what = f"The gzip file is cut short or damaged ({error})."
-        fix = f"Download it again; `gzip -t {path}` tells whether it is whole. No --on-bad-row can read on."
+        fix = f"Download it again; `gzip -t {path}` checks whether it is complete. --on-bad-row cannot skip this."
         raise DataError(what, fix=fix, file=path) from error
     except (pa.ArrowException, csv.Error, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the system, not of pyarrow
+        if isinstance(error, OSError) and error.errno is not None:  # from the system, not from pyarrow
             raise
         if is_parquet(path):
-            what, fix = f"The Parquet file is damaged ({error}).", "Make it again."
+            what, fix = f"The Parquet file is damaged ({error}).", "Generate it again."
         else:
-            what, fix = f"The file cannot be read: {error}.", "Check that it is text with one row a line."
+            what, fix = f"The file cannot be read: {error}.", "Check that it is text with one row per line."
         raise DataError(what, fix=fix, file=path) from error

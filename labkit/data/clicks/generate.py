@@ -1,85 +1,93 @@
-"""Synthetic click logs with a planted teacher, so that there is something to learn and its limit is known.
+"""Synthetic click logs with a planted teacher: there is something to learn, and its limit is known.
 
-A teacher, drawn from the seed, gives every category a first-order effect and a few tables (and the dense
-features together) a short latent vector; a row's logit is the sum of the effects and of the dot products of
-all pairs of latent vectors, which is what a factorisation machine or a DLRM's dot interaction can express.
-Its scale is set so that even the teacher's own probabilities reach only `bayes_auc`; the rest is noise.
+The teacher is drawn from the seed. It gives each category a first-order effect, and gives a few tables, and the dense
+features together, a short latent vector. The logit of a row is the sum of the effects and of the dot products of all
+pairs of latent vectors, which a factorisation machine or a DLRM's dot interaction can express. Its scale is set so that
+even the teacher's own probabilities reach only `bayes_auc`; the rest is noise.
 
-Categories follow Zipf's law. The effects of rare categories are damped: nobody can learn them from few rows.
-Shapes: n rows of a block, D dense features, F tables, L lookups a bag, K latent width.
+Categories follow Zipf's law. The effects of rare categories are damped, because few rows are not enough to learn them.
+
+Shapes: n rows of a block, D dense features, F tables, L lookups per bag, K latent width.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
+from labkit.data.store import Progress
 from labkit.errors import UserError, with_flag
 
 BLOCK_ROWS = 8192
-"""Every block has its own random stream, so row i is the same however many rows are made."""
+"""Rows of a block, which has its own random stream: row i is the same, whatever the number of rows"""
 
 CALIBRATION_ROWS = 32_768
 LATENT_WIDTH = 2
 PAIR_TABLES = 3
-"""How many tables meet in pairs: the smallest ones, whose categories are frequent enough to be learnt."""
+"""Number of tables with latent vectors: the smallest ones, whose categories are frequent enough to be learnt"""
 
 VARIANCE_SHARES = {"dense": 0.35, "categorical": 0.45, "pairs": 0.2}
-"""Of the logit. With these and `RARE`, a DLRM of width 16 is 0.02 short of the Bayes AUC after 400,000
-rows, and the teacher without its pairs 0.035 short, so the interaction is worth having."""
+"""Shares of the variance of the logit. With these and `RARE`, a DLRM of width 16 is 0.02 below the Bayes AUC after
+400,000 rows. The teacher without its pairs is 0.035 below, so the interaction matters."""
 
 RARE = 1 / 10
-"""A category this frequent keeps half of its effect."""
+"""Frequency at which a category keeps half of its effect"""
 
 MISSING_RATES = (0.45, 0.0, 0.2, 0.2, 0.05, 0.2, 0.05, 0.0, 0.05, 0.45, 0.05, 0.75, 0.2)
-"""Missing dense values by feature, repeated: of the order seen in the public Criteo sample."""
+"""Share of missing values by dense feature, repeated; of the order seen in the public Criteo sample"""
 
 CRITEO_LIKE_TABLES = tuple(int(200 * 150 ** (index / 25)) for index in range(26))
-"""Rows of 26 tables, from 200 to 30,000."""
+"""Rows of 26 tables, from 200 to 30,000"""
 
 
 @dataclass(frozen=True)
 class GeneratorConfig:
-    """What to generate; the same config gives the same rows everywhere."""
+    """What to generate. The same config gives the same rows everywhere."""
 
     train_rows: int = 500_000
     validation_rows: int = 60_000
     test_rows: int = 60_000
     dense_dim: int = 13
-    """Number of dense features."""
+    """Number of dense features"""
     num_rows: tuple[int, ...] = CRITEO_LIKE_TABLES
-    """Rows of each table; row 0 stands for a missing category."""
+    """Rows of each table; row 0 stands for a missing category"""
     zipf_exponent: float = 1.05
-    """Skew of the categories: the r-th most frequent one has a share proportional to r to the minus this."""
+    """Skew x of the categories: the share of the r-th most frequent one is proportional to r^-x"""
     pooling_factor: int = 1
-    """Lookups a bag."""
+    """Lookups per bag"""
     bayes_auc: float = 0.80
-    """The AUC that the true probabilities reach, as far as it can be set; the reached one is reported."""
+    """AUC of the true probabilities, as nearly as it can be set; the AUC that is reached is reported"""
     base_rate: float = 0.25
-    """Share of clicks."""
+    """Share of clicks"""
     seed: int = 0
 
     def __post_init__(self):
         object.__setattr__(self, "num_rows", tuple(self.num_rows))
         for name in ("train_rows", "validation_rows", "test_rows", "dense_dim", "pooling_factor"):
             if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}, and must be 1 or more.")
+                raise UserError(f"{name} is {getattr(self, name)}: give 1 or more.")
         if self.seed < 0:
-            raise UserError(f"seed is {self.seed}, and must be 0 or more.")
+            raise UserError(f"seed is {self.seed}: give 0 or more.")
         if not self.num_rows or min(self.num_rows) < 2:
             raise UserError(f"{with_flag('num_rows')} is {self.num_rows}: give one or more tables of at least 2 rows.")
         if self.zipf_exponent < 0:
             raise UserError(f"{with_flag('zipf_exponent')} is {self.zipf_exponent}: give 0 (uniform) or more (skewed).")
         for name, low, high in (("bayes_auc", 0.5, 0.99), ("base_rate", 0.0, 1.0)):
             if not low < getattr(self, name) < high:
-                raise UserError(f"{with_flag(name)} is {getattr(self, name)}, and must lie between {low} and {high}.")
+                raise UserError(f"{with_flag(name)} is {getattr(self, name)}: give a number between {low} and {high}.")
 
 
 @dataclass(frozen=True)
 class ClickBlock:
-    """A block of generated rows, both as a log would hold them and as a model takes them."""
+    """A block of generated rows, as a log stores them and as a model takes them."""
 
     counts: np.ndarray  # float32 (n, D): the dense features as the whole numbers of a log
     missing: np.ndarray  # bool (n, D)
@@ -90,7 +98,7 @@ class ClickBlock:
 
 
 def signed_log(values: np.ndarray) -> np.ndarray:
-    """sign(x)·log(1 + |x|): tames long tails and keeps negative integers apart from zero, in order.
+    """sign(x)·log(1 + |x|): compresses long tails, and keeps the order, also of negative numbers.
 
     >>> signed_log(np.array([-1.0, 0.0, 1.0])).round(3).tolist()
     [-0.693, 0.0, 0.693]
@@ -99,7 +107,7 @@ def signed_log(values: np.ndarray) -> np.ndarray:
 
 
 class ClickGenerator:
-    """The teacher and its rows. The teacher depends on the config only; each split has rows of its own."""
+    """The teacher and its rows. The teacher depends only on the config; each split has its own rows."""
 
     def __init__(self, config: GeneratorConfig):
         self.config = config
@@ -108,7 +116,7 @@ class ClickGenerator:
         self._log_mean = rng.uniform(0.5, 4.0, dims).astype(np.float32)
         self._log_sd = rng.uniform(0.7, 1.4, dims).astype(np.float32)
         self._missing_rate = np.resize(MISSING_RATES, dims).astype(np.float32)
-        # As in Criteo's second feature, some counts go below zero.
+        # as in Criteo's second feature, some counts are below zero
         self._shift = np.where(np.arange(dims) % 6 == 1, 2, 0).astype(np.float32)
         self._slope, self._kink = rng.standard_normal((2, dims), dtype=np.float32)
         self._dense_latent = rng.standard_normal((dims, LATENT_WIDTH), dtype=np.float32)
@@ -129,7 +137,7 @@ class ClickGenerator:
             yield self._block(_stream(self.config.seed, stream, index), min(BLOCK_ROWS, rows - start))
 
     def _block(self, rng: np.random.Generator, rows: int) -> ClickBlock:
-        # A whole block is drawn and then cut, so that a shorter log is the beginning of a longer one.
+        # a whole block is drawn and then cut, so that a shorter log is the beginning of a longer one
         counts, missing, categorical = self._draw(rng, BLOCK_ROWS)
         dense = self._standardise(counts, missing)
         terms = self._terms(dense, categorical)
@@ -139,8 +147,7 @@ class ClickGenerator:
         return ClickBlock(*(part[:rows] for part in (counts, missing, dense, categorical, label, probability)))
 
     def _draw(self, rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Whole numbers float32 (rows, D) of log-normal shape, which of them are missing, and table rows int32
-        (rows, F, L)."""
+        """Draw log-normal counts float32 (rows, D), which of them are missing, and table rows int32 (rows, F, L)."""
         counts = rng.standard_normal((rows, self.config.dense_dim), dtype=np.float32)
         missing = rng.random(counts.shape, dtype=np.float32) < self._missing_rate
         counts = np.floor(np.exp(counts * self._log_sd + self._log_mean)) - self._shift
@@ -152,8 +159,8 @@ class ClickGenerator:
         return np.where(missing, 0, (signed_log(counts) - self._dense_mean) / self._dense_sd)
 
     def _terms(self, dense: np.ndarray, categorical: np.ndarray) -> dict[str, np.ndarray]:
-        """The three parts of the logit before scaling, float32 (n,) each."""
-        # einsum without `optimize` never calls BLAS: its sums would depend on the number of threads.
+        """The three parts of the logit before scaling, each float32 (n,)."""
+        # einsum without `optimize` never calls BLAS, whose sums would depend on the number of threads
         linear = np.einsum("nd,d->n", dense, self._slope) + np.einsum("nd,d->n", np.abs(dense), self._kink)
         latent = np.einsum("nd,dk->nk", dense, self._dense_latent * self._latent_scale)  # (n, K)
         total, squares = latent.copy(), latent * latent
@@ -165,17 +172,17 @@ class ClickGenerator:
                 latent = self._latents[table].take(rows, axis=0).sum(1)  # (n, K)
                 total += latent
                 squares += latent * latent
-        # The sum over all pairs of dot products (Rendle, ICDM 2010, eq. 5).
+        # the sum of the dot products of all pairs (Rendle, ICDM 2010, eq. 5)
         return {"dense": linear, "categorical": first_order, "pairs": 0.5 * (total * total - squares).sum(1)}
 
     def _calibrate(self, rng: np.random.Generator) -> None:
-        """Set the features' mean and spread, and the scale and bias of the logit, on rows of their own."""
+        """Set the features' mean and deviation, and the scale and bias of the logit, on rows drawn only for this."""
         counts, missing, categorical = self._draw(rng, CALIBRATION_ROWS)
         logs = np.ma.masked_array(signed_log(counts), missing)
         self._dense_mean = logs.mean(0).data.astype(np.float32)
         self._dense_sd = logs.std(0).data.astype(np.float32)
         dense = self._standardise(counts, missing)
-        # The dense features together weigh as much in the pairs as one table: a latent variance of 1.
+        # in the pairs the dense features together weigh as much as one table: a latent variance of 1
         self._latent_scale = np.float32(1 / np.sqrt(self.config.dense_dim * dense.var()))
         terms = self._terms(dense, categorical)
         spread = {name: float(np.sqrt(VARIANCE_SHARES[name]) / term.std()) for name, term in terms.items()}
@@ -196,7 +203,7 @@ class ClickGenerator:
 
 
 def _bisect(too_low: Callable[[float], bool], low: float, high: float) -> float:
-    """About the lowest number that is not too low."""
+    """The lowest number that is not too low, nearly."""
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if too_low(middle) else (low, middle)
@@ -204,19 +211,17 @@ def _bisect(too_low: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def expected_auc(probability: np.ndarray) -> float:
-    """The AUC of ranking by the true probabilities, over all labels they may draw; ascending `probability`
-    (N,)."""
+    """The expected AUC of ranking rows by their true, ascending `probability` (N,), over all labels."""
     negatives = np.cumsum(1 - probability) - (1 - probability)
     return float((probability * negatives).sum() / (probability.sum() * (1 - probability).sum()))
 
 
 def _draw_effects(probability: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Effects float32 (R, width) with mean 0 and variance 1 over the table's own distribution; rare rows
-    damped."""
+    """Effects float32 (R, width) with mean 0 and variance 1 over the table's distribution; damped for rare rows."""
     effects = rng.standard_normal((len(probability), width)) * (probability / (probability + RARE))[:, None]
     effects -= probability @ effects
     spread = np.sqrt(probability @ effects**2)
-    # A table with a single row in use has nothing to tell.
+    # a table of which a single row is used has no effect
     return (effects / np.where(spread > 0, spread, 1)).astype(np.float32)
 
 
@@ -225,10 +230,10 @@ def _stream(*key: int) -> np.random.Generator:
 
 
 class ZipfSampler:
-    """Draws rows of one table: the r-th most frequent has a share proportional to r to the minus `exponent`.
+    """Draws rows of one table: the share of the r-th most frequent is proportional to r to the power of −`exponent`.
 
-    Row 0 stands for a missing category and has the share `missing_rate`. The frequent rows lie scattered
-    over the table, as hashing or the order of arrival leaves them.
+    Row 0 stands for a missing category and has the share `missing_rate`. The frequent rows are scattered over the
+    table, as after hashing or numbering by arrival.
     """
 
     def __init__(self, num_rows: int, exponent: float, missing_rate: float, rng: np.random.Generator):
@@ -236,7 +241,7 @@ class ZipfSampler:
         by_rank = np.concatenate([share * ((1 - missing_rate) / share.sum()), [missing_rate]])
         row_of = np.concatenate([1 + rng.permutation(num_rows - 1), [0]]).astype(np.int32)
         self.probability = np.empty(num_rows)
-        """(num_rows,): the chance of each row"""
+        """(num_rows,): the probability of each row"""
         self.probability[row_of] = by_rank
         cumulative = np.cumsum(by_rank)
         self._row_of, self._cumulative = row_of, cumulative / cumulative[-1]
@@ -244,3 +249,96 @@ class ZipfSampler:
     def draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
         """Rows, int32 (size,)."""
         return self._row_of.take(np.searchsorted(self._cumulative, rng.random(size), side="right"))
+
+
+SYNTHETIC = {
+    "synthetic": GeneratorConfig(),
+    "synthetic-small": GeneratorConfig(50_000, 6_000, 6_000, num_rows=tuple(int(50 * 40 ** (k / 7)) for k in range(8))),
+    # the shapes of the benchmark preset of the reference DLRM (facebookresearch/dlrm, bench/)
+    "synthetic-benchmark": GeneratorConfig(40_960, 8_192, 8_192, 512, (1_000_000,) * 8, pooling_factor=100),
+}
+"""Generated datasets by name"""
+
+
+def config_bytes(config: GeneratorConfig) -> int:
+    """Bytes of the prepared rows."""
+    rows = config.train_rows + config.validation_rows + config.test_rows
+    return rows * (4 * config.dense_dim + 4 * len(config.num_rows) * config.pooling_factor + 1)
+
+
+def column_names(config: GeneratorConfig) -> tuple[list[str], list[str]]:
+    """The names of the dense and the categorical features, in Criteo's style."""
+    kinds = (("I", config.dense_dim), ("C", len(config.num_rows)))
+    return tuple([f"{letter}{number}" for number in range(1, count + 1)] for letter, count in kinds)
+
+
+def write_clicks(out: Path, rows: int, config: GeneratorConfig, file_format: str, progress: Progress) -> None:
+    """Write generated rows to a file ("criteo", "csv", "parquet"; gzip if it ends in .gz), which appears when complete.
+
+    Raises:
+        UserError: the format cannot store rows of this config.
+    """
+    if config.pooling_factor != 1:
+        raise UserError(f"pooling_factor is {config.pooling_factor}, but a file has one category per field: use 1.")
+    if file_format == "criteo" and (config.dense_dim, len(config.num_rows)) != (13, 26):
+        raise UserError(
+            f"Criteo's layout has 13 dense and 26 categorical features, not {config.dense_dim} and "
+            f"{len(config.num_rows)}: omit those options, or choose the format csv or parquet."
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary, done = out.with_name(f".{out.name}.partial"), 0
+    try:
+        with contextlib.ExitStack() as stack:
+            sink = stack.enter_context(temporary.open("wb"))
+            if out.suffix == ".gz":  # mtime=0: the same rows make the same bytes
+                sink = stack.enter_context(gzip.GzipFile(fileobj=sink, mode="wb", filename="", mtime=0))
+            for batch in table_batches(config, rows):
+                if done == 0:
+                    writer = stack.enter_context(_open_writer(sink, batch.schema, file_format))
+                writer.write(batch)
+                done += batch.num_rows
+                progress(done / rows, f"{done:,} of {rows:,} rows written")
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _open_writer(sink, schema: pa.Schema, file_format: str) -> pa_csv.CSVWriter | pq.ParquetWriter:
+    if file_format == "parquet":
+        return pq.ParquetWriter(sink, schema, write_page_checksum=True)
+    is_csv = file_format == "csv"
+    unquoted = {"quoting_style": "none", "quoting_header": "none"}
+    options = pa_csv.WriteOptions(include_header=is_csv, delimiter="," if is_csv else "\t", **unquoted)
+    return pa_csv.CSVWriter(sink, schema, write_options=options)
+
+
+def table_batches(config: GeneratorConfig, rows: int) -> Iterator[pa.Table]:
+    """Generated rows as tables with the columns label, I1, I2, … and C1, C2, …; null where missing."""
+    dense_names, categorical_names = column_names(config)
+    tokens = [category_tokens(table, size) for table, size in enumerate(config.num_rows)]
+    for block in ClickGenerator(config).blocks("train", rows):
+        counts = block.counts.astype(np.int64)
+        columns = [
+            pa.array(block.label.astype(np.int64)),
+            *(pa.array(counts[:, index], mask=block.missing[:, index]) for index in range(counts.shape[1])),
+            *(names.take(pa.array(block.categorical[:, index, 0])) for index, names in enumerate(tokens)),
+        ]
+        yield pa.table(columns, names=["label", *dense_names, *categorical_names])
+
+
+def category_tokens(table: int, num_rows: int) -> pa.Array:
+    """Names (num_rows,) of the categories of a table: 8 hexadecimal digits, all different; null for row 0."""
+    # scrambling is a bijection, so no two categories share a name; the offset separates the tables
+    values = scramble(np.arange(num_rows, dtype=np.uint32) + np.uint32(table << 24))
+    return pa.array([None, *(f"{value:08x}" for value in values[1:].tolist())])
+
+
+def scramble(values: np.ndarray) -> np.ndarray:
+    """A bijection of 32-bit numbers that looks random: the finaliser of MurmurHash3 (public domain)."""
+    mixed = values.astype(np.uint32)
+    mixed ^= mixed >> np.uint32(16)
+    mixed *= np.uint32(0x85EBCA6B)
+    mixed ^= mixed >> np.uint32(13)
+    mixed *= np.uint32(0xC2B2AE35)
+    mixed ^= mixed >> np.uint32(16)
+    return mixed

@@ -1,4 +1,4 @@
-"""`load_clicks`: from a name or a path to a prepared click log, prepared once and then opened."""
+"""`load_clicks`: open a click log by name or path; it is prepared at the first call."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from labkit.data import store
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import open_bytes, read_header, reading
+from labkit.data.clicks.generate import SYNTHETIC, ClickGenerator, GeneratorConfig, column_names, config_bytes
 from labkit.data.clicks.prepare import prepare_files
-from labkit.data.clicks.prepared import FORMAT_VERSION, ClickLog
+from labkit.data.clicks.prepared import FORMAT_VERSION, SPLITS, ClickLog, ClickWriter, auc
 from labkit.data.clicks.schema import DAY_FILE, SCHEMA_EXAMPLE, TableSchema, override, read_schema, schema_of
-from labkit.data.clicks.synthetic import SYNTHETIC, prepare_synthetic
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
 from labkit.project import shipped_datasets
@@ -31,26 +33,27 @@ def load_clicks(
     progress: Progress | None = None,
     **options,
 ) -> ClickLog:
-    """Open a click log, preparing it first if that was not done before or its source changed.
+    """Open a click log. It is prepared first if that has not been done yet, or if its source has changed.
 
     Args:
-        data: a name ("synthetic", "synthetic-small", "synthetic-benchmark"), a file (Criteo's layout, CSV,
-            TSV or Parquet; text may be packed by gzip), or a folder of Criteo's day files.
-        schema: the TOML file that says what the columns mean; Criteo's layout and UCI Adult are known
-            without one. on_bad_row: one of `labkit.data.bad_rows.POLICIES`; what is left out is listed in
-            `info["skipped"]`. cache_dir: where prepared data is kept; default `store.prepared_root()`. seed: of the
-            generator, or of a random split. progress: called with the fraction done and a few words. options:
-            fields of `GeneratorConfig` for a name, of the schema for a path, in place of what they are there;
-            `max_rows_per_table` bounds the tables of both.
+        data: a name ("synthetic", "synthetic-small", "synthetic-benchmark"), a file (Criteo's layout, CSV, TSV or
+            Parquet; text may be compressed by gzip), or a folder of Criteo's day files.
+        schema: the TOML file that says what the columns mean. Criteo's layout and UCI Adult are recognised without.
+        on_bad_row: one of `labkit.data.POLICIES`; skipped rows are listed in `info["skipped"]`.
+        cache_dir: the folder of prepared data; default `labkit.data.prepared_root()`.
+        seed: of the generator, or of a random split.
+        progress: called with the fraction done and a short text.
+        options: for a name, fields of `GeneratorConfig`; for a path, fields of the schema. They replace the values
+            there. `max_rows_per_table` bounds the tables of both.
 
     Raises:
-        DataError: the data cannot be used; it says where and why.
-        UserError: an unknown name or option, a bad schema, a full disk.
+        DataError: the data cannot be used; file, line and field say where.
+        UserError: the name or an option is unknown, the schema is wrong, or the disk is full.
     """
     root = (store.prepared_root() if cache_dir is None else Path(cache_dir)) / "clicks"
     progress = progress or (lambda fraction, text: None)
     if data in SYNTHETIC:
-        # A bound on the tables, as a model's preset may give, holds for generated ones too.
+        # a bound on the tables, as a model's preset may give, holds for generated ones too
         most = options.pop("max_rows_per_table", None)
         config = override(SYNTHETIC[data], {**options, "seed": seed})
         if most is not None:
@@ -71,9 +74,43 @@ def load_clicks(
         on_bad_row=on_bad_row,
         seed=seed,
     )
-    told = {"schema_file": schema and Path(schema), "bad": bad, "progress": progress}
-    prepare = partial(prepare_files, files=files, schema=chosen, seed=seed, **told)
+    rest = {"schema_file": schema and Path(schema), "bad": bad, "progress": progress}
+    prepare = partial(prepare_files, files=files, schema=chosen, seed=seed, **rest)
     return _open(root, path.stem, mark, prepare)
+
+
+def prepare_synthetic(folder: Path, config: GeneratorConfig, progress: Progress) -> dict:
+    """Generate a click log into `folder` and return the content of its `meta.json`; `info` has the AUC of the true
+    probabilities."""
+    store.check_disk(folder, config_bytes(config))
+    generator, (dense_names, categorical_names) = ClickGenerator(config), column_names(config)
+    splits = {split: getattr(config, f"{split}_rows") for split in SPLITS}
+    total, rate, truth = sum(splits.values()), {}, {}
+    with ClickWriter(folder, config.dense_dim, len(config.num_rows), config.pooling_factor) as writer:
+        for split, rows in splits.items():
+            labels, probabilities = [], []
+            for block in generator.blocks(split, rows):
+                writer.append(block.dense, block.categorical, block.label)
+                labels.append(block.label)
+                probabilities.append(block.probability)
+                progress(writer.rows / total, f"{writer.rows:,} of {total:,} rows generated")
+            label = np.concatenate(labels)
+            truth[split], rate[split] = auc(label, np.concatenate(probabilities)), float(label.mean())
+    info = {
+        "generator": dataclasses.asdict(config),
+        "rows": total,
+        "base_rate": rate["train"],
+        "bayes_auc": truth["test"],
+    }
+    info |= {"bayes_auc_validation": truth["validation"], "skipped": {"rows": 0, "first": []}}
+    return {
+        "dense_names": dense_names,
+        "categorical_names": categorical_names,
+        "table_rows": config.num_rows,
+        "pooling_factor": config.pooling_factor,
+        "splits": splits,
+        "info": info,
+    }
 
 
 def _open(root: Path, name: str, mark: str, prepare: Callable[[Path], dict]) -> ClickLog:
@@ -84,7 +121,7 @@ def _open(root: Path, name: str, mark: str, prepare: Callable[[Path], dict]) -> 
 
 
 def find_schema(path: Path) -> TableSchema:
-    """The schema of a file that is known without being told."""
+    """The schema of a file that is recognised: Criteo's layout, or the header of a schema that ships."""
     if path.is_dir() or is_criteo(path):
         return schema_of({"layout": "criteo"})
     for file in sorted((shipped_datasets() / "schemas").glob("*.toml")):
@@ -92,9 +129,9 @@ def find_schema(path: Path) -> TableSchema:
         if schema.layout == "table" and set(schema.columns) <= set(read_header(path, schema)):
             return schema
     raise UserError(
-        f"{path} is neither in Criteo's layout (40 fields separated by tabs, no header) nor a table known by "
-        "its header, so what its columns mean has to be said: write a schema and pass it with --schema FILE, "
-        f"for example\n{SCHEMA_EXAMPLE}"
+        f"{path} is neither in Criteo's layout (40 fields separated by tabs, no header) nor a table with a known "
+        f"header: write a schema that says what its columns mean, and pass it with --schema FILE. Example:\n"
+        f"{SCHEMA_EXAMPLE}"
     )
 
 
@@ -105,12 +142,12 @@ def is_criteo(path: Path) -> bool:
     lines = [line for line in start.split(b"\n")[:20] if line.strip()]
     if not lines or not re.match(rb"[^\t]{0,4}\t", lines[0]):
         return False
-    # A bad line or two are for the parser to name, so the typical line decides.
+    # the typical line decides, because reporting a bad line or two is the parser's task
     return abs(statistics.median(line.count(b"\t") for line in lines) - 39) <= 1
 
 
 def criteo_files(path: Path) -> list[Path]:
-    """The file, or the day files of a folder in the order of the days."""
+    """The file, or the day files of a folder, ordered by day."""
     if not path.is_dir():
         return [path]
     days: dict[int, Path] = {}
@@ -121,7 +158,7 @@ def criteo_files(path: Path) -> list[Path]:
         inside = ", ".join(sorted(file.name for file in path.iterdir() if file.is_file())[:3])
         raise DataError(
             "The folder has no file named day_0, day_1, … (or day_0.gz, …).",
-            fix=f"Give the folder with Criteo's day files, or one file{f': here are {inside}' if inside else ''}.",
+            fix=f"Give the folder with Criteo's day files, or one file{f' (here: {inside})' if inside else ''}.",
             file=path,
         )
     return [days[day] for day in sorted(days)]

@@ -1,8 +1,8 @@
-"""From files that a schema describes to a prepared click log, in bounded memory.
+"""Turn files that a schema describes into a prepared click log, in bounded memory.
 
-The text is parsed once into the prepared arrays: dense features less a number of their size, NaN where missing, and
-numbers for the values of the categories. Where the split needs it rows are put in another order. Then the training rows
-are read back to learn means and vocabularies, and all rows are turned in place into what a model takes.
+The text is parsed once into the prepared arrays: dense features minus an offset, NaN where missing, and a number for
+each value of a category. If the split requires it, the rows are reordered. Then means and vocabularies are learnt from
+the training rows, and all rows are converted in place into what a model takes.
 
 N rows, n of a block, D dense features, F categorical features.
 """
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import estimate_rows, read_columns
+from labkit.data.clicks.generate import scramble
 from labkit.data.clicks.prepared import PARTS, SPLITS, ClickWriter
 from labkit.data.clicks.rows import RowChecker
 from labkit.data.clicks.schema import Split, TableSchema
@@ -29,12 +30,12 @@ from labkit.hardware import size_text
 
 ROWS_AT_ONCE = 2**17
 COUNTED_VALUES = 2**24
-"""Distinct values that are counted at once, over all categorical features; 12 bytes each."""
+"""Most distinct values that are counted at the same time, over all categorical features; 12 bytes each"""
 MERGE_AT = 2**16
-"""New values wait until there are this many, or as many as there are known ones, before they are merged."""
+"""Number of new values that are merged at once, or the number of known values if that is larger"""
 LAST_DAY = 1 / 7
-"""Of Kaggle's seven days the last is for validation and test, as in the reference DLRM and MLPerf, and so is the last
-file of several."""
+"""Share of the rows for validation and test when a single file is split by time: the last of Kaggle's seven days, as in
+the reference DLRM and MLPerf. Of several files it is the last one."""
 
 
 def prepare_files(
@@ -46,7 +47,7 @@ def prepare_files(
     progress: Progress,
     schema_file: Path | None = None,
 ) -> dict:
-    """Write the arrays of `files`, in their order, into `folder`, and say what its `meta.json` is to."""
+    """Write the arrays of `files`, in this order, into `folder` and return the content of its `meta.json`."""
     checker = RowChecker(schema, bad, schema_file)
     expected_rows = sum(map(estimate_rows, files))
     needed_bytes = expected_rows * (4 * (len(schema.dense) + len(schema.categorical) + len(schema.bucketise)) + 1)
@@ -85,7 +86,7 @@ def prepare_files(
         for feature, (_, look_up) in enumerate(lookups):
             values[:, feature] = look_up(values[:, feature].view(np.uint32))
         for feature, (column, edges) in enumerate(buckets, len(lookups)):
-            # A bucket ends just before its edge, so that a value that fills several quantiles (often 0) has its own.
+            # a bucket ends just before its edge, so that a value that fills several quantiles (often 0) has its own
             values[:, feature] = np.where(np.isnan(dense[:, column]), 0, np.digitize(dense[:, column], edges) + 1)
         dense[:] = np.nan_to_num((dense - mean) / deviation)
     return {
@@ -109,10 +110,11 @@ def prepare_files(
 def _parse(
     folder: Path, files: list[Path], schema: TableSchema, checker: RowChecker, expected_rows: int, progress: Progress
 ) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Write what the files say into the arrays.
+    """Write the content of the files into the arrays.
 
     Returns:
-        Good rows of each file; of each row what the split's column says; what the dense features (D,) are less.
+        The number of good rows of each file, the fold of each row (see `RowChecker.check`), and the offsets (D,) that
+        were subtracted from the dense features.
     """
     counts, folds, offset = [], [np.empty(0, np.uint8)], np.full(len(schema.dense), np.nan)
     tables = len(schema.categorical) + len(schema.bucketise)
@@ -123,8 +125,8 @@ def _parse(
                 label, dense, values, fold = checker.check(file, block)
                 if len(label) == 0:
                     continue
-                # The median of the first block that has one, so that 32 bits are enough for differences between large
-                # numbers, such as times in nanoseconds.
+                # the median of the first block that has values: then 32 bits are enough for the differences of large
+                # numbers, such as times in nanoseconds
                 new = np.isnan(offset) & ~np.isnan(dense).all(0)
                 offset[new] = np.nanmedian(dense[:, new], axis=0)
                 categorical = np.zeros((len(label), tables, 1), np.int32)
@@ -143,7 +145,7 @@ def _parse(
 def split_rows(
     rows_of_files: list[int], folds: np.ndarray, split: Split, seed: int
 ) -> dict[str, np.ndarray] | dict[str, range]:
-    """Row numbers of each split, in the order they are written."""
+    """Row numbers of each split, in the order in which they are written."""
     rows = sum(rows_of_files)
     if split.by_time:
         last = rows_of_files[-1] if len(rows_of_files) > 1 else round(rows * LAST_DAY)
@@ -168,19 +170,19 @@ def split_rows(
 
 
 def _reorder(folder: Path, order: np.ndarray) -> None:
-    """Put the rows of the arrays in this order."""
+    """Reorder the rows of the arrays."""
     for part in PARTS:
         path, other = folder / f"{part}.npy", folder / "ordered.npy"
         rows = np.load(path, mmap_mode="r")
         ordered = np.lib.format.open_memmap(other, "w+", rows.dtype, rows.shape)
         for first in range(0, len(order), ROWS_AT_ONCE):
             ordered[first : first + ROWS_AT_ONCE] = rows[order[first : first + ROWS_AT_ONCE]]
-        del rows, ordered  # Windows replaces no mapped file
+        del rows, ordered  # Windows cannot replace a mapped file
         other.replace(path)
 
 
 def _blocks(folder: Path, part: str, stop: int | None = None):
-    """Writable views of its first `stop` rows, block by block; each is unmapped before the next, to save memory."""
+    """Writable views of the first `stop` rows of an array, in blocks. Each is unmapped before the next is mapped."""
     stop = len(np.load(folder / f"{part}.npy", mmap_mode="r")) if stop is None else stop
     for first in range(0, stop, ROWS_AT_ONCE):
         array = np.load(folder / f"{part}.npy", mmap_mode="r+")
@@ -189,7 +191,7 @@ def _blocks(folder: Path, part: str, stop: int | None = None):
 
 
 def _dense_statistics(folder: Path, train_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation float64 (D,) of the training rows, leaving out NaN; (0, 1) for an empty column."""
+    """Mean and standard deviation float64 (D,) of the training rows without NaN; (0, 1) for an empty column."""
     count = total = squares = 0.0
     for block in _blocks(folder, "dense", train_rows):
         values, missing = block.astype(np.float64), np.isnan(block)
@@ -203,7 +205,7 @@ def _dense_statistics(folder: Path, train_rows: int) -> tuple[np.ndarray, np.nda
 
 
 def _learn_tables(folder: Path, train_rows: int, schema: TableSchema) -> list[tuple[int, Callable]]:
-    """For each categorical column the rows of its table, and from values uint32 (n,) to table rows int32 (n,)."""
+    """For each categorical column the size of its table, and the function from values uint32 (n,) to rows int32."""
     features, most = len(schema.categorical), schema.max_rows_per_table
     if schema.vocabulary == "hash":
         return [(most, partial(hashed_rows, num_rows=most))] * features
@@ -216,7 +218,7 @@ def _learn_tables(folder: Path, train_rows: int, schema: TableSchema) -> list[tu
 
 
 def _bucket_edges(folder: Path, train_rows: int, schema: TableSchema, column: str) -> tuple[int, np.ndarray]:
-    """The place of a dense column, and the edges between its buckets by the quantiles of the training rows."""
+    """The index of a dense column, and the edges of its buckets: quantiles of the training rows."""
     place, buckets = schema.dense.index(column), schema.bucketise[column]
     values = np.load(folder / "dense.npy", mmap_mode="r")[:train_rows, place]
     known = values[~np.isnan(values)]
@@ -226,7 +228,7 @@ def _bucket_edges(folder: Path, train_rows: int, schema: TableSchema, column: st
 class ValueCounter:
     """Counts the values of one feature in bounded memory.
 
-    Beyond `capacity` distinct values the rarest are forgotten, as in lossy counting (Manku and Motwani, VLDB 2002).
+    Beyond `capacity` distinct values the rarest are dropped, as in lossy counting (Manku and Motwani, VLDB 2002).
     """
 
     def __init__(self, capacity: int):
@@ -243,11 +245,11 @@ class ValueCounter:
             self.counts()
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distinct values, ascending, and how often each was seen."""
+        """Distinct values, ascending, and their counts."""
         values, place = np.unique(np.concatenate([values for values, _ in self._known]), return_inverse=True)
         counts = np.bincount(place, np.concatenate([counts for _, counts in self._known])).astype(np.int64)
         if len(values) > self.capacity:
-            # Halving, not trimming to the capacity: the next merge would otherwise come at once.
+            # halved, not trimmed to the capacity, or the next merge would exceed it again
             rarest = np.partition(counts, -self.capacity // 2)[-self.capacity // 2]
             values, counts = values[counts > rarest], counts[counts > rarest]
         self._known, self._waiting, self._distinct = [(values, counts)], 0, len(values)
@@ -255,28 +257,17 @@ class ValueCounter:
 
 
 def vocabulary_of(values: np.ndarray, counts: np.ndarray, *, min_count: int, max_rows: int) -> pa.Array:
-    """The values seen `min_count` times, the most frequent first: as many as fit a table of `max_rows` beside row 0."""
+    """Values seen at least `min_count` times, most frequent first, as many as fit a table of `max_rows` with row 0."""
     order = np.argsort(-counts, kind="stable")
     return pa.array(values).take(pa.array(order[counts[order] >= min_count][: max_rows - 1]))
 
 
 def rows_of(values: np.ndarray, vocabulary: pa.Array) -> np.ndarray:
-    """Table rows int32 (n,) of values (n,): from 1, in the order of the vocabulary; 0 where a value is unknown."""
+    """Table rows int32 (n,) of values (n,): from 1, in the order of the vocabulary; 0 for unknown values."""
     found = pc.index_in(pa.array(values), vocabulary)
     return pc.fill_null(found, -1).to_numpy() + np.int32(1)
 
 
 def hashed_rows(values: np.ndarray, num_rows: int) -> np.ndarray:
-    """Table rows int32 (n,), from 1, of uint32 values (n,) by their hash: needs no count, and values may share one."""
+    """Table rows int32 (n,), from 1, selected by the hash of values uint32 (n,); several values may share a row."""
     return (scramble(values) % np.uint32(num_rows - 1)).astype(np.int32) + 1
-
-
-def scramble(values: np.ndarray) -> np.ndarray:
-    """A bijection of the 32-bit numbers that looks random: MurmurHash3's finaliser (public domain)."""
-    mixed = values.astype(np.uint32)
-    mixed ^= mixed >> np.uint32(16)
-    mixed *= np.uint32(0x85EBCA6B)
-    mixed ^= mixed >> np.uint32(13)
-    mixed *= np.uint32(0xC2B2AE35)
-    mixed ^= mixed >> np.uint32(16)
-    return mixed

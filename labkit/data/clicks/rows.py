@@ -1,4 +1,4 @@
-"""Check the rows of a table: what each field means as a number, and which rows cannot be used."""
+"""Check the rows of a table: turn each field into a number, and refuse rows that cannot be used."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from labkit.data.clicks.schema import TableSchema
 from labkit.errors import DataError
 
 LARGEST = 2.0**64
-"""No integer type goes further; squares of such numbers still can be added up."""
+"""Largest number accepted: no integer type goes further, and squares of such numbers can still be added up."""
 TOO_FAR = 1e9
-"""A value so many times as far from the middle of its column as its inner 98 % are wide leaves those no differences
-that training could see, once mean and standard deviation are taken out."""
+"""Largest distance of a value from the median of its column, in widths of the column's inner 98 %. Beyond it, those
+98 % would hardly differ after standardisation."""
 LISTED = 10
-"""Values of a label's column that errors name"""
+"""Most values of a label's column that an error lists"""
 HEXADECIMAL = re.compile("[0-9a-fA-F]{0,8}")
 Refuse = Callable[[np.ndarray, str, str], None]
-"""Leaves out rows (N,) for a reason, in which {} stands for the field's value."""
+"""Called with the rows to refuse, bool (N,), the field and the reason, in which {} stands for the value."""
 
 
 class RowChecker:
-    """Turns the blocks of files into numbers; what cannot be used goes to `bad`.
+    """Turns blocks of text into numbers and reports the rows that cannot be used to `bad`.
 
-    Values of Criteo's categories are their own numbers, hashes of 32 bits; those of others are numbered by CRC-32, so
-    that no text is kept. Of a million values some 230 share a number with another, of 10,000 hardly one.
+    Criteo's categories are hashes of 32 bits and stay as they are. Other categories are numbered by CRC-32, so that no
+    text has to be kept: among a million values about 230 share a number with another, among 10,000 hardly one.
     """
 
     def __init__(self, schema: TableSchema, bad: BadRows, schema_file: Path | None = None):
         self.schema, self.bad, self.schema_file = schema, bad, schema_file
         self.label_values: dict[str, None] = {}
-        """Some that its column has"""
-        self._seen: set[str] = set()  # of the label's classes
+        """Some values of the label's column"""
+        self._seen: set[str] = set()  # classes of the label: positive, negative
         self._missing = pa.array(["", *schema.missing])
 
     def check(self, path: Path, block: Block) -> tuple[np.ndarray, ...]:
-        """The usable rows (N) of a block, not yet learnt from.
+        """The usable rows (N) of a block.
 
         Returns:
-            Label bool (N,); dense float64 (N, D), signed logarithms where the schema says so, NaN where missing;
-            categorical uint32 (N, F), a number for each value; fold uint8 (N,), 1 where the schema's split column says
-            validation, 2 where it says test.
+            Label bool (N,); dense float64 (N, D), as signed logarithms where the schema says so, NaN where missing;
+            categorical uint32 (N, F), a number for each value; fold uint8 (N,), 1 for rows that the split column
+            assigns to validation, 2 for test.
         """
         usable, faults = np.ones(len(block.lines), dtype=bool), list(block.faults)
 
@@ -69,7 +69,7 @@ class RowChecker:
             categorical[:, index] = self._categorical(name, block.values[name], refuse)
         fold = self._fold(block, refuse)
         for line, field, reason in sorted(faults, key=lambda fault: fault[0]):
-            self.bad.add(DataError(reason, fix="Mend the row.", file=path, line=line, field=field))
+            self.bad.add(DataError(reason, fix="Correct the row.", file=path, line=line, field=field))
         return label[usable], dense[usable], categorical[usable], fold[usable]
 
     def _label(self, path: Path, text: pa.Array, refuse: Refuse) -> np.ndarray:
@@ -81,13 +81,13 @@ class RowChecker:
             self.label_values |= dict.fromkeys(pc.unique(text).to_pylist()[:LISTED])
         never = [name for name in ("positive", "negative") if name not in self._seen]
         strange = ~(positive | negative | is_in(text, self._missing))
-        if strange.any() and len(never) > (self.bad.policy != "error"):  # the schema is wrong rather than the rows
+        if strange.any() and len(never) > (self.bad.policy != "error"):  # the schema is wrong, not the rows
             values = ", ".join(map(repr, self.label_values))
-            what = f"No row of {path} that was read so far has a value of it; column {label.column!r} has {values}."
+            what = f"No row of {path} read so far has one of these values; column {label.column!r} has {values}."
             field, file = ", ".join(f"label.{name}" for name in never), self.schema_file or path
             raise DataError(what, fix="Correct the values in the schema.", file=file, field=field)
         expected = ", ".join(map(repr, [*label.positive, *(label.negative or ["any other value"])]))
-        refuse(~positive & ~negative, label.column, f"The label {{}} is none of {expected}.")
+        refuse(~positive & ~negative, label.column, f"The label {{}} is not one of {expected}.")
         return positive
 
     def _dense(self, name: str, values: pa.Array, usable: np.ndarray, refuse: Refuse) -> np.ndarray:
@@ -99,7 +99,7 @@ class RowChecker:
             except pa.ArrowInvalid:
                 numbers = np.array([_number(value) for value in values.to_pylist()])
         else:
-            # not safe: of an integer beyond 2^53 a float64 has the first 53 bits
+            # not safe: a float64 keeps only the first 53 bits of a larger integer
             numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
             absent = np.isnan(numbers)
         refuse(~absent & ~np.isfinite(numbers), name, "The value {} is not a finite number.")
@@ -110,19 +110,21 @@ class RowChecker:
         if name in self.schema.log:
             return signed_log(numbers)
         reason = (
-            "Beside the value {} all others of the column would be one number; if it is right, list the column under "
-            "`log` in the schema, and if it means missing, list it under `missing`."
+            "The value {} is so large that all others of the column would be the same number after standardisation; if "
+            "it is right, list the column under `log` in the schema; if it means missing, list it under `missing`."
         )
         refuse(_too_far(numbers, usable), name, reason)
         return numbers
 
     def _categorical(self, name: str, values: pa.Array, refuse: Refuse) -> np.ndarray:
-        column = values.dictionary_encode()  # equal texts are looked at once
+        column = values.dictionary_encode()  # each distinct text is converted once
         texts = column.dictionary.to_pylist()
         if self.schema.layout == "criteo":
             numbers = [int(text or "0", 16) if HEXADECIMAL.fullmatch(text) else -1 for text in texts]
         else:
-            numbers = [0 if text in self.schema.missing else zlib.crc32(text.encode()) for text in texts]  # 0 of ""
+            numbers = [
+                0 if text in self.schema.missing else zlib.crc32(text.encode()) for text in texts
+            ]  # crc32 of "" is 0
         found = np.array(numbers, np.int64)[column.indices.to_numpy()]
         refuse(found < 0, name, "The category {} is not a number of up to 8 hexadecimal digits.")
         return found.astype(np.uint32)
@@ -143,7 +145,7 @@ def is_in(values: pa.Array, chosen: pa.Array) -> np.ndarray:
 
 
 def _too_far(values: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    """Which of the values (N,) would leave the others of their block without differences."""
+    """Which values (N,) would leave the others of their block without differences: bool (N,)."""
     known = values[usable & np.isfinite(values)]
     if len(known) == 0:
         return np.zeros(len(values), dtype=bool)

@@ -4,6 +4,7 @@ from .alphabet import (
     Alphabet as Alphabet,
     in_lower_case as in_lower_case,
     outputs_needed as outputs_needed,
+    speech_metrics as speech_metrics,
     transcript as transcript,
 )
 from .audio import (
@@ -45,9 +46,14 @@ from .load import (
     usable_utterances as usable_utterances,
     wave_of as wave_of,
 )
-from .metrics import speech_metrics as speech_metrics
-from .prepared import FRAMES_PER_S as FRAMES_PER_S, Batch as Batch, SpeechSet as SpeechSet, SpeechSplit as SpeechSplit
-from .resolution import Resolution as Resolution, fitting_resolution as fitting_resolution
+from .prepared import (
+    FRAMES_PER_S as FRAMES_PER_S,
+    Batch as Batch,
+    Resolution as Resolution,
+    SpeechSet as SpeechSet,
+    SpeechSplit as SpeechSplit,
+    fitting_resolution as fitting_resolution,
+)
 from .utterance import (
     SPLITS as SPLITS,
     Segment as Segment,

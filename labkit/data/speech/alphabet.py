@@ -1,4 +1,4 @@
-"""The characters a recogniser writes: transcripts brought to them, text to ids, and a model's ids back to text."""
+"""The characters a recogniser writes: transcripts reduced to them, text to ids, ids back to text, and error rates."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BLANK = 0
 ENGLISH = " '" + string.ascii_lowercase
 
 ADVICE = {"L": "write it in these letters", "N": "write numbers as words"}
-"""By what a character is in Unicode: a letter, a number"""
+"""What to do about a character outside the alphabet, by its category in Unicode: letter or number"""
 UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")
-"""Its marks of byte order, read as UTF-8 with what is not so kept"""
+"""The byte order marks of UTF-16, as decoding by UTF-8 with "surrogateescape" leaves them"""
 
 
 class Alphabet:
@@ -47,17 +47,18 @@ class Alphabet:
             return np.array([self._ids[character] for character in text], dtype=np.int64)
         except KeyError as error:
             raise UserError(
-                f"The character {error.args[0]!r} of {text!r} is not in the alphabet "
-                f"{self.characters!r}: spell it with characters that are."
+                f"The character {error.args[0]!r} of {text!r} is not in the alphabet: use only {self.characters!r}."
             ) from None
 
     def outside(self, text: str) -> str:
-        """The characters of a text that are not in the alphabet, each once, in order."""
+        """The characters of a text that are not in the alphabet, in order, without repeats."""
         return "".join(dict.fromkeys(character for character in text if character not in self._ids))
 
     def decode(self, ids: np.ndarray, lengths: np.ndarray) -> list[str]:
-        """Texts of the likeliest ids (B, T) of a batch, of whose T `lengths` (B,) are real, by CTC's rule: merge
-        repeats, then drop blanks. Arrays or CPU tensors."""
+        """Texts of a batch by CTC's rule (merge repeats, then drop blanks).
+
+        The likeliest ids (B, T) and their `lengths` (B,) are arrays or CPU tensors.
+        """
         ids, lengths = np.asarray(ids), np.asarray(lengths)
         keep = ids != BLANK  # (B, T)
         keep[:, 1:] &= ids[:, 1:] != ids[:, :-1]
@@ -68,7 +69,7 @@ class Alphabet:
 
 
 def outputs_needed(text: str) -> int:
-    """Outputs that CTC needs to write a text: one a character, and a blank between equal neighbours.
+    """Outputs that CTC needs to write a text: one per character, and a blank between equal neighbours.
 
     >>> outputs_needed("three")
     6
@@ -82,7 +83,11 @@ def in_lower_case(text: str) -> str:
 
 
 def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation: bool) -> str:
-    """The text as the recogniser is to write it, in lower case with single spaces."""
+    """The text that the recogniser is to write: in lower case, with single spaces.
+
+    Raises:
+        DataError: the transcript is not UTF-8, is empty, or has characters outside the alphabet.
+    """
     text, field = in_lower_case(utterance.text), utterance.text_field or "text"
     if without_punctuation:
         marks = {character for character in alphabet.outside(text) if unicodedata.category(character)[0] == "P"}
@@ -101,7 +106,18 @@ def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation:
         raise utterance.error("The transcript is empty.", "Write what is said, or remove the line.", field)
     if outside := alphabet.outside(text):
         which = ", ".join(map(repr, outside))
-        what = f"The transcript {text[:60]!r} has {which}, and the alphabet is {alphabet.characters!r}."
-        advice = dict.fromkeys(ADVICE.get(unicodedata.category(each)[0], "remove signs") for each in outside)
-        raise utterance.error(what, f"{' and '.join(advice).capitalize()}, or leave the utterance out.", field)
+        what = f"The transcript {text[:60]!r} has {which}, but the alphabet is {alphabet.characters!r}."
+        advice = dict.fromkeys(ADVICE.get(unicodedata.category(each)[0], "remove the signs") for each in outside)
+        raise utterance.error(what, f"{' and '.join(advice).capitalize()}, or remove the utterance.", field)
     return text
+
+
+def speech_metrics(references: list[str], hypotheses: list[str]) -> dict[str, float]:
+    """Character and word error rate over all utterances together.
+
+    >>> speech_metrics(["one two"], ["one too"])["wer"]
+    0.5
+    """
+    import jiwer
+
+    return {name: float(getattr(jiwer, name)(references, hypotheses)) for name in ("cer", "wer")}

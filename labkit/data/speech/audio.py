@@ -1,4 +1,4 @@
-"""Audio files to waveforms: decoded by soundfile, checked, mixed down to one channel, resampled to 16 kHz."""
+"""Read audio files as waveforms: decoded by soundfile, checked, mixed down to one channel, resampled to 16 kHz."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from labkit.data.speech.utterance import Segment, Utterance
 from labkit.errors import DataError
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
-"""Of the files that are taken for audio in a folder; a file that is named is tried whatever its name."""
+"""Suffixes of audio files in a folder; a file given by name is tried whatever its suffix"""
 SAMPLE_RATE_HZ = 16_000
 LOWEST_RATE_HZ = 8_000
-"""Telephone speech; audio of a lower rate has lost its consonants, or its header is wrong."""
+"""The rate of telephone speech; audio of a lower rate has lost its consonants, or its header is wrong"""
 HIGHEST_RATE_HZ = 768_000
-"""The highest that sound cards have; above it a file's header is wrong."""
+"""The highest rate of sound cards; above it the header of a file is wrong"""
 LOUDEST = 1e10
-"""Full scale is 1, or 2^31 in files that keep a sound card's numbers; beyond is no sound, and its energies overflow."""
+"""Largest sample accepted. Full scale is 1, or 2^31 in files with a sound card's numbers; the energies of larger ones
+overflow."""
 SILENT = 1e-4
-"""No sample is beyond three steps of 16 bits: nobody spoke, and whatever a recogniser writes is made up"""
+"""A wave without a sample above this, three steps of 16 bits, is silent: a recogniser would make something up"""
 CANCELLED = 0.1
-"""Channels cancel each other out where their mean has less than this share of the loudest one's amplitude (RMS)."""
+"""Channels cancel each other out if the amplitude (RMS) of their mean is below this share of the loudest one's"""
 CUT_PAGES = re.compile("Last page lacks an end-of-stream bit|Junk after the last page")
 STATED_SIZE = re.compile(r"(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)")
-"""What libsndfile logs of cut Ogg streams, and of cut WAV, AIFF and AU files (stated and actual bytes)"""
+"""libsndfile's log about truncated Ogg streams, and about truncated WAV, AIFF and AU files (stated and actual bytes)"""
 UNKNOWN_SIZE = 2**31 - 2**16
-"""Bytes from which a header's size is that of a program that wrote into a pipe and did not know it"""
+"""Sizes in a header from this on come from programs that wrote into a pipe and did not know the size"""
 LONGEST_S = 600.0
-"""Nobody trains on longer utterances, and a damaged header may promise any length."""
+"""Longest utterance accepted; a damaged header may state any length"""
 TOLERANCE_S = 0.02
-"""How much shorter than a manifest says an audio file may be: manifests round."""
+"""Seconds by which an audio file may be shorter than its manifest says, because manifests round"""
 
 
 def read_wave(path: Path | str) -> np.ndarray:
@@ -50,7 +51,7 @@ def read_wave(path: Path | str) -> np.ndarray:
 
 
 def decode(utterance: Utterance) -> tuple[np.ndarray, bool]:
-    """The waveform of an utterance: float32 (samples,) at 16 kHz; and whether the end of a file of it is missing.
+    """The waveform of an utterance, float32 (samples,) at 16 kHz, and whether one of its files is truncated.
 
     Raises:
         DataError: its audio cannot be used.
@@ -64,37 +65,37 @@ def decode(utterance: Utterance) -> tuple[np.ndarray, bool]:
 
 
 def _read(segment: Segment, utterance: Utterance) -> tuple[np.ndarray, bool]:
-    """A stretch of a file: float32 (samples,) at 16 kHz; and whether its end is missing."""
+    """A stretch of a file, float32 (samples,) at 16 kHz, and whether the file is truncated."""
     path, field = segment.audio, utterance.audio_field
     if not path.exists():
-        raise utterance.error(f"There is no file {path}.", "Bring it back, or correct where it is looked for.", field)
+        raise utterance.error(f"There is no file {path}.", "Restore it, or correct the path.", field)
     try:
         with _open(path) as file:
             rate_hz, stated_hz = file.samplerate, utterance.sample_rate_hz
             if stated_hz not in (None, rate_hz):
-                what = f"The sample rate is stated as {stated_hz:,} Hz, and {path.name} has {rate_hz:,} Hz."
-                fix = "Correct or remove sample_rate; other rates than 16,000 Hz are resampled."
+                what = f"The stated sample rate is {stated_hz:,} Hz, but {path.name} has {rate_hz:,} Hz."
+                fix = "Correct or remove sample_rate; rates other than 16,000 Hz are resampled."
                 raise utterance.error(what, fix, "sample_rate")
             if not LOWEST_RATE_HZ <= rate_hz <= HIGHEST_RATE_HZ:
-                wrong = "too low for speech" if rate_hz < LOWEST_RATE_HZ else "more than any microphone's"
-                fix = f"Check its header, or record it anew with {LOWEST_RATE_HZ:,} to {HIGHEST_RATE_HZ:,} Hz."
+                wrong = "too low for speech" if rate_hz < LOWEST_RATE_HZ else "higher than any sound card's"
+                fix = f"Check its header, or record it again with {LOWEST_RATE_HZ:,} to {HIGHEST_RATE_HZ:,} Hz."
                 raise utterance.error(f"{path.name} has a sample rate of {rate_hz:,} Hz, {wrong}.", fix, field)
             channels = _read_stretch(file, segment, utterance)
             is_cut_off = segment.duration_s is None and _is_cut_off(file)
-    except (soundfile.LibsndfileError, TypeError) as error:  # a TypeError where the name ends in .raw
+    except (soundfile.LibsndfileError, TypeError) as error:  # a TypeError if the name ends in .raw
         why = getattr(error, "error_string", "it is raw audio, without a header")
         what = "is empty (0 bytes)." if path.stat().st_size == 0 else f"cannot be decoded: {why}"
-        fix = "Copy it again if it was cut off, or replace it by one that plays (WAV, FLAC, Ogg Vorbis or Opus, MP3)."
+        fix = "Copy it again if it is truncated, or replace it by one that plays (WAV, FLAC, Ogg Vorbis or Opus, MP3)."
         raise utterance.error(f"The audio file {path} {what}", fix, field) from None
-    if not np.abs(channels).max() < LOUDEST:  # which NaN is not, either
+    if not np.abs(channels).max() < LOUDEST:  # false for NaN as well
         fix = "Export the audio again, for example as 16-bit PCM."
-        what = f"{path.name} has samples that are not numbers (NaN or infinite), or beyond {LOUDEST:g}."
+        what = f"{path.name} has samples that are NaN, infinite or beyond {LOUDEST:g}."
         raise utterance.error(what, fix, field)
     return resample(mixed_down(channels), rate_hz), is_cut_off
 
 
 def mixed_down(channels: np.ndarray) -> np.ndarray:
-    """One channel float32 (n,) of (n, channels): their mean, or the loudest where they cancel each other out."""
+    """One channel float32 (n,) of (n, channels): their mean, or the loudest if they cancel each other out."""
     mean, loudness = channels.mean(1), np.square(channels, dtype=np.float64).mean(0)
     if np.square(mean, dtype=np.float64).mean() < CANCELLED**2 * loudness.max():
         return channels[:, loudness.argmax()]
@@ -102,15 +103,15 @@ def mixed_down(channels: np.ndarray) -> np.ndarray:
 
 
 def is_silent(wave: np.ndarray) -> bool:
-    """Whether nobody speaks in a wave (n,)."""
+    """Whether a wave (n,) is silent."""
     return float(np.abs(wave).max(initial=0)) < SILENT
 
 
 def resample(wave: np.ndarray, rate_hz: int) -> np.ndarray:
-    """A waveform (n,) of another rate: float32 (samples,) at 16 kHz."""
+    """Resample a waveform (n,) to 16 kHz: float32 (samples,)."""
     if rate_hz == SAMPLE_RATE_HZ:
         return wave
-    from scipy.signal import resample_poly  # half a second that most sets do not need
+    from scipy.signal import resample_poly  # takes half a second, and most sets need no resampling
 
     up, down = (hz // math.gcd(rate_hz, SAMPLE_RATE_HZ) for hz in (SAMPLE_RATE_HZ, rate_hz))
     return resample_poly(wave, up, down, window=_low_pass(max(up, down))).astype(np.float32)
@@ -118,18 +119,18 @@ def resample(wave: np.ndarray, rate_hz: int) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def _low_pass(factor: int) -> np.ndarray:
-    """The filter that `resample_poly` would design at each call, for the larger of its two factors."""
+    """The filter that `resample_poly` would otherwise design at each call, for the larger of its two factors."""
     from scipy.signal import firwin
 
     return firwin(20 * factor + 1, 1 / factor, window=("kaiser", 5.0)).astype(np.float32)
 
 
 def _is_cut_off(file: soundfile.SoundFile) -> bool:
-    """Whether the end of a file is missing.
+    """Whether a file is truncated.
 
-    A WAV, AIFF or AU file ends before its header says then, or an Ogg stream (Opus, Vorbis) lacks its last page:
-    libsndfile reads these as whole, and tells of it in its log alone. FLAC is refused, and MP3 may not say how long it
-    is.
+    A truncated WAV, AIFF or AU file is shorter than its header says, and an Ogg stream (Opus, Vorbis) lacks its last
+    page. libsndfile reads them without an error and mentions it only in its log. It refuses truncated FLAC. An MP3 file
+    may not state its length.
     """
     log = file.extra_info
     sizes = (map(int, found) for found in STATED_SIZE.findall(log))
@@ -137,35 +138,37 @@ def _is_cut_off(file: soundfile.SoundFile) -> bool:
 
 
 def _open(path: Path) -> soundfile.SoundFile:
-    # as bytes, for soundfile encodes no name that is not UTF-8; Windows has none
+    # as bytes, because soundfile cannot encode names that are not UTF-8 (Windows has none)
     return soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path))
 
 
 def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Utterance) -> np.ndarray:
-    """Samples of one stretch: float32 (samples, channels)."""
+    """The samples of one stretch: float32 (samples, channels)."""
     name, rate_hz, length_s = segment.audio.name, file.samplerate, file.frames / file.samplerate
     start, field = round(segment.offset_s * rate_hz), utterance.audio_field
     if file.frames == 0:
         raise utterance.error(f"{name} has no samples.", "Record or export it again, or remove it.", field)
     if start >= file.frames:
-        what = f"The utterance starts at {segment.offset_s:g} s, and {name} is {length_s:.2f} s long."
+        what = f"The utterance starts at {segment.offset_s:g} s, but {name} is {length_s:.2f} s long."
         raise utterance.error(what, "Correct the offset (in seconds).", "offset")
     wanted = file.frames - start
     if segment.duration_s is not None:
         wanted, end_s = round(segment.duration_s * rate_hz), segment.offset_s + segment.duration_s
         if start + wanted > file.frames + TOLERANCE_S * rate_hz:
-            what = f"The utterance ends at {end_s:g} s, and {name} is {length_s:.2f} s long."
-            fix = "Correct offset and duration (in seconds), or replace the audio if it was cut off."
+            what = f"The utterance ends at {end_s:g} s, but {name} is {length_s:.2f} s long."
+            fix = "Correct offset and duration (in seconds), or replace the audio if it is truncated."
             raise utterance.error(what, fix, "duration")
     if wanted > LONGEST_S * rate_hz:
-        what = f"The utterance lasts {wanted / rate_hz:,.0f} s, of at most {LONGEST_S:,.0f} s."
-        raise utterance.error(what, "Cut it (in a manifest: offset, duration); or the file's header is damaged.", field)
+        what = f"The utterance lasts {wanted / rate_hz:,.0f} s, but at most {LONGEST_S:,.0f} s are allowed."
+        raise utterance.error(
+            what, "Cut it (in a manifest: offset, duration), or replace the file if its header is damaged.", field
+        )
     file.seek(start)
     samples = file.read(wanted, dtype="float32", always_2d=True)
-    # MPEG files without a table of contents only estimate their length.
+    # MP3 files without a table of contents only estimate their length
     if len(samples) < min(wanted, file.frames - start) and file.format != "MP3":
         what = f"{name} ends after {(start + len(samples)) / rate_hz:.2f} s of {length_s:.2f} s."
-        raise utterance.error(what, "The file is cut off or damaged: copy or download it again.", field)
+        raise utterance.error(what, "The file is truncated or damaged: copy or download it again.", field)
     if not len(samples):
         raise utterance.error(f"{name} has no samples there.", "Correct the duration, or replace the audio.", field)
     return samples

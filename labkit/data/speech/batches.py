@@ -1,6 +1,6 @@
-"""Batches of utterances: of prepared features by like length, or as a tutorial makes them, anew and at random.
+"""Batches of utterances: prepared features grouped by length, or features computed for each batch, as in a tutorial.
 
-The order of prepared ones is fixed by seed and epoch, and can start anywhere.
+The order of prepared batches is fixed by seed and epoch, and can start anywhere.
 
 Shapes: B batch, N utterances, T frames, S characters.
 """
@@ -21,14 +21,14 @@ from labkit.data.speech.prepared import Batch, SpeechSplit, padded
 from labkit.errors import DataError
 
 POOL_BATCHES = 32
-"""Batches whose utterances are sorted together: more means less padding and less chance in who meets whom."""
+"""Batches whose utterances are sorted together: more means less padding, but less randomness in who meets whom"""
 
 
 class BucketedBatches:
-    """A loader that can start anywhere: what `run.batches` takes."""
+    """A loader that can start anywhere, for `run.batches`."""
 
     def __init__(self, split: SpeechSplit, batch_size: int, seed: int, kept: np.ndarray | None = None):
-        """Batches of a split's utterances, or of those `kept` (indices)."""
+        """Batches of the utterances of a split, or only of those at the indices `kept`."""
         self.split, self.batch_size, self.seed = split, batch_size, seed
         self._kept = np.arange(len(split.lengths)) if kept is None else kept
         self._epoch = -1
@@ -41,15 +41,15 @@ class BucketedBatches:
         return self.at(self._epoch + 1, 0)
 
     def at(self, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches of an epoch, from number `start` on."""
+        """The batches of an epoch from number `start` on."""
         self._epoch = epoch
         return map(self.split.batch, self.rows(epoch)[start:])
 
     def rows(self, epoch: int) -> list[np.ndarray]:
-        """The indices (B,) of an epoch's batches; seed and epoch fix the order.
+        """The indices (B,) of the batches of an epoch; seed and epoch fix the order.
 
-        A random order is cut into pools of 32 batches, each pool is sorted by length and cut into batches, and the
-        batches are shuffled.
+        A random order is cut into pools of 32 batches. Each pool is sorted by length and cut into batches. All batches
+        are shuffled.
         """
         rng, lengths, size = np.random.default_rng((self.seed, epoch)), np.asarray(self.split.lengths), self.batch_size
         order, batches = rng.permutation(self._kept), []
@@ -61,7 +61,7 @@ class BucketedBatches:
 
 
 class ByLength:
-    """The utterances of a split, shortest first, as often as they are asked for."""
+    """The utterances of a split, shortest first, in every iteration."""
 
     def __init__(self, split: SpeechSplit, batch_size: int):
         self.split, self.batch_size = split, batch_size
@@ -73,10 +73,13 @@ class ByLength:
 
 
 class WaveformUtterances(Dataset):
-    """A split of a speech set, its audio in memory, features computed anew; what cannot be used is left out."""
+    """A split of a speech set with its audio in memory; features are computed at each access.
+
+    Utterances that cannot be used are skipped.
+    """
 
     def __init__(self, data: str, split: str, *, kind: str = "log-mel"):
-        """Read the audio of `data`, as `load_speech` takes it."""
+        """Read the audio of `data`, a name or path as for `load_speech`."""
         self.alphabet, self.kind = Alphabet(), kind
         bad = BadRows("skip")
         self.texts: list[str] = []
@@ -91,7 +94,7 @@ class WaveformUtterances(Dataset):
         return len(self.texts)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray, str]:
-        """Features (T, F), normalised over the utterance, its characters (S,), and its text."""
+        """Features (T, F), normalised over the utterance, the ids of its characters (S,), and its text."""
         voice = Voice(self.kind)
         (features,) = features_of([self.waves[index]], self.kind)
         voice.listen(features)
@@ -107,7 +110,7 @@ def textbook_loader(
     kind: str = "log-mel",
     kept: Sequence[int] | None = None,
 ) -> DataLoader:
-    """A data loader over `WaveformUtterances`; `kept` (K,) are indices of those it gives, as of the prepared split."""
+    """A data loader of `WaveformUtterances`, or only of those at the indices `kept` of the prepared split."""
     utterances = WaveformUtterances(data, split, kind=kind)
     chosen = utterances if kept is None else Subset(utterances, kept)
     return DataLoader(chosen, batch_size=batch_size, shuffle=shuffle, collate_fn=padded)

@@ -1,7 +1,7 @@
-"""80 log-mel bins a frame for many utterances at once, and features of them, normalised for each speaker.
+"""Features of speech: 80 log-mel bins per frame for many utterances at once, normalised for each speaker.
 
-Frames are 25 ms long and 10 ms apart; frame t is centred on sample 160·t, with zeros beyond both ends, so that
-a batch's padding changes nothing: an utterance of n samples has 1 + n // 160 frames.
+Frames are 25 ms long and 10 ms apart. Frame t is centred on sample 160·t, with zeros beyond both ends, so that the
+padding of a batch changes nothing: an utterance of n samples has 1 + n // 160 frames.
 
 N utterances, n samples, T frames, F = 80 bins.
 """
@@ -23,43 +23,41 @@ MEL_BINS = 80
 HOP = SAMPLE_RATE_HZ // 100
 WINDOW = SAMPLE_RATE_HZ // 40
 FFT = 512
-"""The power of two above the window: with 400 points the lowest of 80 mel bands would hold no frequency."""
+"""The power of two above the window; with 400 points the lowest of 80 mel bands would contain no frequency"""
 FLOOR = 1e-6
-"""Added to the energies: quieter than the noise of 16-bit speech, so digital silence has no deep valleys."""
+"""Added to the energies: below the noise of 16-bit speech, so that digital silence does not become −∞"""
 BATCH_SAMPLES = 10 * SAMPLE_RATE_HZ
-"""Samples of a batch, padding included: ten seconds, which stay in a core's cache (benchmarks/speech_features.py)."""
-
-
+"""Samples of a batch, including padding: ten seconds, which fit in a core's cache (benchmarks/speech_features.py)"""
 VALLEY = 0.01
-"""Share of an utterance's mean energy in a bin that is added to its energies: how far silence lies below speech is of
-the room and the recorder, and a model that has heard few of them takes it for speech (docs/performance.md)."""
+"""Share of an utterance's mean energy in a bin that is added to its energies. How far silence is below speech depends
+on the room and the recorder, and a model trained on few of them takes it for speech (docs/performance.md)."""
 MIN_DEVIATION = 0.1
-"""A bin that moves less (above 4 kHz in resampled 8 kHz audio) stays quiet and is not blown up: of logarithms, and of
-energies as a share of their mean."""
+"""Least deviation that a bin is divided by, so that an empty one (above 4 kHz in resampled 8 kHz audio) is not
+amplified; of logarithms, and of energies as a share of their mean"""
 
 
 class Kind(NamedTuple):
-    """What is made of the sound."""
+    """A kind of features."""
 
     bins: int
-    """Numbers a frame"""
+    """Numbers per frame"""
     neighbours: bool = True
-    """Whether bins side by side are of neighbouring frequencies"""
+    """Whether adjacent bins are adjacent frequencies"""
 
 
 KINDS = {"log-mel": Kind(MEL_BINS), "mel": Kind(MEL_BINS), "mfcc": Kind(40, neighbours=False)}
-"""Logarithms of mel energies, the energies, and the logarithms' first cosine terms"""
+"""Logarithms of mel energies, the energies, and the first cosine terms of the logarithms"""
 
 
 def frame_count(samples: int) -> int:
-    """Frames of an utterance of that many samples at 16 kHz."""
+    """The number of frames of an utterance with `samples` at 16 kHz."""
     return 1 + samples // HOP
 
 
 def features_of(waves: list[np.ndarray], kind: str) -> list[np.ndarray]:
-    """Features float32 (T, F) of utterances float32 (n,) at 16 kHz, of one of `KINDS`, for a `Voice` to normalise.
+    """Features float32 (T, F), of one of `KINDS`, of utterances float32 (n,) at 16 kHz, for a `Voice` to normalise.
 
-    Mel energies are logarithms until then, which 16 bits hold however loud the sound is.
+    Mel energies stay logarithms until then, because these fit in 16 bits however loud the sound is.
     """
     energies = [np.exp(each) for each in log_mel(waves)]
     logarithms = [np.log(each + VALLEY * each.mean(0)) for each in energies]
@@ -71,11 +69,11 @@ def features_of(waves: list[np.ndarray], kind: str) -> list[np.ndarray]:
 
 
 def log_mel(waves: list[np.ndarray]) -> list[np.ndarray]:
-    """Log-mel features float32 (T, F) of utterances float32 (n,) at 16 kHz, computed in batches of like length."""
+    """Log-mel features float32 (T, F) of utterances float32 (n,) at 16 kHz, computed in batches of similar length."""
     features: list[np.ndarray] = [np.empty(0)] * len(waves)
     by_length = sorted(range(len(waves)), key=lambda index: len(waves[index]), reverse=True)
     while by_length:
-        # The first is the longest of those that are left: it says how many fit.
+        # the first is the longest of the rest, so it determines how many fit
         fit = max(1, BATCH_SAMPLES // max(1, len(waves[by_length[0]])))
         chosen, by_length = by_length[:fit], by_length[fit:]
         for index, values in zip(chosen, log_mel_batch([waves[index] for index in chosen]), strict=True):
@@ -84,9 +82,9 @@ def log_mel(waves: list[np.ndarray]) -> list[np.ndarray]:
 
 
 @torch.inference_mode()
-@torch.autocast("cpu", enabled=False)  # also where a loader works within the block of a model
+@torch.autocast("cpu", enabled=False)  # a loader may run inside the autocast block of a model
 def log_mel_batch(waves: list[np.ndarray]) -> list[np.ndarray]:
-    """Features of utterances computed together, padded to the longest."""
+    """Log-mel features of utterances computed together, padded to the longest."""
     padded = torch.zeros(len(waves), max(len(wave) for wave in waves))  # (N, n)
     for row, wave in zip(padded, waves, strict=True):
         row[: len(wave)] = torch.from_numpy(wave)
@@ -115,11 +113,11 @@ def mel_filters() -> torch.Tensor:
 
 
 class Voice:
-    """Mean and deviation of each bin over all that was heard of one speaker so far.
+    """Mean and deviation of each bin over everything that one speaker has said so far.
 
-    To normalise by them removes loudness and the colour of voice, microphone and room, and keeps what tells one short
-    word from another: over a single word of 0.3 s the word itself is most of what a mean and variance see. So what one
-    speaker says belongs together.
+    Normalising by them removes loudness and the colour of voice, microphone and room, but keeps what distinguishes
+    short words. Mean and variance over a single word of 0.3 s would mostly describe the word itself, so all utterances
+    of a speaker are taken together.
     """
 
     def __init__(self, kind: str):
@@ -128,14 +126,14 @@ class Voice:
         self._frames, self._sum, self._squares = 0, np.zeros(1), np.zeros(1)
 
     def listen(self, features: np.ndarray) -> None:
-        """Count in features (T, F)."""
+        """Include features (T, F)."""
         values = self._values(features)
         self._frames += len(values)
         self._sum = self._sum + values.sum(0)
         self._squares = self._squares + np.square(values).sum(0)
 
     def normalised(self, features: np.ndarray) -> np.ndarray:
-        """Features float32 (T, F) with mean 0 and variance 1 a bin over this voice's frames."""
+        """Features float32 (T, F), with mean 0 and variance 1 per bin over the frames of this voice."""
         mean = self._sum / self._frames
         deviation = np.sqrt(np.maximum(self._squares / self._frames - mean**2, 0))
         deviation = deviation.clip(MIN_DEVIATION * (mean if self._are_energies else 1.0))
@@ -147,11 +145,10 @@ class Voice:
 
 
 def normalise_speakers(path: Path, keys: list[tuple], frames: list[int], kind: str) -> None:
-    """Rewrite a file of features of a kind, normalised for each speaker by all of their frames.
+    """Rewrite a file of features, normalised for each speaker over all of their frames.
 
-    Splits are normalised apart, so nothing of the test split reaches training.
-
-    In the file are float16 (sum of frames, F), utterance after utterance; `keys` says of each its split and speaker.
+    Splits are normalised separately, so that no information of the test split reaches training. The file has float16
+    (sum of frames, F), utterance after utterance; `keys` has the split and speaker of each.
     """
     features = np.memmap(path, np.float16, "r+", shape=(sum(frames), KINDS[kind].bins))
     spans: dict[tuple, list[slice]] = defaultdict(list)

@@ -1,12 +1,12 @@
-"""The layouts that are read: JSONL manifests, LibriSpeech, Common Voice, and spoken digits, made into connected ones.
+"""Read the layouts of speech datasets: JSONL manifests, LibriSpeech, Common Voice, and spoken digits, which are joined.
 
-A manifest has one JSON object an utterance, as NeMo and others write them.
+A manifest has one JSON object per utterance, in the format of NeMo and others.
 
     {"audio_filepath": "audio/a.opus", "offset": 0.35, "duration": 1.94, "text": "stop all jobs",
      "speaker": "anna", "accent": "scottish", "split": "train", "sample_rate": 16000}
 
 Audio (`audio_filepath`, `audio` or `path`, relative to the manifest) and transcript (`text`, `sentence` or
-`transcript`) are needed, the rest is optional. Lines of other listings are checked as if they stood in one.
+`transcript`) are required, the rest is optional. Lines of other listings are checked in the same way.
 """
 
 from __future__ import annotations
@@ -28,44 +28,46 @@ from labkit.errors import DataError
 AUDIO_FIELDS = ("audio_filepath", "audio", "path")
 TEXT_FIELDS = ("text", "sentence", "transcript")
 SPLIT_OF = {"train": "train", "dev": "validation", "test": "test"}
-"""By what LibriSpeech and Common Voice call them"""
+"""Our names of splits by those of LibriSpeech and Common Voice"""
 LARGEST = 1e9
-"""Seconds or Hz; no audio is longer."""
+"""Largest number of seconds or Hz accepted"""
 TABLES = ("train.tsv", "dev.tsv", "test.tsv")
 COLUMNS = {"path": "path", "sentence": "sentence", "client_id": "speaker", "accents": "accent", "accent": "accent"}
-"""Of Common Voice's tables, as a manifest calls them."""
+"""Names of fields in a manifest by the columns of Common Voice's tables"""
 WHOLE = "validated.tsv"
-"""Every checked clip of Common Voice; read where none of the splits is there."""
+"""Table of all validated clips of Common Voice; read if there is no table of a split"""
 RECORDING = re.compile(r"(\d)_(\w+)_(\d+)\.wav")
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FIRST_INDEX = {"test": 0, "validation": 5, "train": 8}
-"""The lowest index of each split; the next one starts the next split."""
+"""Lowest index of each split; the next one starts the next split"""
 DEALS = {"train": 12, "validation": 7, "test": 5}
-"""How often each recording is used: with 4 speakers about 5,800 utterances to train, 260 to validate, 290 to test."""
+"""Number of uses of each recording: 4 speakers give about 5,800 utterances to train, 260 to validate, 290 to test"""
 MAX_DIGITS = 6
 SILENCE_S = (0.03, 0.15)
-"""Between two digits, and after the last."""
+"""Range of the silences between two digits, and after the last"""
 
 
 def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
-    """The utterances of a manifest, or of a folder in one of the layouts; None: the folder is in none.
+    """The utterances of a manifest, or of a folder in one of the layouts; None if it is in no known layout.
 
     Raises:
-        DataError: the folder has several such folders, or the file is audio.
+        DataError: the folder contains several datasets, or the file is audio.
     """
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        fix = "Name a manifest or a folder; `labkit transcribe` hears audio."
-        raise DataError("This is audio, and no list of what is said in which file.", fix=fix, file=path)
+        fix = "Give a manifest or a folder; `labkit transcribe` takes audio."
+        raise DataError("This is an audio file, not a list of files and transcripts.", fix=fix, file=path)
     if path.is_file():
         return read_manifest(path, bad)
-    # An unpacked archive often has its layout one or two folders down.
+    # an unpacked archive often has its layout one or two folders down
     for pattern in ("", "*/", "*/*/"):
         folders = sorted(path.glob(pattern)) if pattern else [path]
         found = [source for folder in folders if (source := read_layout(folder, bad, seed))]
         if len(found) > 1:
             names = ", ".join(str(source.folder.relative_to(path)) for source in found[:4])
-            what = f"There are {len(found)} datasets in this folder: {names}{', …' if len(found) > 4 else ''}."
-            raise DataError(what, fix="Name one, or write a manifest of all, with a split in each line.", file=path)
+            what = f"This folder has {len(found)} datasets: {names}{', …' if len(found) > 4 else ''}."
+            raise DataError(
+                what, fix="Give one of them, or write a manifest of all, with a split in each line.", file=path
+            )
         if found:
             return found[0]
     return None
@@ -87,15 +89,17 @@ def read_manifest(path: Path, bad: BadRows) -> Source:
 
 
 def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
-    """The utterances of a LibriSpeech tree, of all its subsets (`dev-clean`) or of one: `SPEAKER/CHAPTER/*.flac` with
-    `*.trans.txt` beside; None: it is none."""
+    """The utterances of a LibriSpeech tree, or of one of its subsets (`dev-clean`); None if it is not one.
+
+    A subset has `SPEAKER/CHAPTER/*.flac` with `*.trans.txt` next to them.
+    """
     chapters, listings = "*/*/", sorted(folder.glob("*/*/*.trans.txt"))
     if not listings:
         chapters, listings = "*/*/*/", sorted(folder.glob("*/*/*/*.trans.txt"))
     utterances = []
     for chapter in sorted({*folder.glob(chapters)} - {listing.parent for listing in listings}) if listings else ():
         if any(chapter.glob("*.flac")):
-            bad.add(DataError("Its recordings have no *.trans.txt beside them.", fix="Bring it back.", file=chapter))
+            bad.add(DataError("The recordings have no *.trans.txt next to them.", fix="Restore it.", file=chapter))
     for listing in listings:
         speaker = listing.parent.parent
         subset = speaker.resolve().parent.name.partition("-")[0]
@@ -107,8 +111,7 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
 
 
 def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
-    """The utterances of a Common Voice folder of one language, which has `clips/` and tables of them; None: it is
-    none."""
+    """The utterances of a Common Voice folder of one language, with `clips/` and tables; None if it is not one."""
     tables = [folder / name for name in TABLES if (folder / name).is_file()] or [folder / WHOLE]
     if not (folder / "clips").is_dir() or not tables[0].is_file():
         return None
@@ -123,9 +126,9 @@ def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
 
 
 def read_lines(listing: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file that are not empty, with their numbers.
+    """The non-empty lines of a text file, with their numbers.
 
-    What is not UTF-8 is kept as lone surrogates: names of files may be so, and other lines are refused singly.
+    Bytes that are not UTF-8 become lone surrogates: file names may have them, and other lines are refused one by one.
     """
     with listing.open("rb") as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
@@ -136,7 +139,7 @@ def read_lines(listing: Path) -> Iterator[tuple[int, str]]:
 
 
 def _utterances(listing: Path, rows: Iterable[tuple[int, str | dict]], audio: Path, bad: BadRows) -> list[Utterance]:
-    """The good ones of a listing's lines, JSON or its content; names of files are relative to the folder `audio`."""
+    """Utterances of the good lines of a listing (JSON, or its content); paths are relative to the folder `audio`."""
     utterances = []
     for line, row in rows:
         try:
@@ -153,23 +156,21 @@ def _utterance(listing: Path, line: int, row: str | dict, audio_folder: Path) ->
     if isinstance(row, str):
         try:
             row = json.loads(row)
-        except (ValueError, RecursionError) as problem:  # a number of thousands of digits is a ValueError, too
+        except (ValueError, RecursionError) as problem:  # ValueError: also a number of thousands of digits
             what = f"This is not JSON ({getattr(problem, 'msg', problem)})."
-            raise error(what, "Write one JSON object a line.") from None
+            raise error(what, "Write one JSON object per line.") from None
     if not isinstance(row, dict):
-        raise error("This is JSON, but not an object.", "Write one JSON object a line.")
+        raise error("This is JSON, but not an object.", "Write one JSON object per line.")
     fields = []
     for names, meaning in ((AUDIO_FIELDS, "the path of the audio"), (TEXT_FIELDS, "the words that are spoken")):
         field = next((name for name in names if name in row), None)
         if field is None:
             raise error(f"None of {', '.join(names)} is there.", f"Add {names[0]!r}.", names[0])
-        if not isinstance(row[field], str):
-            raise error(f"{field!r} is {row[field]!r}, not a text.", "Write it as a JSON string.", field)
-        if not row[field].strip():
-            raise error(f"{field!r} is empty.", f"Write {meaning}.", field)
+        if not isinstance(row[field], str) or not row[field].strip():
+            raise error(f"{field!r} is {row[field]!r}.", f"Write {meaning} as a JSON string.", field)
         fields.append(field)
     audio = audio_folder / row[fields[0]]
-    if not os.path.isfile(audio):  # noqa: PTH113 (Path's raises for names that are too long or no text)
+    if not os.path.isfile(audio):  # noqa: PTH113 (Path.is_file raises for names that are too long or not text)
         fix = f"Correct the path (relative ones start at {audio_folder}), or remove the line."
         raise error(f"There is no file {audio}.", fix, fields[0])
     numbers = {}
@@ -179,7 +180,7 @@ def _utterance(listing: Path, line: int, row: str | dict, audio_folder: Path) ->
             continue
         lowest = 0 if key == "offset" else 1e-9
         if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < LARGEST:
-            raise error(f"{key!r} is {value!r}.", "Give a positive number (seconds, Hz) or leave it out.", key)
+            raise error(f"{key!r} is {value!r}.", "Give a positive number (seconds, Hz) or omit it.", key)
         numbers[key] = value
     if (split := row.get("split")) not in (None, *SPLITS):
         raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLITS)}.", "split")
@@ -197,11 +198,11 @@ def _utterance(listing: Path, line: int, row: str | dict, audio_folder: Path) ->
 
 
 def read_fsdd(folder: Path, seed: int) -> Source | None:
-    """Connected digits from a folder of recordings, `{digit}_{speaker}_{index}.wav`; None: there are none.
+    """Connected digits from a folder of recordings, `{digit}_{speaker}_{index}.wav`; None if there are none.
 
-    Indices 0 to 4 are the official test split; here 5 to 7 validate and the rest train. Each split deals every
-    speaker's recordings into utterances of 1 to 6 digits with short silences, several times over, so that each
-    recording is heard equally often in ever new company.
+    Indices 0 to 4 are the official test split; here 5 to 7 are for validation and the rest for training. In each split
+    the recordings of a speaker are joined into utterances of 1 to 6 digits with short silences, several times and in a
+    new order each time, so that all recordings are used equally often.
     """
     recordings: dict[tuple[str, str], list[tuple[Path, str]]] = {}
     for path in sorted(folder.glob("[0-9]_*_*.wav")):
@@ -213,7 +214,7 @@ def read_fsdd(folder: Path, seed: int) -> Source | None:
         return None
     if missing := set(FIRST_INDEX) - {split for split, _ in recordings}:
         which = " or the ".join(sorted(missing))
-        what = f"There is no recording of the {which} split (test: index 0 to 4, validation: 5 to 7, train: from 8)."
+        what = f"There are no recordings of the {which} split (test: index 0 to 4, validation: 5 to 7, train: from 8)."
         raise DataError(what, fix="Copy the whole folder `recordings` of the dataset.", file=folder)
     utterances = []
     for number, ((split, speaker), of_speaker) in enumerate(sorted(recordings.items())):

@@ -1,7 +1,7 @@
-"""`load_speech`: from a name or a path to a prepared speech set: decoded, checked and written once, then opened.
+"""`load_speech`: open a speech set by name or path; it is decoded, checked and written at the first call.
 
-Two threads decode and compute (libsndfile and torch work outside Python's lock) before this one writes; a few minutes
-of audio are in memory at a time, whatever the size of the source.
+Two threads decode audio and compute features, because libsndfile and torch release Python's lock; this thread writes.
+A few minutes of audio are in memory at a time, whatever the size of the source.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from labkit.hardware import one_thread
 from labkit.project import shipped_datasets
 
 SHIPPED = "shipped"
-"""The name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng."""
+"""Name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng"""
 GROUP = 64
-"""Utterances that are decoded and computed together."""
+"""Utterances that are processed together"""
 WORKERS = 2
 AT_ONCE = 8
-"""Groups that are worked on before they are written."""
+"""Groups that are processed before they are written"""
 LAYOUTS = (
     "a .jsonl manifest, a folder with one, FSDD's recordings, a LibriSpeech tree, or a Common Voice folder with "
     "clips and tables"
@@ -49,23 +49,23 @@ def load_speech(
     seed: int = 0,
     features: str = "log-mel",
 ) -> SpeechSet:
-    """Open a speech set, preparing it first if that was not done before or its source changed.
+    """Open a speech set. It is prepared first if that has not been done yet, or if its source has changed.
 
     Args:
         data: "shipped" (the corpus that comes with labkit), or the path of a .jsonl manifest or of a folder:
-            FSDD's recordings (made into connected digits), a LibriSpeech tree, a Common Voice language.
-        cache_dir: where prepared data is kept; default `store.prepared_root()`.
-        on_bad_row: one of `labkit.data.bad_rows.POLICIES`; what is left out is listed in `info["skipped"]`.
-        progress: called with the fraction done and a few words.
-        seed: of splits by speaker where the source has none, and of FSDD's connected digits.
-        features: one of `labkit.data.speech.features.KINDS`.
+            FSDD's recordings (joined into connected digits), a LibriSpeech tree, a Common Voice language.
+        cache_dir: the folder of prepared data; default `labkit.data.prepared_root()`.
+        on_bad_row: one of `labkit.data.POLICIES`; skipped utterances are listed in `info["skipped"]`.
+        progress: called with the fraction done and a short text.
+        seed: of splits by speaker if the source has none, and of FSDD's connected digits.
+        features: one of `labkit.data.speech.KINDS`.
 
     Raises:
-        DataError: the data cannot be used; it says where and why.
-        UserError: an unknown name or layout, a full disk.
+        DataError: the data cannot be used; file, line and field say where.
+        UserError: the name or layout is unknown, or the disk is full.
     """
     if features not in KINDS:
-        raise UserError(f"features {features!r} are unknown: choose one of {', '.join(KINDS)}.", field="features")
+        raise UserError(f"features are {features!r}: choose one of {', '.join(KINDS)}.", field="features")
     root = store.prepared_root() if cache_dir is None else Path(cache_dir)
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
@@ -79,7 +79,7 @@ def load_speech(
 
 
 def fingerprint(source: Source, **settings: str | int) -> str:
-    """Of a dataset and what it is prepared with: `on_bad_row`, `seed` and `features`."""
+    """The fingerprint of a dataset and of the settings it is prepared with: `on_bad_row`, `seed` and `features`."""
     return store.fingerprint(
         format=FORMAT_VERSION,
         name=source.name,
@@ -91,7 +91,7 @@ def fingerprint(source: Source, **settings: str | int) -> str:
 
 
 def read_source(data: str, bad: BadRows, seed: int) -> Source:
-    """The utterances of a dataset, recognised by its layout."""
+    """The utterances of a dataset, whose layout is recognised."""
     if data == SHIPPED:
         return replace(read_manifest(shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
     path = Path(data).expanduser()
@@ -102,15 +102,15 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
     if found := find_source(path, bad, seed):
         return found
     raise UserError(
-        f"{path} holds no speech in a layout that is known: {LAYOUTS}. Write a manifest, one JSON object a line such "
-        'as {"audio_filepath": "a.wav", "text": "stop all jobs", "speaker": "anna"}, and pass its path.'
+        f"{path} has no speech in a known layout ({LAYOUTS}): write a manifest with one JSON object per line, such as "
+        '{"audio_filepath": "a.wav", "text": "stop all jobs", "speaker": "anna"}, and pass its path.'
     )
 
 
 def prepare_speech(
     folder: Path, source: Source, content: str, kind: str, seed: int, bad: BadRows, progress: Progress
 ) -> None:
-    """Write a prepared speech set, with features of a kind, into an empty folder."""
+    """Write a prepared speech set with features of this kind into an empty folder."""
     bad.expect(len(source.utterances) + bad.count)
     utterances = _readable(source, bad)
     divided = {each.split for each in utterances} != set(SPLITS)
@@ -134,11 +134,11 @@ def prepare_speech(
             (count, each.text, each.speaker) for each, count in zip(written, frames, strict=True) if each.split == split
         ]
         if not own:
-            fix = "Give it some, or mend those that were skipped."
+            fix = "Add some, or correct those that were skipped."
             raise source.error(f"The {split} split has no usable utterance.", fix)
         splits[split] = dict(zip(("frames", "texts", "speakers"), zip(*own, strict=True), strict=True))
         hours[split] = sum(splits[split]["frames"]) / FRAMES_PER_S / 3600
-    # utterances of one speaker go together; one whose speaker nobody knows stands alone
+    # utterances of one speaker are normalised together, one of an unknown speaker alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
     normalise_speakers(folder / "features.f16", keys, frames, kind)
     meta = {
@@ -152,12 +152,12 @@ def prepare_speech(
 
 
 def usable_utterances(source: Source, bad: BadRows) -> list[Utterance]:
-    """The utterances whose transcripts the alphabet can write, in its characters, in the splits of training."""
+    """The utterances whose transcripts fit the alphabet, in its characters, with the splits of training."""
     return fill_splits(_readable(source, bad), seed=0)
 
 
 def _readable(source: Source, bad: BadRows) -> list[Utterance]:
-    """The utterances whose transcripts the alphabet can write, in its characters."""
+    """The utterances whose transcripts fit the alphabet, in its characters."""
     alphabet, readable = Alphabet(), []
     for utterance in source.utterances:
         try:
@@ -166,22 +166,22 @@ def _readable(source: Source, bad: BadRows) -> list[Utterance]:
         except DataError as error:
             bad.add(error)
     if not readable:
-        fix = f"The first one: {bad.first[0]['reason']}" if bad.first else "List some."
+        fix = f"The first bad one: {bad.first[0]['reason']}" if bad.first else "Add some."
         raise source.error("There is no usable utterance.", fix)
     return readable
 
 
 def _features(utterances: list[Utterance], kind: str) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
-    """Of each utterance, in order, its features float32 (T, F), or why it has none."""
+    """Each utterance, in order, with its features float32 (T, F) or the reason why it has none."""
     groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
-    with one_thread(), ThreadPoolExecutor(WORKERS) as pool:  # of each worker; more took five times as long
+    with one_thread(), ThreadPoolExecutor(WORKERS) as pool:  # one per worker: more threads took five times as long
         for start in range(0, len(groups), AT_ONCE):
             for group in pool.map(partial(_work, kind), groups[start : start + AT_ONCE]):
                 yield from group
 
 
 def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
-    """Decode a group, check it, compute the features of what is good."""
+    """Decode and check a group, and compute the features of its good utterances."""
     found: list[np.ndarray | DataError] = []
     for utterance in utterances:
         try:
@@ -194,10 +194,10 @@ def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.nd
 
 
 def wave_of(utterance: Utterance) -> np.ndarray:
-    """The wave float32 (n,) at 16 kHz of an utterance whose transcript can be its own.
+    """The wave float32 (n,) at 16 kHz of an utterance, checked against its transcript.
 
     Raises:
-        DataError: it cannot be decoded, or `refuse_mismatch`.
+        DataError: it cannot be decoded, or does not match (see `refuse_mismatch`).
     """
     wave, is_cut_off = decode(utterance)
     refuse_mismatch(utterance, wave, is_cut_off)
@@ -208,20 +208,20 @@ def refuse_mismatch(utterance: Utterance, wave: np.ndarray, is_cut_off: bool) ->
     """Check that a transcript, in the alphabet's characters, can be that of its wave float32 (n,) at 16 kHz.
 
     Raises:
-        DataError: the file is cut off, nobody speaks, or the text is longer than CTC can write (Graves et al., 2006,
+        DataError: the file is truncated or silent, or the text is longer than CTC can write (Graves et al., 2006,
             section 3).
     """
-    fix = "Check that audio and transcript belong together, and offset and duration."
+    fix = "Check that audio and transcript belong together, and check offset and duration."
     if is_cut_off:
-        what = f"{utterance.segments[0].audio.name} is cut off, and {utterance.text[:60]!r} may be longer."
+        what = f"{utterance.segments[0].audio.name} is truncated, so {utterance.text[:60]!r} may be longer than it."
         raise utterance.error(what, "Copy or download it again.", utterance.audio_field)
     if is_silent(wave):
-        what = f"Nobody is heard in {utterance.segments[0].audio.name}, and the transcript is {utterance.text[:60]!r}."
+        what = f"{utterance.segments[0].audio.name} is silent, but the transcript is {utterance.text[:60]!r}."
         raise utterance.error(what, fix, utterance.audio_field)
     frames, needed = frame_count(len(wave)), outputs_needed(utterance.text)
     if needed > frames:
         what = (
             f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank "
-            f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {frames} at most."
+            f"between equal neighbours), but {frames / FRAMES_PER_S:.2f} s of audio give at most {frames}."
         )
         raise utterance.error(what, fix, utterance.text_field)

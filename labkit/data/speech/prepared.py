@@ -1,7 +1,7 @@
-"""A prepared speech set: features in one memory-mapped array, texts beside it.
+"""A prepared speech set: features in one memory-mapped array and texts next to it; and the outputs that it needs.
 
     features.f16        float16 (frames of all utterances, F), utterance after utterance, the training split first
-    meta.json           name, what was found while preparing, and of each split the utterances' frames, texts, speakers
+    meta.json           name, findings of the preparation, and for each split the utterances' frames, texts, speakers
 
 B utterances of a batch, T frames of F features (80 log-mel bins), S characters.
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from labkit.data.speech.alphabet import Alphabet
+from labkit.data.speech.alphabet import Alphabet, outputs_needed
 from labkit.data.speech.utterance import SPLITS
 from labkit.data.store import read_json
 
@@ -28,7 +28,7 @@ FRAMES_PER_S = 100
 
 @dataclass(frozen=True)
 class Batch:
-    """Utterances side by side, padded to the longest."""
+    """Utterances of one batch, padded to the longest."""
 
     features: Tensor  # float32 (B, T, F), zero padded
     feature_lengths: Tensor  # int64 (B,) frames
@@ -42,7 +42,7 @@ class SpeechSplit:
     """The utterances of one split."""
 
     lengths: np.ndarray
-    """Frames of each utterance: int32 (N,)."""
+    """Frames of each utterance: int32 (N,)"""
     texts: list[str]
     speakers: list[str]
     frames: np.ndarray
@@ -66,7 +66,7 @@ class SpeechSplit:
 
 
 def padded(utterances: Iterable[tuple[np.ndarray, np.ndarray, str]]) -> Batch:
-    """Utterances side by side, padded to the longest: features (T, F), tokens (S,) and text of each."""
+    """Make a batch of the features (T, F), tokens (S,) and text of each utterance, padded to the longest."""
     features, tokens, texts = zip(*utterances, strict=True)
     parts = []
     for arrays in (features, tokens):
@@ -85,9 +85,9 @@ class SpeechSet:
         self.alphabet = Alphabet()
         self.fingerprint: str = meta["fingerprint"]
         self.bins: int = meta["bins"]
-        """Numbers a frame"""
+        """Numbers per frame"""
         self.info: dict = meta["info"]
-        """Hours of each split, utterances skipped, and whether splits were divided because the source lacks some."""
+        """Hours of each split, skipped utterances, and whether splits were made because the source lacks some"""
         self._splits: dict[str, dict[str, list]] = meta["splits"]
 
     def split(self, name: str) -> SpeechSplit:
@@ -103,3 +103,41 @@ class SpeechSet:
             for name in SPLITS
         )
         return f"SpeechSet({self.name!r}: {'; '.join(parts)}; {len(self.alphabet)} characters with the blank)"
+
+
+MOST_LEFT_OUT = 0.01
+"""Largest share of the training utterances that may be too fast for the outputs they get"""
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Strides of a recogniser that fit a training split."""
+
+    strides: tuple[int, ...]
+    kept: np.ndarray
+    """Indices of the utterances that can be learnt from: int64 (N,)"""
+    words: str
+    """Differences from the wanted strides, as text; empty if there are none"""
+
+
+def fitting_resolution(split: SpeechSplit, wanted: tuple[int, ...]) -> Resolution:
+    """The wanted strides, or the next finer ones with which nearly all utterances can be learnt from.
+
+    CTC writes at most one character per output, and needs a blank between equal ones (Graves et al., 2006, section 3).
+    Evaluation uses all utterances: what a model cannot write counts as errors.
+    """
+    frames = np.asarray(split.lengths)
+    needed = np.array([outputs_needed(text) for text in split.texts])
+    strides = list(wanted)
+    while (fits := -(-frames // int(np.prod(strides))) >= needed).mean() < 1 - MOST_LEFT_OUT and max(strides) > 1:
+        last = max(place for place, stride in enumerate(strides) if stride > 1)
+        strides[last] -= 1
+    words, many = [], len(split)
+    ms, wanted_ms = (1000 * int(np.prod(each)) // FRAMES_PER_S for each in (strides, wanted))
+    if ms != wanted_ms:
+        words.append(f"The speech is too fast for an output every {wanted_ms} ms: the model has one every {ms} ms.")
+    if not fits.all():
+        words.append(
+            f"{many - fits.sum():,} of {many:,} training utterances are still too fast, and are not used for training."
+        )
+    return Resolution(tuple(strides), np.flatnonzero(fits), " ".join(words))

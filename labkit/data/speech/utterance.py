@@ -1,4 +1,4 @@
-"""An utterance as its source describes it, before any audio is read, and which split it is in."""
+"""Utterances as their source describes them, before any audio is read, and their splits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labkit.errors import DataError
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT = 0.1
-"""The share of speakers (or of utterances, where speakers are few) that a missing split gets."""
+"""Share of the speakers (or of the utterances, if there are few speakers) that a missing split gets"""
 
 
 @dataclass(frozen=True)
@@ -21,35 +21,35 @@ class Segment:
     audio: Path
     offset_s: float = 0.0
     duration_s: float | None = None
-    """None: to the end of the file."""
+    """None: to the end of the file"""
     silence_s: float = 0.0
-    """Silence put after it."""
+    """Silence added after it"""
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """What one speaker says in one or more stretches of audio, and where that is written."""
+    """One utterance of a speaker: its stretches of audio, its transcript, and where these are listed."""
 
     segments: tuple[Segment, ...]
     text: str
     speaker: str
     split: str | None = None
-    """"train", "validation" or "test"; None: the source does not say."""
+    """"train", "validation" or "test"; None: unknown"""
     listed_in: Path | None = None
-    """The manifest or transcript file; None where the audio file's own name says everything."""
+    """The manifest or transcript file; None if the name of the audio file has everything"""
     line: int | None = None
-    """Line of `listed_in`, from 1."""
+    """Line of `listed_in`, from 1"""
     audio_field: str | None = None
-    """What that file calls the audio."""
+    """Name of the audio's field in that file"""
     text_field: str | None = None
-    """What that file calls the transcript."""
+    """Name of the transcript's field in that file"""
     sample_rate_hz: int | None = None
-    """The rate the source states; None: it states none."""
+    """Sample rate stated by the source; None: not stated"""
     accent: str = ""
-    """As the source calls it; empty: it does not say."""
+    """The source's name of the accent; empty: unknown"""
 
     def error(self, what: str, fix: str, field: str | None = None) -> DataError:
-        """The error that points at this utterance's line, or at that of its two files which it is about."""
+        """An error at the line of this utterance, or at the one of its two files that it is about."""
         of_audio = self.listed_in is None or (self.line is None and field != "text")
         file = self.segments[0].audio if of_audio else self.listed_in
         return DataError(what, fix=fix, file=file, line=self.line, field=field)
@@ -57,29 +57,29 @@ class Utterance:
 
 @dataclass(frozen=True)
 class Source:
-    """A speech dataset as found: what was said, in which files."""
+    """A speech dataset as found: its utterances and files."""
 
     name: str
     utterances: list[Utterance]
     folder: Path
-    """What the paths are relative to."""
+    """Folder that paths are relative to"""
     listings: tuple[Path, ...] = ()
-    """Files that say what was said."""
+    """Files with the transcripts"""
     has_punctuation: bool = False
-    """Whether transcripts of this layout are written sentences, whose punctuation is removed."""
+    """Whether transcripts are written sentences, whose punctuation is removed"""
 
     @property
     def files(self) -> set[Path]:
-        """Every file that the prepared data depends on."""
+        """All files that the prepared data depends on."""
         return {segment.audio for each in self.utterances for segment in each.segments} | set(self.listings)
 
     def error(self, what: str, fix: str) -> DataError:
-        """The error of a source that cannot be used."""
+        """An error about this source as a whole."""
         return DataError(what, fix=fix, file=self.listings[0] if self.listings else self.folder)
 
 
 def dealing(utterances: list[Utterance]) -> tuple[str | None, list[str]]:
-    """The split whose utterances `fill_splits` deals out, and those that get them: none where all splits are there."""
+    """The split whose utterances `fill_splits` distributes, and the splits that get them; none if none is missing."""
     present = {each.split for each in utterances}
     shared = next(split for split in (None, *SPLITS) if split in present)
     wanted = [split for split in SPLITS if split not in present or split == shared]
@@ -89,17 +89,17 @@ def dealing(utterances: list[Utterance]) -> tuple[str | None, list[str]]:
 
 
 def fill_splits(utterances: list[Utterance], seed: int) -> list[Utterance]:
-    """Give every utterance a split, and every split its utterances.
+    """Give every utterance a split, and every split some utterances.
 
-    Utterances without a split are divided among the splits the source lacks, and so is a split that has to be
-    shared out because one is missing: the training split, or else the validation or test split. Speakers
-    stay whole if there are enough of them; whose speaker nobody knows stands alone.
+    Utterances without a split are distributed among the missing splits. If there are none, another split is divided:
+    the training split, or else the validation or test split. All utterances of a speaker stay in one split if there
+    are enough speakers; an utterance of an unknown speaker counts as a speaker.
     """
     shared, wanted = dealing(utterances)
     if not wanted:
         return utterances
     pool = [index for index, each in enumerate(utterances) if each.split == shared]
-    # With as many speakers as splits each would get one; fewer cannot be kept whole.
+    # with as many speakers as splits, each gets one; with fewer, the utterances of a speaker are divided
     whole = len({utterances[index].speaker for index in pool} - {""}) >= len(wanted)
     keys = [utterances[index].speaker or index if whole else index for index in pool]
     distinct = list(dict.fromkeys(keys))
@@ -111,6 +111,6 @@ def fill_splits(utterances: list[Utterance], seed: int) -> list[Utterance]:
     for index, key in zip(pool, keys, strict=True):
         filled[index] = replace(utterances[index], split=chosen[key])
     if missing := set(SPLITS) - {each.split for each in filled}:
-        what = f"There are {len(utterances)} utterances, too few for a {' and a '.join(sorted(missing))} split."
-        raise DataError(what, fix="Give at least three, better several hundred.", file=utterances[0].listed_in)
+        what = f"There are only {len(utterances)} utterances, too few for a {' and a '.join(sorted(missing))} split."
+        raise DataError(what, fix="Give at least three, preferably several hundred.", file=utterances[0].listed_in)
     return filled

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from labkit.data.clicks import load_clicks
-from labkit.data.clicks.generate import GeneratorConfig
-from labkit.data.clicks.synthetic import write_clicks
+from labkit.data.clicks.generate import GeneratorConfig, write_clicks
 
 SCHEMA = """
 dense = ["price", "age"]

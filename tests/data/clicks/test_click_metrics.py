@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from labkit.data.clicks.metrics import click_metrics
+from labkit.data.clicks.prepared import click_metrics
 from labkit.errors import UserError
 
 

@@ -13,9 +13,15 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from labkit.data.clicks import load_clicks
-from labkit.data.clicks.generate import BLOCK_ROWS, ClickGenerator, GeneratorConfig, ZipfSampler
-from labkit.data.clicks.metrics import auc
-from labkit.data.clicks.synthetic import SYNTHETIC, write_clicks
+from labkit.data.clicks.generate import (
+    BLOCK_ROWS,
+    SYNTHETIC,
+    ClickGenerator,
+    GeneratorConfig,
+    ZipfSampler,
+    write_clicks,
+)
+from labkit.data.clicks.prepared import auc
 from labkit.errors import UserError
 
 SMALL = GeneratorConfig(num_rows=(50, 100, 400, 1000))
@@ -86,7 +92,7 @@ def test_a_generated_log_is_prepared_once_memory_mapped_and_tells_its_limit(tmp_
     truth = np.concatenate([block.probability for block in blocks])
     assert log.info["bayes_auc"] == pytest.approx(auc(np.array(log.split("test").label), truth), abs=1e-12)
     assert log.info["bayes_auc"] == pytest.approx(0.80, abs=0.02)  # four standard deviations on 6,000 rows
-    monkeypatch.setattr("labkit.data.clicks.synthetic.ClickGenerator", lambda *_: pytest.fail("prepared again"))
+    monkeypatch.setattr("labkit.data.clicks.load.ClickGenerator", lambda *_: pytest.fail("prepared again"))
     again = load_clicks("synthetic-small", cache_dir=tmp_path)
     assert again.fingerprint == log.fingerprint and again.folder == log.folder
 

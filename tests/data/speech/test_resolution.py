@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from labkit.data.speech import SpeechSplit
-from labkit.data.speech.resolution import fitting_resolution
+from labkit.data.speech.prepared import fitting_resolution
 
 
 def split_of(*frames: int) -> SpeechSplit:

@@ -106,7 +106,7 @@ def test_of_several_datasets_in_a_folder_none_is_chosen(tmp_path, write_audio):
     for split in ("dev", "train"):
         write_audio(tmp_path / split / "a.wav")
         (tmp_path / split / "manifest.jsonl").write_text('{"audio": "a.wav", "text": "one", "speaker": null}\n' * 9)
-    with pytest.raises(DataError, match="2 datasets in this folder: dev, train"):
+    with pytest.raises(DataError, match="This folder has 2 datasets: dev, train"):
         load_speech(str(tmp_path))
     assert {*load_speech(str(tmp_path / "dev")).split("train").speakers} == {""}
 
@@ -135,7 +135,7 @@ def test_connected_digits_are_of_one_speaker_and_split_and_fixed_by_the_seed(tmp
     assert texts[0] == texts[1] != texts[2]
     for path in used["test"]:
         path.unlink()
-    with pytest.raises(DataError, match="no recording of the test split"):
+    with pytest.raises(DataError, match="no recordings of the test split"):
         load_speech(str(tmp_path))
 
 
