@@ -13,9 +13,17 @@ import pandas as pd
 from measuring import write_result
 from scipy.stats import spearmanr
 
-from labkit.perfmodel import RecordedStep, read_step, with_overheads
 from labkit.project import shipped_datasets
-from labkit_course.apparatus import KINDS, Walked, transfers_us, walk, walk_together
+from labkit_course.apparatus import (
+    KINDS,
+    RecordedStep,
+    Walked,
+    read_step,
+    transfers_us,
+    walk,
+    walk_together,
+    with_overheads,
+)
 
 
 def active_us(spans: Sequence[tuple[float, float]]) -> float:

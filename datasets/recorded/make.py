@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit.perfmodel import read_step
 from labkit.runs import EVALUATIONS, RUNS
+from labkit_course.apparatus import read_step
 
 HERE = Path(__file__).parent
 read_published = runpy.run_path(str(HERE / "published.py"))["read_published"]

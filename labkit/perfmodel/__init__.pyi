@@ -32,15 +32,12 @@ from .predict import (
     NO_CHANGE as NO_CHANGE,
     Change as Change,
     Prediction as Prediction,
+    card_notes as card_notes,
     predict_step as predict_step,
     predict_steps as predict_steps,
     tier_change as tier_change,
-)
-from .recorded_step import (
-    REDUCTION as REDUCTION,
-    RecordedStep as RecordedStep,
-    read_step as read_step,
-    with_overheads as with_overheads,
+    tier_notes as tier_notes,
+    uncertainties as uncertainties,
 )
 from .sharding import (
     Tables as Tables,
@@ -52,8 +49,8 @@ from .table_plan import TURNS as TURNS, TableShape as TableShape, plan_tables as
 from .target_prediction import (
     Need as Need,
     ToTarget as ToTarget,
-    alike as alike,
-    samples_to_target as samples_to_target,
+    need_of as need_of,
     to_target as to_target,
 )
+from .whatif import ROUNDS as ROUNDS, read_change as read_change, what_if as what_if
 from .workloads import draw_workload as draw_workload

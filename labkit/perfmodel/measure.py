@@ -32,7 +32,6 @@ from labkit.perfmodel.card import (
 )
 from labkit.perfmodel.operators import Operator, operator_times, operators_of, timing_s
 from labkit.perfmodel.predict import best_times_s, calls_of
-from labkit.perfmodel.recorded_step import Call, RecordedStep
 from labkit.perfmodel.workloads import Workload, build_workload, draw_workload
 
 TURNS = ("dlrm", "speech", "tables", "dlrm", "cnn", "speech")
@@ -77,16 +76,6 @@ class TimedStep:
         """Share of the step in which no operator computes: between operators, and in views."""
         computes = [seconds for each, seconds in zip(self.operators, self.times_s, strict=True) if not each.is_view]
         return max(0.0, 1 - sum(computes) / self.step_s)
-
-    def as_calls(self) -> RecordedStep:
-        """The step as calls of a host that launches nothing: T5 for each view, "compute" for each other operator, and
-        before each an equal share of T1, the time that no operator takes."""
-        left_us = max(0.0, 1e6 * (self.step_s - self.times_s.sum()))
-        calls = []
-        for each, seconds in zip(self.operators, self.times_s, strict=True):
-            calls.append(Call("T1", each.name, left_us / len(self.operators)))
-            calls.append(Call("T5" if each.is_view else "compute", each.name, 1e6 * float(seconds)))
-        return RecordedStep(0.0, 1e6 * self.step_s, len(self.operators), tuple(calls), ())
 
 
 def step_s(step: Callable[[], object], enough_s: float = ENOUGH_S) -> float:

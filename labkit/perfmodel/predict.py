@@ -6,12 +6,13 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from labkit.errors import UserError
-from labkit.hardware import Calibration, Tier
+from labkit.hardware import Budget, Calibration, Tier, read_cpu
 from labkit.perfmodel.card import ALL, Card, features_of
 from labkit.perfmodel.operators import PHASES, Operator
 
@@ -52,6 +53,17 @@ class Prediction:
         times = [frame[name] for name in ("time_ms", "seen_ms") if frame[name].sum()]
         return max(float(own[~frame[column]].sum() / own.sum()) for own in times)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The answer for programs."""
+        names = ("step_ms", "low_ms", "high_ms", "overheads_ms", "views_ms", "critical_ms")
+        return {name: getattr(self, name) for name in names} | {
+            "provenance": "predicted",
+            "active_share": self.active,
+            "without_model": self.share("is_modelled"),
+            "outside": self.share("is_known"),
+            "operators": self.operators.to_dict("records"),
+        }
+
 
 @dataclass(frozen=True)
 class Change:
@@ -69,6 +81,9 @@ class Change:
 
 NO_CHANGE = Change()
 DATASHEET_DOUBT = 2.0
+"""Factor on each end of the interval for a machine that nothing was measured on"""
+WORTH_SAYING = 0.05
+"""Share of the time in unknown operators above which a prediction comes with a note"""
 
 
 def tier_change(card: Card, tier: Tier) -> Change:
@@ -178,3 +193,56 @@ def best_times_s(
     flop_per_s, bytes_per_s = 1e9 * limits.fp32_gflops * arithmetic, 1e9 * limits.bandwidth_gb_per_s * bandwidth
     times = [limits.launch_us / 1e6 + max(each.flop / flop_per_s, each.bytes / bytes_per_s) for each in operators]
     return np.array(times)
+
+
+def uncertainties(prediction: Prediction) -> list[str]:
+    """Notes on the share of a prediction in operators without a model, or beyond the timed range."""
+    without, outside = prediction.share("is_modelled"), prediction.share("is_known")
+    frame, notes = prediction.operators, []
+    if without > WORTH_SAYING:
+        unknown = frame[~frame["is_modelled"]].groupby("kind")[["seen_ms", "time_ms"]].sum().max(axis=1)
+        names = ", ".join(unknown.sort_values(ascending=False).index[:3])
+        notes.append(
+            f"{without:.0%} of the step's time is in operators that the card has no model of ({names}). Their time is "
+            "estimated from the machine's best speed, and so too short."
+        )
+    if outside - without > WORTH_SAYING:
+        notes.append(
+            f"{outside - without:.0%} of the step's time is in operators larger or smaller than any on the card, which "
+            "makes it less certain."
+        )
+    return notes
+
+
+def card_notes(card: Card, budget: Budget | None) -> list[str]:
+    """Notes on a card that is poor, of another torch, or of another number of threads than the budget."""
+    notes = []
+    if card.is_poor:
+        notes.append(
+            "The card is poor: its predictions of held-out steps were off by up to "
+            f"{max(map(card.error, card.misses)):.0%}. Calibrate again while nothing else runs, and for longer."
+        )
+    versions = [each.partition("+")[0] for each in (card.software["torch"], torch.__version__)]
+    if versions[0] != versions[1]:
+        notes.append(
+            f"The card is of torch {versions[0]}, and this step's operators are of {versions[1]}: calibrate that "
+            "machine again to be sure."
+        )
+    cores = budget and budget.cores
+    if cores and card.device == read_cpu().model and cores != card.threads:
+        notes.append(
+            f"The card is of {card.threads} threads, and this budget has {cores} cores: make a card for it with "
+            f"`labkit calibrate --budget {budget.name}`."
+        )
+    return notes
+
+
+def tier_notes(tier: Tier, memory_bytes: int) -> list[str]:
+    """Notes on a prediction for a tier, by a process that held this much memory."""
+    notes = [
+        f"Tier {tier.name} is predicted from its data sheet, relative to the card's machine. It was not measured, so "
+        "each end of the interval is another factor of two away."
+    ]
+    if tier.memory_gb and memory_bytes > 1e9 * tier.memory_gb:
+        notes.append(f"It does not fit: tier {tier.name} has {tier.memory_gb:g} GB of memory.")
+    return notes

@@ -12,6 +12,7 @@ import numpy as np
 
 from labkit.errors import UserError
 from labkit.hardware import get_tier
+from labkit.jobs import TrainingJob
 from labkit.perfmodel.predict import Prediction
 from labkit.runs import readable_runs, run_folders
 from labkit.tracking import Target, evaluated_name
@@ -19,6 +20,10 @@ from labkit.tta import NEED, by_batch_size, cost_usd, curves_by_metric, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+SAME = ("preset", "optimiser", "compress", "compress_to")
+"""Settings in which runs must agree to show how many samples a target needs; the learning rate depends on the batch"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,12 @@ class ToTarget:
     cost_usd: float | None
     how: str
     """Source of joules and dollars, or the reason why they are missing"""
+
+
+def need_of(job: TrainingJob, runs_dir: Path) -> Need:
+    """Samples until a job's target, as runs in a folder with the same settings and data needed them."""
+    settings = {name: getattr(job, name) for name in SAME if hasattr(job, name)}
+    return samples_to_target(alike(runs_dir, job.name, settings, Path(job.data).name), job.target, job.batch_size)
 
 
 def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Need:

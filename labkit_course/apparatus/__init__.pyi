@@ -20,6 +20,12 @@ from .observer_effect import (
     whole_run as whole_run,
 )
 from .overhead_slider import overheads as overheads
+from .recorded_step import (
+    RecordedStep as RecordedStep,
+    own_step as own_step,
+    read_step as read_step,
+    with_overheads as with_overheads,
+)
 from .recorder import Recorder as Recorder
 from .slow_trainer import (
     SlowTrainer as SlowTrainer,

@@ -6,9 +6,9 @@ from html import escape
 
 import ipywidgets as widgets
 
-from labkit.perfmodel import RecordedStep
 from labkit.plots import figure_timeline
 from labkit.widgets import FigureView, PictureButton
+from labkit_course.apparatus.recorded_step import RecordedStep
 from labkit_course.apparatus.two_clocks import KINDS, walk, walk_timeline
 
 
@@ -16,7 +16,7 @@ def overheads(step: RecordedStep, *, name: str = "step") -> Overheads:
     """Let those of T1 to T5 that a step has take no time, one after the other, and see what is left of it.
 
     Args:
-        step: one recorded on a GPU, or one of your own (`TimedStep.as_calls`).
+        step: one recorded on a GPU, or one of your own (`own_step`).
         name: under which it stands in the notebook, for the line of code below the figure.
     """
     return Overheads(step, name)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from labkit.perfmodel import REDUCTION, RecordedStep
+from labkit_course.apparatus.recorded_step import REDUCTION, RecordedStep
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -37,8 +37,8 @@ A step of a DLRM on eight V100s, the GPU of the paper, was recorded with a profi
 """
 
 # %% recorded
-from labkit.perfmodel import read_step
 from labkit.project import shipped_datasets
+from labkit_course.apparatus import read_step
 
 traces = sorted((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir())
 step = read_step(traces[0])
@@ -123,8 +123,8 @@ CROSSING = [("T4", 2.0, 0, None), ("T4", 2.0, 1, None)]
 @functools.cache
 def recorded() -> tuple[list[Call], list[Kernel]]:
     """A rank of the recorded step of eight V100s, as the notebook gives it to the student's function."""
-    from labkit.perfmodel import read_step
     from labkit.project import shipped_datasets
+    from labkit_course.apparatus import read_step
 
     step = read_step(min((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir()))
     calls = [(call.kind, call.us, call.launches, call.waits_for) for call in step.calls]
@@ -341,7 +341,9 @@ What would the smallest step take if Python and autograd cost nothing (T1), and 
 """
 
 # %% own-slider
-own = timed[16].as_calls()
+from labkit_course.apparatus import own_step
+
+own = own_step(timed[16])
 overheads(own, name="own")
 
 # %% prose-60-why-batch [markdown]

@@ -598,9 +598,8 @@ On GPUs the exchange is NCCL's. These are the exchanges of the step on eight V10
 """
 
 # %% nccl
-from labkit.perfmodel import read_step
 from labkit.project import shipped_datasets
-from labkit_course.apparatus import collectives
+from labkit_course.apparatus import collectives, read_step
 
 traces = sorted((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir())
 nccl = collectives([read_step(path) for path in traces]).query("collective == 'all_to_all'")

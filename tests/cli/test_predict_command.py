@@ -40,7 +40,7 @@ def test_a_script_of_the_readers_is_predicted(card, capfd):
     text = " ".join(capfd.readouterr().out.split())
     assert "A step takes" in text
     assert "predicted, for made up with 2 threads" in text
-    assert "of operators that the card has no model of" in text, "the card knows products alone"
+    assert "operators that the card has no model of" in text, "the card knows products alone"
     assert not Path("runs").exists(), "a prediction leaves no run"
 
 

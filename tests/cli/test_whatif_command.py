@@ -6,8 +6,8 @@ import pytest
 from test_predict_command import card, script  # noqa: F401  a fixture
 
 from labkit.cli import main
-from labkit.cli.whatif import read_change
 from labkit.errors import UserError
+from labkit.perfmodel import read_change
 
 
 def last(capfd) -> dict:
@@ -48,7 +48,7 @@ def test_a_flag_is_predicted_from_its_own_step_and_then_measured(card, capfd):  
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("faster", "no NAME=VALUE"),
+        ("faster", "not NAME=VALUE"),
         ("bandwidth=much", "takes a number"),
         ("tier=a,card=b", "two machines"),
         ("bandwith=2", "did you mean bandwidth"),
@@ -70,7 +70,7 @@ def test_a_prediction_tells_memory_the_longest_chain_and_a_tier(card, capfd):  #
     assert told["tier"] == "cloud-cpu-1"
     assert told["memory_bytes"] > 1e7
     assert 0 < told["critical_ms"] <= told["step_ms"]
-    assert "nobody has measured it" in told["notes"][-1]
+    assert "It was not measured" in told["notes"][-1]
 
 
 def test_a_target_that_was_never_measured(card, capfd):  # noqa: F811

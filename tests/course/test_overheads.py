@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from labkit.perfmodel import RecordedStep, TimedStep
+from labkit.perfmodel import TimedStep
 from labkit.perfmodel.operators import Operator
-from labkit.perfmodel.recorded_step import Call, Kernel
 from labkit.plots import figure_timeline
-from labkit_course.apparatus import KINDS, overheads, walk_timeline
+from labkit_course.apparatus import KINDS, overheads, own_step, walk_timeline
+from labkit_course.apparatus.recorded_step import Call, Kernel, RecordedStep
 
 CALLS = (Call("T1", "a", 40.0), Call("T2", "b", 30.0), Call("T4", "b", 20.0, launches=0), Call("T3", "b", 10.0))
 STEP = RecordedStep(0.0, 100.0, 2, CALLS, (Kernel("gemm", "0/7", 0.0, 50.0),))
@@ -35,7 +35,7 @@ def test_each_step_of_the_slider_takes_one_more_overhead_away():
 
 def test_a_step_of_the_readers_own_has_t1_and_t5_to_take_away():
     operators = [Operator("aten.mm", "forward", ()), Operator("aten.t", "forward", (), is_view=True)]
-    own = TimedStep("mine", {}, operators, np.array([60e-6, 10e-6]), 100e-6).as_calls()
+    own = own_step(TimedStep("mine", {}, operators, np.array([60e-6, 10e-6]), 100e-6))
     view = overheads(own, name="own")
     assert [words for words, _ in view.gone.options] == ["none", "T1", "T1, T5"]
     assert "0.10 ms, 100%" in view.length.value

@@ -1,6 +1,6 @@
-"""A training step that a profiler recorded on a GPU: what its host did, what it launched, and what waited for what.
+"""A training step that a profiler recorded on a GPU: the calls of its host, the kernels they launched, and the waits.
 
-What the host does is one of the five overheads of Lin et al., arXiv 2201.07821, or the wait for a kernel:
+The host's time is one of the five overheads of Lin et al., arXiv 2201.07821, or the wait for a kernel:
 
 - T1: between two top-level operators;
 - T2: from an operator's start to its first launch;
@@ -8,9 +8,9 @@ What the host does is one of the five overheads of Lin et al., arXiv 2201.07821,
 - T4: the launch call itself;
 - T5: between two launches of an operator, or all of an operator that launches nothing.
 
-Kineto of that time wrote down that a stream waits, and not for what, so this is inferred: a collective waits for the
-stream of the operator that asks for it; an operator that launches no collective and lets a stream wait, for the latest
-exchange (all-to-all); what lies between operators, for the reductions of the backward pass, or else for copies.
+Kineto of that time recorded that a stream waits, but not for what, so this is inferred. A collective waits for the
+stream of the operator that asks for it. An operator that launches no collective and lets a stream wait, waits for the
+latest exchange (all-to-all). A wait between operators is for the reductions of the backward pass, or else for copies.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from labkit.perfmodel import TimedStep
 from labkit.profiling import CUDA_CALLS, ELEMENT_BYTES, ON_THE_DEVICE, Inputs, TraceError, read_trace
 
 COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync")
@@ -31,27 +32,27 @@ SYNCHRONISES = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSync
 LETS_WAIT = "cudaStreamWaitEvent"
 STEP, COLLECTIVE, REDUCTION = "ProfilerStep#", "nccl", "AllReduce"
 ASKS_NCCL = "nccl:"
-"""Of each collective one operator is named so, with its tensor"""
+"""Beginning of the name of one operator per collective, which has its tensor"""
 USUAL_CALL_US = 10.0
-"""More of a call that may block is time that it waited, if what it waits for was running; launches of the recorded
-V100s take 4 to 12 µs"""
+"""Time of a call that may block above which it waited, if what it waits for was running; launches of the recorded V100s
+take 4 to 12 µs"""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one launch lets a stream do: a kernel, a copy, or a rank's part of a collective."""
+    """The work of one launch on a stream: a kernel, a copy, or a rank's part of a collective."""
 
     name: str
     stream: str
     start_us: float
-    """Measured; of all ranks on one clock"""
+    """Measured start, on one clock for all ranks"""
     duration_us: float
     after: tuple[int, ...] = ()
-    """Kernels of other streams that end before it starts, by their numbers in order of launch"""
+    """Numbers (in order of launch) of kernels of other streams that must end first"""
     collective: int | None = None
-    """Its number among the step's collectives, from 0"""
+    """Number among the step's collectives, from 0"""
     bytes: float = 0.0
-    """Of the tensor that this rank gives to a collective; 0 where the trace does not say"""
+    """Bytes of this rank's tensor in a collective; 0 if the trace does not say"""
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,15 @@ class Call:
     """A stretch of the host's time."""
 
     kind: str
-    """"T1" to "T5"; "compute" where the host itself computes"""
+    """"T1" to "T5", or "compute" if the host itself computes"""
     operator: str
-    """The top-level operator, or that beside it, where it lies between two"""
+    """Top-level operator, or the one before it between two"""
     us: float
-    """Without waiting"""
+    """Duration without waiting"""
     launches: int | None = None
-    """The number of the kernel that it launches"""
+    """Number of the kernel that it launches"""
     waits_for: int | None = None
-    """The number of the kernel whose end the host waits for at its end"""
+    """Number of the kernel that the host waits for at its end"""
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,14 @@ class RecordedStep:
     """One step of one rank."""
 
     start_us: float
-    """Of all ranks on one clock"""
+    """Start, on one clock for all ranks"""
     duration_us: float
     operators: int
-    """At the top"""
+    """Number of top-level operators"""
     calls: tuple[Call, ...]
-    """In the order of time: the host's threads take turns"""
+    """Calls in order of time: the host's threads take turns"""
     kernels: tuple[Kernel, ...]
-    """In the order in which they were launched"""
+    """Kernels in order of launch"""
 
 
 class _Act(NamedTuple):
@@ -96,7 +97,7 @@ class _Act(NamedTuple):
 
 
 def read_step(path: Path | str) -> RecordedStep:
-    """Read the first step of the Kineto trace of one rank; kernels that the step before had launched are left out.
+    """Read the first step of one rank's Kineto trace; kernels launched by the step before are omitted.
 
     Raises:
         TraceError: it has no step, or no kernels.
@@ -107,7 +108,7 @@ def read_step(path: Path | str) -> RecordedStep:
     steps = events[events["name"].astype(str).str.startswith(STEP) & (events["category"] == "user_annotation")]
     device = events[events["category"].isin(ON_THE_DEVICE)]
     if steps.empty or device.empty:
-        lacks = "step: call the profiler's step() once a step" if steps.empty else "kernel: record it on a GPU"
+        lacks = "step: call the profiler's step() after each step" if steps.empty else "kernel: record it on a GPU"
         raise TraceError(f"{path}: this trace has no {lacks}.")
     start_us, duration_us = (float(steps[name].iloc[0]) for name in ("start_us", "duration_us"))
     inside = events[(events["start_us"] >= start_us) & (events["start_us"] < start_us + duration_us)]
@@ -126,7 +127,7 @@ def read_step(path: Path | str) -> RecordedStep:
 
 
 def _tensor_bytes(inputs: Inputs) -> float:
-    """Bytes of an operator's first input; 0 where the trace does not say."""
+    """Bytes of an operator's first input; 0 if the trace does not say."""
     if not inputs.shapes or not inputs.types:
         return 0.0
     return float(math.prod(inputs.shapes[0]) * ELEMENT_BYTES.get(inputs.types[0], 0))
@@ -138,7 +139,7 @@ def _rows(events: pd.DataFrame) -> Iterator[NamedTuple]:
 
 
 def _outermost(operators: Iterable[NamedTuple]) -> Iterator[NamedTuple]:
-    """Those that no other operator of their thread encloses."""
+    """Operators that no other operator of their thread encloses."""
     ends: dict[str, float] = {}
     for operator in operators:
         if operator.start_us >= ends.get(operator.lane, -1.0):
@@ -155,15 +156,15 @@ class _Reader:
         self._clock_us = clock_us
         self._collective_bytes = collective_bytes
         self._last: dict[str, int] = {}
-        """Of each stream its last kernel so far"""
+        """Last kernel of each stream so far"""
         self._stream: dict[str, str] = {}
-        """Of each thread the stream that it launched to last, collectives left out"""
+        """Stream of each thread's last launch, without collectives"""
         self._pending: list[int] = []
-        """What the next kernel that is launched starts after"""
+        """Kernels that the next launched kernel must wait for"""
         self._reductions: list[int] = []
-        """That nothing has waited for so far"""
+        """Reductions that nothing has waited for so far"""
         self._exchange: int | None = None
-        """The latest"""
+        """Latest exchange"""
 
     def read(self, operators: list[NamedTuple], acts: list[_Act], start_us: float, end_us: float) -> None:
         now, name, left = start_us, STEP, acts
@@ -205,7 +206,7 @@ class _Reader:
             self.calls.append(Call(kind, name, us, waits_for=waits_for))
 
     def _waited(self, us: float, kernel: int | None) -> tuple[float, int | None]:
-        """A call that may have waited for a kernel: its own time, and the kernel."""
+        """Own time of a call that may have waited for a kernel, and that kernel."""
         return (us, None) if kernel is None else (min(us, USUAL_CALL_US), kernel)
 
     def _launch(self, name: str, act: _Act, us: float) -> None:
@@ -239,9 +240,9 @@ class _Reader:
 
 
 def with_overheads(step: RecordedStep, others: Iterable[RecordedStep]) -> RecordedStep:
-    """The same step, where each call of the host takes what calls of its kind and operator take in others on average.
+    """The same step with the mean times of calls of the same kind and operator in other steps.
 
-    What others have nothing of keeps their mean of its kind.
+    A call whose operator the others do not have takes their mean of its kind.
     """
     rows = [(call.kind, call.operator, call.us) for other in others for call in other.calls]
     frame = pd.DataFrame(rows, columns=["kind", "operator", "us"])
@@ -251,3 +252,16 @@ def with_overheads(step: RecordedStep, others: Iterable[RecordedStep]) -> Record
         for call in step.calls
     )
     return replace(step, calls=tuple(calls))
+
+
+def own_step(timed: TimedStep) -> RecordedStep:
+    """A timed step of your own as calls of a host that launches nothing.
+
+    Views are T5, other operators "compute". An equal share of T1, the time outside of operators, precedes each of them.
+    """
+    left_us = max(0.0, 1e6 * (timed.step_s - timed.times_s.sum()))
+    calls = []
+    for each, seconds in zip(timed.operators, timed.times_s, strict=True):
+        calls.append(Call("T1", each.name, left_us / len(timed.operators)))
+        calls.append(Call("T5" if each.is_view else "compute", each.name, 1e6 * float(seconds)))
+    return RecordedStep(0.0, 1e6 * timed.step_s, len(timed.operators), tuple(calls), ())

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from recorded_step import active_us
 
-from labkit.perfmodel.recorded_step import Call, Kernel, RecordedStep, read_step, with_overheads
 from labkit.profiling import TraceError
 from labkit.project import shipped_datasets
 from labkit_course.apparatus import collectives, transfers_us, walk, walk_together
+from labkit_course.apparatus.recorded_step import Call, Kernel, RecordedStep, read_step, with_overheads
 
 SHIPPED = sorted((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir())
 

@@ -1,0 +1,136 @@
+"""What changes to a training, or to its machine, would gain: predicted, and for flags of the script also measured."""
+
+from __future__ import annotations
+
+import difflib
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.hardware import get_tier
+from labkit.perfmodel.capture import captured_steps, measured_step_s
+from labkit.perfmodel.card import Card, read_card
+from labkit.perfmodel.predict import NO_CHANGE, Change, card_notes, predict_steps, tier_change, uncertainties
+from labkit.tracking import ScriptCommand, StopRequest
+
+MACHINE = ("overheads", "arithmetic", "bandwidth", "tier", "card")
+"""Names of changes to the machine; any other is a flag of the script"""
+ROUNDS = 5
+"""Number of times that each command is measured, in turns"""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """One change."""
+
+    text: str
+    arguments: tuple[str, ...]
+    """Arguments of the script, after its own"""
+    machine: Mapping[str, str]
+    """Values by name of `MACHINE`"""
+
+    def on(self, card: Card) -> tuple[Card, Change]:
+        """The card to predict from, and what is changed of its machine; a UserError for an unknown tier or card."""
+        start = tier_change(card, get_tier(self.machine["tier"])) if "tier" in self.machine else NO_CHANGE
+        change = replace(
+            start,
+            arithmetic=start.arithmetic * float(self.machine.get("arithmetic", 1)),
+            bandwidth=start.bandwidth * float(self.machine.get("bandwidth", 1)),
+            overheads=float(self.machine.get("overheads", 1)),
+        )
+        return read_card(Path(self.machine["card"])) if "card" in self.machine else card, change
+
+
+def read_change(text: str) -> WhatIf:
+    """Read a change, such as batch-size=4096 or arithmetic=2,bandwidth=2; a UserError if it is malformed."""
+    arguments, machine, shown = [], {}, f"--change {text!r}"
+    for part in text.split(","):
+        name, equals, value = (each.strip() for each in part.partition("="))
+        if not (equals and name and value):
+            raise UserError(f"{shown}: {part!r} is not NAME=VALUE, such as batch-size=4096.", field="change")
+        near = difflib.get_close_matches(name, MACHINE, n=1, cutoff=0.8)
+        if near and name not in MACHINE:
+            raise UserError(f"{shown}: {name} is unknown; did you mean {near[0]}, of the machine?", field="change")
+        if name in MACHINE:
+            machine[name] = value
+        else:
+            arguments += [f"--{name.lstrip('-')}", value]
+    for name in MACHINE[:3]:
+        try:
+            number = float(machine.get(name, 1))
+        except ValueError:
+            number = -1.0
+        if not (0 if name == "overheads" else 1e-6) <= number < 1e6:
+            raise UserError(f"{shown}: {name} takes a number, such as {name}=2.", field="change")
+    if {"tier", "card"} <= machine.keys():
+        raise UserError(f"{shown}: it names two machines: give either a tier or a card.", field="change")
+    return WhatIf(text, tuple(arguments), machine)
+
+
+def what_if(
+    commands: Sequence[ScriptCommand],
+    sizes: Sequence[int | None],
+    changes: Sequence[WhatIf],
+    machines: Sequence[tuple[Card, Change]],
+    card: Card,
+    stop: StopRequest,
+    *,
+    job: str,
+    measure: bool,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Predict, and optionally measure, a training as it is and with each change.
+
+    Args:
+        commands: the training as it is, then one command per change.
+        sizes: batch size of each command, or None.
+        changes: the changes.
+        machines: `WhatIf.on` of each change.
+        card: card of the machine as it is.
+        stop: ends the measurements.
+        job: name of the kit's job, or `ALL`.
+        measure: whether to measure changes of flags, too.
+
+    Returns:
+        Rows change, samples, step_ms, low_ms, high_ms, measured_ms, gain, measured_gain (samples per second relative to
+        the first row; steps per second if a size is unknown), provenance; and notes for the user.
+    """
+    base = commands[0].arguments
+    captured = {each.arguments: captured_steps(each, stop) for each in dict.fromkeys(commands)}
+    measured_s: dict[tuple[str, ...], list[float]] = {each: [] for each in captured}
+    for _ in range(ROUNDS * measure):
+        for each in dict.fromkeys(commands):
+            measured_s[each.arguments].append(measured_step_s(each, stop))
+    found = [*card_notes(card, commands[0].budget), *(note for each in captured.values() for note in each.notes)]
+    rows, notes = [], list(dict.fromkeys(found))
+    texts = ["as it is", *(change.text for change in changes)]
+    for text, command, samples, (on, change) in zip(
+        texts, commands, sizes, [(card, NO_CHANGE), *machines], strict=True
+    ):
+        own = command.arguments
+        prediction = predict_steps(captured[own].steps, on, job, change)
+        if not rows or own != base:
+            notes += [f"{text}: {note}" for note in uncertainties(prediction)]
+        more = samples / sizes[0] if samples and sizes[0] else 1.0
+        is_measured = measure and on is card and change == NO_CHANGE
+        rows.append(
+            {
+                "change": text,
+                "samples": samples,
+                "step_ms": prediction.step_ms,
+                "low_ms": prediction.low_ms,
+                "high_ms": prediction.high_ms,
+                "measured_ms": 1e3 * statistics.median(measured_s[own]) if is_measured else None,
+                "gain": rows[0]["step_ms"] / prediction.step_ms * more if rows else 1.0,
+                "measured_gain": _gain(measured_s[base], measured_s[own]) * more if is_measured else None,
+                "provenance": "predicted",
+            }
+        )
+    return rows, notes
+
+
+def _gain(before_s: Sequence[float], after_s: Sequence[float]) -> float:
+    """Median over the rounds: within a round both were timed shortly after each other."""
+    return statistics.median(before / after for before, after in zip(before_s, after_s, strict=True))
