@@ -54,7 +54,7 @@ def draw_kept(x: Tensor, dropped: int) -> Tensor:
 
 
 class ChannelsLastBlock(nn.Module):
-    """`labkit.models.ConvBlock`, with the dropout probability rounded to a multiple of 1/256 on CPUs.
+    """`labkit.models.ConvBlock`, with the dropout of `MaskedRelu`.
 
     It computes on images of height 1, because images can have channels last in memory, (B, T, C), as features do. Then
     oneDNN needs no copies around its products.

@@ -38,10 +38,7 @@ class EmbeddingTables(nn.Module):
         return list(self.weight.split(self._num_rows))
 
     def take_bags(self) -> tuple[Tensor, Tensor]:
-        """The rows int32 (B, F, L) of the latest backward pass, and the gradient float32 (B, F, D) of the bags.
-
-        Rows are numbered over all tables. The gradient of a row is the sum over the bags that contain it.
-        """
+        """The rows int32 (B, F, L), numbered over all tables, of the latest backward pass, and the bags' gradient."""
         assert self.bags is not None, "no backward pass since the last time"
         bags, self.bags = self.bags, None
         return bags
@@ -54,8 +51,7 @@ def look_up(weight: Tensor, rows: Tensor) -> Tensor:
 
 
 def row_gradients(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows int64 (U,) of bags (B, F, L), ascending, and their gradient (U, D), from that of the bags
-    (B, F, D).
+    """The distinct rows int64 (U,) of bags (B, F, L), ascending, and their gradient (U, D), from the bags' (B, F, D).
 
     torch's own sparse gradient has a copy of a bag's gradient for each of its L rows, which optimisers then sort and
     sum. Here only the row numbers are sorted, and one lookup sums the gradients in place.

@@ -1,12 +1,6 @@
-from .cached import CachedStore as CachedStore
+from .cached import CachedStore as CachedStore, CacheIndex as CacheIndex
 from .choice import ahead as ahead, placed_tables as placed_tables
 from .disk import DiskStore as DiskStore
-from .hit_rate_table import (
-    expected_hit_rate as expected_hit_rate,
-    hit_rates as hit_rates,
-    simulate_hit_rate as simulate_hit_rate,
-    zipf_shares as zipf_shares,
-)
 from .row_store import HostStore as HostStore
 from .settings import (
     CACHE_SHARE as CACHE_SHARE,

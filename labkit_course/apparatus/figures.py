@@ -133,7 +133,7 @@ def figure_hit_rates(frame: pd.DataFrame) -> go.Figure:
     """The share of lookups that a cache answers.
 
     Args:
-        frame: `labkit.placement.hit_rates`, to which rows of the source "measured" may be added.
+        frame: `hit_rates`, to which rows of the source "measured" may be added.
 
     Returns:
         A figure with a panel for each zipf_exponent, and in it a line for each policy and source.

@@ -201,7 +201,7 @@ Lookups follow Zipf's law: the *r*-th most popular row is named in proportion to
 # %% stream
 import numpy as np
 
-from labkit.placement import zipf_shares
+from labkit_course.apparatus import zipf_shares
 
 num_rows, lookups, batches = 10_000, 1024, {"smoke": 20, "standard": 100, "full": 400}[profile]
 
@@ -240,7 +240,7 @@ At exponent 1.1, with a tenth of the rows:
 """
 
 # %% hit-run
-from labkit.placement import simulate_hit_rate
+from labkit_course.apparatus import simulate_hit_rate
 
 stream = drawn(1.1)
 mine_rate = hit_rate_of(LruCache(1000), stream)
@@ -385,7 +385,7 @@ The kit's `hit_rates` draws the same lookups, and has your two formulas, too; he
 # %% simulated
 import pandas as pd
 
-from labkit.placement import hit_rates
+from labkit_course.apparatus import hit_rates
 
 exponents, cached = (0.0, 0.8, 1.1, 1.4), (0.01, 0.03, 0.1, 0.3)
 rates = hit_rates(exponents, cached, num_rows=num_rows, lookups=lookups, batches=batches, seed=seed)

@@ -1,4 +1,4 @@
-"""Which rows a cache holds, against the textbook's caches; its hit rates, against the sum of probabilities."""
+"""The rows that a cache holds, against the caches of a textbook."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from labkit.placement.cached import CacheIndex
-from labkit.placement.hit_rate_table import expected_hit_rate, hit_rates, simulate_hit_rate, zipf_bound
 
 
 def textbook_lru(batches, slots):
@@ -69,30 +68,3 @@ def test_rows_of_batches_under_way_stay_and_the_rest_finds_no_slot():
     second = index.look(np.arange(50, 60), protected=first.number)
     assert second.missed == 10 and len(second.fetched) == 2 and not len(second.evicted)
     assert (index.slots(np.arange(8)) >= 0).all() and (index.slots(np.arange(52, 60)) < 0).all()
-
-
-def test_the_hit_rate_of_a_large_cache_is_one_less_each_row_once():
-    assert simulate_hit_rate([np.array([1, 1, 2]), np.array([2, 2, 7])], 10, 10) == pytest.approx(1 - 3 / 6)
-
-
-def test_the_heuristic_by_hand():
-    # E 4, BL 2: U = 4 (1 - (3/4)^2) = 1.75; with room for both, 1 - 1.75/2; with X = 1, 1 - (1 + 1 * 3/4) / 2
-    assert expected_hit_rate(4, 2, 4) == pytest.approx(0.125)
-    assert expected_hit_rate(4, 2, 1) == pytest.approx(0.125)
-    assert expected_hit_rate(100, 50, 10) == pytest.approx(1 - (10 + 40 * 90 / 100) / 50)
-
-
-def test_single_lookups_come_near_the_bound_and_never_pass_it():
-    frame = hit_rates([0.0, 1.1], [0.1, 0.5], num_rows=400, lookups=1, batches=4000).set_index(
-        ["zipf_exponent", "cache_share", "policy", "source"]
-    )["hit_rate"]
-    for exponent in (0.0, 1.1):
-        for share in (0.1, 0.5):
-            bound = zipf_bound(400, exponent, round(400 * share))
-            lru, lfu = (frame[exponent, share, policy, "simulated"] for policy in ("lru", "lfu"))
-            # of 4000 draws the rate varies by sqrt(1/4 / 4000) = 0.008; four times that
-            assert max(lru, lfu) < bound + 0.032
-            assert lfu > (bound - 0.08 if exponent else bound - 0.032)
-            assert lru > bound - 0.2
-    assert frame[1.1, 0.1, "lfu", "simulated"] > frame[1.1, 0.1, "lru", "simulated"]
-    assert set(frame.index.get_level_values("source")) == {"simulated", "bound", "heuristic"}

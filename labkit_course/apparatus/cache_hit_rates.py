@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.placement.cached import CacheIndex
+from labkit.placement import CacheIndex
 
 if TYPE_CHECKING:
     import pandas as pd
