@@ -6,7 +6,9 @@ flags, and its spellings, boxes and errors are others than those of the rest of 
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser
+import re
+import sys
+from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +27,9 @@ def job_flags(kind: type[Job], prog: str | None = None) -> ArgumentParser:
     for name, setting in settings_of(kind).items():
         spellings = f"--{name.replace('_', '-')}", *setting.field.metadata.get("flags", ())
         options: dict[str, Any] = {"dest": name, "help": _help(kind, setting, setting.of(usual))}
-        if setting.choices:
+        if setting.shape is bool:
+            options["action"] = BooleanOptionalAction
+        elif setting.choices:
             options["choices"] = setting.choices
         else:
             is_number = setting.shape in METAVARS and not setting.is_text
@@ -44,7 +48,9 @@ def read_flags(
     """
     parser = job_flags(kind, prog)
     parser.usage = usage
-    return vars(parser.parse_args(arguments))
+    given = sys.argv[1:] if arguments is None else arguments
+    # --num_rows is understood as --num-rows is
+    return vars(parser.parse_args([re.sub(r"^--\w+", lambda flag: flag[0].replace("_", "-"), each) for each in given]))
 
 
 def _help(kind: type[Job], setting: Setting, usual: Any) -> str:

@@ -1,6 +1,6 @@
-"""Steps of a DLRM of any shape on random batches: what they take, and which of its parts takes it.
+"""Steps of a DLRM of any shape on random batches: their time, and the share of each part.
 
-`python dlrm_shape.py --num-tables 64`, or a cell of a sweep. Labels are random, too: nothing is to be learnt here.
+`python dlrm_shape.py --num-tables 64`, or a cell of a sweep. Labels are random, too: there is nothing to learn.
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from math import prod
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import labkit
@@ -22,7 +25,6 @@ from labkit.fast import autocast
 from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
 from labkit.jobs.job import read_job
 from labkit.jobs.settings import BATCHES, ShapeJob
-from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
 from labkit.models import DlrmConfig
 from labkit.placement import PlacedTables, ahead, placed_tables
 from labkit.process import silenced
@@ -31,7 +33,11 @@ LR = 0.01
 FEWEST_STEPS = 5
 PROFILED_STEPS = 4
 PARTS = {"bottom": "mlps", "tables": "embeddings", "interaction": "interaction", "top": "mlps"}
-"""What each module of the model counts as"""
+"""The part that the time of each module counts to"""
+STEP, PART = "labkit: step", "labkit: part "
+"""Names of the marks around a step, and around what belongs to a part"""
+NODE = "autograd::engine::evaluate_function: "
+"""What torch's names of nodes of the backward pass begin with"""
 
 
 def shape_config(job: ShapeJob) -> DlrmConfig:
@@ -55,6 +61,49 @@ def random_batches(job: ShapeJob) -> list[tuple[Tensor, Tensor, Tensor]]:
     dense = torch.from_numpy(rng.standard_normal((*shape[:2], job.dense_dim), dtype=np.float32))
     label = torch.from_numpy((rng.random(shape[:2]) < 0.25).astype(np.float32))
     return list(zip(dense, torch.from_numpy(draws), label, strict=True))
+
+
+def mark(part: str) -> record_function:
+    """A context, or a decorator, in which all that runs counts to a part."""
+    return record_function(PART + part)
+
+
+def mark_parts(model: nn.Module, parts: Mapping[str, str]) -> None:
+    """Let the profiler see where submodules run; `parts` maps their names to the parts that they count to."""
+    for name, part in parts.items():
+        module = model.get_submodule(name)
+        module.forward = mark(part)(module.forward)
+
+
+def part_shares(events: Iterable[FunctionEvent], joins: str) -> dict[str, float]:
+    """The share of the steps that each part takes; they add up to 1.
+
+    A node of the backward pass belongs to the part in whose forward pass its operator ran, by the sequence number that
+    both have. As well as the marked parts there is "rest": Python and the time between operators. Operators outside of
+    all marks count to the part `joins`.
+    """
+    taken, whole_us = Counter(), 0.0
+    for step in (event for event in events if event.name == STEP):
+        whole_us += step.time_range.elapsed_us()
+        part_of: dict[int, str] = {}
+        last = joins
+        for event in sorted(step.cpu_children, key=lambda each: each.time_range.start):
+            if event.name.startswith(NODE):
+                part = last = next((part_of[each] for each in _sequence(event) if each in part_of), last)
+            else:
+                part = event.name.removeprefix(PART) if event.name.startswith(PART) else joins
+                part_of |= dict.fromkeys(_sequence(event), part)
+            taken[part] += event.time_range.elapsed_us()
+    shares = {part: us / whole_us for part, us in taken.items()}
+    return shares | {"rest": 1 - sum(shares.values())}
+
+
+def _sequence(event: FunctionEvent) -> Iterator[int]:
+    """The sequence numbers of an event and of all within it."""
+    if event.sequence_nr >= 0:
+        yield event.sequence_nr
+    for child in event.cpu_children:
+        yield from _sequence(child)
 
 
 def main() -> None:

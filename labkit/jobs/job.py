@@ -12,22 +12,21 @@ import functools
 import inspect
 import itertools
 import math
-import numbers
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from labkit.errors import UserError, did_you_mean, with_flag
-from labkit.json_data import to_json
+from labkit.json_data import check_shape, to_json
 from labkit.placement import flag_text
-from labkit.tracking import SEED, ScriptCommand, Target
+from labkit.tracking import SEED, ScriptCommand
 
 PATHS = ("data", "schema")
 """Settings that may be paths, which count from the folder of a plan"""
-SPELLED = ("cache_rows", "memory_cap")
-"""Numbers that the record and flags have as 10% and 256MiB"""
+TEXTS = ("target", "cache_rows", "memory_cap")
+"""Settings that also stand as text, such as cer=0.1, 10% and 256MiB"""
 OF_THE_HARNESS = ("device", "runs_dir")
 """Settings that a plan or sweep decides for all of its runs"""
 
@@ -62,33 +61,26 @@ class Setting:
     @property
     def is_text(self) -> bool:
         """Whether the job reads its text itself."""
-        return self.name in SPELLED
+        return self.name in TEXTS
 
     def of(self, job: Job) -> Any:
         """The value that a job has."""
         return getattr(getattr(job, self.group) if self.group else job, self.field.name)
 
     def checked(self, value: Any) -> Any:
-        """The value as the field has it, so that 1 and a Path are fine for a number and a text.
+        """The value as the field has it: a whole number may stand for a number, and a Path for a text.
 
         Raises:
             UserError: it is of another type, or none of the choices.
         """
-        if isinstance(value, str) and self.is_text:
+        if self.is_text and not isinstance(value, float):
             return value
-        if self.shape is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
-            return int(value)
-        if self.shape is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
-            return value if isinstance(value, int) and self.is_text else float(value)
-        if self.shape in (str, Path) and isinstance(value, str | Path):
-            return self.shape(value)
-        if self.shape is Target:
-            return value
-        if value in self.choices:
-            return value
-        belongs = {int: "give a whole number", float: "give a number"}.get(self.shape, "give a text")
-        fix = did_you_mean(str(value), self.choices) if self.choices else f"{belongs}."
-        raise UserError(f"{with_flag(self.name)} is {value!r}: {fix}", field=self.name)
+        value = str(value) if isinstance(value, PurePath) else value.item() if hasattr(value, "item") else value
+        try:
+            check_shape(value, str if self.shape is Path else self.shape, with_flag(self.name))
+        except ValueError as error:
+            raise UserError(f"{error}.", field=self.name) from None
+        return self.shape(value) if self.shape in (float, Path) else value
 
 
 @dataclass(frozen=True)
@@ -247,12 +239,14 @@ def settings_of(kind: type[Job]) -> dict[str, Setting]:
 def as_flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Settings as a command line; None leaves one out.
 
-    >>> as_flags({"batch_size": 512, "lr": 1e-3, "schema": None})
-    ('--batch-size', '512', '--lr', '0.001')
+    >>> as_flags({"batch_size": 512, "lr": 1e-3, "schema": None, "fused": False})
+    ('--batch-size', '512', '--lr', '0.001', '--no-fused')
     """
     flags: list[str] = []
     for name, value in settings.items():
-        if value is not None:
+        if isinstance(value, bool):
+            flags.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+        elif value is not None:
             flags += [f"--{name.replace('_', '-')}", str(flag_text(name, value))]
     return tuple(flags)
 

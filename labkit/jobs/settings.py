@@ -271,21 +271,21 @@ class ShapeJob(Job):
 
     name: ClassVar[str] = "dlrm_shape"
 
-    dense_dim: int = setting(64, flags=("--dense_dim",))
+    dense_dim: int = 64
     """Dense features per sample"""
-    num_tables: int = setting(16, flags=("--num_tables",))
+    num_tables: int = 16
     """Sparse features, each with a table"""
-    num_rows: int = setting(100_000, flags=("--num_rows",))
+    num_rows: int = 100_000
     """Rows of each table, the hash size"""
-    pooling_factor: int = setting(8, flags=("--pooling_factor",))
+    pooling_factor: int = 8
     """Rows that a sample names in a table"""
-    embedding_dim: int = setting(64, flags=("--embedding_dim",))
+    embedding_dim: int = 64
     """Numbers in a row"""
-    mlp_width: int = setting(256, flags=("--mlp_width",))
+    mlp_width: int = 256
     """Width of each hidden layer"""
-    mlp_depth: int = setting(3, flags=("--mlp_depth",))
+    mlp_depth: int = 3
     """Hidden layers of either MLP"""
-    batch_size: int = setting(512, flags=("--batch_size",))
+    batch_size: int = 512
     """Samples per step"""
     zipf: float = 0.0
     """Exponent of how often rows are named; 0: all equally often"""

@@ -30,7 +30,7 @@ ENDINGS = {
     "confirm_evaluations", "step_note", "keeps",
 }  # fmt: skip
 """Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
-NO_SETTINGS = {"data", "budget", "profile", "collocation", "sweep"}
+NO_SETTINGS = {"data", "budget", "profile", "collocation", "sweep", "settings"}
 """Sections of a configuration that tell runs apart otherwise, or not at all"""
 
 

@@ -9,9 +9,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from labkit.errors import UserError
 from labkit.jobs import dlrm_shape
+from labkit.jobs.dlrm_shape import STEP, mark, mark_parts, part_shares
 from labkit.jobs.launching import job_command
 from labkit.jobs.settings import ShapeJob
-from labkit.jobs.step_parts import STEP, mark, mark_parts, part_shares
 from labkit.runs import read_metrics, read_run
 from labkit.tracking import StopRequest, run_command
 

@@ -1,0 +1,122 @@
+"""Settings of jobs: values that are read once, cross to processes as JSON, and survive a change of version."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_up import write_run
+
+from labkit.cli import build_parser
+from labkit.cli.run import resumed_command
+from labkit.errors import UserError
+from labkit.jobs import JOBS, DlrmJob, ScriptJob, ShapeJob, SpeechJob, job_from_json, read_flags, script_of
+from labkit.placement import Placement
+from labkit.tracking import ScriptCommand, Target
+
+RECORDED = json.loads((Path(__file__).parent / "recorded_configs.json").read_text())
+"""Of runs of the version before runs recorded their settings (24 November), the information on their data apart"""
+OTHERS = {"compiled_tables", "precision", "step_note"}
+"""Recorded by the scripts themselves"""
+
+
+@pytest.mark.parametrize(
+    ("job", "fewest"),
+    [
+        (DlrmJob(), {}),
+        (DlrmJob(batch_size=512, optimiser="adam", seed=3), {"seed": 3}),
+        (DlrmJob(optimiser="adagrad", lr=0.002), {"optimiser": "adagrad", "lr": 0.002}),
+        (DlrmJob(max_seconds=5.0), {"max_seconds": 5.0}),
+        (SpeechJob(clip_norm=0.0, layers=2), {"clip_norm": 0.0, "layers": 2}),
+        (SpeechJob(target="none"), {"target": Target.parse("min cer")}),
+        (SpeechJob(target=0.05), {}),
+        (DlrmJob(target="log_loss=0.4512345678"), {"target": Target.parse("log_loss <= 0.4512345678")}),
+        (DlrmJob(placement=Placement("cached", cache_rows="5%")), {"placement": "cached", "cache_rows": 0.05}),
+        (ShapeJob(placement=Placement("disk", memory_cap="1MiB")), {"placement": "disk", "memory_cap": 2**20}),
+    ],
+    ids=str,
+)
+def test_a_job_crosses_as_the_fewest_settings_that_make_it(job, fewest):
+    assert job.settings() == fewest
+    assert job_from_json(json.loads(json.dumps(job.to_json()))) == job
+    assert type(job).from_settings(read_flags(type(job), job.arguments)) == job, "its command line is equivalent"
+    command = ScriptCommand.from_dict(json.loads(json.dumps(job.command(cores=(1, 2)).to_dict())))
+    assert command == job.command(cores=(1, 2)) and command.settings == job.to_json()
+
+
+def test_what_follows_from_a_setting_is_worked_out_again():
+    assert DlrmJob(seed=2).with_settings(max_seconds=3.0) == DlrmJob(seed=2, max_seconds=3.0)
+    script = ScriptJob("train.py", ("--seed", "{seed}"))
+    assert job_from_json(script.to_json()) == script and script.takes_seed
+    assert script.seeded(3).arguments == ("--seed", "3")
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"batch_size": 0.5}, "batch_size"),
+        ({"seed": True}, "seed"),
+        ({"cache_policy": "fifo"}, "cache_policy"),
+        ({"cache_rows": "10%"}, "cache_rows"),
+        ({"memory_cap": 5}, "memory_cap"),
+        ({"sizes": 1}, "sizes"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_be_names_its_field(settings, field):
+    with pytest.raises(UserError) as error:
+        DlrmJob.from_settings(settings)
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: " ".join(recorded["config"]["arguments"]))
+def test_a_run_of_an_earlier_version_resumes_with_the_settings_that_it_recorded(recorded, tmp_path):
+    name = recorded["config"]["job"]
+    config = recorded["config"] | {"script": str(script_of(name))}
+    folder = write_run(tmp_path, [0.7], config=config, status="stopped", keeps=["model"])
+    content = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(content | {"budget": recorded["budget"]}))
+    command = resumed_command(build_parser().parse_args(["run", "--resume", str(folder)]), ["--max-epochs", "9"])
+    job = JOBS[name].from_settings(command.settings["settings"])
+    assert job.max_epochs == 9 and command.budget.cores == recorded["budget"]["cores"]
+    now = json.loads(json.dumps(job.recorded()))
+    before = {key: value for key, value in recorded["config"]["train"].items() if key not in OTHERS and key in now}
+    schedule = {"schedule": before["schedule"]} if "schedule" in now else {}  # the script adds its length
+    assert now | schedule == before
+    assert str(job.target).rpartition(" ")[2] == str(recorded["config"]["train"]["target"])
+
+
+OWN = '''
+from dataclasses import dataclass
+from typing import Literal
+from labkit.jobs import Job, read_job
+
+@dataclass(frozen=True)
+class DigitsJob(Job):
+    """Trains a CNN."""
+
+    lr: float = 0.1
+    """Learning rate"""
+    kind: Literal["plain", "wide"] = "plain"
+    fused: bool = False
+
+job = read_job(DigitsJob)
+print(job.all_settings(), job.arguments)
+'''
+
+
+def test_a_reader_s_own_dataclass_has_its_fields_as_flags(tmp_path):
+    (tmp_path / "digits.py").write_text(OWN)
+
+    def run(*arguments):
+        return subprocess.run([sys.executable, "digits.py", *arguments], cwd=tmp_path, capture_output=True, text=True)
+
+    said = run("--help").stdout
+    assert "Trains a CNN." in said and "Learning rate (default: 0.1)" in said and "{plain,wide}" in said
+    said = run("--lr", "1", "--fused").stdout
+    assert said == "{'lr': 1.0, 'kind': 'plain', 'fused': True} ('--lr', '1.0', '--fused')\n"
+    refused = run("--lrx", "1")
+    assert refused.returncode == 2 and "unrecognized arguments: --lrx 1" in refused.stderr
