@@ -52,13 +52,16 @@ def solutions_version(source: Path) -> NotebookNode:
     grade_id check-10-cost unless `id` or `grade_id` follow; `answer`, `explain` and `claim` are alike.
 
     Raises:
-        UserError: a cell has no title, or that of another.
+        UserError: a cell has no title, or that of another, or one that means nothing.
     """
     cells, ids = [], set()
     for cell in jupytext.reads(source.read_text(encoding="utf-8"), FORMAT).cells:
-        role, _, name = cell.metadata.get("title", "").partition(" ")
+        title = cell.metadata.get("title", "")
+        role, _, name = title.partition(" ")
         if role == "checks":
             continue
+        if name and role not in GRADED:
+            raise UserError(f"{source}: the title {title!r} begins with none of {', '.join(GRADED)}: write an id.")
         named = f"{role}-{re.sub(r'[._]', '-', name)}" if name else role
         grade_id = cell.metadata.get("grade_id", named)
         made = {"markdown": v4.new_markdown_cell, "code": v4.new_code_cell}[cell.cell_type](cell.source)
@@ -69,8 +72,10 @@ def solutions_version(source: Path) -> NotebookNode:
         ids.add(made.id)
         if name:
             made.metadata.nbgrader = GRADED[role] | {"grade_id": grade_id}
-            made.metadata.nbgrader |= {key: cell.metadata[key] for key in ("points",) if key in cell.metadata}
-        made.metadata |= {key: cell.metadata[key] for key in ("tags",) if key in cell.metadata}
+            if "points" in cell.metadata:
+                made.metadata.nbgrader["points"] = cell.metadata["points"]
+        if "tags" in cell.metadata:
+            made.metadata.tags = cell.metadata["tags"]
         cells.append(made)
     notebook = v4.new_notebook(cells=cells, metadata=KERNEL)
     notebook.nbformat_minor = 5
@@ -98,7 +103,7 @@ def _add_ways_to_open(notebook: NotebookNode, path: str) -> None:
 
 
 class ForStudents(NbGraderPreprocessor):
-    """Leaves to students what is theirs: no author's guesses or explanations, a stub in code, odd cells folded."""
+    """Removes the author's guesses and explanations, puts a stub in code, folds cells that students need not read."""
 
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
         if cell.cell_type == "code":
@@ -165,13 +170,13 @@ def write(folder: Path, *, force: bool = False, labs: Path = FOLDER) -> list[Pat
 
 
 def has_answers(path: Path) -> bool:
-    """Whether somebody has worked in an exercise notebook: its cells are not those it was made with."""
+    """Whether a student worked in an exercise notebook: its cells are not those that it was made with."""
     notebook = read_notebook(path)
     return notebook.metadata.get("labkit_made") != _fingerprint(notebook)
 
 
 def _fingerprint(notebook: NotebookNode) -> str:
-    """Of what stands in the cells; outputs do not count."""
+    """A hash of the cells' sources; outputs do not count."""
     return hashlib.sha256("\0".join(cell.source for cell in notebook.cells).encode()).hexdigest()
 
 

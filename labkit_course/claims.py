@@ -20,9 +20,9 @@ from labkit_course.progress import keep
 MIME = "application/vnd.labkit.claim+json"
 VERDICTS = ("holds here", "does not hold here", "cannot be tested here")
 FEWEST_WORDS = 5
-"""Of a reason"""
+"""Words that a reason needs at least."""
 EVIDENCE = ("id", "verdict", "mine", "reason", "how", "machine", "date", "notebook", "profile")
-"""What is kept of a verdict"""
+"""What is kept of a verdict."""
 
 
 @functools.cache
@@ -37,7 +37,7 @@ def claim(id: str, mine: str, answer: Any, how: Kind = "measured") -> None:
 
     Args:
         id: of the claim, such as "A9".
-        mine: this machine's number, in words: "1.8 times the samples/s at batch 4,096".
+        mine: this machine's number as text, such as "1.8 times the samples/s at batch 4,096".
         answer: the verdict ("holds here", "does not hold here" or "cannot be tested here") and one reason.
         how: where `mine` comes from.
 
@@ -68,12 +68,12 @@ def claim(id: str, mine: str, answer: Any, how: Kind = "measured") -> None:
     _show({"Paper": said, "Mine": f"{mine} ({how})", "Verdict": verdict, "Reason": str(reason)}, {"id": id} | facts)
 
 
-def _show(words: Mapping[str, str], card: Mapping[str, str]) -> None:
+def _show(texts: Mapping[str, str], card: Mapping[str, str]) -> None:
     from IPython.display import display
 
-    rows = "".join(f"<tr><th scope='row'>{name}</th><td>{escape(text)}</td></tr>" for name, text in words.items())
+    rows = "".join(f"<tr><th scope='row'>{name}</th><td>{escape(text)}</td></tr>" for name, text in texts.items())
     html = f"<table class='claim'><caption>Claim {card['id']}</caption>{rows}</table>"
-    plain = "\n".join(f"{name}: {text}" for name, text in words.items())
+    plain = "\n".join(f"{name}: {text}" for name, text in texts.items())
     display({MIME: dict(card) | {"date": timestamp()[:10]}, "text/html": html, "text/plain": plain}, raw=True)
 
 
@@ -113,7 +113,7 @@ def page(rows: Iterable[Mapping[str, str]]) -> str:
     head = f"""\
 # Claims of the papers, tried again
 
-Each claim that the course builds on, and what came of trying it. `make claims` runs the notebooks anew and
+Each claim that the course builds on, and what came of trying it. `make claims` runs the notebooks again and
 writes this page from what they put out, which is kept in `reproductions.csv`. Of {len(all_claims())} claims
 {len({row["id"] for row in rows})} were tried, some by two notebooks: {counts}.
 

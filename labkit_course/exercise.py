@@ -17,14 +17,14 @@ from typing import Any
 from labkit_course.outcome import Outcome, Raised, differs, outcome
 
 FEWEST_WORDS = 20
-"""Of two sentences that say a number and why."""
+"""Words of two sentences that say a number and why."""
 
 
 class ExerciseError(Exception):
-    """What a check says when it does not pass; in a notebook it shows as its words alone."""
+    """What a check says when it does not pass; a notebook shows the message without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython prints in place of a traceback, of which a student has no use."""
+        """What IPython prints in place of a traceback, which helps no student."""
         return [str(self)]
 
 
@@ -42,10 +42,10 @@ class WrongAnswer(ExerciseError):
 
 @dataclass(frozen=True)
 class Exercise:
-    """One question of a notebook."""
+    """A question whose answer is a number."""
 
     truth: Callable[..., float]
-    """From the numbers drawn for a student to the right answer; an int where a whole number is asked."""
+    """The right answer, from the numbers drawn for a student; an int where a whole number is asked."""
     draw: Callable[[Random], dict[str, Any]]
     """The numbers of the question, by name, so that no two students have the same."""
     hint: str
@@ -53,10 +53,10 @@ class Exercise:
     explanation: str
     """Why the right answer is right; shown with it."""
     relative: float = 0.03
-    """How far a number may be off, as a share of the right one: by default, by what two figures round off."""
+    """Tolerance as a share of the right answer; the default is what rounding to two figures takes."""
     unit: str = ""
     mistakes: Mapping[Callable[..., float], str] = field(default_factory=dict)
-    """Wrong answers that many give, by the drawn numbers, and the hint that helps."""
+    """Usual wrong answers, from the drawn numbers, and the hint for each; at most three."""
 
     def numbers(self, student: int) -> dict[str, Any]:
         """The numbers of the question, as a student of that number has them."""
@@ -79,7 +79,7 @@ class Exercise:
             shown = repr(answer)
             shown = shown if len(shown) <= 60 else shown[:57] + "..."
             bare = ", without quotes" if isinstance(value, str) else ""
-            raise WrongKind(f"Exercise {name}: write {wanted[0]}{unit}, such as {wanted[1]}{bare}; {shown} is none.")
+            raise WrongKind(f"Exercise {name}: write {wanted[0]}{unit}, such as {wanted[1]}{bare}, not {shown}.")
 
         def is_right(right: float) -> bool:
             return math.isclose(value, right, rel_tol=0.0 if whole else self.relative, abs_tol=1e-12)
@@ -137,11 +137,11 @@ class Case:
     """One thing that is asked of the student's code and of the reference; the two answers have to be equal."""
 
     name: str
-    """In words: "27 vectors a row"."""
+    """What is asked, such as "27 vectors a row"."""
     ask: Callable[[Any], Any]
-    """From the code to an answer: a number, text, tensor, array or frame, or a list, tuple or dict of these."""
+    """Calls the code, and returns a number, text, tensor, array or frame, or a list, tuple or dict of these."""
     relative: float = 1e-4
-    """How far numbers may be off, as a share of the largest right one: float32 sums in another order."""
+    """Tolerance as a share of the largest right number: float32 sums come in another order."""
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,17 @@ class WrittenExercise:
     """Code that a student writes."""
 
     reference: Callable
-    """The kit's own: what a later lab takes where the student has none."""
+    """The answer cell's own code; a later lab takes it where the student has none."""
     cases: Sequence[Case]
     hint: str
     """What to say to a wrong answer that is none of the usual mistakes."""
     explanation: str
     """Shown with a right answer."""
     module: str
-    """Of the student's `mylab`, where right code is kept: "dlrm"."""
+    """Module of the student's `mylab` that keeps right code, such as "dlrm"."""
     mistakes: Mapping[Callable | tuple[str, str], str] = field(default_factory=dict)
-    """Wrong code that many write, and the hint that helps: a pair is a part of the reference's source, and what stands
-    there instead."""
+    """Usual wrong code, and the hint for each; at most three. A pair is a part of the reference's source, and what
+    replaces it."""
 
     def check(self, name: str, answer: Any) -> str:
         """What to say to right code.
@@ -172,7 +172,7 @@ class WrittenExercise:
             raise NotAnswered(f"Exercise {name} is not answered yet: write the {wanted}, run its cell, then this.")
         if not callable(answer) or inspect.isclass(answer) != inspect.isclass(self.reference):
             shown = repr(answer)[:60]
-            raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it; {shown} is none.")
+            raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it, not {shown}.")
         found = []
         for case in self.cases:
             right = _known(self.reference, case)  # first, for the answer may change what both are given
@@ -200,7 +200,7 @@ class WrittenExercise:
         }
 
     def _hint(self, found: Sequence[Any]) -> str:
-        """That of the usual mistake which gives the same in every case so far."""
+        """The hint of the usual mistake that gives the same in every case so far; else the general one."""
         for wrong, hint in self.wrong_code().items():
             pairs = [(one, _known(wrong, case).answer, case) for case, one in zip(self.cases, found, strict=False)]
             raised = [(one, other) for one, other, _ in pairs if isinstance(one, Raised)]

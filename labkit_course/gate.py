@@ -20,7 +20,7 @@ from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import code_cells
 
 LONGEST_CELL = 12
-LONGEST_MEDIAN = 5
+LONGEST_MEDIAN = 6
 FEWEST_GUESSES = 3
 FEWEST = {"check": 2, "explain": 1, "claim": 1}
 """Cells of a notebook that are graded, by what they call"""

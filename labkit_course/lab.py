@@ -20,9 +20,9 @@ from labkit_course.exercise import Exercise, Explanation, WrittenExercise
 
 FOLDER = Path(__file__).parent / "labs"
 EVERY_LAB = ("jupyterlab", "ipykernel", "torch", "pandas", "plotly")
-"""Packages that every notebook needs"""
+"""Packages that every notebook needs."""
 MEMORY_GB = 2.0
-"""Every notebook has a path for two cores and 2 GB"""
+"""Every notebook has a path for two cores and 2 GB."""
 _CELL = re.compile(r"^(?=# %%(?: |$))", re.MULTILINE)
 _DEFINITION = re.compile(r"^(def|class) ", re.MULTILINE)
 _TAKEN_UP = re.compile(r"^\w+ = mine\(.*\)$", re.MULTILINE)
@@ -89,9 +89,9 @@ class Lab:
     notebook: str
     title: str
     packages: tuple[str, ...] = ()
-    """Beside those of every lab."""
+    """Packages that it needs as well as those of every lab."""
     disk_gb: float = 0.1
-    """Prepared data, cached features and run folders."""
+    """Disk for prepared data, cached features and run folders."""
 
 
 LABS = (
@@ -120,7 +120,7 @@ LABS = (
 
 
 def labs_on(machine: dict[str, Any]) -> list[dict[str, Any]]:
-    """Which labs run on a machine, as `labkit.hardware.doctor.examine` gives it, and in words why the others do not."""
+    """Which labs run on a machine, as the doctor's `examine` describes it, and why the others do not, as text."""
     memory_gb, free_gb = machine["memory"]["total_bytes"] / 1e9, machine["disk"]["free_bytes"] / 1e9
     report = []
     for lab in LABS:

@@ -1,4 +1,4 @@
-"""What code gives when it is asked, and in words how that differs from what is right."""
+"""What code gives when it is asked, and how that differs from what is right, as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from labkit.hardware import one_thread
 
 LONGEST_S = 30
-"""A case that takes longer has failed; those of references take a second or two."""
+"""Seconds after which a case has failed; references take one or two."""
 
 
 class Raised(str):
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(code: Any, ask: Callable[[Any], Any]) -> Outcome:
-    """What code gives where `ask` asks it, or that it raises, or takes for ever.
+    """What code gives where `ask` asks it, or that it raises, or does not end.
 
     Raises:
         NotImplementedError: nothing is written yet.
@@ -109,7 +109,7 @@ def _limited() -> Iterator[None]:
 
 
 def differs(found: Any, right: Any, relative: float) -> str:
-    """How an answer differs from the right one, in words; empty where it does not.
+    """How an answer differs from the right one, as text; empty where it does not.
 
     >>> differs([1, 2.5], [1, 2.0], 1e-4)
     'at [1] it gives 2.5, and 2 is right'

@@ -101,7 +101,7 @@ def run_notebooks(
         out: the folder for the executed notebooks and all that they write.
         parameters: for those that have one of that name; `profile` is "smoke" where it is not given.
         jobs: how many run at once; the cores are shared out among them.
-        say: told what is done; it may be called from several threads.
+        say: called with a line when a notebook is done; it may be called from several threads.
 
     Raises:
         UserError: a notebook cannot be read, has no parameter of that name, or would be written over.
@@ -208,8 +208,8 @@ def _watch(
     until = time.monotonic() + limits.notebook_s
     while not stop.is_set():
         try:
-            if told := worker.next_message(POLL_S):
-                return told["error"], told["left"]
+            if message := worker.next_message(POLL_S):
+                return message["error"], message["left"]
         except EOFError:
             return f"its worker ended without an answer: {worker.stderr_tail()}", ()
         if time.monotonic() > until:
@@ -223,7 +223,7 @@ def _watch(
 
 
 def _memory_below(pid: int) -> int:
-    """Bytes of all children's memory; pages that several share count once where the system tells."""
+    """Bytes of all children's memory; pages that several share count once where the system says which."""
     total = 0
     with contextlib.suppress(psutil.NoSuchProcess):
         for process in psutil.Process(pid).children(recursive=True):
@@ -328,10 +328,10 @@ def _cell_faults(cell: NotebookNode) -> Iterator[str]:
 
 def _figure_faults(figure: dict[str, Any], description: str) -> Iterator[str]:
     for axis in ("xaxis", "yaxis"):
-        told = figure["layout"].get(axis, {})
-        if other := told.get("matches"):  # "x3": the panel below has the title
-            told = figure["layout"].get(f"{axis}{other[1:]}", {})
-        if not told.get("title", {}).get("text"):
+        shown = figure["layout"].get(axis, {})
+        if other := shown.get("matches"):  # "x3": the panel below has the title
+            shown = figure["layout"].get(f"{axis}{other[1:]}", {})
+        if not shown.get("title", {}).get("text"):
             yield f"a figure's {axis} has no title"
     legend = [figure["layout"].get("legend", {}).get("title", {}).get("text", "")]
     legend += [trace.get("name", "") for trace in figure["data"]]
@@ -340,6 +340,6 @@ def _figure_faults(figure: dict[str, Any], description: str) -> Iterator[str]:
     if "sendChartToCloud" not in figure.get("config", {}).get("modeBarButtonsToRemove", []):
         yield "a figure can be uploaded from its toolbar"
     if "Horizontal axis" not in description:
-        yield "a figure has no description in words: pass it to show()"
+        yield "a figure has no description as text: pass it to show()"
     elif "<table" not in description:
         yield "a figure's description has no table"

@@ -18,7 +18,7 @@ from labkit.runs import replace_text
 from labkit_course.notebook_file import code_cells, read_notebook
 
 # nbconvert's page without the scripts that it loads from the network (require.js, widgets, MathJax, Mermaid), and with
-# links and errors that a reader can tell from the text around them
+# links and errors that look different from the text around them
 PAGE = """\
 {% extends 'lab/index.html.j2' %}
 {% block html_head_js %}<script src="plotly.min.js"></script>{% endblock %}

@@ -12,9 +12,9 @@ from labkit.plots import import_nbformat
 from labkit.process import Parent, adopt_orphans, descendants, kill_until_gone
 
 LEFT_OVER_GRACE_S = 5.0
-"""How long what a notebook started has to end after its kernel: runs notice that their launcher is gone."""
+"""Seconds that processes of a notebook have to end after its kernel: runs notice that their launcher is gone."""
 STARTS = 3
-"""How often a kernel may start: one that begins beside another may find its ports, free a moment ago, taken."""
+"""Starts that a kernel may take: one that begins while another does may find that its ports were taken meanwhile."""
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def execute(arguments: dict[str, Any]) -> str | None:
-    """Execute the notebook; return in words the error that ended it, if one did."""
+    """Execute the notebook; return the error that ended it, if one did, as text."""
     import_nbformat()
     import papermill
     from papermill.exceptions import PapermillExecutionError

@@ -41,13 +41,17 @@ class Load(NamedTuple):
 
     name: str
     what: str
-    """In words."""
+    """Its description."""
     work: Callable[[], tuple[float, float]]
     """Does a turn of it; its floating-point operations, and the bytes that it asked for."""
 
 
 def watch(load: Load, seconds: float) -> dict[str, object]:
-    """Run a load on one thread for so long; load, what, cpu_percent (of one core), gflops, gb_per_s, provenance."""
+    """Run a load on one thread for some seconds.
+
+    Returns:
+        load, what, cpu_percent (of one core), gflops, gb_per_s and provenance.
+    """
     from labkit.telemetry import ProcessCounters
 
     process = ProcessCounters(os.getpid(), own_pid=-1)
@@ -91,7 +95,7 @@ def _spin() -> Load:
 
 
 def chase(places: np.ndarray, at: int, steps: int) -> int:
-    """Follow `places` (N,) from `at` for so many steps."""
+    """Follow `places` (N,) from `at` for `steps` steps."""
     for _ in range(steps):
         at = places[at]
     return int(at)
@@ -140,7 +144,7 @@ def _product() -> Load:
 
 
 def sweep(shapes: Sequence[tuple[int, int]], seconds: float, device: str = "cuda:0") -> pd.DataFrame:
-    """Run a kernel that squares numbers in each shape for so long and read the GPU meanwhile.
+    """Run a kernel that squares numbers in each shape for some seconds and read the GPU meanwhile.
 
     Args:
         shapes: blocks, and threads a block.

@@ -1,7 +1,6 @@
-"""One fault, really run: a client that fails beside clients that do not.
+"""One fault, really run: a client that fails on a device where others do not.
 
-Nothing waits for a clock but the windows in which rates are measured: each act begins when the one before it has been
-heard to be over.
+Only the windows in which rates are measured last for a set time: each act begins when the one before it is over.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from labkit_course.apparatus.faulty_client import FAULTS, Fault
 FAULTY = "faulty"
 PROGRAM = "labkit_course.apparatus.faulty_client"
 CLIENT_GRACE_S, DEAF_S = 1.0, 0.5
-"""For clients without a fault to end when all is over; a hung one is sent SIGTERM, and so long later SIGKILL."""
+"""Seconds for clients without a fault to end when all is over, and from SIGTERM to SIGKILL for a hung one."""
 SHORTEST_S, LISTEN_S = 0.2, 0.02
-"""A shorter time has too few of what a client tells for a rate; so late at most a moment is noticed."""
+"""Seconds: a shorter time has too few reports of a client for a rate; an event is noticed so late at most."""
 DEADLINE_S = 120.0
 """What is waited for has happened by then, also on a slow machine: else the experiment is given up."""
 SUMMARY_COLUMNS = [
@@ -49,10 +48,10 @@ class FaultReport:
     fault: str
     mode: str
     device: str
-    """What the faulty client had of it, in words"""
+    """What the faulty client had of it, as text."""
     jobs: pd.DataFrame
     """A row a client: job, faulty, status (alive, or how it ended), reason, provenance, and its steps per second before
-    the fault, during it (until the client is gone; NaN where that is too short to tell) and after it"""
+    the fault, during it (until the client is gone; NaN where that is too short) and after it."""
     steps: pd.DataFrame
     """job, at_s (since the fault), steps_per_s, provenance: how fast each client was over time"""
     gone_s: float
@@ -60,7 +59,7 @@ class FaultReport:
     ended_by: str
     """What it took: itself, SIGTERM or SIGKILL"""
     fresh_before_s: float | None
-    """From its start to the first step of a fresh client, beside the neighbours, before the fault"""
+    """From its start to the first step of a fresh client next to the neighbours, before the fault."""
     fresh_after_s: float | None
     """From the fault to the first step of a fresh client"""
     attempts: int
@@ -81,7 +80,7 @@ class FaultReport:
     def rate_ratio(self, when: str) -> float:
         """The neighbours' steps per second, all together, "during" or "after", of those before the fault.
 
-        A neighbour that has ended takes no steps; NaN where the time was too short to tell.
+        A neighbour that has ended takes no steps; NaN where the time was too short.
         """
         own = self.neighbours
         return float(own[when].sum(min_count=1) / own["before"].sum())
@@ -96,7 +95,7 @@ def run_fault(
     seconds: float = 1.0,
     recovery: bool = True,
 ) -> FaultReport:
-    """Let a client fail beside its neighbours, and measure what becomes of them and of the device.
+    """Let a client fail next to its neighbours, and measure what becomes of them and of the device.
 
     Args:
         fault: one of `labkit_course.apparatus.FAULTS`.
@@ -114,7 +113,7 @@ def run_fault(
     if mode not in MODES:
         raise UserError(f"mode {mode!r} is unknown: {did_you_mean(mode, MODES)}")
     if mode == "alone":
-        raise UserError("In mode alone nobody shares the device, so a fault has no neighbours: choose another mode.")
+        raise UserError("In mode alone no job shares the device, so a fault has no neighbours: choose another mode.")
     if neighbours < 1:
         raise UserError(f"neighbours is {neighbours}: give a whole number from 1.")
     devices = get_devices()
@@ -158,7 +157,7 @@ class Client:
 
     pid: int = 0
     heard: set[str] = field(default_factory=set)
-    """Kinds of what was told of it: Ready, Steps, Fails, ended, for one"""
+    """Kinds of messages about it, such as Ready, Steps, Fails, ended."""
     steps: list[tuple[float, int]] = field(default_factory=list)
     """When it had taken how many; the last is when it began to fail, if that was its own doing"""
     status: str = "alive"
@@ -185,7 +184,7 @@ class FaultRun:
         self.attempts = 0
 
     def run(self, seconds: float, recovery: bool) -> FaultReport:
-        """Let it happen, and tell what was measured; the supervisor ends the clients that are left.
+        """Let it happen, and report what was measured; the supervisor ends the clients that are left.
 
         Raises:
             UserError: a client ends before its time, or nothing happens any more.
@@ -216,8 +215,8 @@ class FaultRun:
         windows["after"] = self._watch(seconds)
         jobs, steps = [], []
         for name, client in ((name, self.clients[name]) for name in names):
-            told = {"job": name, "faulty": name == FAULTY, "status": client.status, "reason": client.reason}
-            jobs.append(told | {when: client.rate(*window) for when, window in windows.items()})
+            row = {"job": name, "faulty": name == FAULTY, "status": client.status, "reason": client.reason}
+            jobs.append(row | {when: client.rate(*window) for when, window in windows.items()})
             for begin, end in pairwise(np.arange(windows["before"][0], windows["after"][1], SHORTEST_S)):
                 at_s = (begin + end) / 2 - struck_at
                 steps.append({"job": name, "at_s": at_s, "steps_per_s": client.rate(begin, end)})
@@ -288,7 +287,7 @@ class FaultRun:
         return time.monotonic()
 
     def _watch(self, seconds: float) -> tuple[float, float]:
-        """Listen for so long; the moments it began and ended."""
+        """Listen for some seconds; the moments that it began and ended."""
         begin = time.monotonic()
         while time.monotonic() < begin + seconds:
             self._listen()
@@ -298,13 +297,13 @@ class FaultRun:
         event = self.supervised.next_event(LISTEN_S)
         if event is None:
             return
-        client, told = self.clients[event["job"]], event.get("event", event)
-        client.heard.add(told["kind"])
-        if told["kind"] == "started":
-            client.pid = told["pid"]
-        elif told["kind"] == "ended" and client.status == "alive":
-            client.status, client.reason = "killed" if (told["status"] or 0) < 0 else "failed", how_ended(told)
-        elif told["kind"] in ("Steps", "Fails"):
-            client.steps.append((told["at_s"], told["steps"]))
-        elif told["kind"] in ("Ended", "Failed"):
-            client.status, client.reason = told["status"], told.get("reason", "")
+        client, said = self.clients[event["job"]], event.get("event", event)
+        client.heard.add(said["kind"])
+        if said["kind"] == "started":
+            client.pid = said["pid"]
+        elif said["kind"] == "ended" and client.status == "alive":
+            client.status, client.reason = "killed" if (said["status"] or 0) < 0 else "failed", how_ended(said)
+        elif said["kind"] in ("Steps", "Fails"):
+            client.steps.append((said["at_s"], said["steps"]))
+        elif said["kind"] in ("Ended", "Failed"):
+            client.status, client.reason = said["status"], said.get("reason", "")

@@ -1,6 +1,6 @@
-"""The program of a client in the fault lab: it trains a small model, and fails when it is told to.
+"""The program of a client in the fault lab: it trains a small model, and fails on order.
 
-What it is to do is `{"fault", "steps", "device", "cores"}`; at the first order it begins, and at the second it fails.
+Its settings are `{"fault", "steps", "device", "cores"}`; at the first order it begins, and at the second it fails.
 So no clock decides what has happened before the fault.
 """
 
@@ -40,20 +40,20 @@ class Fault:
 
     name: str
     words: str
-    """What the client does"""
+    """What the client does."""
     hangs: bool = False
-    """Whether it stays, deaf to SIGTERM, until it is killed"""
+    """Whether it ignores SIGTERM and stays until it is killed."""
     gpu_only: bool = False
 
 
 FAULTS = {
     fault.name: fault
     for fault in (
-        Fault("exception", "raises an exception that nobody catches"),
+        Fault("exception", "raises an exception that is not caught"),
         Fault("segfault", "reads memory that is not there, so that the kernel ends its process by SIGSEGV"),
         Fault("leak", "allocates until its cap"),
-        Fault("spin", "computes something else for ever: no step, and a core kept busy", hangs=True),
-        Fault("hold", "sleeps for ever: no step, and all of its memory kept", hangs=True),
+        Fault("spin", "computes something else without end: no step, and a core kept busy", hangs=True),
+        Fault("hold", "sleeps without end: no step, and all of its memory kept", hangs=True),
         Fault("kill", "is killed from outside by SIGKILL"),
         Fault("gpu-assert", "fails an assertion in a kernel: an index that is out of its tensor", gpu_only=True),
         Fault("gpu-access", "writes from a kernel where no memory is: an illegal memory access", gpu_only=True),
@@ -123,14 +123,14 @@ def _write_out_of_memory(device: str) -> None:
 
 
 def main() -> int:
-    parent, told, over = Parent(), threading.Semaphore(0), threading.Event()
+    parent, orders, over = Parent(), threading.Semaphore(0), threading.Event()
     command = parent.content
 
     def end() -> None:
         over.set()
-        told.release()
+        orders.release()
 
-    parent.listen(lambda order: told.release(), end)
+    parent.listen(lambda order: orders.release(), end)
     if command["cores"] is not None:
         os.sched_setaffinity(0, command["cores"])  # the mode's variables say how many threads
     if command["fault"] in FAULTS and FAULTS[command["fault"]].hangs:
@@ -139,10 +139,10 @@ def main() -> int:
     try:
         step = training(command["device"])
         parent.tell("Ready")
-        told.acquire()
+        orders.acquire()
         steps, tell_at = 0, 0.0
         while not over.is_set() and steps != command["steps"]:
-            if command["fault"] and told.acquire(blocking=False) and not over.is_set():
+            if command["fault"] and orders.acquire(blocking=False) and not over.is_set():
                 parent.tell("Fails", steps=steps, at_s=time.monotonic())
                 fail(command["fault"], command["device"])
             step()

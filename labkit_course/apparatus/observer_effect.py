@@ -56,7 +56,7 @@ class Observer:
 
 
 def observers() -> list[Observer]:
-    """Every observer that labkit knows, nobody first; those that cannot look here say why."""
+    """Every observer that labkit knows, the absent one first; those that cannot look here say why."""
     # NVIDIA Nsight Systems, as its command line profiles by default
     nsys = ["nsys", "profile", "--output", "report"]
     return [
@@ -75,10 +75,10 @@ def observers() -> list[Observer]:
 def observe(
     load: str, by: Sequence[Observer], *, rounds: int = 12, seconds: float = 0.3, seed: int = 0
 ) -> pd.DataFrame:
-    """Run a load under each observer, all of them in every round, in an order that is drawn anew each time.
+    """Run a load under each observer, all of them in every round, in an order that is drawn again each time.
 
-    An observer that must start the program has a process of its own each time, and so has nobody beside it. One that
-    is there but cannot look, as profilers in many containers cannot, is left out with a warning.
+    An observer that must start the program has a process of its own each time, and so has the run that it is
+    compared with. One that cannot look, as profilers in many containers cannot, is left out with a warning.
 
     Args:
         load: "light" or "heavy".
@@ -88,7 +88,7 @@ def observe(
         seed: of the orders.
 
     Returns:
-        Columns observer, beside (whom it is compared with), round, step_time_ms and provenance.
+        Columns observer, beside (what it is compared with), round, step_time_ms and provenance.
     """
     import pandas as pd
 
@@ -120,11 +120,11 @@ def observe(
 def effects(
     observed: pd.DataFrame, overhead: Callable[[list[tuple[float, float]]], tuple[float, float, float]]
 ) -> pd.DataFrame:
-    """How many times as long a step takes under each observer as under nobody, from pairs of one round.
+    """How many times as long a step takes with each observer as without one, from pairs of one round.
 
     Args:
         observed: what `observe` gives.
-        overhead: from pairs (under nobody, under the observer) to the ratio and both ends of its 95 % interval.
+        overhead: from pairs (without, with the observer) to the ratio and both ends of its 95 % interval.
 
     Returns:
         Columns observer, ratio, low, high, verdict and provenance; the cheapest first.
@@ -145,7 +145,7 @@ def effects(
 
 
 def whole_run(load: str, observer: Observer, steps: int) -> dict[str, float]:
-    """A process of its own that runs so many steps of a load, an observer beside it from the first to the last.
+    """Run some steps of a load in a process of its own, with an observer from the first to the last.
 
     Returns:
         step_time_ms; peak_memory_bytes, the most that it held (what an observer holds in a process of its own, as a
@@ -155,7 +155,7 @@ def whole_run(load: str, observer: Observer, steps: int) -> dict[str, float]:
 
 
 def sampler_cpu_percent(hz: float, seconds: float) -> float:
-    """CPU time of labkit's sampler while it samples so often for so long, of one core's (%)."""
+    """CPU time of labkit's sampler while it samples at `hz` for some seconds, of one core's (%)."""
     before = psutil.Process().children()
     with _sampler(hz):
         (sampler,) = set(psutil.Process().children()) - set(before)
@@ -206,12 +206,12 @@ def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]
         except subprocess.TimeoutExpired as error:
             raise UserError(f"The load did not end within {LONGEST_S:g} s under {observer.name}.") from error
         span_s = time.perf_counter() - began
-    # an observer around it says what it does, too
-    told = [line for line in run.stdout.splitlines() if line.startswith('{"step_time_ms"')]
-    if run.returncode or not told:
+    # an observer that started the program prints, too
+    lines = [line for line in run.stdout.splitlines() if line.startswith('{"step_time_ms"')]
+    if run.returncode or not lines:
         said = (run.stderr or run.stdout).strip().splitlines()
         raise UserError(f"The load failed under {observer.name}: {said[-1] if said else 'it says nothing'}.")
-    return json.loads(told[-1]) | {"span_s": span_s}
+    return json.loads(lines[-1]) | {"span_s": span_s}
 
 
 def _make_load(name: str) -> Callable[[], object]:

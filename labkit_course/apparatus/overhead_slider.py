@@ -23,7 +23,7 @@ def overheads(step: RecordedStep, *, name: str = "step") -> Overheads:
 
 
 class Overheads(FigureView):
-    """A slider, the step's length, the figure of host and streams in words, too, and the line that draws the same."""
+    """A slider, the step's length, the figure of host and streams with its text, and the line that draws the same."""
 
     def __init__(self, step: RecordedStep, name: str):
         super().__init__()

@@ -43,7 +43,7 @@ class Recorder(anywidget.AnyWidget):
     def _hear(self, _: Any, content: dict, buffers: list[memoryview]) -> None:
         """Take what the browser sends: samples float32 (n,) and their rate, or a file and its name.
 
-        What cannot be used is told of in `status`, and leaves `wave` as it was.
+        `status` says what cannot be used, which leaves `wave` as it was.
         """
         from labkit.data.speech import SAMPLE_RATE_HZ, resample  # its package imports torch
 

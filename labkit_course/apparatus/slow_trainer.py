@@ -1,4 +1,4 @@
-"""A trainer of a small DLRM with five bottlenecks, and what mends each of them.
+"""A trainer of a small DLRM with five bottlenecks, and what fixes each of them.
 
 The first two are those of a well-known benchmark's random data: labels that have nothing to do with the features, made
 one sample at a time in Python (facebookresearch/dlrm, `dlrm_data_pytorch.py`); and one lookup a table.

@@ -23,8 +23,8 @@ def test_the_doctor_lists_the_labs():
         'never reveals what guess("a", 1)': lambda n: n.cells[16].update(source="1"),
         "as a line of its own": lambda n: n.cells[4].update(source='guess("a", 1); guess("b", 1)'),
         "has 13 lines": lambda n: n.cells[4].update(source="\n".join(["1"] * 13)),
-        "more than 5 lines": lambda n: [
-            c.update(source=c.source + "\n1" * 6) for c in n.cells if c.cell_type == "code"
+        "more than 6 lines": lambda n: [
+            c.update(source=c.source + "\n1" * 7) for c in n.cells if c.cell_type == "code"
         ],
         "no prose before it": lambda n: n.cells.pop(3),
         "no recap": lambda n: n.cells.pop(),

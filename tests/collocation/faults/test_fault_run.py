@@ -60,7 +60,7 @@ def test_a_client_that_does_not_start_is_told(monkeypatch):
     ("arguments", "words"),
     [
         (("sneeze", "cpu-shared", 1), "fault 'sneeze' is unknown: choose one of exception, segfault"),
-        (("kill", "alone", 1), "nobody shares the device"),
+        (("kill", "alone", 1), "no job shares the device"),
         (("gpu-access", "cpu-shared", 1), "choose segfault"),
         (("kill", "mpss", 1), "mode 'mpss' is unknown: did you mean 'mps'"),
         (("kill", "mps", 1), "Mode mps"),
