@@ -1,9 +1,3 @@
-from .capacity import (
-    PUBLISHED_ROWS as PUBLISHED_ROWS,
-    presets_and_tiers as presets_and_tiers,
-    table_bytes as table_bytes,
-    tiers_that_hold as tiers_that_hold,
-)
 from .capture import (
     CapturedSteps as CapturedSteps,
     captured_steps as captured_steps,
@@ -45,7 +39,15 @@ from .sharding import (
     compare_placements as compare_placements,
     fit_transfer as fit_transfer,
 )
-from .table_plan import TURNS as TURNS, TableShape as TableShape, plan_tables as plan_tables
+from .table_plan import (
+    PUBLISHED_ROWS as PUBLISHED_ROWS,
+    TURNS as TURNS,
+    TableShape as TableShape,
+    plan_tables as plan_tables,
+    presets_and_tiers as presets_and_tiers,
+    table_bytes as table_bytes,
+    tiers_that_hold as tiers_that_hold,
+)
 from .target_prediction import (
     Need as Need,
     ToTarget as ToTarget,

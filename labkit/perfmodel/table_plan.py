@@ -1,7 +1,7 @@
-"""What of a DLRM's tables fits where, and how long a step takes with them there: counted, and tried in small.
+"""Where a DLRM's embedding tables fit, and how fast a step then is: calculated, and measured on a small scale.
 
-What fits is arithmetic. How fast it is, is measured: each place that fits takes some steps of the tables alone, lookup,
-gradient and update, with the batch that was asked for, and rows cut to what a short trial can fill.
+What fits is arithmetic: production tables outgrow a GPU. Speed is measured: each placement that fits takes some steps
+of the tables alone (lookup, gradient and update) with the given batch, and rows cut to what a short trial can fill.
 """
 
 from __future__ import annotations
@@ -13,40 +13,104 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from labkit.data.clicks import ZipfSampler
 from labkit.errors import UserError, with_flag
 from labkit.fast import fast_optimisers
-from labkit.hardware import size_text
-from labkit.jobs import OPTIMISERS
-from labkit.perfmodel.capacity import table_bytes
+from labkit.hardware import Tier, load_tiers, size_text
+from labkit.jobs import JOBS, OPTIMISERS, get_preset
 from labkit.placement import CACHE_SHARE, PlacedOptimiser, PlacedTables, Placement, ahead, placed_tables, row_width
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 TRIAL_BYTES = 2**27
-"""Of the tables in a trial, at most: beyond the caches, and filled in a second"""
+"""Largest size of the tables in a trial: beyond the caches, and filled in a second"""
 WARM, TURNS, STEPS_A_TURN = 20, 5, 3
-"""Steps that fill a cache, and then the turns that are timed"""
+"""Number of steps that fill a cache, of timed turns, and of steps per turn"""
 STEPS = WARM + TURNS * STEPS_A_TURN
 LR = 0.01
 TIMES = ("step_ms", "step_ms_low", "step_ms_high")
 """The median turn, and those next to it"""
 FILES = 3
-"""Of the tables on a disk: that which is trained on, and the two copies of checkpoints"""
+"""Number of files of tables on a disk: the trained one, and two copies for checkpoints"""
 SHARE_FOR_ROWS = 0.5
-"""Of memory that rows kept of a disk's file may take; the rest of a training needs some, too"""
+"""Largest share of memory for resident rows of a disk's file; the rest of a training needs memory too"""
+
+# Rows of the tables by the data that a preset is made for, capped as the preset caps them. Those of the Criteo logs
+# were read in mlcommons/inference (its DLRM reference), of `benchmark` in facebookresearch/dlrm's
+# bench/dlrm_s_benchmark.sh; both on 2026-11-23.
+PUBLISHED_ROWS = {
+    "kaggle": (
+        1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652,
+        2173, 4, 7046547, 18, 15, 286181, 105, 142572,
+    ),
+    "terabyte": (
+        9980333, 36084, 17217, 7378, 20134, 3, 7112, 1442, 61, 9758201, 1333352, 313829, 10, 2208, 11156, 122, 4, 970,
+        14, 9994222, 7267859, 9946608, 415421, 12420, 101, 36,
+    ),
+    "mlperf-v1": (
+        39884406, 39043, 17289, 7420, 20263, 3, 7120, 1543, 63, 38532951, 2953546, 403346, 10, 2208, 11938, 155, 4, 976,
+        14, 39979771, 25641295, 39664984, 585935, 12972, 108, 36,
+    ),
+    "benchmark": (1_000_000,) * 8,
+}  # fmt: skip
+"""Rows of each table, by preset"""
+
+
+def table_bytes(num_rows: Sequence[int], embedding_dim: int, optimiser: str = "sgd") -> int:
+    """Bytes of fp32 tables and of their optimiser's state; row-wise Adagrad keeps one number per row.
+
+    >>> table_bytes([1000], 64), table_bytes([1000], 64, "rowwise-adagrad"), table_bytes([1000], 64, "adam")
+    (256000, 260000, 768000)
+    """
+    known = JOBS["dlrm"].optimisers
+    if optimiser not in known:
+        raise UserError(f"optimiser {optimiser!r} is unknown: choose one of {', '.join(known)}.", field="optimiser")
+    return 4 * sum(num_rows) * row_width(optimiser, embedding_dim)
+
+
+def tiers_that_hold(bytes_needed: float) -> pd.DataFrame:
+    """Whether tables of this size fit in each memory of each tier: `tier, kind, memory, capacity_gb, holds`.
+
+    `memory` is `one device`, `all devices` (of a server, with tables spread evenly row by row) or `host`. `holds` is
+    None if the catalogue has no capacity. It is an upper bound: MLPs, activations and the driver need memory too.
+    """
+    if not 0 < bytes_needed < float("inf"):
+        raise UserError(f"bytes_needed is {bytes_needed}: give a number above 0.", field="bytes_needed")
+    rows = [
+        (tier.name, tier.kind, memory, capacity_gb, None if capacity_gb is None else bytes_needed <= capacity_gb * 1e9)
+        for tier in load_tiers().values()
+        for memory, capacity_gb in _memories(tier).items()
+    ]
+    frame = pd.DataFrame(rows, columns=["tier", "kind", "memory", "capacity_gb", "holds"])
+    return frame.astype({"capacity_gb": float, "holds": object})
+
+
+def _memories(tier: Tier) -> dict[str, float | None]:
+    if tier.kind != "server":
+        return {"host" if tier.kind == "cpu" else "one device": tier.memory_gb}
+    each = tier.memory_gb
+    return {"one device": each, "all devices": each and each * tier.devices, "host": tier.host_memory_gb}
+
+
+def presets_and_tiers(optimisers: Sequence[str] = ("sgd", "rowwise-adagrad")) -> pd.DataFrame:
+    """`tiers_that_hold` for each preset with published table sizes, with columns `preset, optimiser, needed_gb`."""
+    frames = []
+    for preset, num_rows in PUBLISHED_ROWS.items():
+        for optimiser in optimisers:
+            needed = table_bytes(num_rows, get_preset("dlrm", preset).model["embedding_dim"], optimiser)
+            row = {"preset": preset, "optimiser": optimiser, "needed_gb": needed / 1e9}
+            frames.append(pd.DataFrame([row]).merge(tiers_that_hold(needed), how="cross"))
+    return pd.concat(frames, ignore_index=True)
 
 
 @dataclass(frozen=True)
 class TableShape:
-    """The tables of a DLRM, and what a step does with them."""
+    """The tables of a DLRM, and the lookups of a step."""
 
     num_rows: tuple[int, ...]
     embedding_dim: int
@@ -54,7 +118,7 @@ class TableShape:
     batch_size: int = 2048
     optimiser: str = "sgd"
     zipf: float = 1.1
-    """How often rows are named: the r-th most frequent in proportion to r to the minus this; 0: all alike"""
+    """Exponent of Zipf's law for the frequency of rows; 0: all rows are equally frequent"""
 
     def __post_init__(self):
         for name in ("embedding_dim", "pooling_factor", "batch_size"):
@@ -62,22 +126,22 @@ class TableShape:
                 said = f"{with_flag(name)} is {getattr(self, name)}: give a number from 1."
                 raise UserError(said, field=name)
         if self.zipf < 0:
-            raise UserError(f"{with_flag('zipf')} is {self.zipf}: give 0 (all rows alike) or more.", field="zipf")
+            raise UserError(f"{with_flag('zipf')} is {self.zipf}: give 0 (uniform) or more.", field="zipf")
         if not self.num_rows or min(self.num_rows) < 1:
             raise UserError("a table has no rows: give the rows of each, such as --tables 26x1000000.", field="tables")
 
     @property
     def bytes(self) -> int:
-        """Of the tables and what their optimiser keeps."""
+        """Bytes of the tables and their optimiser's state."""
         return table_bytes(self.num_rows, self.embedding_dim, self.optimiser)
 
     @property
     def batch_bytes(self) -> int:
-        """Of a step besides: a batch's numbers of rows, and its sums with their gradient."""
+        """Bytes of a batch: its indices, and its sums with their gradient."""
         return 4 * self.batch_size * len(self.num_rows) * (self.pooling_factor + 2 * self.embedding_dim)
 
     def cut(self, most_bytes: int) -> TableShape:
-        """The same with fewer rows in each table, and samples in a batch, if those or a trial's batches have more."""
+        """The same with fewer rows per table and fewer samples per batch, so that neither exceeds this size."""
         share = min(1.0, most_bytes / self.bytes)
         rows = tuple(max(1, int(share * rows)) for rows in self.num_rows)
         samples = max(1, most_bytes // (4 * STEPS * self.pooling_factor * len(rows)))
@@ -85,25 +149,23 @@ class TableShape:
 
 
 def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bool = True) -> pd.DataFrame:
-    """Each placement: what it needs, whether it fits, and how fast it is.
+    """The needs of each placement, whether it fits, and its speed.
 
     Args:
-        shape: of the tables.
-        memory_bytes: that the training process may use.
-        folder: where a table file would be.
-        tries: whether to measure; else no time is known.
+        shape: the tables.
+        memory_bytes: memory that the training process may use.
+        folder: folder for a table file.
+        tries: whether to measure; without it no times are known.
 
     Returns:
-        Columns placement, flags (of the DLRM's script), memory_bytes, disk_bytes, fits, why (not, or what bounds it),
-        step_ms (of the tables alone, measured: the median turn), step_ms_low and step_ms_high (those next to it),
-        trial_rows and trial_batch (what it was measured with), of_device (speed beside that of `device`, both in the
+        Columns placement, flags (of the DLRM's script), memory_bytes, disk_bytes, fits, why (it does not fit, or what
+        bounds it), step_ms (of the tables alone, measured: the median turn), step_ms_low and step_ms_high (the turns
+        next to it), trial_rows and trial_batch (sizes in the trial), of_device (speed relative to `device`, both in the
         trial). The fastest that fits comes first.
 
     Raises:
-        UserError: no place on this machine holds the tables.
+        UserError: no placement on this machine holds the tables.
     """
-    import pandas as pd
-
     disk_free = shutil.disk_usage(
         next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
     ).free
@@ -127,7 +189,7 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
 
 
 def _choices(shape: TableShape, memory_bytes: int) -> list[Placement]:
-    """The placements, with the memory shared out."""
+    """All placements, each with its share of the memory."""
     rows_bytes = SHARE_FOR_ROWS * memory_bytes
     whole, half = (max(1, int(part) // 2**20) * 2**20 for part in (rows_bytes, rows_bytes / 2))
     share = round(min(0.5, max(1e-4, 0.5 * rows_bytes / shape.bytes)), 4)
@@ -167,18 +229,18 @@ def _needs(shape: TableShape, placement: Placement, memory_bytes: int, disk_free
 
 
 BOUND_BY = {
-    "device": "rows are read and written where they lie",
-    "host": "a batch's rows are copied to the device and back; the next batch's meanwhile",
-    "cached": "rows are copied to a cache, found there again, and written back",
-    "cached over disk": "rows that the cache has not are read in pages of 4 KiB",
+    "device": "rows are read and written in place",
+    "host": "a batch's rows are copied to the device and back; the next batch's copy overlaps",
+    "cached": "rows are copied to a cache, looked up there, and written back",
+    "cached over disk": "rows missing from the cache are read in pages of 4 KiB",
     "disk": "rows that are not resident are read in pages of 4 KiB",
-    "remote": "rows go to another process and back; the next batch's meanwhile",
+    "remote": "rows go to another process and back; the next batch's transfer overlaps",
 }
-"""What each placement does besides the sums"""
+"""Work of each placement in addition to the sums"""
 
 
 def _batches(shape: TableShape) -> list[Tensor]:
-    """Each categorical int32 (B, F, L), no two alike, so that a cache finds what comes again and no more."""
+    """Batches of categorical int32 (B, F, L), all different, so that a cache only finds rows that really recur."""
     rng, count = np.random.default_rng(0), shape.batch_size * shape.pooling_factor * STEPS
     tables = [
         ZipfSampler(rows, shape.zipf, 0.0, rng).draw(rng, count) if rows > 1 else np.zeros(count, np.int32)
@@ -189,7 +251,7 @@ def _batches(shape: TableShape) -> list[Tensor]:
 
 
 def _try(shape: TableShape, tried: Sequence[tuple[Placement, dict[str, Any]]], memory_bytes: int, folder: Path) -> None:
-    """Let these placements take steps in turn, in small; `device` fits then, too, and the others stand beside it."""
+    """Time these placements in turns, on a small scale, where `device` always fits as the reference."""
     small = shape.cut(min(TRIAL_BYTES, memory_bytes // 16))
     batches, share = _batches(small), small.bytes / shape.bytes
     with contextlib.ExitStack() as stack:
@@ -205,7 +267,7 @@ def _try(shape: TableShape, tried: Sequence[tuple[Placement, dict[str, Any]]], m
 
 
 class _Trial:
-    """Steps of the tables alone, in one place."""
+    """Steps of the tables alone, with one placement."""
 
     def __init__(self, shape: TableShape, place: Placement, share: float, batches: Sequence[Tensor], folder: Path):
         """`share` of the rows are in the trial, and the same share of a memory cap."""

@@ -1,6 +1,6 @@
-"""Training steps drawn at random: of DLRMs, speech recognisers and small CNNs, in this process and on random batches.
+"""Randomly drawn training steps of DLRMs, speech recognisers and small CNNs, in this process and on random batches.
 
-A card is measured on some of them; others, of another seed, test what it predicts.
+A card is measured on some of them; others, with another seed, test its predictions.
 
 Shapes: B batch, T frames, S characters.
 """
@@ -23,16 +23,16 @@ from labkit.jobs import ShapeJob, dlrm, random_batches, shape_config, speech
 from labkit.models import SpeechConfig
 
 JOBS = ("dlrm", "speech", "cnn", "tables")
-"""The last is of embedding tables alone, the part of a DLRM that differs most from one to the next"""
+"""Kinds of steps; the last has embedding tables alone, the part that differs most between DLRMs"""
 LARGEST_TABLES_BYTES = 2**26
 LARGEST_FLOP = 3e10
-"""Of a step, roughly: some tenths of a second on a core"""
+"""Largest arithmetic of a step, roughly: some tenths of a second on one core"""
 VOCABULARY = 30
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A step to take as often as wanted."""
+    """A step that can be repeated."""
 
     job: str
     settings: dict[str, Any]
@@ -40,7 +40,7 @@ class Workload:
 
 
 def draw_workload(job: str, seed: int) -> Workload:
-    """One of a job, of moderate size: any seed gives another."""
+    """A random workload of a job, of moderate size; each seed gives another."""
     rng = np.random.default_rng([seed, JOBS.index(job)])
     draw = {"dlrm": _draw_dlrm, "speech": _draw_speech, "cnn": _draw_cnn, "tables": _draw_tables}[job]
     settings = draw(rng) | {"precision": str(rng.choice(("fp32", "bf16"))), "seed": seed}
@@ -54,7 +54,7 @@ def build_workload(job: str, settings: dict[str, Any]) -> Workload:
 
 
 def _power(rng: np.random.Generator, low: int, high: int, step: int = 1) -> int:
-    """A number between, as likely in each of its powers of two."""
+    """A random number in this range, log-uniform, in multiples of `step`."""
     value = math.exp(rng.uniform(math.log(low), math.log(high)))
     return max(low, round(value / step) * step)
 
@@ -125,7 +125,7 @@ def _tables(are_gathered: bool, **settings: Any) -> Callable[[], object]:
 
 
 def _gathered(shape: ShapeJob) -> Callable[[], object]:
-    """All tables in one tensor, whose rows are looked up and changed by indices, as readers write it themselves."""
+    """All tables in one tensor, whose rows are read and changed by index, as in hand-written scripts."""
     batches = random_batches(shape)
     starts = shape.num_rows * torch.arange(shape.num_tables)[:, None]
     weight = torch.randn(shape.num_rows * shape.num_tables, shape.embedding_dim)

@@ -203,7 +203,7 @@ def profile_steps(
     """Call a step as often as its profile needs, and record it into a run folder.
 
     Args:
-        step: takes one step; the phases that it names with `labkit.tracking.phases.phase` are distinguished.
+        step: takes one step; the phases that it names with `labkit.tracking.phase` are distinguished.
         runs_dir: folder for the run's folder.
         name: name of the run.
         card: the machine's limits; None measures them, which takes a second or two.

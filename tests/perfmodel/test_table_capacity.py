@@ -4,7 +4,7 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.hardware import get_tier
-from labkit.perfmodel.capacity import PUBLISHED_ROWS, presets_and_tiers, table_bytes, tiers_that_hold
+from labkit.perfmodel.table_plan import PUBLISHED_ROWS, presets_and_tiers, table_bytes, tiers_that_hold
 
 
 def held_by(frame, **where):
