@@ -1,4 +1,10 @@
-from .child import GRACE_S as GRACE_S, OUT_OF_CTRL_C as OUT_OF_CTRL_C, Child as Child, Parent as Parent
+from .child import (
+    GRACE_S as GRACE_S,
+    OUT_OF_CTRL_C as OUT_OF_CTRL_C,
+    Child as Child,
+    Parent as Parent,
+    silenced as silenced,
+)
 from .containment import (
     adopt_orphans as adopt_orphans,
     descendants as descendants,
@@ -8,7 +14,6 @@ from .containment import (
     marked as marked,
     wait_until_gone as wait_until_gone,
 )
-from .silence import silenced as silenced
 from .supervisor import (
     JobProcess as JobProcess,
     SupervisedJobs as SupervisedJobs,

@@ -1,13 +1,14 @@
-"""A program of ours in a process of its own: JSON lines both ways, and an end that is waited for, but not for ever.
+"""A program of ours in a process of its own: JSON lines both ways, and an end that is waited for, within limits.
 
-The one who starts it has a `Child`, the program a `Parent`. The first line in says what the program is to do; those
-after it are orders; the end of its input, because its parent is done or was killed, asks it to stop. What it tells are
-objects whose "kind" says what they are.
+The process that starts it has a `Child`; the program has a `Parent`. The first line of input says what to do; later
+lines are orders. The end of its input, because its parent is done or was killed, asks it to stop. Its output is a
+series of objects whose "kind" says what they are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import queue
@@ -27,11 +28,11 @@ OUT_OF_CTRL_C = (
 )
 """Options of `subprocess.Popen` that keep the terminal's Ctrl-C from a child: its parent decides what to stop."""
 GRACE_S, TERM_S = 30.0, 3.0
-"""A child that is to end has this long to save what it has; then SIGTERM, and this long later SIGKILL."""
+"""Seconds for a child to save what it has before SIGTERM; seconds between SIGTERM and SIGKILL."""
 
 
 class Child:
-    """A program under way in another process; a context manager that leaves no process behind."""
+    """A program running in another process: a context manager that leaves no process behind."""
 
     def __init__(
         self,
@@ -43,23 +44,23 @@ class Child:
         log: str | None = None,
         grace_s: float = GRACE_S,
     ):
-        """Describe it; entering the block starts it.
+        """Describe the program; entering the block starts it.
 
         Args:
-            module: what `python -m` is to run; it has a `Parent`.
+            module: module for `python -m`, which has a `Parent`.
             content: what it is to do, JSON-able.
-            environment: beside this process' own; an empty value takes a variable away.
-            shows_errors: its standard error is this process'; else `stderr_tail` has it.
-            log: file that its standard error goes to.
-            grace_s: what it has to end by itself.
+            environment: variables added to this process' own; an empty value removes a variable.
+            shows_errors: whether its standard error is this process' own; otherwise `stderr_tail` has it.
+            log: file for its standard error.
+            grace_s: seconds that it has to end by itself.
         """
         self._command = [sys.executable, "-m", module]
         self._content, self._environment = content, environment or {}
         self._shows_errors, self._log, self._grace_s = shows_errors, log, grace_s
-        self._told: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
 
     def start(self):
-        """Start it, and return this."""
+        """Start it, and return self."""
         self._errors = Path(self._log).open("a+b") if self._log else tempfile.TemporaryFile()  # noqa: SIM115  see `end`
         environment = {**os.environ, **self._environment}
         self._process = subprocess.Popen(
@@ -86,28 +87,28 @@ class Child:
         return self._process.pid
 
     def send(self, message: Any) -> None:
-        """Give an order; one that has ended says so where it is listened to."""
+        """Send an order. If the program has ended, this does nothing; `next_message` raises."""
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
     def next_message(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """What it tells next; None where it tells nothing in time.
+        """Its next message; None if there is none within the time.
 
         Raises:
             EOFError: it has ended, or closed its output.
         """
         try:
-            message = self._told.get(timeout=timeout_s)
+            message = self._inbox.get(timeout=timeout_s)
         except queue.Empty:
             return None
         if message is None:
-            self._told.put(None)
+            self._inbox.put(None)  # for the next caller
             raise EOFError
         return message
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """All that it tells, to its end."""
+        """All its messages, until its end."""
         with contextlib.suppress(EOFError):
             while True:
                 yield self.next_message()
@@ -118,7 +119,7 @@ class Child:
         return self._errors.read().decode(errors="replace")[-characters:]
 
     def status(self) -> int | None:
-        """What a child that has closed its output ends with, below 0 a signal's number; None where it does not end."""
+        """Exit status of a child that has closed its output (negative: a signal); None if it does not end."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(self._grace_s)
         return self._process.poll()
@@ -133,7 +134,7 @@ class Child:
         self._process.kill()
 
     def end(self) -> None:
-        """Ask it to end, and see to it that it does: by SIGTERM, and then by SIGKILL."""
+        """Ask it to end; if it does not, send SIGTERM and then SIGKILL."""
         ended = False
         try:
             ended = self._shut_down()
@@ -145,7 +146,7 @@ class Child:
             self._errors.close()
 
     def _shut_down(self) -> bool:
-        """As long as it does not end: ask it to, send SIGTERM, send SIGKILL; whether it ended without the last."""
+        """Ask it to end, then send SIGTERM, then SIGKILL. Returns whether it ended without SIGKILL."""
         self.stop()
         for timeout_s, more in ((self._grace_s, self._terminate), (TERM_S, self._process.kill)):
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -155,7 +156,7 @@ class Child:
         return False
 
     def _terminate(self) -> None:
-        """Send SIGTERM to all of its group: what it started may have something to save, too."""
+        """Send SIGTERM to its whole group, because its children may also have something to save."""
         if sys.platform == "win32":
             self._process.terminate()
         else:
@@ -163,46 +164,47 @@ class Child:
                 os.killpg(self.pid, signal.SIGTERM)
 
     def _hear(self, message: dict[str, Any]) -> None:
-        self._told.put(message)
+        self._inbox.put(message)
 
     def _listen(self) -> None:
         with self._process.stdout as stream:
             for line in stream:
-                with contextlib.suppress(ValueError):  # of what else is printed to the pipe
+                with contextlib.suppress(ValueError):  # other output on the pipe is no JSON
                     message = json.loads(line)
                     if isinstance(message, dict) and "kind" in message:
                         self._hear(message)
-        self._told.put(None)
+        self._inbox.put(None)
 
 
 class Parent:
-    """The program's side: from here on what libraries print goes to standard error, and standard input is empty."""
+    """The program's side. From here on, libraries print to standard error, and standard input is empty."""
 
     def __init__(self):
-        if pid := os.environ.pop(PARENT, None):  # what this process starts has another parent
+        if pid := os.environ.pop(PARENT, None):  # removed, because this process' own children have another parent
             die_with(int(pid))
         self.content: Any = json.loads(_first_line())
-        """What is to be done."""
+        """What to do."""
         self.inlet, self.outlet = os.dup(0), os.dup(1)
-        """File descriptors of the orders and of what is told."""
+        """File descriptors for orders and for messages."""
         os.dup2(2, 1)
         with Path(os.devnull).open() as nothing:
             os.dup2(nothing.fileno(), 0)
         self._messages, self._lock = os.fdopen(self.outlet, "w", encoding="utf-8"), threading.Lock()
 
     def tell(self, kind: str, **content: Any) -> None:
-        with contextlib.suppress(OSError), self._lock:  # where the parent is gone, so is this process in a moment
+        """Send a message to the parent."""
+        with contextlib.suppress(OSError), self._lock:  # if the parent is gone, this process ends in a moment
             self._messages.write(json.dumps({"kind": kind, **content}) + "\n")
             self._messages.flush()
 
     def listen(
         self, hear: Callable[[dict[str, Any]], None] = lambda order: None, at_end: Callable[[], None] = lambda: None
     ) -> None:
-        """Call `hear` with each order and `at_end` at the end of all, in a thread of its own."""
+        """Call `hear` with each order, and `at_end` at the end of input, in a thread of its own."""
 
         def wait() -> None:
             heard = b""
-            while chunk := os.read(self.inlet, 2**16):  # not through a buffer, whose lock would be held at exit
+            while chunk := os.read(self.inlet, 2**16):  # unbuffered: the lock of a buffer would be held at exit
                 *lines, heard = (heard + chunk).split(b"\n")
                 for line in lines:
                     hear(json.loads(line))
@@ -212,8 +214,22 @@ class Parent:
 
 
 def _first_line() -> bytes:
-    """The first line of standard input, and not a byte more: what follows are orders."""
+    """The first line of standard input, and not a byte more: orders follow it."""
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte
     return line
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Hide what is printed, and what C++ code writes to standard error, during the block."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

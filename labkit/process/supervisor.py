@@ -1,8 +1,8 @@
-"""The supervisor: a process between launcher and jobs, which starts them, passes on what they say, and ends them all.
+"""The supervisor: a process between launcher and jobs that starts them, passes on their messages, and ends them all.
 
 The launcher has `SupervisedJobs`: orders go in, events come out, and leaving the block leaves no process. When the
-supervisor's input closes, because the launcher is done or was killed, it ends every job and everything that they
-started, politely first.
+supervisor's input closes, because the launcher is done or was killed, it ends all jobs and their children, politely
+first.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from labkit.process.containment import (
 )
 
 JOB_GRACE_S = 8.0
-"""A job that is to end has this long to save what it has; then SIGTERM, and `TERM_S` later SIGKILL."""
+"""Seconds for a job to save what it has before SIGTERM; SIGKILL follows `TERM_S` later."""
 TIDY_S = 1.0
-"""What a job has started may end by itself for so long after it."""
+"""Seconds in which a job's children may end by themselves after it."""
 DAEMON_ENDS_S = 30.0
-"""The guard of our MPS daemon asks it to quit, waits, and kills it, within this."""
+"""Seconds in which the guard of our MPS daemon asks it to quit, waits, and kills it."""
 MPS_S = 60.0
-"""For our MPS daemon to start or to say why not."""
+"""Seconds for our MPS daemon to start, or to report why it does not."""
 MORE_S = 2.0
-"""The supervisor has this much longer than all its deadlines together."""
+"""Seconds that the supervisor has in addition to all its deadlines together."""
 
 
 class SupervisorDied(RuntimeError):
-    """The supervisor ended without an order; all its jobs are gone."""
+    """The supervisor ended without being asked to; all its jobs have ended."""
 
 
 @dataclass(frozen=True)
@@ -62,36 +62,36 @@ class JobProcess:
 
     name: str
     module: str
-    """What `python -m` is to run; it has a `Parent`"""
+    """Module for `python -m`, which has a `Parent`."""
     content: dict[str, Any]
-    """What it is told to do"""
+    """What it is to do."""
     log: str
-    """File that its standard error goes to; empty lets it go to that of the launcher"""
+    """File for its standard error; if empty, it goes to that of the launcher."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Beside this process' own; an empty value takes a variable away"""
+    """Variables added to this process' own; an empty value removes a variable."""
 
 
 def how_ended(event: dict[str, Any]) -> str:
-    """How the process of a job ended that had no word to say, by its "ended" event."""
+    """How the process of a job ended that sent no message about it, from its "ended" event."""
     status = event["status"]
     if status is None:
         return "its process does not end"
     if status < 0:
         return f"its process was ended by {signal.Signals(-status).name}"
-    return f"its process ended with status {status} without a word; its log says more"
+    return f"its process ended with status {status} and sent no message: see its log"
 
 
 class SupervisedJobs:
     """Jobs under a supervisor of their own; a context manager."""
 
     def __init__(self, grace_s: float = JOB_GRACE_S, *, shows_output: bool = False):
-        """A job that is to end has `grace_s` to save what it has; then it gets SIGTERM, and then SIGKILL.
+        """A job that is asked to end has `grace_s` seconds to save what it has; then it gets SIGTERM, and then SIGKILL.
 
         With `shows_output`, standard error of jobs without a log is that of this process.
         """
         self._grace_s, self._shows_output = grace_s, shows_output
         self.alive = False
-        """Whether there is a supervisor to give orders to"""
+        """Whether the supervisor takes orders."""
 
     def __enter__(self) -> SupervisedJobs:
         self.mark = secrets.token_hex(8)
@@ -109,47 +109,57 @@ class SupervisedJobs:
         self._child.send({"kind": kind, **order})
 
     def start(self, job: JobProcess) -> None:
-        """Start a job; it comes as far as its first step and waits there for `go`."""
+        """Start a job. It runs up to its first step and waits there for `go`."""
         self._order("start", **asdict(job))
 
     def go(self, *names: str) -> None:
-        """Let jobs take their first step, all at once."""
+        """Let jobs take their first step."""
         for name in names:
             self._order("go", name=name)
 
     def end(self, name: str) -> None:
-        """Ask a job to end, politely first; all that it started ends with it."""
+        """Ask a job to end, politely first; its children end with it."""
         self._order("end", name=name)
 
     def kill(self, name: str) -> None:
-        """Kill a job and all that it started, at once."""
+        """Kill a job and its children at once."""
         self._order("end", name=name, kill=True)
 
     def remove_at_end(self, path: Path) -> None:
-        """Remove a file or folder at the end, even should this process be killed before it could."""
+        """Remove a file or folder at the end, even if this process is killed before that."""
         self._order("remove_at_end", path=str(path))
 
     def sweep(self) -> list[int]:
-        """Kill what jobs that ended have left, and end the MPS daemon; the processes that would not go."""
+        """Kill what ended jobs left behind, and end the MPS daemon. Returns the pids of processes that remained."""
         event = self._ask("sweep", 3 * GONE_S + DAEMON_ENDS_S)
         return [] if event is None else event["left"]
 
     def start_mps(self, gpus: Sequence[str]) -> dict[str, str]:
-        """Start an MPS daemon on GPUs, by UUID, until the next `sweep`; its clients' variables, or a UserError."""
-        silent = {"why_not": f"CUDA MPS does not start: it said nothing for {MPS_S:g} s."}
+        """Start an MPS daemon on GPUs, by UUID, until the next `sweep`.
+
+        Returns:
+            The variables of its clients.
+
+        Raises:
+            UserError: it does not start.
+        """
+        silent = {"why_not": f"CUDA MPS does not start: it did not answer for {MPS_S:g} s."}
         event = self._ask("mps", MPS_S, gpus=list(gpus)) or silent
         if "why_not" in event:
             raise UserError(event["why_not"])
         return event["environment"]
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next started (pid), told (event) or ended (status, asked, left, still), with its job; None in time.
+        """The next event of a job: started (pid), told (event) or ended (status, asked, left, still).
 
-        Where even SIGKILL did not end a job, its status is None, left has the numbers of such processes, and still
-        says of each in which state it is.
+        If even SIGKILL did not end a job, its status is None, `left` has the pids of such processes, and `still` has a
+        sentence on the state of each.
+
+        Returns:
+            The event; None if there is none within the time.
 
         Raises:
-            SupervisorDied: the supervisor was killed; its jobs have been killed by now.
+            SupervisorDied: the supervisor was killed, and its jobs with it.
         """
         try:
             return self._child.next_message(timeout_s)
@@ -157,12 +167,12 @@ class SupervisedJobs:
             self.alive = False
             self._kill_marked()
             raise SupervisorDied(
-                f"the supervisor of the jobs ended with status {self._child.status()}, and they with it: "
-                f"{self._child.stderr_tail().strip() or 'it said nothing'}"
+                f"the supervisor of the jobs ended with status {self._child.status()}, and the jobs with it: "
+                f"{self._child.stderr_tail().strip() or 'it printed nothing'}"
             ) from None
 
     def _ask(self, kind: str, timeout_s: float, **order: Any) -> dict[str, Any] | None:
-        """The event that answers an order; others that come before it are of jobs that have ended."""
+        """The event that answers an order; other events before it are of jobs that have ended."""
         self._order(kind, **order)
         until = time.monotonic() + timeout_s
         while (left_s := until - time.monotonic()) > 0:
@@ -179,15 +189,15 @@ class SupervisedJobs:
             self._kill_marked()
 
     def _kill_marked(self) -> None:
-        """Kill what the supervisor left, should it have been killed itself."""
+        """Kill what the supervisor left behind, if it was killed itself."""
         wait_until_gone(lambda: marked(self.mark, but=DAEMON), TIDY_S)
         kill_until_gone(lambda: marked(self.mark, but=DAEMON))
-        wait_until_gone(lambda: marked(self.mark, DAEMON), DAEMON_ENDS_S)  # its guard lost its input, too
+        wait_until_gone(lambda: marked(self.mark, DAEMON), DAEMON_ENDS_S)  # the daemon's guard also lost its input
         kill_until_gone(lambda: marked(self.mark))
 
 
 class _Job(Child):
-    """A job in the supervisor's process, which tells the launcher all that it tells, and at last how it ended."""
+    """A job in the supervisor's process: passes its messages on to the launcher, and at last how it ended."""
 
     def __init__(self, supervisor: _Supervisor, name: str, module: str, content: Any, log: str, environment: dict):
         own = {PARENT: str(os.getpid()), JOB: name}
@@ -195,14 +205,14 @@ class _Job(Child):
         super().__init__(module, content, environment=environment | own, **how)
         self.name, self.supervisor = name, supervisor
         self.asked = False
-        """Whether it was told to end"""
+        """Whether it was asked to end."""
         self._over = threading.Lock()
 
     def _hear(self, message: dict[str, Any]) -> None:
         self.supervisor.launcher.tell("told", job=self.name, event=message)
 
     def end_by(self, kill: bool = False) -> None:
-        """End it, politely first or by SIGKILL at once, and await that for so long as it can take."""
+        """End it, politely first or by SIGKILL at once, and wait until it has ended."""
         if kill:
             self.kill()
         else:
@@ -210,18 +220,18 @@ class _Job(Child):
         self.await_end(TIDY_S)
 
     def await_end(self, timeout_s: float | None = None) -> None:
-        """Await the end of the process, and see to the end of what it started; who comes second has nothing to do."""
+        """Wait for the end of the process, then end its children; of two callers, only the first does so."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         if not self._over.acquire(blocking=False):
             return
-        # Python's resource tracker ends by itself, once it has removed the shared memory that the job left
+        # Python's resource tracker ends by itself, after removing the job's shared memory
         wait_until_gone(self._left_by_it, TIDY_S)
         left = kill_until_gone(self._left_by_it)
-        self._listener.join(TIDY_S)  # nobody is left who writes: a watch over its memory may report, too
+        self._listener.join(TIDY_S)  # until all writers are gone: its memory watch may report last
         self.stop()
         self._errors.close()
-        still = [words for pid in left if (words := still_there(pid))]
+        still = [state for pid in left if (state := still_there(pid))]
         ended = {"status": self._process.poll(), "asked": self.asked, "left": left, "still": still}
         self.supervisor.launcher.tell("ended", job=self.name, **ended)
         self.supervisor.orders.put({"kind": "forget", "job": self})
@@ -241,7 +251,7 @@ class _Supervisor:
         self.temporary: list[str] = []
 
     def run(self) -> None:
-        """Obey the launcher to its end, and the end of all jobs. Jobs die with the thread that starts them: this one"""
+        """Carry out orders until the launcher and all jobs have ended. Jobs die with the thread that starts them."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's
         signal.signal(signal.SIGTERM, lambda *_: self.orders.put({"kind": "close"}))
         adopt_orphans()
@@ -272,8 +282,8 @@ class _Supervisor:
             threading.Thread(target=self.jobs[name].end_by, args=(kill,), daemon=True).start()
 
     def _do_forget(self, job: _Job) -> None:
-        """A job is over. What it started, and this process adopted, has statuses that nobody else takes."""
-        if self.jobs.get(job.name) is job:  # and not one of its name that was started as soon as its end was told
+        """Forget a job that has ended, and collect the exit statuses of its children that this process adopted."""
+        if self.jobs.get(job.name) is job:  # a new job may have its name by now
             del self.jobs[job.name]
         own = {job.pid for job in self.jobs.values()} | {self.mps_guard and self.mps_guard.pid}
         for child in psutil.Process().children():
@@ -301,13 +311,13 @@ class _Supervisor:
         self.temporary.append(path)
 
     def _do_close(self) -> None:
-        """End everything: nobody gives orders any more."""
+        """End everything, because there will be no more orders."""
         self.closing = True
         for name in self.jobs:
             self._do_end(name)
 
     def _sweep(self) -> list[int]:
-        """Kill what jobs left, then end the daemon, for a client whose daemon goes loses its GPU; what would not go."""
+        """Kill what jobs left behind, then end the daemon, whose clients would lose their GPU. Returns who remained."""
         left = kill_until_gone(
             lambda: (descendants() | marked(self.mark, but=DAEMON)) - marked(self.mark, DAEMON)
         )  # fmt: skip

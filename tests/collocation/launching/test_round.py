@@ -77,7 +77,7 @@ def test_a_job_that_sigkill_cannot_end_is_named_and_not_waited_for(tmp_path, mon
     assert record.status == "failed" and record.left
     assert outcomes[0].reason.startswith("not done 6 s after it was started; process ")
     for pid in record.left:
-        assert f"process {pid} is still there after SIGKILL, in state disk-sleep: it waits" in outcomes[0].reason
+        assert f"process {pid} still exists after SIGKILL, in state disk-sleep: it waits" in outcomes[0].reason
 
 
 def process_of(job: PlannedJob, folder, **share) -> JobProcess:
