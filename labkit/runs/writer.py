@@ -36,7 +36,9 @@ def request_stop(folder: Path | str) -> None:
     """
     status = read_run(folder).status
     if status != "running":
-        raise UserError(f"{folder}: this run is {status}, so it cannot be stopped. `labkit runs list` shows others.")
+        raise UserError(
+            f"{folder}: this run is not running, but {status}: choose one that `labkit runs list` shows as running."
+        )
     (Path(folder) / STOP).touch()
 
 

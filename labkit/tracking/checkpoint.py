@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, read without running anything that is in them."""
+"""Checkpoints: written as a whole or not at all, and read without running any code in them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FORMAT = 5
 
 
 def step_of(path: Path) -> int | None:
-    """The step that a checkpoint was saved after; None where there is no such file."""
+    """The step after which a checkpoint was saved; None if there is no such file."""
     return load_checkpoint(path)["position"]["step"] if path.exists() else None
 
 
 def save_checkpoints(contents: dict[Path, dict[str, Any]]) -> None:
-    """Write tensors and plain values to each path; all hold their old checkpoints until all new ones are whole."""
+    """Write tensors and plain values to each path. All keep their old checkpoints until all new ones are whole."""
     written = {path: temporary_of(path) for path in contents}
     try:
         for path, content in contents.items():
@@ -41,20 +41,20 @@ def save_checkpoints(contents: dict[Path, dict[str, Any]]) -> None:
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint, tensors on the CPU."""
     try:
-        with zipfile.ZipFile(path) as archive:  # whose checksums torch.load does not look at
+        with zipfile.ZipFile(path) as archive:  # torch.load does not verify its checksums
             if damaged := archive.testzip():
-                raise zipfile.BadZipFile(f"{damaged} is not what was written")
+                raise zipfile.BadZipFile(f"{damaged} has a wrong checksum")
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']} and this labkit reads {FORMAT}")
-    except Exception as error:  # of a damaged zip file or pickle it can be any
+    except Exception as error:  # a damaged zip file or pickle can raise any error
         raise UserError(
-            f"{path}: this checkpoint cannot be read ({type(error).__name__}: {error}): it was cut short or damaged, "
-            "or is of another labkit. Go on with the labkit that wrote it, or start a new run."
+            f"{path}: this checkpoint cannot be read ({type(error).__name__}: {error}), because it is damaged or from "
+            "another version of labkit: resume with the version that wrote it, or start a new run."
         ) from error
     return content
 
 
 def on_host(state: Any, *, copied: bool = False) -> Any:
-    """A state dict with its tensors on the CPU, those that are there already `copied` or not."""
+    """A state dict with its tensors on the CPU; with `copied`, tensors already there are copied too."""
     return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to("cpu", copy=copied), state)

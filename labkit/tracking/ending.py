@@ -1,4 +1,4 @@
-"""How a run ends: who asks it to, what is raised for it, the exit status, and what an unreached target then means."""
+"""How a run ends: stop requests, the exceptions for it, the exit status, and what an unreached target then means."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any
 from labkit.errors import UserError
 
 EXIT_STOPPED = 130
-"""What a shell expects of a program that Ctrl-C ended."""
+"""Exit status that a shell expects of a program ended by Ctrl-C."""
+CLOSE_RECORD = "labkit.tracking.ending:close_record"
+"""`close_record` as text, for the memory watch, which imports it only when it has to end a run."""
 
 
 class StopRequest:
-    """A request to stop, from a signal or from code; use as a context manager to listen to signals.
+    """A request to stop, from a signal or from code. As a context manager it listens to signals.
 
     A second Ctrl-C raises KeyboardInterrupt at once, for a run that hangs.
     """
@@ -33,7 +35,7 @@ class StopRequest:
         self.reason = self.reason or reason
 
     def __enter__(self) -> StopRequest:
-        # only the main thread may install handlers; a notebook's or a test's thread stops by request()
+        # only the main thread may install handlers; other threads are stopped by request()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._on_signal)
@@ -50,7 +52,7 @@ class StopRequest:
 
 
 class RunFailed(UserError):
-    """A run diverged, or was cut short by what its user can mend; what it was until then is in its folder."""
+    """A run diverged, or was cut short for a reason that the user can fix; its folder has what it did until then."""
 
     def __init__(self, text: str, answer: dict[str, Any] | None = None):
         super().__init__(text)
@@ -59,23 +61,23 @@ class RunFailed(UserError):
 
 
 class Diverged(RunFailed):
-    """A loss, a metric or a weight is no longer a number."""
+    """A loss, a metric or a weight is NaN or infinite."""
 
 
 class Stopped(BaseException):
-    """A stop was asked for and the script's loop is none that `Run` could end; no `except Exception` holds it up."""
+    """A stop was requested, and the script has no loop that `Run` could end. `except Exception` does not catch it."""
 
 
 class Enough(BaseException):
-    """Whoever looked at the steps has seen enough."""
+    """The observer has seen enough steps."""
 
 
 def unreached(status: str, result: dict[str, Any], max_seconds: float | None) -> str:
-    """What a run is, by its record, for a target that it did not reach: "failed", it never would have, or "censored".
+    """What a run counts as for a target that it did not reach, from its record: "failed" or "censored".
 
-    A run has failed that diverged, broke, ran out of patience, or came to the end of its epochs or of its script. It
-    is censored where something else cut it off: a stop, a kill, its time limit, its own target where a harder one is
-    asked for; or where it still runs. Runs of an older labkit lack `ended_by`.
+    A run has failed if it diverged, broke, ran out of patience, or came to the end of its epochs or of its script: it
+    would never have reached the target. It is censored if something else cut it off: a stop, a kill, its time limit,
+    its own target if a harder one is analysed; or if it still runs. Records of older versions lack `ended_by`.
     """
     if status == "failed":
         return "failed"
@@ -91,19 +93,22 @@ def unreached(status: str, result: dict[str, Any], max_seconds: float | None) ->
 
 def in_notebook() -> bool:
     """Whether the code was typed into a notebook or IPython."""
-    ipython = sys.modules.get("IPython")  # which a script may import without running in it
+    ipython = sys.modules.get("IPython")  # a script may import it without running in it
     return ipython is not None and ipython.get_ipython() is not None
 
 
 def close_record(reason: str, *, killed: bool, folder: str | None = None, events: int | None = None) -> None:
-    """End the record of a run that its process could not end; the watch over the process' memory calls this.
+    """End the record of a run whose process could not do so; the memory watch calls this (`CLOSE_RECORD`).
 
-    `killed` says whether the process could tell nothing itself, `folder` the last run that it began, and `events` is
-    the file descriptor that a worker's events go to.
+    Args:
+        reason: why it ended, as a sentence.
+        killed: whether the process was killed, so that it could send nothing itself.
+        folder: the last run that it started.
+        events: file descriptor for the events of a worker.
     """
     from labkit.runs import fail_killed
 
     answer = None if folder is None else fail_killed(folder, reason)
     if events is not None and (killed or answer is not None):
-        told = {"kind": "Failed", "status": "out_of_memory", "reason": reason, "answer": answer, "refused": True}
-        os.write(events, json.dumps(told).encode() + b"\n")
+        failed = {"kind": "Failed", "status": "out_of_memory", "reason": reason, "answer": answer, "refused": True}
+        os.write(events, json.dumps(failed).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""`labkit.energy.window`: names spans of a run, whose joules follow from the samples of the run's own sampler."""
+"""`labkit.energy.window`: named spans of a run, whose energy is computed from the run's samples."""
 
 from __future__ import annotations
 
@@ -11,50 +11,51 @@ import torch
 from labkit.errors import UserError
 
 WRITE_EVERY_S = 5.0
-"""Windows reach the disk so often, as losses do."""
+"""Seconds between two writes of windows to disk."""
 
 _windows: Windows | None = None
 
 
 def window(name: str, *, sync: bool = True) -> Window:
-    """A span of the open run, as a context manager; windows nest ("epoch/forward"), and a name may be used again.
+    """A span of the open run, as a context manager. Windows nest ("epoch/forward"), and a name may be used again.
 
         with labkit.energy.window("forward") as forward:
             loss = loss_of(model(x), y)
         forward.seconds
 
-    `labkit energy RUN`, or `labkit.tta.window_energy`, has the joules.
+    `labkit energy RUN` and `labkit.tta.window_energy` report its joules.
 
     Args:
-        name: what it is called; windows of one name are summed up.
-        sync: whether a run on a GPU waits for it at both ends, so that the window holds the work that was begun in it;
-            without, it costs nothing, and holds what the GPU happened to do meanwhile.
+        name: name of the window; windows with the same name are summed.
+        sync: whether to wait for the GPU at both ends, so that the window holds exactly the work that was started in
+            it. Without this it costs nothing, and holds whatever the GPU did meanwhile.
 
     Raises:
         UserError: no run is open in this process.
     """
     if _windows is None:
         raise UserError(
-            f"labkit.energy.window({name!r}): no run is open in this process, and its sampler is what measures: write "
-            'the window inside of `with labkit.Run("my-job") as run:`.'
+            f"labkit.energy.window({name!r}) needs an open run, whose sampler measures: use it inside "
+            '`with labkit.Run("my-job") as run:`.'
         )
     if not isinstance(name, str) or not name.strip():
-        raise UserError(f"labkit.energy.window({name!r}): give the window a name, such as 'forward'.")
+        raise UserError(f"labkit.energy.window({name!r}): give the window a name, for example 'forward'.")
     return Window(_windows, name, sync)
 
 
 class Windows:
-    """The windows of one run, from its beginning to `close`; they are told in events, a batch of one name in each."""
+    """The windows of one run, until `close`. They are written as events, each with all new windows of one name."""
 
-    def __init__(self, tell: Callable[..., None]):
+    def __init__(self, record: Callable[..., None]):
+        """`record` writes an event."""
         global _windows
-        self._tell, self._written_at = tell, time.monotonic()
+        self._record, self._written_at = record, time.monotonic()
         self.torch_name = "cpu"
-        """What computes"""
+        """Device that computes."""
         self.names: list[str] = []
-        """Of the windows that are open, outermost first"""
+        """Names of the open windows, outermost first."""
         self._ended: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-        self._since_ns = time.time_ns() - time.monotonic_ns()  # as the sampler: a date, and a clock that nobody sets
+        self._since_ns = time.time_ns() - time.monotonic_ns()  # like the sampler: a date plus a monotonic clock
         _windows = self
 
     def now_ns(self, sync: bool) -> int:
@@ -70,22 +71,22 @@ class Windows:
             self.write()
 
     def write(self) -> None:
-        """Tell of the windows that have ended."""
-        self._written_at, told = time.monotonic(), dict(self._ended)
+        """Write the windows that have ended."""
+        self._written_at, ended = time.monotonic(), dict(self._ended)
         self._ended.clear()
-        for name, (begins, ends) in told.items():
-            self._tell("windows", name=name, begin_ns=begins, end_ns=ends)
+        for name, (begins, ends) in ended.items():
+            self._record("windows", name=name, begin_ns=begins, end_ns=ends)
 
     def close(self) -> None:
-        """The run ends."""
+        """End the windows of this run."""
         global _windows
-        if _windows is self:  # no later run is open
+        if _windows is self:  # otherwise a later run is open
             _windows = None
         self.write()
 
 
 class Window:
-    """One window; `seconds` is known at its end."""
+    """One window; `seconds` is None until its end."""
 
     def __init__(self, windows: Windows, name: str, sync: bool):
         self._windows, self._name, self._sync = windows, name, sync

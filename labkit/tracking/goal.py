@@ -1,38 +1,41 @@
-"""Metrics, targets and goals: what a run is watched for, in which direction better lies, and when it gives up."""
+"""Metrics, targets, goals and crossings: what a run must reach, when it did, and when it gives up."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One number that evaluations give."""
+    """A number that evaluations give."""
 
     name: str
     label: str
     higher_is_better: bool
     low: float = -math.inf
-    """The least value it can take."""
+    """Smallest possible value."""
     high: float = math.inf
-    """The greatest value that takes any learning to reach; infinity where there is no such bound."""
+    """Largest value that a useful model has; infinity if there is no such bound."""
 
     def better(self, value: float, than: float) -> bool:
         return value > than if self.higher_is_better else value < than
 
     def refuse_beyond(self, value: float) -> None:
-        """Refuse a value that the metric cannot take."""
+        """Refuse a value that is impossible for this metric."""
         if value < self.low or (self.higher_is_better and value > self.high):
             hint = " Divide a percentage by 100." if 1 < value <= 100 else ""
             bounds = f"between {self.low:g} and {self.high:g}" if self.higher_is_better else f"at {self.low:g} or above"
             raise UserError(
-                f"{self.name} is {value:g}, and {self.label} lies {bounds}: evaluate it so, or give your metric a name "
-                f"of its own.{hint}"
+                f"{self.name} is {value:g}, but {self.label} lies {bounds}: check how it is computed, or give your "
+                f"metric another name.{hint}"
             )
 
 
@@ -43,22 +46,22 @@ METRICS = {
         Metric("accuracy", "accuracy", True, 0.0, 1.0),
         Metric("log_loss", "log loss (nats)", False, 0.0),
         Metric("normalised_entropy", "normalised entropy", False, 0.0),
-        # insertions can bring an error rate beyond 1, which writing nothing at all would reach
+        # insertions can bring an error rate above 1, but a model that writes nothing at all reaches 1
         Metric("validation_loss", "validation loss", False),
         Metric("cer", "character error rate", False, 0.0, 1.0),
         Metric("wer", "word error rate", False, 0.0, 1.0),
     )
 }
-"""Metrics whose direction and bounds are known; a script may use any other name."""
+"""Metrics with known direction and bounds; a script may use any other name."""
 
 
 def evaluated_name(name: str) -> str:
-    """What an evaluation's number is called in the record: "loss" there is that of the training steps."""
+    """Name of an evaluation's metric in the record, where "loss" is that of the training steps."""
     return "validation_loss" if name == "loss" else name
 
 
 def metric_named(name: str, higher_is_better: bool | None) -> Metric:
-    """The metric of that name; of an unknown one, the direction says what is better (None: lower)."""
+    """The metric of that name; for an unknown one, `higher_is_better` gives the direction (None: lower is better)."""
     return METRICS.get(name) or Metric(name, name, bool(higher_is_better))
 
 
@@ -68,14 +71,14 @@ class Target:
 
     metric: Metric
     value: float | None
-    """None watches the metric for its best value, and ends nothing."""
+    """None only watches the metric for its best value, and never ends a run."""
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read "auc >= 0.78", "cer <= 0.05", or "max auc" and "min loss", which watch without a value to reach.
+        """Read "auc >= 0.78" or "cer <= 0.05"; "max auc" and "min loss" only watch a metric.
 
         Raises:
-            UserError: it reads otherwise, or the metric cannot take the value.
+            UserError: it is another text, or the metric cannot have that value.
 
         >>> Target.parse("perplexity <= 12").metric.higher_is_better
         False
@@ -90,8 +93,8 @@ class Target:
             name, operator, value = parts[1], parts[2], float(parts[3])
         except (TypeError, ValueError):
             raise UserError(
-                f"target {text!r} is not understood: write a metric, >= or <=, and a number, such as "
-                '"accuracy >= 0.9" or "cer <= 0.05"; "max accuracy" watches it without a value to reach.',
+                f"target {text!r} is not valid: write a metric, >= or <=, and a number, such as "
+                '"accuracy >= 0.9" or "cer <= 0.05"; "max accuracy" only watches it.',
                 field="target",
             ) from None
         metric = _directed(name, operator[0] == ">", text)
@@ -103,7 +106,7 @@ class Target:
             bounds = f"a value {below} {high:g}".removesuffix(" and below inf")
             finite = "a finite number" if low == -math.inf else bounds
             raise UserError(
-                f"target: {value:g} is nothing to train the {metric.label} to: give {finite}{percent}.", field="target"
+                f"target: the {metric.label} cannot be trained to {value:g}: give {finite}{percent}.", field="target"
             )
         return cls(metric, value)
 
@@ -127,16 +130,16 @@ class Target:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a run is to reach, how that is found out, and when it gives up."""
+    """What a run must reach, how that is decided, and when it gives up."""
 
     target: Target | None
     confirm: int
-    """Evaluations in a row at or past the target that confirm it"""
+    """Number of evaluations in a row, at or past the target, that confirm it."""
     max_seconds: float | None
     evaluate_every: int | None
-    """Samples"""
+    """Number of samples between evaluations."""
     patience: int | None
-    """Evaluations without a better value"""
+    """Number of evaluations without a better value after which the run ends."""
 
     def __post_init__(self):
         for setting in ("confirm", "evaluate_every", "patience"):
@@ -146,8 +149,12 @@ class Goal:
         if self.max_seconds is not None and not 0 < self.max_seconds < math.inf:
             raise UserError(f"labkit.Run: max_seconds is {self.max_seconds!r}: give a number above 0.")
 
+    def is_out_of_patience(self, best_age: int) -> bool:
+        """Whether a run ends whose best evaluation is that many evaluations old."""
+        return self.patience is not None and best_age >= self.patience
+
     def described(self) -> dict[str, Any]:
-        """As a run's record has it."""
+        """Settings for the record of a run."""
         return {
             "target_metric": self.target and self.target.metric.name,
             "higher_is_better": self.target and self.target.metric.higher_is_better,
@@ -164,8 +171,60 @@ def _directed(name: str, higher: bool, text: str) -> Metric:
     if metric.higher_is_better != higher:
         better, word, operator = ("higher", "max", ">=") if metric.higher_is_better else ("lower", "min", "<=")
         raise UserError(
-            f"target {text!r}: {metric.label} is better when it is {better}: write {word} {name}, or {name} {operator} "
-            "and a number.",
+            f"target {text!r}: a {better} {metric.label} is better: write {word} {name}, or {name} {operator} and a "
+            "number.",
             field="target",
         )
     return metric
+
+
+CONFIRM = 2
+"""Default number of evaluations in a row that confirm a target."""
+
+
+def crossing(
+    values: np.ndarray,
+    counts: np.ndarray,
+    targets: np.ndarray,
+    confirm: np.ndarray | int = 1,
+    *,
+    higher_is_better: bool,
+) -> np.ndarray:
+    """The evaluation at which each run reached each target; nothing is interpolated.
+
+    With `confirm` 1 this is the *first* crossing. With a run's own `confirm_evaluations` it is the *sustained* one,
+    which needs more than one lucky evaluation. A training run calls this after each evaluation.
+
+    Args:
+        values: (N,) evaluations of all runs, one run after the other, in order; NaN reaches no target.
+        counts: (R,) number of evaluations per run.
+        targets: (L,) target values.
+        confirm: (R,) or one number: evaluations in a row, all at or past the target, of which the first counts.
+        higher_is_better: direction of the metric.
+
+    Returns:
+        (L, R) indices among each run's evaluations; -1 if it did not reach the target.
+
+    >>> crossing([0.7, 0.9, 0.6, 0.8, 0.9, 0.9], [5, 1], [0.8, 0.95], [2, 1], higher_is_better=True)
+    array([[ 3,  0],
+           [-1, -1]])
+    """
+    import numpy as np
+
+    sign = 1 if higher_is_better else -1
+    values, targets, counts = np.asarray(values, float), np.asarray(targets, float), np.asarray(counts)
+    run, ends = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts)
+    order = np.argsort(sign * targets)
+    passed = np.searchsorted(sign * targets[order], np.where(np.isnan(values), -np.inf, sign * values), side="right")
+    needed, least = np.broadcast_to(confirm, len(counts))[run], passed  # each passes so many of the targets
+    for step in range(1, max(needed, default=1)):
+        later = np.append(passed[step:], np.zeros(min(step, len(passed)), int))
+        later[np.arange(len(later)) + step >= ends[run]] = 0
+        least = np.where(needed > step, np.minimum(least, later), least)
+    # one sorted column for all runs: the most targets passed so far, plus an offset above those of earlier runs
+    best = np.maximum.accumulate(run * (len(targets) + 1) + least)
+    wanted = np.arange(len(counts)) * (len(targets) + 1) + np.arange(1, len(targets) + 1)[:, None]
+    place = np.searchsorted(best, wanted)
+    found = np.empty(place.shape, int)
+    found[order] = np.where(place < ends, place - (ends - counts), -1)
+    return found

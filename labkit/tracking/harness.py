@@ -1,40 +1,51 @@
-"""What wraps the process of a training script: budget, device, stop, seed, and who is told; `Run` adopts it.
+"""The harness of a training script: its budget, device, stop request, seed and listeners. `Run` adopts it.
 
-A script that nobody wraps has a harness of its own, which is the whole machine and a line on the terminal.
+A script that no command wraps has a harness of its own, with the whole machine and a line on the terminal. Processes
+that a wrapped script starts (torchrun, `torch.multiprocessing`, scripts that start scripts) find the harness through an
+environment variable, and report to it through a file: a `Run` there writes its folder where the harness wants it, and
+the harness shows it, stops it, and returns its answer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
+import secrets
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from labkit.errors import UserError
 from labkit.hardware import Budget, offered_budgets
 from labkit.hardware.budgets import memory_watch
 from labkit.json_data import to_json
+from labkit.runs import request_stop
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
-from labkit.tracking.events import OnEvent, Preparing, Started
+from labkit.tracking.events import OnEvent, Preparing, Ready, Started, read_event
 
 _current: Harness | None = None
 
 
 def current_harness() -> Harness | None:
-    """The harness that this process is wrapped in."""
+    """The harness of this process, if it is wrapped in one."""
     return _current
 
 
 def device(name: str = "auto") -> str:
-    """What to compute on: for "auto" the budget's device, else the first GPU that torch can use, else "cpu".
+    """The device to compute on. "auto" is the budget's device, else the first GPU that torch can use, else "cpu".
 
     Raises:
-        UserError: it is not here, or contradicts the budget that binds this process.
+        UserError: this machine does not have it, or it contradicts this process' budget.
     """
     import torch
 
@@ -43,18 +54,18 @@ def device(name: str = "auto") -> str:
     wanted = {"cuda": "cuda:0", "auto": bound.torch_name if bound else here[min(1, len(here) - 1)]}.get(name, name)
     if wanted not in here:
         raise UserError(
-            f"device {name!r} is not here: torch offers {', '.join(here)}. `labkit doctor` says what was found."
+            f"device {name!r} does not exist here: use one of {', '.join(here)}, or run `labkit doctor` to see what is "
+            "missing."
         )
     if bound is not None and wanted != bound.torch_name:
         raise UserError(
-            f"device {name!r} contradicts the budget {bound.name!r}, which computes on {bound.torch_name}: leave one "
-            "of the two away."
+            f"device {name!r} contradicts the budget {bound.name!r}, which uses {bound.torch_name}: remove one of them."
         )
     return wanted
 
 
 def whole_device(torch_name: str) -> Budget:
-    """The budget that is all of a device."""
+    """The budget for a whole device."""
     import torch
 
     whole = {budget.torch_name: budget for budget in offered_budgets()}
@@ -64,39 +75,39 @@ def whole_device(torch_name: str) -> Budget:
 
 
 def tell_preparing(fraction: float, text: str) -> None:
-    """Tell whoever watches this process how far the data's preparation is."""
+    """Report how far the preparation of the data is."""
     if _current is not None:
         _current.tell(Preparing(fraction, text))
 
 
 @dataclass
 class Harness:
-    """Holds what `Run` does not decide; one a process."""
+    """Everything about a run that the script does not decide; one per process."""
 
     stop: StopRequest
     command: ScriptCommand = field(default_factory=ScriptCommand)
-    """What the process runs, its paths absolute where it is a script of somebody's command. Without a budget nothing
-    binds the process, and the device that computes decides what the budget is called"""
+    """The process' command, with absolute paths if it is a script. Without a budget nothing binds the process, and the
+    budget is named after the device that computes."""
     on_event: OnEvent = lambda event: None
     observer: Any = None
-    """Looks at the steps of a run, which then trains towards no target, is not evaluated, tested or saved for a resume.
-    Its `describe()` goes into the record, `start(folder, device)` comes before the first step, `step()` after each and
-    says whether the run is to end, `finish()` at the end"""
+    """Observer of a run's steps, such as a profiler. The run then has no target, evaluation, test or checkpoint.
+    Its `describe()` goes into the record; `start(folder, device)` is called before the first step, `step()` after each
+    step (True ends the run), and `finish()` at the end."""
     outlet: int | None = None
-    """File descriptor that events are written to, and what is told of this process should it be killed"""
+    """File descriptor for events, also for those about this process after it was killed."""
     is_script: bool = False
-    """Whether the script is its own harness"""
+    """Whether the script is its own harness."""
     answers: list[dict[str, Any]] = field(default_factory=list)
-    """Of each run that has ended: run, folder, status, result"""
+    """Answers of the runs that have ended: run, folder, status, result."""
     on_step: Callable[[], bool] | None = None
-    """Told of each step of an open run; True ends it"""
+    """Called after each step of an open run; True ends it."""
     _computing_on: str | None = None
 
     @contextlib.contextmanager
     def wrapped(self) -> Iterator[Harness]:
-        """Wrap what this process does in the block."""
+        """Make this the harness of the process during the block."""
         global _current
-        assert _current is None, "one harness a process"
+        assert _current is None, "one harness per process"
         _current = self
         try:
             yield self
@@ -109,7 +120,7 @@ class Harness:
 
     @property
     def torch_name(self) -> str:
-        """What torch calls the device to compute on."""
+        """torch's name for the device to compute on."""
         if self.command.budget is not None:
             return self.command.budget.torch_name
         if self._computing_on is not None:
@@ -120,17 +131,17 @@ class Harness:
 
     @property
     def family(self) -> int:
-        """The process whose descendants are no other programs: of jobs that share a device, their supervisor."""
+        """Process whose descendants do not count as other programs: for jobs that share a device, their supervisor."""
         shares = (self.command.collocation or {}).get("mode", "cpu-pinned") != "cpu-pinned"
         is_rank = int(os.environ.get("WORLD_SIZE", "1")) > 1 or multiprocessing.parent_process() is not None
         return os.getppid() if shares or is_rank else os.getpid()
 
     def described(self) -> dict[str, Any]:
-        """What the record says of the script, of what binds and looks at it, and of the jobs beside it."""
+        """Settings for the record: the script, its budget and observer, and the jobs it shares a device with."""
         policy = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
         described: dict[str, Any] = {"budget": to_json(self.budget), "threads_wait": policy}
         script, arguments, main = self.command.script, list(self.command.arguments), sys.modules["__main__"]
-        if script is None and getattr(main, "__file__", None) is not None:  # no notebook, nor python -c
+        if script is None and getattr(main, "__file__", None) is not None:  # neither a notebook nor python -c
             script, arguments = str(Path(main.__file__).absolute()), sys.argv[1:]
             script = main.__spec__.name if main.__spec__ else script
         if script is not None:
@@ -146,18 +157,18 @@ class Harness:
         return described if self.observer is None else described | {"profile": self.observer.describe()}
 
     def settle_seed(self, asked: int | None) -> int | None:
-        """The seed that a run records; None where nobody gave one."""
+        """The seed that a run records; None if none was given."""
         seed = self.command.seed
         if None not in (seed, asked) and asked != seed:
             raise UserError(
-                f"labkit run repeats this script with seed {seed}, and the script fixes {asked}, so that all would be "
-                "one and the same: leave seed= and manual_seed out of it, or let it take its seed as an argument, and "
-                "write --seed {seed} behind the script's name."
+                f"labkit run repeats this script with seed {seed}, but the script fixes seed {asked}, so all its runs "
+                "would be the same: remove seed= and manual_seed from it, or let it take the seed as an argument and "
+                "write --seed {seed} after the script's name."
             )
         return seed if asked is None else asked
 
     def entered(self) -> None:
-        """A run's block was entered; whoever wraps the process listens to signals already."""
+        """Listen to signals while a run is open, unless a wrapping harness already does."""
         if self is not _current:
             self.stop.__enter__()
 
@@ -176,12 +187,12 @@ class Harness:
         self.on_event(event)
 
     def stepped(self) -> bool:
-        """Take note of a step; whether the run is to end."""
+        """Note a step. Returns whether the run must end."""
         step = self.on_step or (self.observer and self.observer.step)
         return step is not None and step()
 
     def computes_on(self, parameters: Iterable[Any]) -> str:
-        """What computes, as far as is known: the parameters' device, else that of the budget."""
+        """The device that computes: that of the parameters, else that of the budget."""
         device = next((parameter.device for parameter in parameters), None)
         if device is None:
             return self.torch_name
@@ -189,3 +200,97 @@ class Harness:
         if self.command.budget is None and self._computing_on is None:
             self._computing_on = name
         return name
+
+
+VARIABLE = "LABKIT_HARNESS"
+ANSWER = "Answer"
+
+
+class SpawnedRuns:
+    """Runs in processes that a script starts: a context manager, during which such processes find the harness."""
+
+    def __init__(self, harness: Harness):
+        self._harness = harness
+        self._heard, self._lock = 0, threading.Lock()
+        """Number of lines read so far, and the lock of the two threads that read them."""
+        self._folder: Path | None = None
+        """Folder of a run that another process has open."""
+        self._is_ending = False
+        """Whether that run was asked to stop."""
+
+    def __enter__(self) -> SpawnedRuns:
+        harness = self._harness
+        # the first process that reports makes the file: a script that starts none leaves no file when it is killed
+        self._file = Path(tempfile.gettempdir()) / f"labkit-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        content = {"told": str(self._file), "pid": os.getpid(), "family": harness.family}
+        os.environ[VARIABLE] = json.dumps(content | {"command": harness.command.to_dict()})
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        del os.environ[VARIABLE]
+        self.listen()
+        for path in (self._file, self._file.with_suffix(".go")):
+            path.unlink(missing_ok=True)
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether the script must be interrupted: not while a run in another process can end by itself."""
+        return bool(self._harness.stop) and not self._is_ending
+
+    def listen(self) -> None:
+        """Pass on the reports of runs in other processes, and any stop request to them."""
+        with self._lock:
+            told = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
+            lines = told.split("\n")[self._heard : -1]  # the last is not yet whole
+            self._heard += len(lines)
+            for line in lines:
+                self._hear(json.loads(line))
+        if self._harness.stop and self._folder is not None and not self._is_ending:
+            self._is_ending = True
+            with contextlib.suppress(UserError):  # it has just ended
+                request_stop(self._folder)
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        if event["kind"] == ANSWER:
+            self._folder, self._is_ending = None, False
+            self._harness.answers.append({name: value for name, value in event.items() if name != "kind"})
+            return
+        told = read_event(event)
+        if isinstance(told, Started):
+            self._folder = Path(told.folder)
+        self._harness.tell(told)
+        if isinstance(told, Ready):
+            self._file.with_suffix(".go").touch()
+
+
+class SpawnedHarness(Harness):
+    """The harness of another process, seen from a process that its script has started."""
+
+    def tell(self, event: Any) -> None:
+        self._write({"kind": type(event).__name__, **asdict(event)})
+        if isinstance(event, Ready):
+            while not self._told.with_suffix(".go").exists() and psutil.pid_exists(self._parent):
+                time.sleep(0.05)
+
+    def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
+        super().ended(run, folder, status, result)
+        self._write({"kind": ANSWER, **self.answers[-1]})
+
+    def _write(self, content: dict[str, Any]) -> None:
+        if psutil.pid_exists(self._parent):
+            with self._told.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(content) + "\n")
+
+    @classmethod
+    def found(cls) -> SpawnedHarness | None:
+        """The harness in this process' environment; None if there is none."""
+        if VARIABLE not in os.environ:
+            return None
+        content = json.loads(os.environ[VARIABLE])
+        harness = cls(StopRequest(), ScriptCommand.from_dict(content["command"]))
+        harness._told, harness._parent, harness._family = Path(content["told"]), content["pid"], content["family"]
+        return harness
+
+    @property
+    def family(self) -> int:
+        return self._family

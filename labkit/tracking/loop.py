@@ -1,4 +1,4 @@
-"""Epochs and batches that an interrupted run goes on with exactly where it stopped, and what they draw at random."""
+"""Epochs and batches that an interrupted run resumes exactly where it stopped, and the state of random generators."""
 
 from __future__ import annotations
 
@@ -10,57 +10,48 @@ from typing import Any
 
 import torch
 
-from labkit.tracking.meter import Position
+from labkit.tracking.position import Position
 
 
 class Loop:
-    """What of `Run.epochs` and `Run.batches` has been used, and how a resumed run gets back there."""
+    """The loader and the random state of `Run.epochs` and `Run.batches`, and how a resumed run gets back there."""
 
-    def __init__(self, position: Position, tell: Callable[..., None]):
-        """`tell` writes an event."""
-        self._position, self._tell = position, tell
-        self.num_epochs: int | None = None
-        """What `epochs` was given"""
-        self.is_used = False
-        """Whether the script's loop is ours to end, and may be entered in its middle"""
-        self.is_last_batch = False
-        """Whether the batch under way ends its epoch, as far as the loader says how many there are"""
-        self.given_out = 0
-        """Batches of this epoch"""
-        self.epoch_is_over = False
-        """Whether all batches of an epoch were used and the code after them may still be running"""
+    def __init__(self, position: Position, record: Callable[..., None]):
+        """`record` writes an event."""
+        self._position, self._record = position, record
         self._loader: Any = None
         self._entered: dict[str, Any] = {}
-        """Random state that this epoch began with"""
+        """Random state at the start of this epoch."""
         self._at_first_batch: dict[str, Any] = {}
-        """Random state from which its order follows"""
+        """Random state that determines the order of its batches."""
         self.resumed: dict[str, Any] | None = None
-        """The `state` that a resumed run goes on from"""
+        """The `state` from which a resumed run continues."""
 
     def enter_epoch(self) -> None:
-        """An epoch's code begins, which may draw before its batches."""
+        """Begin an epoch, whose code may draw random numbers before its batches."""
         if self.resumed is not None:
             restore_random_state(self.resumed["entered" if self._position.batch else "now"])
         self._entered = random_state()
 
     def leave_epoch(self, *, without_batches: bool = False) -> None:
-        """Count an epoch whose batches were all used, or that has none of `Run.batches`."""
-        if self.epoch_is_over or without_batches:
-            self.epoch_is_over, self.given_out, position = False, 0, self._position
+        """Count an epoch if all its batches were used, or if it has no `Run.batches`."""
+        position = self._position
+        if position.epoch_is_over or without_batches:
+            position.epoch_is_over, position.given_out = False, 0
             position.epoch, position.batch = position.epoch + 1, 0
-            self._tell("epoch", epoch=position.epoch, **asdict(position.point))
+            self._record("epoch", epoch=position.epoch, **asdict(position.point))
 
     def begin_batches(self, loader: Any) -> Iterator[Any]:
-        """The loader's batches from where the run is, random state as it was there."""
+        """The loader's batches from the current position on, with the random state that belongs there."""
         self._loader, start = loader, self._position.batch
-        self.given_out = start
+        self._position.given_out = start
         resumed, self.resumed = self.resumed, None
         if resumed is not None:
             state = resumed["first batch" if start else "now"]
-            if self._entered and not start:  # since then the script may have drawn
+            if self._entered and not start:  # the script may have drawn since then
                 state = random_state() | {"loader": state["loader"]}
             if getattr(loader, "persistent_workers", False) and self._position.epoch:
-                iter(loader)  # starts the workers: the first epoch drew a seed for them, and later ones do not
+                iter(loader)  # starts the workers, whose seed only the first epoch draws
             restore_random_state(state, loader)
         self._at_first_batch = random_state(loader)
         if hasattr(loader, "at"):
@@ -74,19 +65,20 @@ class Loop:
         return batches
 
     def give_out(self) -> None:
-        self.given_out += 1
+        """Count a batch that the script gets."""
+        self._position.given_out += 1
         try:
-            self.is_last_batch = self.given_out == len(self._loader)
-        except TypeError:  # it does not know how many it has
-            self.is_last_batch = False
+            self._position.is_last_batch = self._position.given_out == len(self._loader)
+        except TypeError:  # the loader does not know its length
+            self._position.is_last_batch = False
 
     def state(self) -> dict[str, Any]:
-        """What goes into a checkpoint beside the position."""
+        """The part of a checkpoint that belongs to the loop."""
         now = random_state(self._loader)
         return {"entered": self._entered or now, "first batch": self._at_first_batch or now, "now": now}
 
     def let_go(self) -> None:
-        """Hold no loader beyond the run: collected as garbage, one with workers waits five seconds for each."""
+        """Release the loader. If it were collected later, one with workers would wait five seconds for each."""
         self._loader = None
 
 
@@ -115,7 +107,7 @@ def random_state(loader: Any = None) -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any], loader: Any = None) -> None:
-    """Put all generators back to where `random_state` found them."""
+    """Set all generators to what `random_state` returned."""
     version, numbers, gauss = state["python"]
     random.setstate((version, tuple(numbers), gauss))
     torch.set_rng_state(state["torch"])
@@ -131,7 +123,7 @@ def restore_random_state(state: dict[str, Any], loader: Any = None) -> None:
 
 
 def _generators(loader: Any) -> list[torch.Generator]:
-    """The generators of a DataLoader's own: its order comes from them."""
+    """The generators of a DataLoader itself, which determine its order."""
     batch_sampler = getattr(loader, "batch_sampler", None)
     places = (loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None))
     found = [getattr(place, "generator", None) for place in places]

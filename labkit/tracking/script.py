@@ -19,17 +19,16 @@ from labkit.hardware import is_out_of_memory, keep_memory
 from labkit.hardware.budgets import memory_watch
 from labkit.runs import STOP_POLL_S
 from labkit.tracking.command import ScriptCommand
-from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
+from labkit.tracking.ending import CLOSE_RECORD, EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
 from labkit.tracking.events import Notice, OnEvent
-from labkit.tracking.harness import Harness, whole_device
+from labkit.tracking.harness import Harness, SpawnedRuns, whole_device
 from labkit.tracking.loop import seed_all
 from labkit.tracking.run import Run, open_run
-from labkit.tracking.spawned import SpawnedRuns
 
 
 @contextlib.contextmanager
 def optimiser_steps(before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Iterator[None]:
-    """Tell of the steps that the block takes, by torch's hooks: of the optimiser that steps first, and of no other."""
+    """Report the steps in the block, through torch's hooks; only those of the optimiser that steps first."""
     from torch.optim import optimizer as optimizers
 
     first: Any = None
@@ -61,32 +60,32 @@ def run_command(
     steps: Callable[..., contextlib.AbstractContextManager] = optimiser_steps,
     **more: Any,
 ) -> dict[str, Any]:
-    """Run a command's script to its end in this process, as `python script arguments` would, bound by its budget.
+    """Run a command's script to its end in this process, as `python script arguments` would, under its budget.
 
-    A script without `Run` gets one that counts its optimiser's steps, as `steps` finds them: its run begins when the
-    first is about to be taken. `more` are fields of `Harness`.
+    A script without a `Run` gets one that counts its optimiser's steps, as `steps` reports them, from before the first
+    step on. `more` are fields of `Harness`.
 
     Returns:
-        `{"run", "folder", "status", "result"}` of the last run that the script had open.
+        `{"run", "folder", "status", "result"}` of the script's last run.
 
     Raises:
-        RunFailed: a run diverged, or was cut short; what else the script raised before it had a run comes as it is.
+        RunFailed: a run diverged, or was cut short. Errors that the script raises before it has a run pass unchanged.
     """
     script = Path(command.script).absolute()
     if not script.is_file():
-        raise UserError(f"{command.script}: there is no such script: name a Python file.")
+        raise UserError(f"{command.script}: there is no such script: give a Python file.")
     bound = command.budget
     command = replace(
         command,
-        script=command.module or os.path.abspath(script),  # noqa: PTH100  links stay as they are
+        script=command.module or os.path.abspath(script),  # noqa: PTH100  links are not resolved
         runs_dir=str(Path(command.runs_dir).absolute()),
         resume=command.resume and str(Path(command.resume).absolute()),
         budget=bound or (command.device and whole_device(command.device)),
     )
     harness = Harness(stop, command, on_event, **more)
-    if bound is not None:  # a whole device binds nothing: who shares it is another's to say
+    if bound is not None:  # a whole device (the other case) has no limits
         outlet = () if harness.outlet is None else (harness.outlet,)
-        for note in bound.cap_memory("labkit.tracking.ending:close_record", outlet):
+        for note in bound.cap_memory(CLOSE_RECORD, outlet):
             harness.tell(Notice(note))
         for descriptor in outlet:
             memory_watch.note(events=descriptor)
@@ -112,7 +111,7 @@ def run_command(
                 raise
             implicit.end(error)
             if error.code not in (None, 0) and harness.answers[-1]["status"] == "done":
-                said = f"{script}: the run is done, and then the script ended by sys.exit({error.code!r})"
+                said = f"{script}: the run is done, but then the script ended by sys.exit({error.code!r})"
                 raise RunFailed(said, harness.answers[-1]) from error
         except UserError as error:
             if open_run() is not None:
@@ -134,14 +133,14 @@ def run_command(
 
 
 def exit_status(answer: dict[str, Any]) -> int:
-    """What a process exits with whose run ended so: 130 where it was stopped, else 0, 1, or what the script said."""
+    """Exit status for a run's answer: 130 if it was stopped, else 0, 1, or the status of the script."""
     status = {"done": 0, "stopped": EXIT_STOPPED}.get(answer["status"], 1)
     return answer["result"].get("exit_code", status) if answer["status"] == "failed" else status
 
 
 @contextlib.contextmanager
 def as_main(script: Path, command: ScriptCommand) -> Iterator[None]:
-    """What `python script arguments` would find in sys, in the command's folder."""
+    """Set sys.argv, sys.path and the folder as for `python script arguments`, during the block."""
     argv, path = sys.argv, sys.path
     sys.argv = [str(script), *command.arguments]
     sys.path = [os.path.dirname(os.path.abspath(script)), *path]  # noqa: PTH100, PTH120  as Python itself does
@@ -153,14 +152,14 @@ def as_main(script: Path, command: ScriptCommand) -> Iterator[None]:
 
 
 class _ImplicitRun:
-    """The run of a script that has none of its own."""
+    """The run of a script without a `Run`."""
 
     def __init__(self, name: str, harness: Harness):
         self._name, self._harness = name, harness
         self._run: Run | None = None
 
     def begin(self, optimizer: Any) -> None:
-        """The first step is about to be taken, by a script that has, and had, no run of its own."""
+        """Start the run before the first step, if the script has not had a run of its own."""
         if open_run() is None and not self._harness.answers and self._run is None:
             self._run = Run(self._name)
             self._run.is_implicit = True
@@ -175,14 +174,14 @@ class _ImplicitRun:
 
     def end(self, error: BaseException | None) -> None:
         if error is None:
-            self.begin(None)  # a script that took no step leaves a record, too
+            self.begin(None)  # even a script without a step leaves a record
         if self._run is not None and open_run() is self._run:
             self._run.__exit__(type(error) if error else None, error, None)
 
 
 @contextlib.contextmanager
 def _heard(spawned: SpawnedRuns, harness: Harness) -> Iterator[None]:
-    """Listen to runs in processes that the script starts; interrupt a script without `Run`, as Ctrl-C would."""
+    """Listen to runs in processes that the script starts, and interrupt a script without a `Run`, as Ctrl-C would."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -191,8 +190,8 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Iterator[None]:
             spawned.listen()
             run = open_run()
             if run is not None and run.is_implicit and run.over == "stopped":
-                harness.stop.request("request")  # by its folder, which nobody else looks at
-            # a script whose run has ended goes on to its own end
+                harness.stop.request("request")  # the request came through its folder, which only this checks
+            # a script whose run has ended may go on to its own end
             goes_on = not harness.answers if run is None else run.is_implicit and not run.is_leaving
             if not interrupted and spawned.stop_asked and goes_on:
                 interrupted = True
@@ -208,7 +207,7 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Iterator[None]:
 
 
 def print_error(error: BaseException) -> None:
-    """Print an error of a script as Python would, without the frames of labkit that ran it."""
+    """Print an error of a script as Python would, without labkit's own frames."""
     frames = error.__traceback__
     while frames is not None and "runpy" not in frames.tb_frame.f_code.co_filename:
         frames = frames.tb_next

@@ -1,4 +1,4 @@
-"""Why a run is over, in a word and in a sentence."""
+"""When and why a run is over, as functions of its position: as a word, and as a sentence."""
 
 from __future__ import annotations
 
@@ -6,65 +6,62 @@ from collections.abc import Callable
 
 from labkit.errors import UserError
 from labkit.tracking.ending import Diverged, Enough, Stopped
-from labkit.tracking.evaluations import Evaluations
-from labkit.tracking.loop import Loop
+from labkit.tracking.goal import Goal
+from labkit.tracking.position import Position
 
 
-class StoppingCriteria:
-    """What ends a run: a stop, its target, its time, its epochs, its patience."""
+class Stopping:
+    """What ends a run: a stop request, its target, its time, its epochs, its patience."""
 
-    def __init__(self, loop: Loop, evaluations: Evaluations, stopped_by: Callable[[], str]):
-        """`stopped_by` says who asks the run to stop; empty where nobody does."""
-        self._position, self._evaluations, self._loop = evaluations.position, evaluations, loop
-        self._goal, self.stopped_by = evaluations.goal, stopped_by
-        self.seen_enough = False
-        """Whether who looked at the steps has seen enough: a script that catches `Enough` is ended all the same"""
+    def __init__(self, position: Position, goal: Goal, stopped_by: Callable[[], str]):
+        """`stopped_by` returns who asked the run to stop, or an empty text."""
         import torch.distributed as dist
 
+        self._position, self._goal, self.stopped_by = position, goal, stopped_by
         self._are_several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        self._agreed = ""
-        """Of several ranks: why the run is over, as the first found at the latest evaluation"""
 
     def agree(self) -> None:
-        """Take the first rank's word: clocks differ, and a rank that left its loop alone would let the others hang."""
+        """Let several ranks take the first one's reason.
+
+        Their clocks differ, and a rank that left its loop alone would let the others hang.
+        """
         if self._are_several:
             from torch.distributed import broadcast_object_list
 
-            words = [self._found()]
+            words = [self._own_reason()]
             broadcast_object_list(words, src=0)
-            self._agreed = words[0]
+            self._position.agreed = words[0]
 
     @property
     def over(self) -> str:
-        """The word of `Run.over`."""
-        return self._agreed if self._are_several else self._found()
+        """The value of `Run.over`."""
+        return self._position.agreed if self._are_several else self._own_reason()
 
-    def _found(self) -> str:
-        if self.seen_enough:
+    def _own_reason(self) -> str:
+        if self._position.seen_enough:
             return "profiled"
         if self.stopped_by():
             return "stopped"
-        if "sustained" in self._evaluations.crossed:
+        if "sustained" in self._position.crossed:
             return "target"
         if self._is_late:
             return "max_seconds"
-        if self._loop.num_epochs is not None and self._position.epoch >= self._loop.num_epochs:
+        if self._position.num_epochs is not None and self._position.epoch >= self._position.num_epochs:
             return "max_epochs"
-        return "patience" if self._evaluations.out_of_patience else ""
+        return "patience" if self._goal.is_out_of_patience(self._position.best_age) else ""
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the time asks for a last evaluation; several ranks have to agree first, as all evaluate together."""
-        return self._is_late and (not self._are_several or bool(self._agreed))
+        """Whether the time limit asks for a last evaluation; several ranks evaluate together, so they agree first."""
+        return self._is_late and (not self._are_several or bool(self._position.agreed))
 
     @property
     def _is_late(self) -> bool:
-        """Whether the time is used up by the clock of this rank."""
-        within = self._goal.max_seconds is None or self._position.wall_s < self._goal.max_seconds
-        return not within
+        """Whether the time limit is reached by this rank's clock."""
+        return self._goal.max_seconds is not None and self._position.wall_s >= self._goal.max_seconds
 
     def ending_of(self, error: BaseException | None, why: Callable[[BaseException], str]) -> tuple[str, str, str]:
-        """(status, word, sentence) of a run whose block was left with that error; `why` words one that is not ours."""
+        """Status, word and sentence for a run whose block ended with that error; `why` describes unknown errors."""
         if error is None or isinstance(error, Stopped):
             word = self.over or "script"
             return ("stopped" if word == "stopped" else "done"), word, self.sentence(word)
@@ -78,11 +75,12 @@ class StoppingCriteria:
         if isinstance(error, Diverged):
             return "failed", "diverged", str(error)
         if isinstance(error, UserError):
-            # a full disk, say: the run itself is sound and can go on once that is mended
+            # for example a full disk: the run itself is sound, and can go on once that is fixed
             return ("stopped" if self._position.step else "failed"), "refused", str(error)
         return "failed", "error", why(error)
 
     def sentence(self, word: str) -> str:
+        """The reason as a sentence."""
         target, position = self._goal.target, self._position
         if word == "stopped":
             return self.stopped_by()

@@ -1,7 +1,7 @@
-"""The process of one script: `python -m labkit.tracking.worker`.
+"""A training script in a process of its own: `LaunchedRun` on the side that starts it, and the process itself.
 
-It is told a `ScriptCommand`; the order "go" lets it take its first step, where it waits for that. What it tells are the
-events of `labkit.tracking.events`, and at last "Ended" or "Failed".
+Run as a program, this is that process. It gets a `ScriptCommand`, and the order "go" if its first step must wait for
+it. It sends the events of `labkit.tracking.events`, and at last "Ended" or "Failed".
 """
 
 from __future__ import annotations
@@ -12,17 +12,115 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from labkit.process import Parent
+from labkit.errors import UserError
+from labkit.process import Child, Parent
+from labkit.runs import disturbance_text, fail_killed
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import RunFailed, StopRequest
+from labkit.tracking.events import Notice, OnEvent
+
+WAIT_POLICY = "OMP_WAIT_POLICY"
+
+
+def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -> None:
+    """Bind this process to the cores of a command's budget, for the rest of its life.
+
+    Call it before NumPy and torch are loaded, because they read their number of threads only once. If other runs hold
+    the cores, it waits until they are free or `stop` is requested, or raises a `UserError`.
+
+    It also decides how threads wait for each other. Busy waiting is best on free cores, but ruinous if another program
+    takes one of them: next to a busy process, a DLRM on two cores trained 16 times as fast with passive waiting
+    (benchmarks/busy_neighbour.py). So threads wait passively if other programs take a tenth of the cores or half a
+    core, unless OMP_WAIT_POLICY is set.
+    """
+
+    def say(words: str) -> None:
+        on_event(Notice(words))
+
+    budget = command.budget
+    if budget is not None:
+        os.environ.update(budget.environment())
+    from labkit.telemetry import others_now, own_affinity  # NumPy comes with it
+
+    cores = own_affinity()
+    if budget is not None:
+        for note in budget.take_cores(waits=command.waits_for_cores, say=say, stopped=lambda: bool(stop)):
+            say(note)
+    if command.collocation is not None:
+        return  # the command that runs jobs together has checked, and chosen
+    # on all cores that it could have had: programs on other cores do not disturb it
+    found = disturbance_text(others_now(count=budget and budget.cores, cores=cores))
+    if not found:
+        return
+    waits = ""
+    if (budget is None or budget.cores != 1) and WAIT_POLICY not in os.environ:
+        os.environ[WAIT_POLICY] = "PASSIVE"
+        waits = ", and its threads wait passively, which costs least next to other programs"
+    say(f"Before the start {found}. If this continues, the run is marked as disturbed{waits}.")
+
+
+class WorkerFailed(RuntimeError):
+    """The process of a run ended without an answer, or its script raised an error of its own."""
+
+
+class LaunchedRun(Child):
+    """A run in another process. After `stop` it ends after its current step, and records that it was stopped."""
+
+    def __init__(self, command: ScriptCommand, shows_output: bool = False):
+        """With `shows_output`, the script's output goes to standard error; otherwise errors show the end of it."""
+        super().__init__("labkit.tracking.worker", command.to_dict(), shows_errors=shows_output)
+        self.command = command
+        self.answer: dict[str, Any] | None = None
+        """`{"run", "folder", "status", "result"}`, once `events` is through."""
+        self.failure: dict[str, Any] = {}
+        """Report of a failed process: status ("failed" or "out_of_memory"), reason, refused (the user can fix it),
+        disk_full, exit_code (of a script without a run). Empty if it sent none."""
+        self._was_killed = False
+
+    def kill(self) -> None:
+        """End the process at once; `events` then raises."""
+        self._was_killed = True
+        super().kill()
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield events as dictionaries; "kind" is the name of a class in `labkit.tracking.events`.
+
+        Raises:
+            RunFailed: the run diverged, or was cut short.
+            UserError: the script could not start, for a reason that the user can fix.
+            WorkerFailed: the script raised an error, or its process ended without an answer.
+        """
+        folder = None
+        for event in self.messages():
+            folder = event["folder"] if event["kind"] == "Started" else folder
+            if event["kind"] == "Failed":
+                self.failure = event
+                if event["answer"] is not None:
+                    raise RunFailed(event["reason"], event["answer"])
+                if event["refused"]:
+                    raise UserError(event["reason"])
+                raise WorkerFailed(f"{self.command.script}: {event['reason']}\n{self.stderr_tail()}")
+            if event["kind"] == "Ended":
+                self.answer = {name: value for name, value in event.items() if name != "kind"}
+            yield event
+        if self.answer is None:
+            status = self.status()
+            # it crashed, or the system killed it because memory ran out
+            if status is not None and status < 0 and folder is not None and not self._was_killed:
+                fail_killed(folder, f"its process was ended by {signal.Signals(-status).name}")
+            arguments = " ".join(self.command.arguments)
+            raise WorkerFailed(
+                f"the process of {self.command.script} {arguments} ended with status {status}:\n{self.stderr_tail()}"
+            )
 
 
 def main() -> int:
     parent = Parent()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a starter may ignore, and so would its children
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent that ignores it would pass that on
     command = ScriptCommand.from_dict(parent.content)
     if command.cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, command.cores)  # before any library counts its cores
@@ -33,7 +131,7 @@ def main() -> int:
         go.set()
 
     parent.listen(lambda order: go.set(), end)
-    with stop:  # a SIGTERM is polite, too
+    with stop:  # a SIGTERM also asks politely
         return _run(command, stop, go, parent)
 
 
@@ -49,7 +147,7 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
             go.wait()
 
     try:
-        from labkit.tracking.binding import bind_process
+        from labkit.tracking.worker import bind_process
 
         bind_process(command, hear, stop)
         from labkit.tracking.script import exit_status, run_command  # torch comes with it
@@ -60,16 +158,16 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
         if isinstance(error, SystemExit):
             reason = f"the script ended with status {error.code!r} before its first step"
         if isinstance(error, KeyboardInterrupt):
-            reason = "it was stopped before its run began"
+            reason = "it was stopped before its run started"
         if reason is None:
             traceback.print_exc()
             reason = f"{type(error).__name__}: {error}"
         memory = is_out_of_memory(error) or (error.__cause__ is not None and is_out_of_memory(error.__cause__))
         status = "out_of_memory" if memory else "failed"
-        # a run that was cut short, by a full disk say, is "stopped", and its folder is known
+        # a run that was cut short, for example by a full disk, is "stopped", and its folder is known
         answer = error.answer if isinstance(error, RunFailed) else None
         refused = isinstance(reason, UserError)
-        code = error.code if isinstance(error, SystemExit) else None  # of a script that had no run
+        code = error.code if isinstance(error, SystemExit) else None  # from a script without a run
         more = {
             "refused": refused,
             "disk_full": is_disk_full(error),
@@ -86,4 +184,4 @@ if __name__ == "__main__":
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    sys.exit(status)  # a script's threads, exit handlers and open files end as Python ends them
+    sys.exit(status)  # threads, exit handlers and open files of the script end as usual

@@ -161,7 +161,7 @@ def crossings(curves: pd.DataFrame, runs: pd.DataFrame, target: float, *, x: str
     """When each run reached `target`, or what became of it.
 
     A crossing is the first *evaluation* at or past the target; nothing is interpolated. The sustained crossing begins
-    the first streak of evaluations at or past it that confirms the run's target (`labkit.tracking.crossings`).
+    the first streak of evaluations at or past it that confirms the run's target (`labkit.tracking.goal`).
 
     Args:
         curves: one row per evaluation (`labkit.tta.curves`) of one metric.

@@ -96,7 +96,7 @@ def test_a_run_goes_on_for_more_epochs(tmp_path, capfd):
 
 @pytest.mark.parametrize("command", [("train", "dlrm"), ("profile", "speech")])
 def test_wrong_flags_are_refused_before_anything_waits_for_cores(command, monkeypatch, capsys):
-    monkeypatch.setattr("labkit.tracking.binding.bind_process", lambda *_: pytest.fail("it was bound"))
+    monkeypatch.setattr("labkit.tracking.worker.bind_process", lambda *_: pytest.fail("it was bound"))
     assert main([*command, "--lr", "-1"]) == 2
     assert capsys.readouterr().err == "labkit: lr (--lr) is -1.0: give a number above 0.\n"
     with pytest.raises(SystemExit, match="2"):
@@ -105,7 +105,7 @@ def test_wrong_flags_are_refused_before_anything_waits_for_cores(command, monkey
 
 
 def test_neither_torch_nor_numpy_is_loaded_before_a_process_is_bound():
-    text = "import sys, labkit.cli.train, labkit.jobs.command_line, labkit.jobs.settings, labkit.tracking.binding"
+    text = "import sys, labkit.cli.train, labkit.jobs.command_line, labkit.jobs.settings, labkit.tracking.worker"
     text += "; print({'torch', 'numpy'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True).stdout == "set()\n"
 

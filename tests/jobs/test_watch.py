@@ -6,7 +6,7 @@ import pytest
 
 from labkit.jobs import launching
 from labkit.jobs.launching import watch
-from labkit.tracking import Progress, ProgressLine, Started, progress_line
+from labkit.tracking import Progress, ProgressLine, Started, events
 from labkit.tracking.events import Point
 
 TRAIN = {"target": 0.72, "target_metric": "auc", "higher_is_better": True, "batch_size": 512, "seed": 3}
@@ -22,7 +22,7 @@ def progress(samples, *, evaluated=True):
 
 def test_says_how_a_run_begins_and_ends_and_prints_an_evaluation_a_second(capsys, monkeypatch):
     clock = iter([10.0, 10.4, 11.1])
-    monkeypatch.setattr(progress_line.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(events.time, "monotonic", lambda: next(clock))
     line = ProgressLine(sys.stdout)
     for event in (STARTED, progress(1000), progress(1500, evaluated=False), progress(2000), progress(3000), ENDED):
         line(event)

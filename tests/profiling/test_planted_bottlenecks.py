@@ -18,7 +18,7 @@ import torch
 from labkit.hardware import calibrate, keep_memory
 from labkit.profiling.capture import fault_cost_us, minor_faults
 from labkit.profiling.script_steps import profile_steps
-from labkit.tracking import recording
+from labkit.tracking import log
 from labkit_course.apparatus import slow_trainer as trainers
 from labkit_course.lab import from_lab
 
@@ -42,7 +42,7 @@ def train_all(folder):
     torch.set_num_threads(1)
     no_sampler = contextlib.nullcontext()  # the imports of its process take a second of a core
     no_sampler.failure = None
-    recording.Sampler = lambda *_, **__: no_sampler
+    log.Sampler = lambda *_, **__: no_sampler
     card = calibrate(repeats=3)
     tuned = {
         "make_batch": make_batch,

@@ -8,9 +8,9 @@ import pytest
 
 from labkit import telemetry
 from labkit.hardware import Budget
-from labkit.tracking.binding import WAIT_POLICY, bind_process
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
+from labkit.tracking.worker import WAIT_POLICY, bind_process
 
 QUIET = {"cpu_share": 0.02, "largest": None, "on_gpu": [], "disturbed": False}
 BUSY = {"cpu_share": 0.5, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
@@ -44,7 +44,7 @@ def test_beside_other_programs_threads_wait_passively_which_is_told(monkeypatch,
 
 def test_no_library_that_counts_its_threads_once_is_loaded_before_a_process_is_bound():
     code = (
-        "import argparse, sys, labkit.cli.run, labkit.tracking.binding, labkit.tracking.worker\n"
+        "import argparse, sys, labkit.cli.run, labkit.tracking.worker, labkit.tracking.worker\n"
         "flags = argparse.Namespace(budget='one-core', sample_hz=1, runs_dir='', no_wait=True)\n"
         "labkit.cli.run.harness_command(flags, labkit.tracking.command.ScriptCommand('train.py'))\n"
         "print(*{'numpy', 'torch'} & {*sys.modules})"

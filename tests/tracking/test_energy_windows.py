@@ -66,16 +66,16 @@ def test_a_window_waits_for_the_gpu_that_the_run_computes_on(run, monkeypatch, t
 
 
 def test_without_a_run_and_without_a_name_there_is_no_window(run, runs):
-    with pytest.raises(UserError, match=r"no run is open in this process.*labkit\.Run"):
+    with pytest.raises(UserError, match=r"needs an open run.*labkit\.Run"):
         labkit.energy.window("step")
     with run(), pytest.raises(UserError, match="give the window a name"):
         labkit.energy.window(" ")
-    with pytest.raises(UserError, match="no run is open"):
+    with pytest.raises(UserError, match="needs an open run"):
         labkit.energy.window("step")
     (runs / "a-file").touch()
     with in_harness(runs / "a-file"), pytest.raises(UserError, match="no run folder can be made"), run():
         pass
-    with pytest.raises(UserError, match="no run is open"):
+    with pytest.raises(UserError, match="needs an open run"):
         labkit.energy.window("step")
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.tracking.ending import unreached
+from labkit.tracking.events import time_left_s
 from labkit.tracking.goal import Target
-from labkit.tracking.progress_line import time_left_s
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def clock(monkeypatch):
             return self.now
 
     clock = Clock()
-    for module in ("run", "meter", "kept"):
+    for module in ("run", "position", "best_weights"):
         monkeypatch.setattr(f"labkit.tracking.{module}.time", clock)
     return clock
 
@@ -186,7 +186,7 @@ def test_the_best_weights_come_back_for_the_test(run):
         told = []
         open_run._harness.on_event = told.append
         open_run.test(auc=0.75)
-        assert "test split 2 times" in str(told)
+        assert "scored 2 times" in str(told)
     assert open_run.result["metrics"] == {"auc": 0.75}
     assert [(told["best_step"], told["look"]) for told in events(open_run.folder, "tested")] == [(3, 1), (3, 2)]
     kept = torch.load(open_run.folder / "checkpoint" / "latest.pt", weights_only=True)["kept"]["model"]

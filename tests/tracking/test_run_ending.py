@@ -3,16 +3,17 @@
 import importlib
 import math
 import os
+import pkgutil
 import signal
 
 import pytest
 import torch
-from folders import events, in_harness
+from folders import as_killed, events, in_harness
 
 import labkit
 from labkit.errors import UserError
 from labkit.runs import list_runs, read_metrics, read_run
-from labkit.tracking.ending import RunFailed
+from labkit.tracking.ending import CLOSE_RECORD, RunFailed
 from labkit.tracking.events import Progress
 from labkit.tracking.loop import random_state
 
@@ -42,7 +43,7 @@ def test_a_loss_that_is_no_number_fails_the_run_and_loses_nothing(run):
 @pytest.mark.parametrize("evaluated", [True, False])
 def test_weights_that_are_no_numbers_are_never_saved(run, evaluated):
     """The loss before the bad update was finite, and so is the error rate of a model that outputs NaN."""
-    with pytest.raises(RunFailed, match="a weight is no number at step 1"), run(target="cer <= 0.1") as open_run:
+    with pytest.raises(RunFailed, match="a weight is not a number at step 1"), run(target="cer <= 0.1") as open_run:
         model = torch.nn.Linear(1, 1)
         open_run.keep(model=model)
         torch.nn.init.constant_(model.weight, math.nan)
@@ -116,9 +117,9 @@ def test_a_call_that_cannot_be_says_what_to_write(run):
     with run(target="auc >= 0.9") as open_run:
         open_run.step(0.5, samples=1)
         for call, words in (
-            (lambda: open_run.evaluate(cer=0.1), r"got cer, and the target auc >= 0.9 needs auc: pass auc=\.\.\. too"),
-            (lambda: open_run.evaluate(), "got no metric, and the target"),
-            (lambda: open_run.evaluate(auc="good"), "metric 'auc' is 'good': give one number"),
+            (lambda: open_run.evaluate(cer=0.1), r"got cer, but the target auc >= 0.9 needs auc"),
+            (lambda: open_run.evaluate(), "got no metric, but the target"),
+            (lambda: open_run.evaluate(auc="good"), "metric 'auc' is 'good', not a number"),
             (lambda: open_run.evaluate(auc=60.0), "Divide a percentage by 100"),
             (lambda: open_run.evaluate(auc=0.5, cer=-0.1), "cer is -0.1"),
             (lambda: open_run.step(samples=-4), "samples=-4"),
@@ -140,13 +141,13 @@ def test_outside_of_its_block_a_run_takes_nothing(run):
         pass
     for each in (run(), closed):
         for name in ("step", "evaluate", "keep", "epochs", "batches", "due", "log", "load_best", "test"):
-            with pytest.raises(UserError, match=f"run.{name} was called outside of the run's block: write `with"):
+            with pytest.raises(UserError, match=f"run.{name} was called outside the run's block: write `with"):
                 getattr(each, name)(**calls.get(name, {}))
 
 
 def test_a_seed_that_a_script_fixes_cannot_be_repeated_with_others(runs):
     with in_harness(runs, seed=1):
-        with pytest.raises(UserError, match="the script fixes 5"), labkit.Run("t", seed=5):
+        with pytest.raises(UserError, match="the script fixes seed 5"), labkit.Run("t", seed=5):
             pass
         with labkit.Run("t") as run:
             pass
@@ -171,3 +172,12 @@ def test_a_run_draws_no_random_number_tells_those_who_listen_and_says_what_it_la
         unseeded.step(0.5, samples=1)
     assert "auc was never evaluated: call run.evaluate(auc=...)" in unseeded.result["reason"]
     assert set(list_runs(runs)["seed"]) == {"none", 7}
+
+
+def test_the_name_that_the_memory_watch_is_given_closes_the_record_of_a_killed_run(run):
+    close_record = pkgutil.resolve_name(CLOSE_RECORD)
+    with run() as open_run:
+        open_run.step(0.5, samples=1)
+        killed = as_killed(open_run.folder)
+    close_record("it was killed", killed=True, folder=str(killed))  # as the watch calls it, with a noted fact
+    assert read_run(killed).result == {"reason": "it was killed", "ended_by": "killed"}

@@ -14,7 +14,7 @@ from labkit.telemetry.sources import host, zeus
 from labkit.telemetry.sources.host import RaplCounters
 from labkit.telemetry.sources.ladder import Ladder, open_ladder
 from labkit.telemetry.sources.zeus import INSTALL, SOCKET, ZeusCounters, zeus_places
-from labkit.tracking import recording
+from labkit.tracking import log
 
 
 class GpuError(Exception):
@@ -131,13 +131,13 @@ def test_the_ladder_of_a_machine_with_its_daemon_asks_it(here):
 def test_a_run_on_an_amd_gpu_names_it_as_its_samples_are_named(monkeypatch):
     import torch
 
-    assert recording.amd_gpus("cuda:1") == []  # not under CUDA
+    assert log.amd_gpus("cuda:1") == []  # not under CUDA
     monkeypatch.setattr(torch.version, "hip", "6.4")
     about = SimpleNamespace(name="AMD Instinct MI300X", total_memory=192)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda name: about)
-    (gpu,) = recording.amd_gpus("cuda:1")
+    (gpu,) = log.amd_gpus("cuda:1")
     assert (gpu.uuid, gpu.torch_name, gpu.index, gpu.name) == ("hip:1", "cuda:1", 1, about.name)
-    assert recording.amd_gpus("cpu") == []
+    assert log.amd_gpus("cpu") == []
 
 
 def test_the_note_of_joules_of_an_amd_card_says_that_none_was_ever_tried(tmp_path):

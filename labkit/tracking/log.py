@@ -1,4 +1,4 @@
-"""The folder of an open run: its record, rows, events, sampler, end; and who may go on with it."""
+"""Writes the log of one run: its folder, record, events, metrics and samples; refuses a resume that would mix runs."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from labkit.tracking.goal import Goal
 from labkit.tracking.harness import Harness, whole_device
 
 LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
-"""What may change when a run is resumed, as may max_epochs, which is told later."""
-TOLD = {"threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "budget"}
-TOLD |= {"keeps", "max_epochs", "trial", "sweep", "settings"}
-"""What is recorded and decides nothing, or is told later; a resumed run keeps the name of its budget."""
+"""Settings that may change when a run is resumed, as may max_epochs, which is set later."""
+IGNORED = {"threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "budget"}
+IGNORED |= {"keeps", "max_epochs", "trial", "sweep", "settings"}
+"""Settings that decide nothing, or are set later; a resumed run keeps the name of its budget."""
 
 
-class Recording:
-    """Writes one run for the harness that holds it; of several processes, only that of rank 0 writes."""
+class RunLog:
+    """Writes one run for its harness; of several ranks, only rank 0 writes."""
 
     def __init__(self, harness: Harness, name: str, config: dict[str, Any], goal: Goal, seed: int | None):
-        """Make the run's folder, or open the one that is gone on with; dictionaries in `config` are sections."""
+        """Make the run's folder, or open the folder of a resumed run; dictionaries in `config` are sections."""
         sections = {key: value for key, value in config.items() if isinstance(value, dict)}
         train = {key: value for key, value in config.items() if key not in sections} | sections.pop("train", {})
         train |= goal.described()
@@ -52,7 +52,7 @@ class Recording:
         self.config = {"job": name, **sections, "train": train} | harness.described()
         resumed = harness.command.resume
         self.before = None if resumed is None else read_run(resumed)
-        """The record that an earlier process of this run left; None of a new run"""
+        """Record that an earlier process of this run left; None for a new run."""
         self._sampler = contextlib.ExitStack()
         self._torch_name: str | None = None
         self._look: Look | None = None
@@ -83,14 +83,14 @@ class Recording:
         )
 
     def _reopen(self, folder: Path) -> RunWriter:
-        lock = lock_run(folder)  # from here on nobody saves another checkpoint
+        lock = lock_run(folder)  # from here on no other process saves a checkpoint
         try:
             refuse_another_run(self.before, self.config, folder)
-            # without a budget, what computes is known no earlier than the script's models are
+            # without a budget, the device is not known before the script's models are
             now = self._harness.command.budget or whole_device(self.before.budget["torch_name"])
             refuse_another_machine(self.before, now, folder)
             self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
-            # the file keeps its old configuration until `started`, when the new one has been found to be the same run
+            # the record keeps its old configuration until `started`; only then is the new one known to be the same run
             return RunWriter.reopen(
                 folder,
                 lock,
@@ -112,20 +112,20 @@ class Recording:
     # while it goes on
 
     def started(self) -> None:
-        """The run is what it will be: tell of it."""
+        """Report that the run has started, with its final configuration."""
         self.describe_training()
         if self._run is not None:
             self.tell(Started(self._run.run_id, str(self.folder), self.config))
 
     def describe_training(self, **settings: Any) -> None:
-        """Add settings that the script tells late to the record."""
+        """Add settings to the record that the script sets after the start."""
         self.config["train"] |= settings
         if self._run is not None:
             self._run.record.config = self.config
             self._run.record.save(self.folder)
 
     def begin(self, torch_name: str) -> None:
-        """All is built: start the sampler, and let whoever waits at the barrier come."""
+        """Start the sampler once everything is built, and report that the run is ready."""
         self._torch_name = self._windows.torch_name = torch_name
         forget_peak_memory()
         import torch
@@ -149,7 +149,7 @@ class Recording:
 
     @contextlib.contextmanager
     def _sampled(self, run: RunWriter):
-        """Sample this process; a sampler that dies is recorded and told, and stops nothing."""
+        """Sample this process. A sampler that dies is recorded and reported, and stops nothing."""
         faults: list[str] = []
 
         def on_fault(kind: str, what: str) -> None:
@@ -169,7 +169,7 @@ class Recording:
 
     @property
     def stop_asked(self) -> bool:
-        """Whether somebody asks this run to stop, by its folder."""
+        """Whether this run was asked to stop, through a file in its folder."""
         return self._run is not None and bool(self._run.stop_requested)
 
     def metric(self, name: str, value: float, at: Point) -> None:
@@ -181,7 +181,7 @@ class Recording:
             self._run.event(event, **values)
 
     def tests(self) -> list[dict[str, Any]]:
-        """The events of this run's scores on the test split."""
+        """Events with this run's scores on the test split."""
         return [event for event in read_events(self.folder) if event["event"] == "tested"]
 
     def notice(self, text: str) -> None:
@@ -189,11 +189,11 @@ class Recording:
 
     @property
     def saves(self) -> bool:
-        """Whether this process saves checkpoints: that which writes the run, but of no run that is looked at."""
+        """Whether this process saves checkpoints: it writes the run, and no observer watches it."""
         return self._run is not None and self._harness.observer is None
 
     def tell(self, event: Any) -> None:
-        """Tell whoever watches the run."""
+        """Report an event to those who watch the run."""
         if self._run is not None:
             self._harness.tell(event)
 
@@ -205,13 +205,13 @@ class Recording:
     # the end
 
     def why(self, error: BaseException) -> str:
-        """A sentence for an error that ends the run."""
+        """A sentence on an error that ends the run."""
         if is_out_of_memory(error):
             return str(memory_error(self._harness.budget, get_devices()[0], error))
         return f"{type(error).__name__}: {error}"
 
     def finish(self, status: str, result: dict[str, Any], *, is_fault: bool) -> None:
-        """Write the final record, of a fault where it is one; `result` gets what the sampler knows."""
+        """Write the final record, with memory and energy from the samples; `is_fault` also records a fault."""
         try:
             before = self.before and (self.before.result or {}).get("others")
             result["others"] = worse(before, self._look and self._look.others())
@@ -232,7 +232,7 @@ class Recording:
                     self._harness.ended(self._run.run_id, str(self.folder), status, result)
 
     def leave_as_it_was(self, reason: str) -> None:
-        """The script cannot go on with this run, which keeps the record that it had."""
+        """Close a run that this script cannot resume, with the record that it had before."""
         self._sampler.close()
         self._harness.left()
         if self._run is not None:
@@ -242,7 +242,7 @@ class Recording:
             self._harness.ended(self._run.run_id, str(self.folder), status, self.before.result or {})
 
     def _peak_gpu_memory(self) -> int | None:
-        """Most bytes torch held on the GPU at once, in this process or an earlier one of this run; None on a CPU."""
+        """Most bytes that torch held on the GPU, in any process of this run; None on a CPU."""
         if self._torch_name is None or not self._torch_name.startswith("cuda"):
             return None
         import torch
@@ -251,7 +251,7 @@ class Recording:
 
 
 def amd_gpus(torch_name: str) -> list[Device]:
-    """The AMD GPU that torch computes on, named as Zeus' samples of it are; none under CUDA or on a CPU."""
+    """The AMD GPU that torch computes on, with the name that Zeus' samples have; empty under CUDA or on a CPU."""
     import torch
 
     if torch.version.hip is None or not torch_name.startswith("cuda"):
@@ -261,7 +261,7 @@ def amd_gpus(torch_name: str) -> list[Device]:
 
 
 def own_rank() -> int:
-    """This process' rank; 0 where it is the only one."""
+    """Rank of this process; 0 if it is the only one."""
     import torch.distributed as dist
 
     is_one_of_several = dist.is_available() and dist.is_initialized()
@@ -269,59 +269,59 @@ def own_rank() -> int:
 
 
 def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Path) -> None:
-    """Stop a resume that, configured as it is `described` now, would mix two experiments in one run."""
+    """Refuse a resume whose settings, `described`, would mix two experiments in one run."""
     if before.profiled:
-        raise UserError(f"{folder}: this run was made to be profiled, and has no checkpoint: start a new run.")
+        raise UserError(f"{folder}: this run was profiled, so it has no checkpoint: start a new run.")
     if "collocation" in before.config:
         raise UserError(
-            f"{folder}: this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go "
-            "on with all of a group by `labkit collocate --resume`, or start a new run."
+            f"{folder}: this run is one of the jobs of {folder.parent.name}, and would be faster alone: resume the "
+            "whole group with `labkit collocate --resume`, or start a new run."
         )
     old, new = (_settings(shielded(config)) for config in (before.config, json.loads(json.dumps(described))))
     changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
     others = sorted(changed - LIMITS)
     if "data.fingerprint" in others:
         raise UserError(
-            f"{folder}: the data {new.get('data.name')!r} has changed since this run began, so going on would mix two "
-            "datasets: put back what it was, or start a new run."
+            f"{folder}: the data {new.get('data.name')!r} has changed since this run started, so a resume would mix "
+            "two datasets: restore the data, or start a new run."
         )
     if others:
-        told = "; ".join(f"{name} was {old.get(name)!r} and is {new.get(name)!r}" for name in others[:4])
+        changes = "; ".join(f"{name} was {old.get(name)!r} and is {new.get(name)!r}" for name in others[:4])
         raise UserError(
-            f"{folder}: a resumed run keeps its own settings, and {told}: only target, max_seconds and max_epochs may "
-            "change. Put the others back, in the script or on the command line, or start a new run."
+            f"{folder}: a resumed run must keep its settings, but {changes}. Restore these, in the script or on the "
+            "command line (only target, max_seconds and max_epochs may change), or start a new run."
         )
     if (before.result or {}).get("ended_by") == "diverged":
-        raise UserError(f"{folder}: this run diverged and would again: start a new run with another learning rate.")
+        raise UserError(f"{folder}: this run diverged, and would again: start a new run with a lower learning rate.")
     if before.status == "done" and not changed and "max_epochs" not in before.config.get("train", {}):
         raise nothing_to_do(folder, (before.result or {}).get("reason", ""))
 
 
 def refuse_another_machine(before: RunRecord, budget: Budget, folder: Path) -> None:
-    """Stop a resume on other hardware than the run began on, or on more or fewer cores of it."""
+    """Refuse a resume on other hardware, or on another number of cores."""
     cpu, *others = get_devices()
     devices = [cpu.name, *(device.name for device in others if device.torch_name == budget.torch_name)]
     was = *(device["name"] for device in before.devices), f"{before.budget['cores'] or 'all'} cores"
     here = *devices, f"{budget.cores or 'all'} cores"
     if was != here:
         raise UserError(
-            f"{folder}: this run computed on {', '.join(was)}, and would go on on {', '.join(here)}, so its times "
-            "would mix two machines: resume it where it began, or start a new run."
+            f"{folder}: this run used {', '.join(was)}, but here it would use {', '.join(here)}, so its times would "
+            "mix two machines: resume it where it started, or start a new run."
         )
 
 
 def nothing_to_do(folder: Path, why: str) -> UserError:
-    """The error of a resume that would not train, and `why`."""
+    """The error for a resume that would have nothing to train; `why` the run is done."""
     return UserError(
-        f"{folder}: this run is done ({why}): give it something to go on for, such as a larger --max-epochs or another "
-        "--target; limits count from its beginning."
+        f"{folder}: this run is done ({why}): give a larger --max-epochs or another --target; limits count from the "
+        "start of the run."
     )
 
 
 def _settings(config: dict[str, Any], section: str = "") -> dict[str, Any]:
-    """What decides a run, by name; of sections "train.lr"."""
+    """The settings that decide a run, by name; in sections as in "train.lr"."""
     settings = {}
-    for name in config.keys() - TOLD:
+    for name in config.keys() - IGNORED:
         value = config[name]
         settings |= _settings(value, f"{section}{name}.") if isinstance(value, dict) else {f"{section}{name}": value}
     return settings

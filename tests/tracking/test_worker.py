@@ -9,7 +9,7 @@ from labkit.errors import UserError
 from labkit.runs import request_stop
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import RunFailed
-from labkit.tracking.launch import LaunchedRun, WorkerFailed
+from labkit.tracking.worker import LaunchedRun, WorkerFailed
 
 SCRIPT = """
 import sys, labkit
@@ -66,5 +66,5 @@ def test_a_run_is_stopped_from_another_process(command):
         list(launched.events())
     assert launched.answer["status"] == "stopped"
     assert launched.answer["result"]["reason"] == "stopped on request"
-    with pytest.raises(UserError, match="nothing to stop"):
+    with pytest.raises(UserError, match="not running"):
         request_stop(folder)

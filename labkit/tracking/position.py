@@ -1,0 +1,185 @@
+"""Where a run is, and what it has taken so far: its clock, its steps, and their losses."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+
+from labkit.errors import UserError
+from labkit.tracking.events import SYNC, OnEvent, Point, Progress, phase
+from labkit.tracking.log import RunLog
+
+REPORT_EVERY_S = 0.25
+"""Seconds between step events; evaluations are always reported."""
+NOT_SAVED = {"is_saved": False}
+"""Marks what belongs to this process only: a checkpoint does not hold it."""
+
+
+@dataclass
+class Position:
+    """Where a run is: everything that changes while it goes on, apart from tensors and files.
+
+    The other parts of a run read and change only this; each of them also owns one file, or one kind of tensor.
+    """
+
+    epoch: int = 0
+    """Number of epochs that are over."""
+    batch: int = 0
+    """Number of batches of this epoch that were trained on."""
+    step: int = 0
+    samples: int = 0
+    wall_s: float = 0.0
+    """Seconds since the clock started: training, evaluations, checkpoints and bookkeeping."""
+    train_s: float = 0.0
+    """Seconds of training alone."""
+    next_evaluation: int = 0
+    """Number of samples at which an evaluation is due."""
+    evaluated_step: int = -1
+    """Step of the latest evaluation."""
+    best_metric: str | None = None
+    """Metric by which the best evaluation was chosen."""
+    best_value: float | None = None
+    best_step: int | None = None
+    keeps_best: bool = True
+    """Whether the best weights are kept for testing; otherwise the last ones are tested."""
+    best_age: int = 0
+    """Number of evaluations since the best one."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Metrics of the latest evaluation."""
+
+    num_epochs: int | None = field(metadata=NOT_SAVED, default=None)
+    """Number of epochs that `Run.epochs` was given."""
+    has_loop: bool = field(metadata=NOT_SAVED, default=False)
+    """Whether the script loops over `Run.epochs` or `Run.batches`, which can end, and start in the middle."""
+    given_out: int = field(metadata=NOT_SAVED, default=0)
+    """Number of batches of this epoch that the script was given."""
+    is_last_batch: bool = field(metadata=NOT_SAVED, default=False)
+    """Whether the current batch is the last of its epoch, if the loader knows its length."""
+    epoch_is_over: bool = field(metadata=NOT_SAVED, default=False)
+    """Whether all batches of an epoch were used, while the code after them may still be running."""
+    crossed: dict[str, Point] = field(metadata=NOT_SAVED, default_factory=dict)
+    """The first and the sustained crossing of the target, once they have happened."""
+    seen_enough: bool = field(metadata=NOT_SAVED, default=False)
+    """Whether an observer has seen enough steps; this ends even a script that catches `Enough`."""
+    agreed: str = field(metadata=NOT_SAVED, default="")
+    """Reason why a run of several ranks is over, as agreed at the latest evaluation."""
+    needs_checkpoint: bool = field(metadata=NOT_SAVED, default=False)
+    """Whether there was an evaluation since the last checkpoint."""
+    is_frozen: bool = field(metadata=NOT_SAVED, default=False)
+    """Whether a resume will start from the last checkpoint, whatever the script does before its next step."""
+
+    def saved(self) -> dict[str, Any]:
+        """The part of it that a checkpoint holds."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("is_saved", True)}
+
+    @property
+    def point(self) -> Point:
+        return Point(self.step, self.samples, self.wall_s, self.train_s)
+
+    @property
+    def tested_step(self) -> int:
+        """Step whose weights are to be tested: the best, or the last if none is known to be the best."""
+        return self.step if self.best_step is None or not self.keeps_best else self.best_step
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.train_s if self.train_s else 0.0
+
+
+class Meter:
+    """Counts the steps of a run, and adds the time that passes to its position."""
+
+    def __init__(self, position: Position, log: RunLog, diverged: Callable[[str, Point], Exception]):
+        """`diverged` makes the error for a loss that is not a number."""
+        self.position, self._log, self.diverged = position, log, diverged
+        self.listeners: list[OnEvent] = []
+        self.loss = math.nan
+        """The latest loss that has reached the host."""
+        self._on_their_way: deque[tuple[torch.Tensor, torch.cuda.Event | None, Point]] = deque()
+        """Losses of steps. Those on a GPU are copied while training goes on, and read once they have arrived."""
+        self._has_losses = False
+        self._at: float | None = None
+        self._reported_at = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        return self._at is not None
+
+    def start(self, at: float) -> None:
+        """Start the clock, as if at that moment of `time.perf_counter`."""
+        self._at = at
+
+    def book(self, *, training: bool) -> None:
+        """Add the time since the last call to the wall time, and with `training` also to the training time."""
+        now = time.perf_counter()
+        self.position.wall_s += now - self._at
+        if training:
+            self.position.train_s += now - self._at
+        self._at = now
+
+    def step(self, loss: Any, samples: int) -> None:
+        """Count a step that has just been taken."""
+        self.book(training=True)
+        position = self.position
+        position.step += 1
+        position.samples += samples
+        position.batch = position.given_out
+        if loss is not None:
+            self._has_losses = True
+            self._take(loss, position.point)
+        self.read_losses()
+        now = time.perf_counter()
+        if now - self._reported_at >= REPORT_EVERY_S:
+            self._reported_at = now
+            if not self._has_losses:
+                self._log.metric("steps", position.step, position.point)
+            self.report(evaluated=False)
+
+    def _take(self, loss: Any, point: Point) -> None:
+        """Take a step's loss: a number, or a tensor with one number on any device."""
+        if not isinstance(loss, torch.Tensor):
+            loss = torch.tensor(float(loss), dtype=torch.float64)
+        if loss.numel() != 1:
+            raise UserError(
+                f"run.step got a loss of shape {tuple(loss.shape)}: give one number for the step, for example "
+                "loss.mean()."
+            )
+        host, arrived = loss.detach(), None
+        if loss.is_cuda:
+            # an asynchronous copy into pinned memory, so that the host does not wait for the GPU
+            host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
+            host.copy_(loss.detach(), non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record(torch.cuda.current_stream(loss.device))  # it may not be the current device
+        self._on_their_way.append((host, arrived, point))
+
+    def read_losses(self, *, wait: bool = False) -> None:
+        """Record the losses that have reached the host (with `wait`: all), and raise at one that is not a number."""
+        with phase(SYNC) if wait else contextlib.nullcontext():
+            while self._on_their_way:
+                host, arrived, point = self._on_their_way[0]
+                if arrived is not None and wait:
+                    arrived.synchronize()
+                elif arrived is not None and not arrived.query():
+                    break
+                self._on_their_way.popleft()
+                self.loss = float(host)
+                if not math.isfinite(self.loss):
+                    what, at = f"the training loss is {self.loss}", replace(self.position.point, step=point.step)
+                    raise self.diverged(what, at)
+                self._log.metric("loss", self.loss, point)
+
+    def report(self, *, evaluated: bool) -> None:
+        """Report where the run is."""
+        position = self.position
+        event = Progress(position.point, position.samples_per_s, self.loss, position.metrics, evaluated)
+        self._log.tell(event)
+        for listener in self.listeners:
+            listener(event)
