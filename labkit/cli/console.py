@@ -1,4 +1,4 @@
-"""The console of every command, whose reader may leave early."""
+"""The console of every command: tables, text from others shown as it is, and a reader who may leave early."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WIDTH_FOR_PROGRAMS = 200
-"""Characters a line of a table where no terminal says otherwise, so that nothing is cut off for `grep`"""
+"""Width of a table where there is no terminal, so that nothing is cut off for `grep`"""
 LONGEST_LABEL = 40
-"""Characters of the first column's cells that are never wrapped"""
+"""Longest cell of the first column that is never wrapped"""
 # C0 and C1 controls but for tab and line end, each as its picture in Unicode or a question mark
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
 _PICTURES |= dict.fromkeys(range(128, 160), ord("?"))
@@ -30,10 +30,10 @@ _NUMBER = re.compile(r"[-+≤≥~]?\.?\d|[-–]$|inf")
 
 
 class Console(rich.console.Console):
-    """A rich console for names, paths and messages that others chose, which are printed as they are.
+    """A rich console that prints names, paths and messages of others as they are.
 
-    [Brackets] in them are no markup (`marked` is for our own), and characters that would steer the terminal are shown
-    as pictures. It falls silent when its reader leaves (`labkit train dlrm | head`); the command goes on.
+    [Brackets] in them are no markup (`marked` is for ours), and characters that would control the terminal are shown as
+    pictures. When its reader leaves (`labkit train dlrm | head`), it prints nothing more and the command goes on.
     """
 
     def __init__(self, **options: Any):
@@ -61,12 +61,12 @@ def harmless(text: str) -> str:
 
 
 def marked(template: str, *values: object) -> Text:
-    """A text of ours with rich's markup, and values in its braces that are taken as they are."""
+    """A template with rich's markup, and values for its braces that are printed as they are."""
     return Text.from_markup(template.format(*(escape(harmless(str(value))) for value in values)), emoji=False)
 
 
 def print_frame(console: Console, table: pd.DataFrame | Sequence[dict[str, Any]], title: str | None = None) -> None:
-    """Print a `frame_table` as wide as the terminal is; elsewhere so wide that `grep` finds whole lines."""
+    """Print a `frame_table` as wide as the terminal, or wide enough for `grep` where there is none."""
     width = console.width
     console.width = width if console.is_terminal else max(width, WIDTH_FOR_PROGRAMS)
     console.print(frame_table(table, title))
@@ -110,7 +110,7 @@ def say(line: object, *, to_stderr: bool = False) -> None:
 
 
 def write_nowhere(stream: TextIO = sys.stdout) -> None:
-    """Send what is still written to a stream whose reader has left to nowhere."""
+    """Discard what is still written to a stream whose reader has left."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

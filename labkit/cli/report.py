@@ -9,7 +9,7 @@ from labkit.cli.flags import add_flags, read_only
 from labkit.errors import UserError
 
 MOST_LINES = 40
-"""Devices and settings that a page of a recording shows"""
+"""Most series that a page of a recording shows"""
 
 
 def add_parser(subparsers) -> None:
@@ -21,7 +21,7 @@ def add_parser(subparsers) -> None:
     add("runs_dir", nargs="?", type=Path, default=runs, metavar="RUNS_DIR", help="folder of runs (default: runs)")
     add("--out", type=Path, default=page, metavar="FILE", help=f"the page to write (default: {page})")
     add("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
-    add("--recorded", metavar="NAME", help="report on a recording instead: its name, or the folder of an imported one")
+    add("--recorded", metavar="NAME", help="report on a recording instead: its name, or the folder of your own")
     add_flags(parser, "only")
     parser.set_defaults(run=run_report)
 
@@ -32,11 +32,11 @@ def run_report(args: argparse.Namespace) -> int:
     from labkit.runs import list_runs, recorded, run_folders
 
     if args.only and not args.recorded:
-        raise UserError("--only chooses runs of a recording: name it with --recorded, or leave --only out.")
+        raise UserError("--only chooses runs of a recording: name the recording with --recorded, or omit --only.")
     if args.recorded:
         frames = recorded(args.recorded, **read_only(args.only))
-        if (lines := frames.runs["budget"].nunique()) > MOST_LINES:
-            raise UserError(f"these are {lines} lines, too many for a page: choose some, as --only power_limit_w=max.")
+        if (lines := len(frames.runs[["budget", "setting"]].drop_duplicates())) > MOST_LINES:
+            raise UserError(f"these are {lines} series, too many for a page: choose some, as --only power_limit_w=max.")
         page = write_report(frames, args.out)
         print(f"{counted(len(frames.runs), 'recorded run')} in {page}\nOpen it in a browser: {page.as_uri()}")
         return 0
@@ -45,7 +45,7 @@ def run_report(args: argparse.Namespace) -> int:
     disturbed = ~(profiled | trials) & (runs["disturbed"] != "") & args.undisturbed
     for kind, left_out, words in (
         ("profiled run", profiled, ": `labkit profile show RUN` shows one."),
-        ("energy trial", trials, ": `labkit energy RUN` tells of one."),
+        ("energy trial", trials, ": `labkit energy RUN` reports one."),
         ("disturbed run", disturbed, "; `labkit runs list` names them."),
     ):
         if left_out.any():
@@ -56,7 +56,7 @@ def run_report(args: argparse.Namespace) -> int:
             f"{args.runs_dir} holds no {'other ' * bool(len(runs))}runs: make some with `labkit train dlrm` or "
             "`labkit tour`, or give the folder that holds them."
         )
-    # of all: the page names those that cannot be read
+    # of all folders: the page names those that cannot be read
     page = write_report(run_folders(args.runs_dir), args.out, undisturbed=args.undisturbed)
     print(f"{counted(count, 'run')} in {page}\nOpen it in a browser: {page.as_uri()}")
     return 0

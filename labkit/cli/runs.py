@@ -18,16 +18,16 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("runs", help="list runs, show one, ask one to stop")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, run, words in (
-        ("list", run_list, "one line a run, oldest first"),
-        ("show", run_show, "all that one run recorded about itself"),
-        ("stop", run_stop, "ask a run to end after its step under way, with everything saved"),
+        ("list", run_list, "one line per run, oldest first"),
+        ("show", run_show, "everything that a run recorded about itself"),
+        ("stop", run_stop, "ask a run to end after the current step, with everything saved"),
     ):
         command = commands.add_parser(name, help=words)
         command.set_defaults(run=run)
         if name != "list":
             command.add_argument("which", **RUN)
         add_flags(command, "runs_dir", *["json"] * (name != "stop"))
-    command = commands.add_parser("import")  # without help it is not listed; it says what took its place
+    command = commands.add_parser("import")  # not listed in the help; it names what replaced it
     command.add_argument("rest", nargs=argparse.REMAINDER)
     command.set_defaults(run=run_import)
 
@@ -40,7 +40,7 @@ def run_list(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows))
     elif not rows:
-        print(f"no runs in {args.runs_dir}: `labkit train dlrm` or `labkit tour` makes some.")
+        print(f"no runs in {args.runs_dir}: start one with `labkit train dlrm` or `labkit tour`.")
     else:
         marked = sorted({row["provenance"] for row in rows} - {"measured"})
         console = Console()
@@ -86,8 +86,7 @@ def run_show(args: argparse.Namespace) -> int:
     console.print(head, highlight=False, soft_wrap=True)
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
-    told = [_told(event) for event in events if event["event"] != "checkpoint"]
-    print_frame(console, told, "what happened")
+    print_frame(console, [_event_row(event) for event in events if event["event"] != "checkpoint"], "what happened")
     logged = read_metrics([folder]).groupby("name")["value"].agg(["last", "size"])
     if len(logged):
         rows = [
@@ -110,7 +109,7 @@ def run_stop(args: argparse.Namespace) -> int:
     return 0
 
 
-def _told(event: dict[str, Any]) -> dict[str, str]:
+def _event_row(event: dict[str, Any]) -> dict[str, str]:
     others = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
     metrics = {name: round(value, 5) for name, value in event.get("metrics", {}).items() if value is not None}
     return {

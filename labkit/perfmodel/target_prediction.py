@@ -16,7 +16,7 @@ from labkit.jobs import TrainingJob
 from labkit.perfmodel.predict import Prediction
 from labkit.runs import readable_runs, run_folders
 from labkit.tracking import Target, evaluated_name
-from labkit.tta import NEED, by_batch_size, cost_usd, curves_by_metric, table_of
+from labkit.tta import NEED, by_batch_size, cost_usd, curves as read_curves, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,7 @@ def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Ne
         UserError: no run has reached it, or none at this batch size nor at one above and one below.
     """
     name = evaluated_name(target.metric.name)
-    curves = curves_by_metric(runs, [name])[name] if len(runs) else None
+    curves = read_curves(runs["folder"], metric=name, runs=runs) if len(runs) else None
     if curves is None or curves.empty:
         raise UserError(
             f"no run here has measured {target.metric.name} with these settings, so the samples to {target} are "

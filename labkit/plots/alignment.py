@@ -14,16 +14,16 @@ ONE_HUE = ((0.0, "#f2f7fb"), (0.5, "#9cc9e6"), (1.0, "#00436b"))
 """A colour scale from light to dark, which needs no colour vision"""
 FRAMES_PER_S = 100
 MOST_COLUMNS = 600
-"""Of the picture; frames beyond are averaged, several to a column"""
+"""Widest picture; more frames are averaged, several to a column"""
 RANGE_DB = 60
-"""Below the loudest; what is quieter is not told apart"""
+"""Range below the loudest sound; what is quieter has one colour"""
 
 
 def figure_alignment(log_mel: np.ndarray, characters: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
     """A spectrogram, and above it each character that was heard, from its beginning to its end.
 
     Args:
-        log_mel: float (frames, bands), natural logarithms of energies, 100 frames a second.
+        log_mel: float (frames, bands), natural logarithms of energies, 100 frames per second.
         characters: columns character, start_s, end_s (`labkit.transcription.align`).
         provenance: where the audio and its characters come from.
     """
@@ -57,7 +57,7 @@ def figure_alignment(log_mel: np.ndarray, characters: pd.DataFrame, *, provenanc
         y=[bands + 3] * len(at),
         mode="lines+markers",
         line={"color": look.color, "width": 4},
-        marker={"color": look.color, "symbol": "line-ns-open", "size": 9},  # tell neighbours apart
+        marker={"color": look.color, "symbol": "line-ns-open", "size": 9},  # between neighbours
         hoverinfo="skip",
         showlegend=False,
     )

@@ -15,7 +15,7 @@ from labkit.plots.number_texts import column_title, number_text, value_text
 from labkit.plots.theme import AXIS, DASHES, encoding, log_ticks, new_figure, series
 
 LOG_FROM = 20.0
-"""An axis is logarithmic where its largest value is so many times its least"""
+"""Ratio of the largest value to the least from which an axis is logarithmic"""
 
 
 def figure_sweep(frame: pd.DataFrame, x: str, y: str, color: str | None = None) -> go.Figure:
@@ -44,7 +44,7 @@ def figure_sweep(frame: pd.DataFrame, x: str, y: str, color: str | None = None) 
     is_number = pd.api.types.is_numeric_dtype(known[x])
     known = known.assign(**{x: known[x] if is_number else known[x].astype(str)})
     if color and pd.api.types.is_float_dtype(known[color]) and (known[color] % 1 == 0).all():
-        known[color] = known[color].astype(int)  # cells that leave it out had made it floats
+        known[color] = known[color].astype(int)  # cells without it had made it floats
     by = [*([color] if color else []), "provenance"]
     figure = new_figure(escape(column_title(x)), escape(column_title(y)), _extremes(known, x, y, by))
     values, kinds = (list(dict.fromkeys(known[name])) for name in (color or "provenance", "provenance"))
@@ -90,23 +90,23 @@ def _extremes(known: pd.DataFrame, x: str, y: str, by: list[str]) -> str:
     words = []
     for which, place in (("greatest", medians.idxmax()), ("least", medians.idxmin())):
         *own, at = place
-        told = [f"{name} {value_text(value)}" for name, value in zip([*by[:-1], x], [*own[:-1], at], strict=True)]
-        words.append(f"{which} at {', '.join(told)}: {number_text(medians[place])}")
+        settings = [f"{name} {value_text(value)}" for name, value in zip([*by[:-1], x], [*own[:-1], at], strict=True)]
+        words.append(f"{which} at {', '.join(settings)}: {number_text(medians[place])}")
     return f"{column_title(y)}, median of each place, is {'; '.join(words if len(medians) > 1 else words[:1])}."
 
 
 def figure_observer_effect(effects: pd.DataFrame) -> go.Figure:
-    """A row an observer, a mark and an interval for each load or source.
+    """A row per observer, with a mark and an interval for each load or source.
 
     Args:
         effects: columns observer, ratio, low, high, load and provenance.
     """
-    dearest = effects.loc[effects["ratio"].idxmax()]
+    worst = effects.loc[effects["ratio"].idxmax()]
     unclear = ((effects["low"] <= 1) & (effects["high"] >= 1)).sum()
     figure = new_figure(
         "Time under the observer, of that without it (ratio, logarithmic)",
         "Observer",
-        f"{dearest['observer']} costs the most: {dearest['ratio']:.2f} times as long on the {dearest['load']} load; "
+        f"{worst['observer']} costs the most: {worst['ratio']:.2f} times as long on the {worst['load']} load; "
         f"{unclear} of {effects['low'].count()} intervals include 1.",
     )
     for look, name, own in series(effects, "load", "provenance"):
@@ -127,7 +127,7 @@ def figure_observer_effect(effects: pd.DataFrame) -> go.Figure:
 
 
 def figure_gain_against_slowdown(modes: pd.DataFrame) -> go.Figure:
-    """Throughput gain over running alone against the mean slowdown of a job: a mark a mode and number of jobs.
+    """Throughput gain over running alone against the mean slowdown of a job: a mark per mode and number of jobs.
 
     On the dotted curve of n jobs all are slowed alike, gain × slowdown = n; above it some are slowed more than others.
     An epoch takes as many times as long as alone as the slowdown says, which Robroek et al. (arXiv 2209.06018) set
@@ -153,7 +153,7 @@ def figure_gain_against_slowdown(modes: pd.DataFrame) -> go.Figure:
             y=own["gain"],
             name=name,
             meta=look.meta,
-            text=own["jobs"].astype(str).where(own["mode"] != "alone", ""),  # those lie on one another
+            text=own["jobs"].astype(str).where(own["mode"] != "alone", ""),  # whose marks lie on one another
             customdata=own["jobs"],
             textposition="top right",
             error_x=error_bars(own["slowdown"], own["slowdown_low"], own["slowdown_high"]),
@@ -200,7 +200,7 @@ def _finding(shared: pd.DataFrame) -> str:
 
 
 def figure_fault_timeline(steps: pd.DataFrame, *, gone_s: float) -> go.Figure:
-    """A line a client, with lines where one failed and where it was gone.
+    """A line per client, and vertical lines where one failed and where it was gone.
 
     Args:
         steps: columns job, at_s (since the fault), steps_per_s and provenance; the faulty client first.

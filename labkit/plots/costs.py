@@ -17,7 +17,7 @@ from labkit.plots.number_texts import metric_label, number_text, seconds_text
 from labkit.plots.theme import INK, Encoding, log_ticks, named, new_figure, series
 
 HOURS_FROM_S = 7200
-"""The time's axis is in hours where the longest takes longer than this"""
+"""Longest time from which the axis of time is in hours"""
 BATCH_TICKS = {"tickvals": [2**power for power in range(18)], "ticktext": [f"{2**power:,}" for power in range(18)]}
 
 
@@ -28,7 +28,7 @@ def figure_batch_size(table: pd.DataFrame) -> go.Figure:
         table: `labkit.tta.by_batch_size`, of one unit and of one or more devices.
 
     Returns:
-        A figure with a line a device and provenance in each panel; both axes are logarithmic. Bars are intervals or
+        A figure with a line per device and provenance in each panel; both axes are logarithmic. Bars are intervals or
         ranges over seeds. A cross at the top of the first panel is a batch size with which half of the runs or more
         did not arrive. Panels without numbers (no time was published) are left out.
     """
@@ -38,10 +38,10 @@ def figure_batch_size(table: pd.DataFrame) -> go.Figure:
     per = (1 / 3600, "h") if unit == "epochs" else (1, "s")
     panels = {
         f"{unit.capitalize()} to the target": (["need", "need_low", "need_high"], 1),
-        f"{unit.capitalize()} {'an hour' if per[1] == 'h' else 'a second'} of training": (["rate"], per[0]),
+        f"{unit.capitalize()} per {'hour' if per[1] == 'h' else 'second'} of training": (["rate"], per[0]),
         f"Time to the target ({time[1]})": (["time_s", "time_low_s", "time_high_s"], time[0]),
     }
-    panels = {title: told for title, told in panels.items() if np.isfinite(table[told[0][0]]).any()}
+    panels = {title: each for title, each in panels.items() if np.isfinite(table[each[0][0]]).any()}
     if not panels:
         target = number_text(table["target"].iloc[0])
         raise UserError(f"no batch size reaches the target {target} with half of its runs: choose an easier one.")
@@ -64,7 +64,7 @@ def figure_batch_size(table: pd.DataFrame) -> go.Figure:
                 y=[top] * len(lost),
                 mode="markers",
                 marker=look.mark(11) | {"symbol": "x-thin", "line": {"width": 2.5, "color": look.color}},
-                name=f"half or more do not arrive: {name}",  # ends with the provenance, as every name does
+                name=f"half or more do not arrive: {name}",
                 text=[f"{row.reached} of {row.runs} runs arrive" for row in lost.itertuples()],
                 hovertemplate="batch %{x}: %{text}<extra></extra>",
                 showlegend=False,
@@ -73,7 +73,7 @@ def figure_batch_size(table: pd.DataFrame) -> go.Figure:
                 col=1,
             )
     figure.update_xaxes(type="log", **BATCH_TICKS)
-    return figure.update_xaxes(title_text="Batch size (samples a step)", row=len(panels), col=1)
+    return figure.update_xaxes(title_text="Batch size (samples per step)", row=len(panels), col=1)
 
 
 def _add_line(
@@ -130,13 +130,13 @@ TITLES = {
 }
 """Columns that are a cost, as an axis has them"""
 BEYOND = 1.8
-"""An axis ends at so many times the most that a point of the front costs: what costs more lies outside"""
+"""Where an axis ends, as a multiple of the most expensive point of the front; what costs more lies outside"""
 SYMBOLS = ("star-triangle-up", "star-square", "star-diamond", "hexagram")
 DECADES = {"tickvals": [10**power for power in range(10)], "ticktext": [f"{10**power:,}" for power in range(10)]}
 
 
 def figure_costs(table: pd.DataFrame, costs: list[str], *, x: str = "target") -> go.Figure:
-    """Costs of a target over targets or batch sizes, a panel a cost and a line a device.
+    """Costs of a target over targets or batch sizes, a panel per cost and a line per device.
 
     Args:
         table: columns device, provenance, metric, higher_is_better, `x` and the costs; NaN where there is no price or
@@ -163,7 +163,7 @@ def figure_costs(table: pd.DataFrame, costs: list[str], *, x: str = "target") ->
                 **look.curve(8) | {"showlegend": row == 1, "legendgroup": str(number), "row": row, "col": 1},
             )
         figure.update_yaxes(title_text=TITLES[cost], type="log", row=row, col=1, **log_ticks())
-    metric, title = table["metric"].iloc[0], "Batch size (samples a step)"
+    metric, title = table["metric"].iloc[0], "Batch size (samples per step)"
     if x == "batch_size":
         figure.update_xaxes(type="log", **BATCH_TICKS)
     else:
@@ -176,7 +176,7 @@ def figure_pareto(points: pd.DataFrame, x: str, y: str, *, chosen: Mapping[str, 
     """Two costs of many settings, a mark each; where a column `front` says which are on it, a line joins those.
 
     Args:
-        points: columns device, provenance, setting (in words), x and y (of TITLES).
+        points: columns device, provenance, setting (a text), x and y (of TITLES).
         chosen: labels of rows of `points` to mark, by what to call them; four at most.
 
     Raises:
@@ -214,7 +214,7 @@ def _require_numbers(table: pd.DataFrame, cost: str) -> None:
     devices, known = ", ".join(table["device"].unique()) or "these devices", table[cost].dropna()
     if len(table) and known.empty:
         raise UserError(
-            f"{TITLES[cost]} of {devices} is not known, for want of a price or counter: leave {cost!r} out."
+            f"{TITLES[cost]} of {devices} is not known, because there is no price or counter: omit {cost!r}."
         )
     if np.isinf(known).all():
         raise UserError(f"no run of {devices} reaches this target, at any cost: choose an easier one.")
@@ -238,10 +238,10 @@ def _ends(points: pd.DataFrame, x: str, y: str) -> str:
     parts = []
     for device, own in points.groupby("device", sort=False):
         front = (own[own["front"]] if "front" in own else own).sort_values(x)
-        told = [f"{row.setting} ({number_text(row[x])}, {number_text(row[y])})" for _, row in front.iterrows()]
+        points = [f"{row.setting} ({number_text(row[x])}, {number_text(row[y])})" for _, row in front.iterrows()]
         if "front" in own:
-            ends = " to ".join(dict.fromkeys((told[0], told[-1])))
+            ends = " to ".join(dict.fromkeys((points[0], points[-1])))
             parts.append(f"Of {len(own)} settings of {device} {len(front)} are on the front: {ends}")
         else:
-            parts.append(f"{device}: {'; '.join(told)}")
+            parts.append(f"{device}: {'; '.join(points)}")
     return ". ".join(parts) + "."

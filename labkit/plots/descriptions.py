@@ -42,15 +42,15 @@ class Description:
         """The words and the table, each series thinned to SHOWN_ROWS rows, behind a heading that opens them."""
         words = f'<p class="description">{escape(self.text)}</p>'
         if self.table.empty:
-            return f"<details><summary>The figure in words</summary>{words}</details>"
+            return f"<details><summary>The figure as text</summary>{words}</details>"
         shown = pd.concat(thinned(rows, SHOWN_ROWS) for _, rows in self.table.groupby("series", sort=False))
         of = f"{len(shown)} of {len(self.table)} rows" if len(shown) < len(self.table) else f"{len(shown)} rows"
         rows = shown.to_html(index=False, float_format="{:.4g}".format, na_rep="", border=0)
-        return f"<details><summary>The figure in words and as a table ({of})</summary>{words}{rows}</details>"
+        return f"<details><summary>The figure as text and as a table ({of})</summary>{words}{rows}</details>"
 
 
 def describe(fig: go.Figure) -> Description:
-    """What a figure shows, in words and as a table.
+    """What a figure shows, as text and as a table.
 
     Args:
         fig: any figure. `layout.meta["finding"]`, where the figure function set it, is the last sentence;
@@ -66,7 +66,7 @@ def describe(fig: go.Figure) -> Description:
 
 
 def in_words(fig: go.Figure) -> str:
-    """`describe(fig).text` alone, for a view that changes twice a second."""
+    """`describe(fig).text` alone, for a view that changes twice per second."""
     data = _series(fig)
     kind = TYPES.get(data[0].type, f"{data[0].type.capitalize()} chart") if data else "Empty chart"
     panels = {(trace.xaxis or "x", trace.yaxis or "y"): [] for trace in data} or {("x", "y"): []}
@@ -173,17 +173,17 @@ body[data-jp-theme-light="false"] .js-plotly-plot .plotly { filter: invert(0.93)
 LABEL = """
 <script>
 (() => {
-  const beside = document.currentScript?.closest(".jp-OutputArea-child")?.previousElementSibling;
-  const figure = beside?.querySelector(".jp-OutputArea-output");
+  const before = document.currentScript?.closest(".jp-OutputArea-child")?.previousElementSibling;
+  const figure = before?.querySelector(".jp-OutputArea-output");
   figure?.setAttribute("role", "figure");
   figure?.setAttribute("aria-label", %s);
 })();
 </script>"""
-"""Gives the figure before this output its accessible name, which plotly's drawings have none of."""
+"""Gives the figure before this output an accessible name, which plotly does not"""
 
 
 def show(what: go.Figure | pd.DataFrame) -> None:
-    """Show a figure, and behind a heading what it shows in words and as a table; or a table, with three figures."""
+    """Show a figure with a foldable description, or a table with three significant digits."""
     from IPython.display import HTML, display
 
     if not isinstance(what, go.Figure):
@@ -197,7 +197,7 @@ def show(what: go.Figure | pd.DataFrame) -> None:
 
 
 def page_of(figure: go.Figure, title: str) -> str:
-    """A figure as a page that works offline, with what it shows in words and as a table; dark where its reader is."""
+    """A figure with its description as a page that works offline, dark where the reader's theme is."""
     plot = provenance_once(figure).to_html(full_html=False, include_plotlyjs=True, config=dict(OFFLINE))
     return f"""<!doctype html>
 <html lang="en">

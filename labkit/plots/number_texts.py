@@ -110,7 +110,7 @@ def joules_text(joules: float) -> str:
 
 
 def axis_text(value: float, x: str) -> str:
-    """A place on the x axis `x`, in words.
+    """A place on the x axis `x` as text.
 
     >>> [axis_text(value, "wall_s") for value in (0.0421, 0.819, 6.249, 63.44, 1234.0, 9000.0, math.inf)]
     ['0.042 s', '0.82 s', '6.2 s', '63.4 s', '20.6 min', '2.50 h', 'not reached']

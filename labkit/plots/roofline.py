@@ -10,11 +10,11 @@ from labkit.plots.number_texts import count_text
 from labkit.plots.theme import AXIS, encoding, named, new_figure
 
 INTENSITIES = np.logspace(-2, 4, 121)
-"""Operations a byte, from one addition of long vectors to a product of large matrices."""
+"""Operations per byte, from one addition of long vectors to a product of large matrices."""
 
 
 def attainable_gflops(intensity: np.ndarray | float, peak_gflops: float, bandwidth_gb_per_s: float) -> np.ndarray:
-    """The roofline: min(peak, intensity · bandwidth), in billions of operations a second.
+    """The roofline: min(peak, intensity · bandwidth), in billions of operations per second.
 
     >>> float(attainable_gflops(2.0, 100.0, 10.0)), float(attainable_gflops(50.0, 100.0, 10.0))
     (20.0, 100.0)
@@ -23,23 +23,23 @@ def attainable_gflops(intensity: np.ndarray | float, peak_gflops: float, bandwid
 
 
 def figure_roofline(roofs: pd.DataFrame, marks: pd.DataFrame | None = None) -> go.Figure:
-    """One roof a machine, and marks for what workloads do with it, on logarithmic axes.
+    """One roof per machine, and marks for what workloads achieve on it, on logarithmic axes.
 
     Args:
         roofs: columns name, provenance ("measured", "predicted", …), peak_gflops, bandwidth_gb_per_s.
         marks: columns name, provenance, flop_per_byte, gflops; None draws none.
     """
     finding = "; ".join(
-        f"{roof.name} becomes limited by arithmetic at {roof.peak_gflops / roof.bandwidth_gb_per_s:.3g} operations a "
-        f"byte, with at most {count_text(roof.peak_gflops)} GFLOP/s"
+        f"{roof.name} becomes limited by arithmetic at {roof.peak_gflops / roof.bandwidth_gb_per_s:.3g} operations "
+        f"per byte, with at most {count_text(roof.peak_gflops)} GFLOP/s"
         for roof in roofs.itertuples()
     )
-    title = "Arithmetic intensity (operations a byte)"
+    title = "Arithmetic intensity (operations per byte)"
     figure = new_figure(title, "Attainable (GFLOP/s)", f"{finding}.")
 
     def add(row, x, y, mode: str, most: str = "") -> None:
         trace = named(row.name, row.provenance)
-        hover = f"{trace['name']}<br>%{{x:.3g}} operations a byte<br>{most}%{{y:,.3g}} GFLOP/s<extra></extra>"
+        hover = f"{trace['name']}<br>%{{x:.3g}} operations per byte<br>{most}%{{y:,.3g}} GFLOP/s<extra></extra>"
         look = encoding(len(figure.data)).curve(11) | {"mode": mode}
         figure.add_scatter(x=x, y=y, **trace, hovertemplate=hover, **look)
 

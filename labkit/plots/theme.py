@@ -107,7 +107,7 @@ def new_figure(x: str, y: str, finding: str = "", **layout: Any) -> go.Figure:
 def add_band(
     figure: go.Figure, x: tuple[pd.Series, pd.Series], y: tuple[pd.Series, pd.Series], look: Encoding, **trace: Any
 ) -> None:
-    """Shade what lies between two lines, whose places x and y have, as decoration of a series."""
+    """Shade the area between two lines, given by x and y, as decoration of a series."""
     figure.add_scatter(
         x=[*x[0], *x[1][::-1]],
         y=[*y[0], *y[1][::-1]],
@@ -122,7 +122,7 @@ def add_band(
 
 
 def log_ticks(low: float = 1e-6, high: float = 1e9) -> dict[str, list]:
-    """Of a logarithmic axis: plain numbers, three a power of ten, or ten where it spans less than one."""
+    """Of a logarithmic axis: plain numbers, three per power of ten, or ten where the axis spans less than one."""
     digits = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if high < 8 * low else (1, 2, 5)
     ticks = [digit * 10.0**power for power in range(-6, 9) for digit in digits]
     return {"tickvals": ticks, "ticktext": [f"{tick:g}" if tick < 1e4 else f"{tick:,.0f}" for tick in ticks]}
@@ -135,7 +135,7 @@ def faint(color: str) -> str:
 
 
 def in_the_dark() -> dict[str, str]:
-    """Each colour that labkit's light figures name, and what stands for it in dark ones."""
+    """The dark theme's colour for each colour of the light one."""
     light, dark = (PALETTES[name] for name in PALETTES)
     return {
         **dict(zip(light, dark, strict=True)),
@@ -158,7 +158,7 @@ def _template(name: str) -> go.layout.Template:
             "font": {**ink, "size": 13},
             "xaxis": axis,
             "yaxis": axis,
-            "modebar": {"orientation": "v"},  # beside the plot, not over the legend
+            "modebar": {"orientation": "v"},  # next to the plot, not over the legend
             "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
             "margin": {"l": 60, "r": 64, "t": 48, "b": 56},
             "hoverlabel": {"bgcolor": BACKGROUNDS[name], "bordercolor": AXIS[name], "font": ink},

@@ -29,18 +29,18 @@ def figure_time_to_accuracy(
     """The metric against time, for the runs of one job.
 
     Args:
-        curves: one row an evaluation: run, job, budget, seed, provenance, metric, samples, wall_s, train_s,
+        curves: one row per evaluation: run, job, budget, seed, provenance, metric, samples, wall_s, train_s,
             value.
         target: value of the metric to reach; drawn as a line.
-        crossings: one row a run (`labkit.tta.crossings`); marks each run's first crossing.
-        survival: one row a series (`labkit.tta.survival_curve`), on the axis x; marks the median.
-        bands: level, low, high (in the unit of x) and kind a series (`labkit.tta.band`); shades them.
+        crossings: one row per run (`labkit.tta.crossings`); marks each run's first crossing.
+        survival: one row per series (`labkit.tta.survival`), on the axis x; marks the median.
+        bands: level, low, high (in the unit of x) and kind per series (`labkit.tta.band`); shades them.
         x: the column on the x axis: "wall_s", "train_s", "samples", "energy_j" or "cost_usd".
 
     Returns:
-        A figure with one trace of each kind a series (of runs that differ by seed only): in `meta`, its kind (band,
+        A figure with one trace of each kind per series (of runs that differ by seed only): in `meta`, its kind (band,
         run, reached, median), the series' number and name. The runs of a series are curves of one trace, with gaps
-        between them. `layout.meta["finding"]` says in words what the medians say.
+        between them. `layout.meta["finding"]` is a sentence about the medians.
 
     Raises:
         UserError: there is no evaluation.
@@ -67,7 +67,7 @@ def figure_time_to_accuracy(
         if "epochs" in drawn:
             seen = seen.where(drawn["samples"].notna(), drawn["epochs"].map("{:g} epochs".format))
         hover = drawn.assign(seen=seen)[["wall_s", "seen", "seed"]].to_numpy(object)
-        hover[drawn["run"].isna()] = None  # a notebook's messages have no NaN
+        hover[drawn["run"].isna()] = None  # NaN is not allowed in a notebook's messages
         figure.add_scatter(
             x=drawn[x],
             y=drawn["value"],
@@ -111,8 +111,8 @@ def figure_time_to_accuracy(
             )
     figure.add_hline(y=target, line={"color": INK["labkit_light"], "width": 1.5, "dash": "dash"})
     height = math.log10(target) if axis.log else target  # plotly: an exponent here, a value in shapes
-    beside = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 4, "align": "left", "showarrow": False}
-    figure.add_annotation(y=height, text=f"target<br>{target:.6g}", font={"size": 12}, **beside)
+    at_right = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 4, "align": "left", "showarrow": False}
+    figure.add_annotation(y=height, text=f"target<br>{target:.6g}", font={"size": 12}, **at_right)
     figure.update_xaxes(range=[0, 1.03 * longest])
     figure.update_yaxes(type="log" if axis.log else "linear", range=axis.range)
     if axis.log:
@@ -194,10 +194,10 @@ def figure_time_against_target(
     higher_is_better: bool,
     x: str = "wall_s",
 ) -> go.Figure:
-    """Median time to target for every target of a grid, a line a budget; harder targets to the right.
+    """Median time to target for every target of a grid, a line per series; harder targets to the right.
 
     Args:
-        times: one row a (series, target): `labkit.tta.survival_curve` at several targets, on the axis x.
+        times: one row per series and target: `labkit.tta.survival` of several targets, on the axis x.
         target: the target in use, drawn as a vertical line.
         metric: its metric.
         higher_is_better: its direction; falling metrics have a reversed axis.

@@ -18,11 +18,11 @@ PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "op
 FIRST, FULL, AGAIN = KINDS = ("first attempt", "ran out of memory", "another attempt")
 WALKED = ("T1", "T2", "T3", "T4", "T5", "kernel", "collective", "compute")
 LOOKS = {name: number for names in (PHASES, KINDS, WALKED) for number, name in enumerate(names)}
-"""Phases, the bars of a queue, and what a walk goes over look the same in every figure"""
+"""Looks that are the same in every figure: of phases, of a queue's bars, and of a walk's steps"""
 
 
 def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
-    """One bar a step, in parts that are its phases.
+    """One bar per step, made of its phases.
 
     Args:
         phases: columns step (a label), phase, time_ms.
@@ -46,13 +46,13 @@ def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured") -> go.Fig
     Args:
         tree: columns name, phase, depth, calls, total_us, self_us, begin_us (`labkit.profiling.call_tree`).
     """
-    dearest = tree.loc[tree["self_us"].idxmax()]
+    longest = tree.loc[tree["self_us"].idxmax()]
     finding = (
-        f"Most time in one place is {dearest['name']} in {dearest['phase']}: {dearest['self_us'] / 1e3:.3g} ms itself, "
-        f"{dearest['self_us'] / tree['total_us'].iloc[0]:.0%} of the step."
+        f"Most time in one place is {longest['name']} in {longest['phase']}: {longest['self_us'] / 1e3:.3g} ms itself, "
+        f"{longest['self_us'] / tree['total_us'].iloc[0]:.0%} of the step."
     )
     more = [
-        f"; {row.calls:.4g} calls a step, {row.self_us:,.1f} µs without what they call" for row in tree.itertuples()
+        f"; {row.calls:.4g} calls per step, {row.self_us:,.1f} µs without what they call" for row in tree.itertuples()
     ]
     bars = tree.rename(columns={"depth": "lane", "phase": "kind"}).assign(
         starts=tree["begin_us"] / 1e3, lasts=tree["total_us"] / 1e3, more=more
@@ -107,7 +107,7 @@ def figure_queue(schedule: pd.DataFrame, *, provenance: str) -> go.Figure:
 
 
 def _add_bars(figure: go.Figure, bars: pd.DataFrame, provenance: str, unit: str) -> go.Figure:
-    """Draw a bar a row: columns lane (from the top in this order), starts, lasts, kind (which tells its look), name
+    """Draw a bar per row: columns lane (from the top in this order), starts, lasts, kind (which decides its look), name
     (which stands in it where it is wide enough), and more of it for the mouse."""
     lanes, ends = [escape(str(lane)) for lane in bars["lane"].unique()], bars["starts"] + bars["lasts"]
     for number, (kind, own) in enumerate(bars.groupby("kind", sort=False)):
@@ -189,7 +189,7 @@ def latest_values(curves: Sequence[Curve]) -> str:
 
 
 def figure_memory_held(held: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
-    """Bytes held over time, a line a device.
+    """Bytes held over time, a line per device.
 
     Args:
         held: columns time_us, device (−1: the host), held_bytes (`labkit.profiling.memory_over_time`).

@@ -19,7 +19,7 @@ from labkit.plots import OFFLINE, PALETTES, count_text, in_the_dark
 from labkit.report.section import build_section
 from labkit.report.summary_text import HEADINGS, OF_TARGET
 from labkit.runs import Frames, RunRecord, note_left_out, notes_kept, read_card, readable_runs, replace_text
-from labkit.tta import curves as read_curves, table_of
+from labkit.tta import curves as read_curves, table_of, with_energy
 
 FOLDER = Path(__file__).parent
 PROVENANCE_MEANS = {
@@ -47,7 +47,7 @@ def write_report(folders: Frames | Iterable[Path | str], out: Path | str, *, und
     with notes_kept() as left_out:
         records = readable_runs(folders)
         runs = table_of(records, undisturbed=undisturbed)
-        curves = read_curves(runs["folder"], runs=runs)
+        curves = with_energy(read_curves(runs["folder"], runs=runs), runs)
     shown = set(runs["run"])
     facts = page_facts([record for folder, record in records if folder.name in shown], left_out)
     return write_page(out, build_page(curves, runs, facts))
@@ -75,7 +75,8 @@ def build_page(curves: pd.DataFrame, runs: pd.DataFrame, facts: dict[str, str]) 
     }
     script = Markup((FOLDER / "page.js").read_text("utf-8"))
     fixed = {"palettes": PALETTES, "headings": HEADINGS, "script": script}
-    return render("page.html", sections=sections, facts=facts, data=json_for_html(data), **fixed)
+    text = htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False)  # cannot end its script element
+    return render("page.html", sections=sections, facts=facts, data=text, **fixed)
 
 
 def render(template: str, **values: Any) -> str:
@@ -92,15 +93,6 @@ def write_page(out: Path | str, html: str) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_text(out, html)
     return out
-
-
-def json_for_html(data: object) -> Markup:
-    r"""JSON that cannot end the script element it stands in, whatever its strings hold.
-
-    >>> print(json_for_html({"name": "</script>"}))
-    {"name":"\u003c/script\u003e"}
-    """
-    return htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False)
 
 
 def page_facts(records: list[RunRecord], left_out: Iterable[str] = ()) -> dict[str, str]:

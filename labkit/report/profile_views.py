@@ -41,9 +41,9 @@ class View:
 
 
 def operator_texts(operators: pd.DataFrame) -> pd.DataFrame:
-    """Operators of a step as a reader wants them."""
+    """Operators of a step as a table of texts."""
     calls = [f"{calls:,.1f}".removesuffix(".0") for calls in operators["calls"]]
-    texts = {"operator": operators["operator"], "calls a step": calls}
+    texts = {"operator": operators["operator"], "calls per step": calls}
     if "device_us" in operators:
         texts["GPU time (ms)"] = [f"{us / 1e3:.3f}" for us in operators["device_us"]]
     texts["own time (ms)"] = [f"{us / 1e3:.3f}" for us in operators["self_us"]]
@@ -55,13 +55,13 @@ def operator_texts(operators: pd.DataFrame) -> pd.DataFrame:
 
 def what_to_try(profile: Profile) -> list[Markup]:
     """The findings, as the content of items of a list."""
-    told = []
+    answers = []
     for finding in profile.findings:
         bound = f"{finding.claimed_share:.0%} of the step, training at most {finding.bound_text} as fast, predicted"
         text = f"({bound}): {finding.evidence}. {finding.advice[0].upper()}{finding.advice[1:]}."
         code = re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text)))
-        told.append(Markup(f"<strong>{escape(finding.name)}</strong> {code}"))
-    return told or [Markup("Nothing worth more than 5 % of the step was found.")]
+        answers.append(Markup(f"<strong>{escape(finding.name)}</strong> {code}"))
+    return answers or [Markup("Nothing worth more than 5 % of the step was found.")]
 
 
 def phase_bars(profile: Profile) -> go.Figure:
@@ -86,7 +86,7 @@ VIEWS = (
     View("Timeline", "What ran when in the step of median length, on each thread of the host and each stream of a GPU.",
          "figure_timeline(timeline(profile.trace))",
          lambda own: figure_timeline(timeline(own.trace), provenance=own.provenance)),
-    View("Roofline", "What the operators achieved, beside what this machine can do, measured right after the steps.",
+    View("Roofline", "What the operators achieved, and what this machine can do, measured right after the steps.",
          "figure_roofline(*roofline_frames(profile))",
          lambda own: figure_roofline(*roofline_frames(own)), _without_shapes),
     View("Memory", "What the allocator held beyond what was there before the recording.",
@@ -97,7 +97,7 @@ VIEWS = (
 
 
 def write_profile_page(profile: Profile, out: Path | None = None) -> Path:
-    """Write the page, beside the trace where no file is given, and return its absolute path."""
+    """Write the page, next to the trace unless a file is given, and return its absolute path."""
     page = render(
         "profile.html",
         name=profile.folder.name,
@@ -114,11 +114,11 @@ def _drawn(view: View, profile: Profile) -> dict[str, str]:
     if why := view.missing(profile):
         return {"title": view.title, "missing": why}
     figure = view.draw(profile)
-    # a copy, from which plotly takes what it does not know
+    # a copy of the settings: plotly removes what it does not know
     plot = figure.to_html(full_html=False, include_plotlyjs=False, config=dict(OFFLINE))
     words = describe(figure)
-    told = {"title": view.title, "missing": "", "about": view.about, "text": words.text}
-    return told | {"plot": Markup(plot), "table": Markup(words.html())}
+    shown = {"title": view.title, "missing": "", "about": view.about, "text": words.text}
+    return shown | {"plot": Markup(plot), "table": Markup(words.html())}
 
 
 def _facts(profile: Profile) -> dict[str, str]:

@@ -53,7 +53,7 @@ from labkit.tta import (
 AXES = {
     "wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "energy_j": "Energy", "cost_usd": "Cost",
 }  # fmt: skip
-"""Horizontal axes that the page offers; energy where the curves have it, as recordings do"""
+"""Horizontal axes that the page offers, where something is known on them"""
 BAND_LEVELS = 80
 SLIDER_STEPS = 100
 SHAPES = {

@@ -1,12 +1,8 @@
 from .costs import (
     Cost as Cost,
-    EnergyAccount as EnergyAccount,
     cost_usd as cost_usd,
     energy_account as energy_account,
     energy_until as energy_until,
-    on_front as on_front,
-    price_usd_per_h as price_usd_per_h,
-    priced as priced,
     usd_per_s as usd_per_s,
     window_energy as window_energy,
     windows_by_name as windows_by_name,
@@ -15,7 +11,6 @@ from .costs import (
 )
 from .curve_tables import (
     curves as curves,
-    curves_by_metric as curves_by_metric,
     default_target as default_target,
     run_table as run_table,
     table_of as table_of,
@@ -31,7 +26,6 @@ from .estimators import (
 )
 from .summaries import (
     NEED as NEED,
-    SpeedUp as SpeedUp,
     by_batch_size as by_batch_size,
     speed_up as speed_up,
     summary as summary,

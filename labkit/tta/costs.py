@@ -25,7 +25,7 @@ class Cost:
 
     value_usd: float | None
     note: str
-    """The price an hour and its source, or the reason for its absence."""
+    """Price per hour and its source, or the reason for its absence"""
 
 
 def price_usd_per_h(tier: str | None) -> Cost:
@@ -38,11 +38,11 @@ def price_usd_per_h(tier: str | None) -> Cost:
         return Cost(None, f"tier {tier} is not in this catalogue")
     if price is None:
         return Cost(None, f"no rental price with a source is known for tier {tier}")
-    return Cost(price, f"${price:.3g} an hour for tier {tier}, by the catalogue")
+    return Cost(price, f"${price:.3g} per hour for tier {tier}, by the catalogue")
 
 
 def usd_per_s(tiers: pd.Series) -> pd.Series:
-    """The rental price of each tier a second; NaN without one."""
+    """Rental price of each tier per second; NaN without one."""
     return tiers.map({tier: price_usd_per_h(tier).value_usd for tier in tiers.unique()}).astype(float) / 3600
 
 
@@ -61,24 +61,6 @@ def with_cost(curves: pd.DataFrame) -> pd.DataFrame:
     return curves.assign(cost_usd=curves["wall_s"] * usd_per_s(curves["tier"]))
 
 
-def priced(points: pd.DataFrame, *, usd_per_h: float, usd_per_kwh: float, g_per_kwh: float) -> pd.DataFrame:
-    """What settings cost whose time_s and energy_j to a target are known: columns cost_usd, carbon_g and front.
-
-    An hour and a kilowatt-hour are paid for separately; `front` says whether no other setting is as good in both.
-    """
-    kwh = points["energy_j"] / J_PER_KWH
-    cost_usd, carbon_g = points["time_s"] / 3600 * usd_per_h + kwh * usd_per_kwh, kwh * g_per_kwh
-    return points.assign(cost_usd=cost_usd, carbon_g=carbon_g, front=on_front(cost_usd, carbon_g))
-
-
-def on_front(x: Sequence[float], y: Sequence[float]) -> list[bool]:
-    """Of points of two costs, whether each is one to which no other is equal or better in both (Pareto's front)."""
-    points = list(zip(x, y, strict=True))
-    return [
-        not any(a <= own_x and b <= own_y and (a, b) != (own_x, own_y) for a, b in points) for own_x, own_y in points
-    ]
-
-
 @dataclass(frozen=True)
 class EnergyAccount:
     """The energy of one run. A number is None where it is not known; `note` says why, or what it covers."""
@@ -92,7 +74,7 @@ class EnergyAccount:
     average_power_w: float | None = None
     energy_per_sample_j: float | None = None
     energy_to_target_j: float | None = None
-    """Until the target was first reached"""
+    """Energy until the target was first reached"""
     carbon_g: float | None = None
     """CO2 equivalent of `energy_j`, at the grid intensity that was given"""
 
@@ -108,17 +90,17 @@ def energy_account(
 
     Args:
         folder: the run's folder.
-        grid_g_per_kwh: carbon intensity of the grid, in grams of CO2 equivalent a kilowatt-hour.
+        grid_g_per_kwh: carbon intensity of the grid, in grams of CO2 equivalent per kilowatt-hour.
         estimate: where nothing was measured, predict it as the tier's power for the run's whole time.
         assumed_power_w: the power to predict with, instead of the tier's.
 
     Raises:
-        UserError: there is no such run, or a profiler looked at it.
+        UserError: there is no such run, or it was profiled.
     """
     folder = Path(folder)
     record, events = read_run(folder), read_events(folder)
     if record.profiled:
-        raise UserError(f"{folder}: a profiler looked at this run, so its energy is not that of training alone.")
+        raise UserError(f"{folder} was profiled, so its energy is not that of training alone: give another run.")
     energy, kind = energy_of(folder, estimate, assumed_power_w)
     if energy.value_j is None:
         return EnergyAccount(record.id, kind, None, None, energy.note)
@@ -175,18 +157,18 @@ def window_energy(folder: Path | str, *, estimate: bool = False, assumed_power_w
     """The windows of a run (`labkit.energy.window`), each with its joules; what is nested counts in both.
 
     Between two samples the power is taken as constant, so a window that is shorter than two samples' distance has a
-    share of what was drawn around it: such windows add up to the energy of a loop, and do not tell its parts apart.
+    share of what was drawn around it: such windows add up to the energy of a loop, and do not separate its parts.
 
     Args:
         folder: the run's folder.
         estimate, assumed_power_w: as for `energy_account`.
 
     Returns:
-        Columns name ("epoch/forward"), begin_ns, seconds, covered_s (of its seconds, those between samples), energy_j
-        (of these; NaN where there are none) and note; in the order of their beginnings.
+        Columns name ("epoch/forward"), begin_ns, seconds, covered_s (seconds between samples), energy_j
+        (during these; NaN where there are none) and note; in the order of their beginnings.
     """
-    told = [event for event in read_events(folder) if event["event"] == "windows"]
-    frames = [pd.DataFrame({name: event[name] for name in ("name", "begin_ns", "end_ns")}) for event in told]
+    logged = [event for event in read_events(folder) if event["event"] == "windows"]
+    frames = [pd.DataFrame({name: event[name] for name in ("name", "begin_ns", "end_ns")}) for event in logged]
     if not frames:
         return pd.DataFrame(columns=["name", "begin_ns", "seconds", "covered_s", "energy_j", "note"])
     windows = pd.concat(frames).sort_values(["begin_ns", "end_ns"], ascending=[True, False], ignore_index=True)
@@ -228,7 +210,7 @@ def epoch_ns(event: dict[str, Any]) -> float:
 
 
 def energy_of(folder: Path | str, estimate: bool, assumed_power_w: float | None) -> tuple[Energy, str]:
-    """The energy of a run, predicted where it was not measured and that is asked for; and what it is."""
+    """The energy of a run, predicted on request where it was not measured; and its kind."""
     energy, record = run_energy(folder), read_run(folder)
     if energy.value_j is None and (estimate or assumed_power_w is not None):
         return _predicted(record, read_events(folder), assumed_power_w, energy.note), "predicted"
@@ -236,7 +218,7 @@ def energy_of(folder: Path | str, estimate: bool, assumed_power_w: float | None)
 
 
 def _predicted(record: RunRecord, events: list[dict[str, Any]], power_w: float | None, why_not: str) -> Energy:
-    """A constant power for the whole time of the run: of each process that trained it, by its events."""
+    """A constant power for the whole time of each process that trained the run, by its events."""
     source = "as given"
     if power_w is None and record.tier is None:
         return Energy(None, None, f"{why_not}; no estimate: this hardware is in no tier of the catalogue (--power W)")
@@ -258,7 +240,7 @@ def _predicted(record: RunRecord, events: list[dict[str, Any]], power_w: float |
 
 def _to_target(events: list[dict[str, Any]], steps: tuple[Step, ...]) -> float | None:
     samples = next((event.get("samples") for event in events if event["event"] == "target_reached"), None)
-    # a target that a resume brought was reached by an evaluation before it
+    # after a resume, the event may follow the evaluation that reached the target
     at = (event for event in events if event["event"] == "evaluated" and event.get("samples") == samples)
     when = None if samples is None else next(at, None)
     return None if when is None else float(energy_until(np.array([epoch_ns(when)]), steps)[0])

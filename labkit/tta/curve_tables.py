@@ -1,4 +1,4 @@
-"""From run folders to frames: one row an evaluation, and one row a run."""
+"""From run folders to frames: one row per evaluation, and one row per run."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ ENDINGS = {
     "seed", "target", "target_metric", "higher_is_better", "max_seconds", "max_epochs", "patience_evaluations",
     "confirm_evaluations", "step_note", "keeps",
 }  # fmt: skip
-"""Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
+"""Training settings in which runs of one series may differ: they decide when to stop, not how to train"""
 NO_SETTINGS = {"data", "budget", "profile", "collocation", "sweep", "settings"}
-"""Sections of a configuration that tell runs apart otherwise, or not at all"""
+"""Sections of a configuration that are no settings of a series"""
 
 
 def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd.DataFrame:
-    """What each run was, one row a run, in the order given; neither profiled runs nor energy trials count.
+    """What each run was, one row per run, in the order given; profiled runs and energy trials are left out.
 
-    `job` and `budget` are labels made so that only runs that differ by seed share both: where the runs given vary in
-    their data, `job` names it; where runs under one budget vary in host, preset, model or training, `budget` does. Of
-    a run that shared its device the budget is mode and neighbours, and it has neither energy nor cost of its own.
+    Only runs that differ by seed share job, budget and setting: where the runs given vary in their data, `job` names
+    it; where runs under one budget vary in host, preset, model or training, `setting` does. The budget of a run that
+    shared its device is mode and neighbours, and it has neither energy nor cost of its own.
 
     Returns:
         RUN_COLUMNS; a number that a run does not have is NaN. metric is the target's, else the first that was
         evaluated; disturbed says what other programs did to the run (`undisturbed` leaves such runs out); unreached is
-        what the run is for a target that it did not reach ("failed" or "censored"), settings what tells series apart.
+        what the run is for a target that it did not reach ("failed" or "censored"); settings separate series.
 
     Raises:
         UserError: no folder is a readable run (of several, the others are noted and left out), or two have the same
@@ -60,8 +60,7 @@ def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = F
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise UserError(
-            f"two of the folders given are named {twice[0]}, and runs are told apart by that name: leave one of the "
-            "two out, or rename it."
+            f"two of the folders given are named {twice[0]}, but each run needs a name of its own: omit or rename one."
         )
     counted = {folder: record for folder, record in records.items() if not (record.profiled or record.is_trial)}
     rows = [_run_row(folder, record) for folder, record in counted.items()]
@@ -71,7 +70,7 @@ def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = F
         table[name] = table[name].astype(object).where(table[name].notna(), None)
     for _, own in table.groupby("job", sort=False):
         if own["data"].nunique() > 1:
-            contents = Counter(name for name, _ in set(own["data"]))  # two of one name are told apart by fingerprint
+            contents = Counter(name for name, _ in set(own["data"]))  # two of one name get their fingerprints
             names = own["data"].map(lambda data, of=contents: data[0] if of[data[0]] == 1 else " ".join(data))
             table.loc[own.index, "job"] += " on " + names
     add_setting(table)
@@ -82,11 +81,11 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
     config, result = record.config, record.result or {}
     train, data = config.get("train", {}), config.get("data", {})
     is_whole = {"wall_s", "train_s", "samples"} <= result.keys() and train.get("target_metric")
-    events = [] if is_whole else read_events(folder)  # a run that ended has said what they say
+    events = [] if is_whole else read_events(folder)  # the result of a run that ended has it all
     end = next((event for event in reversed(events) if "wall_s" in event), {})
     evaluated = next((list(event.get("metrics", ())) for event in events if event["event"] == "evaluated"), [])
     wall_s, train_s, samples = (_number(end.get(name, result.get(name))) for name in ("wall_s", "train_s", "samples"))
-    # a run that was killed has no result: what its sampler saw still counts
+    # a run that was killed has no result, but its sampler's counters are there
     energy = None if "energy_note" in result else run_energy(folder)
     memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else peak_memory(folder)
     sections = [
@@ -96,7 +95,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
     settings = {name: value for section in [swept, *sections, train] for name, value in section.items()}
     settings |= {"mix": (record.shared or {}).get("mix"), "preset": train.get("preset")}
     settings |= {"host": record.host, "device": _gpu_name(record)}
-    told = {name: value for name, value in settings.items() if name not in ENDINGS and not isinstance(value, dict)}
+    own = {name: value for name, value in settings.items() if name not in ENDINGS and not isinstance(value, dict)}
     return {
         "run": folder.name,
         "folder": str(folder),
@@ -112,12 +111,12 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "disturbed": disturbance_text(result.get("others")),
         "unreached": unreached(record.status, result, train.get("max_seconds")),
         "confirm": train.get("confirm_evaluations") or CONFIRM,
-        "settings": {"budget": record.ran_under, **told, "threads_wait": config.get("threads_wait")},
+        "settings": {"budget": record.ran_under, **own, "threads_wait": config.get("threads_wait")},
         "host": record.host,
         "wall_s": wall_s,
         "train_s": train_s,
         "samples": samples,
-        # a script without labkit.Run tells no samples
+        # a script without labkit.Run counts no samples
         "samples_per_s": _number(result.get("samples_per_s", samples / train_s if train_s > 0 else None) or None),
         "peak_memory_bytes": _number(memory),
         "peak_gpu_memory_bytes": _number(result.get("peak_gpu_memory_bytes")),
@@ -128,7 +127,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
 
 
 def _gpu_name(record: RunRecord) -> str | None:
-    """What kind of GPU it computed on: runs of two are never of one series."""
+    """The kind of GPU that it computed on: runs on two kinds are never of one series."""
     torch_name = record.budget.get("torch_name", "cpu")
     names = (device.get("name") for device in record.devices if device.get("torch_name") == torch_name)
     return None if torch_name == "cpu" else next(names, None)
@@ -143,30 +142,19 @@ def curves(
 ) -> pd.DataFrame:
     """Every evaluation of the runs, finished or not: CURVE_COLUMNS, in order of wall time within a run.
 
-    Of each run's own target metric, or of `metric`. `runs` is `run_table(folders)`, where the caller has it already.
+    Each run's own target metric, or `metric`. `runs` is `run_table(folders)`, where the caller has it already.
     """
     folders = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
     runs = run_table(folders) if runs is None else runs
-    return _of_metric(read_metrics(folders), runs.assign(metric=metric) if metric else runs)
-
-
-def curves_by_metric(runs: pd.DataFrame, names: Iterable[str]) -> dict[str, pd.DataFrame]:
-    """`curves` of each of these metrics that was evaluated, for one reading of the runs' folders."""
-    metrics = read_metrics(runs["folder"])
-    metrics = metrics[metrics["name"].isin(set(names))]
-    return {name: _of_metric(metrics, runs.assign(metric=name)) for name in names if (metrics["name"] == name).any()}
-
-
-def _of_metric(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """The evaluations of the metric that each run names."""
+    runs = runs.assign(metric=metric) if metric else runs
     wanted = runs[OF_A_RUN].assign(order=range(len(runs)))
-    merged = metrics.rename(columns={"name": "metric"}).merge(wanted, on=["run", "metric"])
+    merged = read_metrics(folders).rename(columns={"name": "metric"}).merge(wanted, on=["run", "metric"])
     merged = merged.sort_values(["order", "wall_s"], kind="stable", ignore_index=True)
     return merged[CURVE_COLUMNS].astype(dict.fromkeys(("samples", "wall_s", "train_s", "value"), float))
 
 
 def default_target(curves: pd.DataFrame, runs: pd.DataFrame) -> float:
-    """The target to start from: the one most runs of the job were given, else the best value that all reached."""
+    """The target to start from: the one that most runs of the job were given, else the best value that all reached."""
     given = runs["target"].dropna()
     if not given.empty:
         return float(given.mode().iloc[0])

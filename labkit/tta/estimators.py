@@ -153,7 +153,7 @@ def median_time(reached: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.n
 def survival_curve(reached: np.ndarray, time: np.ndarray) -> pd.DataFrame:
     """Kaplan–Meier estimate of the share of runs still short of the target.
 
-    `reached` (R,) and `time` (R,) are as for `median_time`. Columns time and waiting: from 0, a row a time at which a
+    `reached` (R,) and `time` (R,) are as for `median_time`. Columns time and waiting: from 0, a row per time at which a
     run got there or was cut off.
     """
     reached, time = np.asarray(reached, bool), np.asarray(time, float)
@@ -186,8 +186,8 @@ def success_interval(
     """95 % interval of the share of runs that reach the target: Jeffreys', from 0 where none did, to 1 where all did.
 
     By simulation it covers 92 to 100 % (benchmarks/statistics_of_time.py); Brown, Cai and DasGupta 2001, Statistical
-    Science 16:101. `reached` and `censored` of the `runs` reached it and were cut off, of any shape; one that was cut
-    off counts against the share in the lower bound, and for it in the upper.
+    Science 16:101. Of `runs`, `reached` reached it and `censored` were cut off (arrays of one shape). A run that was
+    cut off counts as a failure in the lower bound and as a success in the upper one.
     """
     from scipy.special import betaincinv
 
@@ -200,15 +200,15 @@ def success_interval(
 def expected_to_target(
     spent: np.ndarray, reached: np.ndarray, failed: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Expected time (or samples, or cost) until a run has reached the target, each that fails being started anew.
+    """Expected time (or samples, or cost) until a run has reached the target, if each run that fails is restarted.
 
-    That is all that was spent, over the number of successes, where no run was cut off. One that was cut off is taken to
-    go on as those did that went on for longer (their weights grow by its own, as in the Kaplan–Meier estimate); one
-    that nobody outlasted counts as a failure that ended there.
+    Where no run was cut off, that is all that was spent over the number of successes. A run that was cut off is taken
+    to go on as the longer ones did (their weights grow by its own, as in the Kaplan–Meier estimate); if no run is
+    longer, it counts as a failure that ended there.
 
-    The interval puts together, on the logarithmic scale, those of the mean of the successes (Student's t) and of the
-    share of successes (`success_interval`), each taken to be off by itself (MOVER, Zou and Donner 2008, Statistics in
-    Medicine 27:1693). There is none where no run failed: how long a failure would last is then not known.
+    The interval combines, on the logarithmic scale, those of the mean of the successes (Student's t) and of the share
+    of successes (`success_interval`), as independent (MOVER, Zou and Donner 2008, Statistics in Medicine 27:1693).
+    There is none where no run failed: how long a failure would last is then not known.
 
     Args:
         spent: (..., R) by each run until it reached the target, failed or was cut off.

@@ -1,4 +1,4 @@
-"""Energy trials: of each run its steady state, in samples a second, watts and joules a sample; and means of several."""
+"""Energy trials: the steady state of each run in samples per second, watts and joules per sample; and their means."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from labkit.telemetry import run_energy
 from labkit.tta.costs import energy_until, epoch_ns, spans_of
 
 PIECES, PIECE_S, IN_A_ROW, TOLERANCE = 20, 1.0, 5, 0.1
-"""The rule that `labkit energy trial --help` says in words"""
+"""The rule that `labkit energy trial --help` describes"""
 NUMBERS = ["samples_per_s", "power_w", "energy_per_sample_j", "above_idle_j"]
 COLUMNS = ["run", "power_limit_w", "trial", "warm_up_s", "steady_s", *NUMBERS, "idle_power_w", "note"]
 
@@ -39,14 +39,14 @@ def trial_table(folders: Iterable[Path | str]) -> pd.DataFrame:
         folders: run folders of `labkit energy trial`; any other run has no idle power and no limit.
 
     Returns:
-        COLUMNS, a row a run: warm_up_s were dropped, steady_s of training count; above_idle_j are joules a sample
+        COLUMNS, a row per run: warm_up_s were dropped, steady_s of training count; above_idle_j are joules per sample
         without the idle power. A number that is not known is NaN, and note says why.
     """
     return pd.DataFrame([_row(Path(folder)) for folder in folders], columns=COLUMNS)
 
 
 def trial_means(trials: pd.DataFrame) -> pd.DataFrame:
-    """Of each power limit the mean of NUMBERS over its trials, with 95 % intervals (Student's t).
+    """The mean of NUMBERS over the trials of each power limit, with 95 % intervals (Student's t).
 
     Columns power_limit_w (NaN as found), trials (those with a steady state), and NAME, NAME_low and NAME_high; an
     interval takes two trials.
@@ -100,7 +100,7 @@ def _row(folder: Path) -> dict:
 
 
 def _steady_steps(folder: Path) -> tuple[pd.DataFrame, str]:
-    """The training steps of the steady state, as far as rows tell them apart; or why there is none.
+    """The training steps of the steady state, as far as rows separate them; or why there is none.
 
     Columns wall_s (its end), began_s (seconds of training before it), took_s and samples.
     """

@@ -77,7 +77,7 @@ class FigureView(widgets.VBox):
     def describe(self) -> None:
         """Describe the figure as it is now."""
         text = escape(in_words(self.plot))
-        folded = f"<details><summary>The figure in words</summary><p>{text}</p></details>"
+        folded = f"<details><summary>The figure as text</summary><p>{text}</p></details>"
         self.words.value = IN_THE_DARK + (f"<p role='status'>{text}</p>" if self.spoken else folded)
 
 

@@ -1,4 +1,4 @@
-"""The live run monitor: watch a run that goes on anywhere, freeze the view, stop the run."""
+"""The live monitor: watch a run in any process, freeze the view, stop the run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ from labkit.runs import RunRecord, list_rows, read_events, read_run, request_sto
 from labkit.telemetry import Tail, gpu_of
 from labkit.widgets.figure_views import FigureView
 
-REFRESH_S = 0.5
 MOST_POINTS = 400
-"""Of a curve: a browser redraws them all"""
-
-
+"""Points of a curve that are drawn: a browser redraws them all"""
 SHOWN = {
     ("process", "cpu_percent"): ("CPU of the run", "% of a core"),
     ("process", "memory_resident"): ("Memory of the run", "GiB"),
@@ -97,11 +94,11 @@ class RunFeed:
             curve.values.append(reading.value / 2**30 if reading.unit == "bytes" else reading.value)
 
 
-def monitor(run: Path | str, *, refresh_s: float = REFRESH_S) -> Monitor:
-    """Watch a run live; also one that another process or kernel started, and one that is over.
+def monitor(run: Path | str, *, refresh_s: float = 0.5) -> Monitor:
+    """Watch a run live, in this process or another, or look at one that is over.
 
     Args:
-        run: a run folder, or a folder of runs, of which the latest that is running is taken, else the latest.
+        run: a run folder; or a folder of runs, of which the latest running one is taken, else the latest.
         refresh_s: seconds between two looks at the folder.
 
     Returns:
@@ -114,7 +111,7 @@ def monitor(run: Path | str, *, refresh_s: float = REFRESH_S) -> Monitor:
         return Monitor(Path(run), refresh_s)
     rows = list_rows(run)
     if not rows:
-        raise UserError(f"{run}: there is no run here: start one, or name another folder.")
+        raise UserError(f"{run} has no runs: start one, or give another folder.")
     running = [row for row in rows if row["status"] == "running"]
     return Monitor(Path((running or rows)[-1]["folder"]), refresh_s)
 
@@ -122,8 +119,8 @@ def monitor(run: Path | str, *, refresh_s: float = REFRESH_S) -> Monitor:
 class Monitor(FigureView):
     """Status, buttons, curves and their description; it refreshes itself until the run is over."""
 
-    def __init__(self, folder: Path, refresh_s: float = REFRESH_S):
-        self._closed = threading.Event()  # before anything may fail: a widget is closed then, too
+    def __init__(self, folder: Path, refresh_s: float):
+        self._closed = threading.Event()  # first: a widget whose __init__ fails is closed, too
         super().__init__()
         self.folder, self._refresh_s = folder, refresh_s
         self._feed = RunFeed(folder)
@@ -156,7 +153,7 @@ class Monitor(FigureView):
 
     def refresh(self) -> str:
         """Show the run as it is now; return its status."""
-        with self._drawing:  # the view's own thread and the notebook may both ask
+        with self._drawing:  # the view's own thread and the notebook may both call this
             snapshot = self._feed.read()
             self._show(snapshot)
         return snapshot.record.status
@@ -166,7 +163,7 @@ class Monitor(FigureView):
             try:
                 if not self.pause.value and self.refresh() != "running":
                     return
-            except Exception as error:  # a thread's error would go unseen
+            except Exception as error:  # an error in a thread would not be seen
                 self._say(f"The view stopped: {error}. The run is not affected.")
                 return
 

@@ -20,6 +20,7 @@ from .observer_effect import (
     sampler_cpu_percent as sampler_cpu_percent,
     whole_run as whole_run,
 )
+from .other_prices import on_front as on_front, priced as priced
 from .overhead_slider import overheads as overheads
 from .recorded_step import (
     RecordedStep as RecordedStep,

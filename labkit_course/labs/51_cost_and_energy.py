@@ -998,7 +998,7 @@ The front, in dollars and grams, at a price of an hour (electricity on top) and 
 """
 
 # %% other-prices
-from labkit.tta import priced
+from labkit_course.apparatus import priced
 
 own_prices = {"usd_per_h": 0.44, "usd_per_kwh": usd_per_kwh, "g_per_kwh": get_grid("france").carbon_g_per_kwh}
 arriving = points[np.isfinite(points["time_s"])]

@@ -77,7 +77,7 @@ def test_the_profiles_views_are_chosen_by_keyboard(lab, picture):
     titles = {
         "Icicle": "Time of one step, callees side by side (ms)",
         "Timeline": "Time since the step began (ms)",
-        "Roofline": "Arithmetic intensity (operations a byte)",
+        "Roofline": "Arithmetic intensity (operations per byte)",
         "Memory": "Time since the recording began (ms)",
     }
     for view, title in titles.items():

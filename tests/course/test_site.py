@@ -61,7 +61,7 @@ def test_a_page_has_every_output_and_loads_nothing_from_the_network(site):
     for words in (
         "plain &lt;b&gt;text&lt;/b&gt;", '"Time (s)"', "<th>a</th>", "auc = 0.7", "ansi-red-fg",
         'href="10_two.html"', "not made",
-        "<details><summary>The figure in words and as a table",
+        "<details><summary>The figure as text and as a table",
     ):  # fmt: skip
         assert words in page
     assert 'href="77' not in page and "badge" not in page

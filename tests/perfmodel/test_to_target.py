@@ -26,12 +26,12 @@ def measured(monkeypatch):
             for size, need in ROWS
         ]
     )  # fmt: skip
-    monkeypatch.setattr(module, "curves_by_metric", lambda runs, names: {"auc": pd.DataFrame({"value": [0.6, 0.65]})})
+    monkeypatch.setattr(module, "read_curves", lambda folders, **_: pd.DataFrame({"value": [0.6, 0.65]}))
     monkeypatch.setattr(module, "by_batch_size", lambda curves, runs, target: table)
     return table
 
 
-RUNS = pd.DataFrame({"run": [1]})
+RUNS = pd.DataFrame({"run": [1], "folder": ["runs/1"]})
 
 
 def test_what_was_measured_at_this_batch_counts(measured):

@@ -1,6 +1,10 @@
 """From run folders on disk to frames and the page, with synthetic runs written as a training loop writes them."""
 
+import json
+import re
 import shutil
+import time
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -9,6 +13,8 @@ from made_up import DISTURBED, write_run
 from labkit.cli import main
 from labkit.errors import UserError
 from labkit.report import write_report
+from labkit.runs import TELEMETRY, run_folders
+from labkit.runs.parts import PartWriter
 from labkit.tta import curves, run_table, summary
 
 
@@ -78,3 +84,23 @@ def test_a_folder_without_runs_is_named_and_a_report_of_no_runs_is_a_page_too(tm
         assert main(["report", str(folder)]) == 2
         assert words in capsys.readouterr().err
     assert "No runs yet" in write_report([], tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_energy_is_an_axis_of_the_page_where_it_was_measured(tmp_path):
+    write_run(tmp_path, [0.6, 0.7, 0.8], seed=1)
+    measured, began = write_run(tmp_path, [0.6, 0.7, 0.8], every_s=1.0, energy_note=None), time.time()
+    with (measured / "events.jsonl").open("w") as events:
+        for wall_s in (1, 2, 3):
+            when = datetime.fromtimestamp(began + wall_s, UTC).isoformat(timespec="milliseconds")
+            events.write(json.dumps({"event": "evaluated", "time": when, "wall_s": wall_s}) + "\n")
+    parts = PartWriter(measured / "telemetry", TELEMETRY)
+    counter = {"device": "cpu", "scope": "host", "pid": 1, "counter": "cpu_energy_intel-rapl:0", "unit": "J"}
+    counter |= {"source": "RAPL", "note": "wraps at 100000.0 J"}
+    for number in range(20):  # 50 W
+        parts.append(counter | {"time_ns": int((began + number / 2) * 1e9), "value": 25.0 * number})
+    parts.flush()
+    html = write_report(run_folders(tmp_path), tmp_path / "page.html").read_text(encoding="utf-8")
+    (job,) = json.loads(re.search(r'id="report-data">(.*?)</script>', html, re.DOTALL)[1])["jobs"]
+    (energy,) = (axis for axis in job["axes"] if axis["key"] == "energy_j")
+    (median,) = (median for median, _ in energy["medians"][job["start"]] if median)
+    assert median == pytest.approx(150.0, rel=0.01)

@@ -44,13 +44,13 @@ def test_on_the_page_every_figure_is_drawn_and_the_table_sorts_and_filters_by_ke
     page.wait_for_selector(".js-plotly-plot .main-svg")
     assert page.locator(".js-plotly-plot").count() == 5 and errors == []
 
-    calls = page.get_by_role("button", name="calls a step")
+    calls = page.get_by_role("button", name="calls per step")
     calls.press("Enter")
     cells = page.locator("#operator-table tbody td:nth-child(2)").all_inner_texts()
     numbers = [float(cell.replace(",", "")) for cell in cells]
     assert len(numbers) > 10 and numbers == sorted(numbers, reverse=True)
     calls.press("Enter")
-    assert page.get_by_role("columnheader", name="calls a step").get_attribute("aria-sort") == "ascending"
+    assert page.get_by_role("columnheader", name="calls per step").get_attribute("aria-sort") == "ascending"
     page.get_by_label("Only names with").fill("EMBEDDING")
     names = page.locator("#operator-table tbody tr:visible th").all_inner_texts()
     assert names and all("embedding" in name.lower() for name in names)

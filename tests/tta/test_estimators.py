@@ -1,9 +1,12 @@
+"""Time to a target when not every run gets there: survival, and the expected time with restarts."""
+
 import numpy as np
 import pytest
 from made_up import arriving, made_up, together
+from statistics_of_time import CASES, coverage, draw
 
 from labkit.tta import band, survival, survival_curve
-from labkit.tta.estimators import median_time
+from labkit.tta.estimators import expected_to_target, median_time, success_interval
 
 INF = np.inf
 
@@ -87,3 +90,44 @@ def test_the_band_is_the_interval_at_each_level_and_ends_where_a_run_stops_short
     assert band(survival(*arriving([10]), 0.7)).empty, "one run has no band"
     (row,) = band(survival(*arriving(range(1, 7)), 0.7)).itertuples()
     assert row.kind == "95 % interval of the median of 6 runs"
+
+
+def expected(success, failure=(), cut_off=()):
+    spent = np.array([*success, *failure, *cut_off], float)
+    kind = np.repeat([0, 1, 2], [len(success), len(failure), len(cut_off)])
+    return expected_to_target(spent, kind == 0, kind == 1)
+
+
+def test_it_is_all_time_spent_over_the_successes():
+    value, low, high = expected([10, 11, 12], failure=[3, 3])
+    assert value == pytest.approx(39 / 3) and low < value < high
+    assert expected([], failure=[3, 4, 5])[0] == np.inf
+    for few in (expected([10, 11]), expected([10], failure=[3, 3]), expected([10, 11], cut_off=[3])):
+        assert np.isfinite(few[0]) and np.isnan(few[1]) and np.isnan(few[2]), "no interval of so few"
+
+
+def test_a_run_that_was_cut_off_goes_on_as_those_that_outlasted_it_else_it_is_a_failure():
+    assert expected([10, 11, 12], cut_off=[3, 4, 5, 6])[0] == pytest.approx(11)
+    assert expected([10], failure=[30], cut_off=[20])[0] == pytest.approx(10 + 2 * 30)
+    assert expected([10, 12], cut_off=[20])[0] == pytest.approx(42 / 2)
+
+
+def test_the_share_of_successes_has_open_ends_where_all_or_none_arrive():
+    low, high = success_interval(np.array([0, 3, 2]), 3)
+    assert low[0] == 0 and high[1] == 1 and 0 < low[2] < 2 / 3 < high[2] < 1
+    assert success_interval(np.array(2), 3, 1)[1] == 1
+
+
+@pytest.mark.parametrize("case", CASES[::7], ids=str)
+def test_intervals_cover_what_they_say_by_simulation(case):
+    # 400 draws: two standard errors of 95 % are 2.2 points, so 90 % less those
+    for name, (covered, given) in coverage(case, draws=400, seed=1).items():
+        assert given == 0 or covered >= 0.88, f"{name}: {covered:.1%} of those given in {given:.0%}"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.runs == 10][::5], ids=str)
+def test_the_expected_time_is_that_of_the_simulated_policy(case):
+    # one large experiment instead of many small ones: within 2 % of the truth, which is known
+    drawn = draw(case._replace(runs=40_000), draws=1, seed=2)
+    value, _, _ = expected_to_target(drawn.spent, drawn.reached, drawn.failed)
+    assert value[0] == pytest.approx(drawn.expected, rel=0.02)
