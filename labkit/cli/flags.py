@@ -1,4 +1,4 @@
-"""Flags that several commands take, each with one meaning."""
+"""Flags that several commands share."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ from typing import Any
 from labkit.errors import UserError
 
 FLAGS: dict[str, dict[str, Any]] = {
-    "runs_dir": {"type": Path, "default": Path("runs"), "metavar": "DIR", "help": "where run folders are: runs"},
+    "runs_dir": {
+        "type": Path,
+        "default": Path("runs"),
+        "metavar": "DIR",
+        "help": "folder of the run folders (default: runs)",
+    },
     "json": {"action": "store_true", "help": "print one JSON object or list on the last line"},
-    "no_wait": {"action": "store_true", "help": "refuse where other runs hold the cores, instead of waiting"},
+    "no_wait": {"action": "store_true", "help": "stop with an error if other runs hold the cores, instead of waiting"},
     "budget": {
         "metavar": "B",
         "help": "one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)",
     },
-    "sample_hz": {"type": float, "metavar": "N", "help": "telemetry samples a second, 0.1 to 100 (default: 2)"},
+    "sample_hz": {"type": float, "metavar": "N", "help": "telemetry samples per second, 0.1 to 100 (default: 2)"},
     "only": {
         "action": "append",
         "default": [],
         "metavar": "NAME=VALUES",
-        "help": "of a recording, keep what has these values: batch_size=32,64 or power_limit_w=max; may be repeated",
+        "help": "part of a recording to keep, such as batch_size=32,64 or power_limit_w=max; may be repeated",
     },
-    "resume": {"metavar": "RUN", "help": "go on with a run: its folder, id, or the beginning of its id"},
+    "resume": {"metavar": "RUN", "help": "run to continue: its folder, id, or the beginning of its id"},
 }
 RUN = {"metavar": "RUN", "help": "a run's folder, id, or the beginning of its id"}
-"""The argument that names one"""
+"""The argument that names a run"""
 
 
 def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -37,7 +42,7 @@ def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def read_only(given: list[str]) -> dict[str, Any]:
-    """What --only says, as `labkit.runs.recorded` wants it.
+    """The values of --only, as `labkit.runs.recorded` takes them.
 
     >>> read_only(["batch_size=32,64", "power_limit_w=max", "batch_size=128"])
     {'batch_size': [32, 64, 128], 'power_limit_w': 'max'}
@@ -62,14 +67,14 @@ def _number(text: str) -> int | float | str:
 
 
 def refuse_unless_positive(flag: str, *numbers: float | None) -> None:
-    """Refuse what was given for a flag and is no number above zero; None stands for what was not given."""
+    """Refuse numbers that are not above zero; None stands for a flag that was not given."""
     for number in numbers:
         if number is not None and not 0 < number < float("inf"):
             raise UserError(f"{flag} is {number:g}: give a number above zero.")
 
 
 def add_harness_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what a script is run with, whatever it trains."""
+    """Add the flags of the harness, which any script runs in."""
     add_flags(parser, "budget", "no_wait", "sample_hz", "runs_dir", "json")
 
 

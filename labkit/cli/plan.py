@@ -23,13 +23,18 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     tables = parser.add_mutually_exclusive_group(required=True)
     tables.add_argument("--tables", metavar="ROWS", help="rows of each table, such as 26x1000000, or 5000,20000,3x1e6")
     tables.add_argument("--preset", metavar="P", help="the tables and dimension of a preset with published sizes")
-    add("--memory", metavar="SIZE", help="that training may use, such as 2GiB (default: what is free)")
+    add("--memory", metavar="SIZE", help="memory that training may use, such as 2GiB (default: what is free)")
     add("--embedding-dim", type=int, metavar="N", help="numbers in a row (default: the preset's, or 64)")
-    add("--optimiser", choices=("sgd", "adagrad", "rowwise-adagrad", "adam"), default="sgd", help="(default: sgd)")
-    add("--batch-size", type=int, default=2048, metavar="N", help="samples a step (default: 2048)")
+    add(
+        "--optimiser",
+        choices=("sgd", "adagrad", "rowwise-adagrad", "adam"),
+        default="sgd",
+        help="optimiser of the tables (default: sgd)",
+    )
+    add("--batch-size", type=int, default=2048, metavar="N", help="samples per step (default: 2048)")
     add("--pooling-factor", type=int, default=1, metavar="N", help="rows that a sample names in a table (default: 1)")
     add("--zipf", type=float, default=1.1, metavar="X", help="exponent of how often rows are named (default: 1.1)")
-    add("--table-dir", type=Path, default=Path(), metavar="DIR", help="where a table file would be (default: here)")
+    add("--table-dir", type=Path, default=Path(), metavar="DIR", help="folder of a table file (default: this folder)")
     add("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run_plan)
 
@@ -94,8 +99,8 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) 
 
     console = Console(highlight=False)
     console.print(
-        f"Tables of {size_text(shape.bytes)} with their optimiser's state; {size_text(memory)} of memory, of which the "
-        "rest of a training needs some, too."
+        f"Tables of {size_text(shape.bytes)} with their optimiser's state; {size_text(memory)} of memory, "
+        "which the rest of a training shares."
     )
     rows = [
         {
@@ -103,7 +108,7 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) 
             "memory": size_text(row.memory_bytes),
             "disk": size_text(row.disk_bytes) if row.disk_bytes else "-",
             "fits": "yes" if row.fits else "no",
-            "tables, ms a step": _times(row),
+            "tables, ms per step": _times(row),
             "of device": f"{row.of_device:.0%}" if row.of_device == row.of_device else "-",
             "why": row.why,
         }
@@ -117,11 +122,11 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) 
     cut = ", cut, so that caches hold more of them than of whole tables" if is_cut else ""
     asked = f" of {shape.batch_size:,}" if samples < shape.batch_size else ""
     as_fast = plan[plan["fits"] & (plan["step_ms_low"] <= best["step_ms_high"])]["placement"].iloc[1:].tolist()
-    ties = f" These turns do not tell it from {', '.join(as_fast)}." if as_fast else ""
+    ties = f" Within these turns, {', '.join(as_fast)} may be as fast." if as_fast else ""
     console.print(
-        f"Measured: steps of the tables alone, {samples:,}{asked} samples each, with {tried:,} rows{cut}; in "
-        f"brackets the middle three of {TURNS} turns. Beside a place that does not fit stands what the trial "
-        f"took.\nThe fastest that fits: {best['placement']}: {best['why']}.{ties}\n"
+        f"Measured: steps of the tables alone, {samples:,}{asked} samples each, with {tried:,} rows{cut}. The "
+        f"brackets hold the middle three of {TURNS} turns. A place that does not fit was tried in small, too.\n"
+        f"The fastest that fits: {best['placement']}: {best['why']}.{ties}\n"
         f"With a preset or data of such tables: labkit train dlrm {' '.join(as_flags(flags))}"
     )
 

@@ -1,4 +1,4 @@
-"""`labkit train dlrm` and `labkit train speech`: the kit's own scripts in the harness of `labkit run`."""
+"""`labkit train dlrm` and `labkit train speech`: labkit's own scripts in the harness of `labkit run`."""
 
 from __future__ import annotations
 

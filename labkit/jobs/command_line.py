@@ -1,7 +1,7 @@
 """The flags of a job, made from the fields of its dataclass.
 
 tyro would make them, too. Measured on two cores of an AMD EPYC, it needs 0.25 s to import and 0.2 s for a help of three
-flags, and its spellings, boxes and errors are others than those of the rest of `labkit`.
+flags, and its spellings, boxes and errors differ from those of all other `labkit` commands.
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ def read_flags(
 
 
 def _help(kind: type[Job], setting: Setting, usual: Any) -> str:
-    presets = ", ".join(map(str, getattr(kind, "presets", {}).values()))
-    words = setting.words.format(
-        presets=presets, metrics=", ".join(getattr(kind, "metrics", ())), policies=POLICY_WORDS
-    )
+    words = setting.words.replace("{policies}", POLICY_WORDS)
+    words = words.replace("{presets}", ", ".join(map(str, getattr(kind, "presets", {}).values())))
+    words = words.replace("{metrics}", ", ".join(getattr(kind, "metrics", ())))
     if usual is None or "(default" in words:
         text = words
     elif setting.field.default is None:

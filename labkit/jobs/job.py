@@ -112,7 +112,7 @@ class Job:
             value = _from_folder(value, Path(folder)) if name in PATHS else value
             inner = values if about.group is None else grouped.setdefault(about.group, {})
             inner[about.field.name] = about.checked(value)
-        shapes = typing.get_type_hints(cls)
+        shapes = _shapes(cls)
         return cls(**values, **{group: shapes[group](**inner) for group, inner in grouped.items()})
 
     @classmethod
@@ -209,26 +209,28 @@ def read_job(kind: type[AnyJob]) -> AnyJob:
     from labkit.tracking import current_harness  # NumPy comes with it
 
     harness = current_harness()
-    if harness is None or harness.command.settings is None:
+    command = ScriptCommand() if harness is None else harness.command
+    if command.settings is not None:
+        settings = command.settings["settings"]
+    else:
         from labkit.jobs.command_line import read_flags
 
-        return kind.from_settings(read_flags(kind))
-    settings = harness.command.settings["settings"]
-    if "runs_dir" in settings_of(kind):
-        settings = settings | {"runs_dir": harness.command.runs_dir}
+        settings = read_flags(kind)
+    if harness is not None and "runs_dir" in settings_of(kind):  # the folder of the run decides where its tables are
+        settings = settings | {"runs_dir": command.runs_dir}
     return kind.from_settings(settings)
 
 
 @functools.cache
 def settings_of(kind: type[Job]) -> dict[str, Setting]:
     """The settings of a kind of job by name, those of a grouped field, such as placement, among its own."""
-    found, shapes, words = {}, typing.get_type_hints(kind), _docstrings(kind)
+    found, shapes, words = {}, _shapes(kind), _docstrings(kind)
     for each in dataclasses.fields(kind):
         shape = _without_none(shapes[each.name])
         if not each.metadata.get("is_group"):
             found[each.name] = Setting(each.name, shape, words.get(each.name, ""), each)
             continue
-        inner_shapes, inner_words = typing.get_type_hints(shape), _docstrings(shape)
+        inner_shapes, inner_words = _shapes(shape), _docstrings(shape)
         for inner in dataclasses.fields(shape):
             name = each.name if inner.name == "kind" else inner.name
             about = _without_none(inner_shapes[inner.name]), inner_words.get(inner.name, "")
@@ -253,9 +255,10 @@ def as_flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 @functools.lru_cache(512)
 def _fewest(job: Job) -> tuple[tuple[str, Any], ...]:
-    kept = {name: about.of(job) for name, about in settings_of(type(job)).items()}
-    kept = {name: value for name, value in kept.items() if value is not None}
-    for name in list(kept):
+    about = settings_of(type(job))
+    kept = {name: each.of(job) for name, each in about.items()}
+    kept = {name: value for name, value in kept.items() if value not in (None, about[name].field.default)}
+    for name in [name for name in kept if about[name].field.default is None]:  # perhaps the preset says the same
         rest = {other: value for other, value in kept.items() if other != name}
         try:
             if job.from_settings(rest) == job:
@@ -265,19 +268,23 @@ def _fewest(job: Job) -> tuple[tuple[str, Any], ...]:
     return tuple(kept.items())
 
 
+_shapes = functools.cache(typing.get_type_hints)
+
+
 def _docstrings(kind: type) -> dict[str, str]:
     """The docstrings under the fields of a dataclass and of those that it inherits from, from their source."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if not dataclasses.is_dataclass(each):
             continue
-        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(each)))
-        body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-        for statement, below in itertools.pairwise(body):
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-                if is_text:
-                    found[statement.target.id] = " ".join(str(below.value.value).split())
+        try:
+            (definition,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(each))).body
+        except OSError:  # typed into a console
+            continue
+        for statement, below in itertools.pairwise(definition.body):
+            match statement, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
     return found
 
 

@@ -136,7 +136,8 @@ def chosen_data(preset: Preset, data: str | None) -> str:
     if name is None:
         raise UserError(
             f"preset {preset.name!r} is made for a dataset that labkit does not ship: name yours with --data, "
-            "or try the preset on --data synthetic."
+            "or try the preset on --data synthetic.",
+            field="data",
         )
     return name
 

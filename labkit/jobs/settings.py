@@ -239,6 +239,9 @@ class SpeechJob(TrainingJob):
             object.__setattr__(self, "clip_norm", train.get("clip_norm", 0.0))
         super().__post_init__()
         self.refuse_unless_above_zero("layers", "hidden")
+        if self.hidden is not None and self.preset_values.model["kind"] == "conv":
+            said = f"--hidden is the width of recurrent layers, and preset {self.preset} has none: omit it."
+            raise UserError(said, field="hidden")
         if not 0 <= self.clip_norm < float("inf"):
             said = f"{with_flag('clip_norm')} is {self.clip_norm}: give a number above 0, or 0 for no clipping."
             raise UserError(said, field="clip_norm")

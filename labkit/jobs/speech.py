@@ -26,7 +26,6 @@ from labkit.data.speech import (
     speech_metrics,
     textbook_loader,
 )
-from labkit.errors import UserError
 from labkit.fast import ChannelsLastBlock, UnpackedBothWays, autocast, chosen_precision, quick_optimiser
 from labkit.jobs.job import read_job
 from labkit.jobs.settings import ENDLESS, SpeechJob
@@ -59,9 +58,6 @@ def load_data(job: SpeechJob) -> tuple[SpeechSet, SpeechConfig, Resolution]:
     """The data, the model's shape for it, and the utterances that are long enough for the outputs of that shape."""
     given = {name: getattr(job, name) for name in ("layers", "hidden") if getattr(job, name) is not None}
     shape = SpeechConfig(vocabulary=len(Alphabet()), **job.preset_values.model | given)
-    if shape.kind == "conv" and job.hidden is not None:
-        said = f"--hidden is the width of recurrent layers, and preset {job.preset} has none: omit it."
-        raise UserError(said, field="hidden")
     speech = load_speech(job.data, on_bad_row=job.on_bad_row, progress=tell_preparing, features=job.features)
     resolution = fitting_resolution(speech.split("train"), shape.strides)
     shape = replace(shape, strides=resolution.strides, mel_bins=speech.bins)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.tracking import Notice, Progress, StopRequest, load_checkpoint
 
@@ -60,22 +59,3 @@ def test_a_checkpoint_of_cached_tables_has_the_weights_of_one_on_the_device(trai
         )
     # gradients of equal rows are summed in another order, in the 5 or so steps of an epoch
     torch.testing.assert_close(kept[0], kept[1], rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"placement": "cached", "cache_rows": "99999999"}, r"a cache of 99,999,999 rows, and the tables have \d"),
-        ({"placement": "cached", "cache_rows": "0%"}, r"--cache-rows.*give a number of rows from 1, or a share"),
-        ({"placement": "host", "staleness": 1}, r"--staleness.* is for tables that are remote, and these are host"),
-        ({"placement": "remote", "staleness": -1}, r"--staleness.* is -1: give a whole number from 0"),
-        ({"placement": "cached", "memory_cap": "1GiB"}, r"disk or cached over disk, and these are cached over host"),
-        ({"placement": "disk", "memory_cap": "lots"}, r"--memory-cap.* is 'lots': give a size"),
-        ({"cache_policy": "lfu"}, r"these are device"),
-    ],
-    ids=str,
-)
-def test_flags_that_make_no_sense_are_refused_before_a_run_begins(train, tmp_path, flags, said):
-    with pytest.raises(UserError, match=said):
-        train("dlrm", **SETTINGS, **flags)
-    assert not (tmp_path / "runs").exists()

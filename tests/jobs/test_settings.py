@@ -49,27 +49,58 @@ def test_a_job_crosses_as_the_fewest_settings_that_make_it(job, fewest):
 
 def test_what_follows_from_a_setting_is_worked_out_again():
     assert DlrmJob(seed=2).with_settings(max_seconds=3.0) == DlrmJob(seed=2, max_seconds=3.0)
+    assert [SpeechJob(clip_norm=norm).recorded()["clip_norm"] for norm in (None, 0.0, 1.5)] == [5.0, None, 1.5]
     script = ScriptJob("train.py", ("--seed", "{seed}"))
     assert job_from_json(script.to_json()) == script and script.takes_seed
     assert script.seeded(3).arguments == ("--seed", "3")
 
 
 @pytest.mark.parametrize(
-    ("settings", "field"),
+    ("kind", "settings", "field"),
     [
-        ({"batch_size": 0.5}, "batch_size"),
-        ({"seed": True}, "seed"),
-        ({"cache_policy": "fifo"}, "cache_policy"),
-        ({"cache_rows": "10%"}, "cache_rows"),
-        ({"memory_cap": 5}, "memory_cap"),
-        ({"sizes": 1}, "sizes"),
+        *((DlrmJob, {"batch_size": size}, "batch_size") for size in (0, 0.5, "512")),
+        (DlrmJob, {"lr": -1.0}, "lr"),
+        (DlrmJob, {"max_seconds": 0.0}, "max_seconds"),
+        *((DlrmJob, {"seed": seed}, "seed") for seed in (-1, True)),
+        (DlrmJob, {"optimiser": "adagrad"}, "optimiser"),
+        (DlrmJob, {"optimiser": "adagrd", "lr": 1.0}, "optimiser"),
+        (DlrmJob, {"preset": "huge"}, "preset"),
+        (DlrmJob, {"preset": "kaggle"}, "data"),
+        (DlrmJob, {"schema": "clicks.toml"}, "schema"),
+        *((DlrmJob, {"target": target}, "target") for target in ("1.2", "cer=0.1", "good", "min auc")),
+        *((DlrmJob, {"compress": "hash", "compress_to": share}, "compress_to") for share in (0.0, 1.0)),
+        (DlrmJob, {"compress_to": 0.5}, "compress_to"),
+        (DlrmJob, {"compress": "hash", "compress_to": 0.5, "placement": "host"}, "compress"),
+        (DlrmJob, {"cache_policy": "fifo", "placement": "cached"}, "cache_policy"),
+        (DlrmJob, {"cache_policy": "lfu"}, "cache_policy"),
+        (DlrmJob, {"placement": "cached", "cache_rows": "0%"}, "cache_rows"),
+        (DlrmJob, {"placement": "cached", "memory_cap": "1GiB"}, "memory_cap"),
+        (DlrmJob, {"placement": "disk", "memory_cap": "lots"}, "memory_cap"),
+        (DlrmJob, {"placement": "host", "staleness": 1}, "staleness"),
+        (DlrmJob, {"placement": "remote", "staleness": -1}, "staleness"),
+        (DlrmJob, {"sizes": 1}, "sizes"),
+        (SpeechJob, {"layers": 10**6}, "layers"),
+        (SpeechJob, {"clip_norm": -1.0}, "clip_norm"),
+        (SpeechJob, {"hidden": 16}, "hidden"),
+        (SpeechJob, {"target": "5"}, "target"),
+        (ShapeJob, {"num_tables": 0}, "num_tables"),
+        (ShapeJob, {"seconds": -1}, "seconds"),
+        (ShapeJob, {"zipf": -0.5}, "zipf"),
+        (ShapeJob, {"placement": "cached", "cache_rows": 100, "num_rows": 3, "num_tables": 2}, "cache_rows"),
     ],
     ids=str,
 )
-def test_a_setting_that_cannot_be_names_its_field(settings, field):
+def test_a_setting_that_cannot_be_names_its_field(kind, settings, field):
     with pytest.raises(UserError) as error:
-        DlrmJob.from_settings(settings)
+        kind.from_settings(settings)
     assert error.value.field == field
+
+
+def test_a_refusal_says_what_is_wrong_and_what_to_do():
+    with pytest.raises(UserError, match=r"^lr \(--lr\) is -1\.0: give a number above 0\.$"):
+        DlrmJob(lr=-1.0)
+    with pytest.raises(UserError, match="is for tables that are remote, and these are host: omit it, or"):
+        Placement("host", staleness=1)
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: " ".join(recorded["config"]["arguments"]))
