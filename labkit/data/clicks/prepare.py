@@ -19,10 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.columns import estimate_rows, read_columns
+from labkit.data.clicks.columns import RowChecker, estimate_rows, read_columns
 from labkit.data.clicks.generate import scramble
 from labkit.data.clicks.prepared import PARTS, SPLITS, ClickWriter
-from labkit.data.clicks.rows import RowChecker
 from labkit.data.clicks.schema import Split, TableSchema
 from labkit.data.store import Progress, check_disk
 from labkit.errors import DataError

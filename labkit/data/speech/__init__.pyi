@@ -1,12 +1,3 @@
-from .alphabet import (
-    BLANK as BLANK,
-    ENGLISH as ENGLISH,
-    Alphabet as Alphabet,
-    in_lower_case as in_lower_case,
-    outputs_needed as outputs_needed,
-    speech_metrics as speech_metrics,
-    transcript as transcript,
-)
 from .audio import (
     SAMPLE_RATE_HZ as SAMPLE_RATE_HZ,
     SILENT as SILENT,
@@ -15,12 +6,6 @@ from .audio import (
     is_silent as is_silent,
     read_wave as read_wave,
     resample as resample,
-)
-from .batches import (
-    BucketedBatches as BucketedBatches,
-    ByLength as ByLength,
-    WaveformUtterances as WaveformUtterances,
-    textbook_loader as textbook_loader,
 )
 from .features import (
     KINDS as KINDS,
@@ -39,25 +24,36 @@ from .layouts import (
     read_manifest as read_manifest,
 )
 from .load import (
+    WaveformUtterances as WaveformUtterances,
     fingerprint as fingerprint,
     load_speech as load_speech,
     read_source as read_source,
     refuse_mismatch as refuse_mismatch,
+    textbook_loader as textbook_loader,
     usable_utterances as usable_utterances,
     wave_of as wave_of,
 )
 from .prepared import (
     FRAMES_PER_S as FRAMES_PER_S,
     Batch as Batch,
+    BucketedBatches as BucketedBatches,
+    ByLength as ByLength,
     Resolution as Resolution,
     SpeechSet as SpeechSet,
     SpeechSplit as SpeechSplit,
     fitting_resolution as fitting_resolution,
 )
 from .utterance import (
+    BLANK as BLANK,
+    ENGLISH as ENGLISH,
     SPLITS as SPLITS,
+    Alphabet as Alphabet,
     Segment as Segment,
     Source as Source,
     Utterance as Utterance,
     dealing as dealing,
+    in_lower_case as in_lower_case,
+    outputs_needed as outputs_needed,
+    speech_metrics as speech_metrics,
+    transcript as transcript,
 )

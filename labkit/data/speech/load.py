@@ -6,22 +6,23 @@ A few minutes of audio are in memory at a time, whatever the size of the source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from labkit.data import store
 from labkit.data.bad_rows import UNASKED, BadRows
-from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
 from labkit.data.speech.audio import decode, is_silent
-from labkit.data.speech.features import KINDS, features_of, frame_count, normalise_speakers
+from labkit.data.speech.features import KINDS, Voice, features_of, frame_count, normalise_speakers
 from labkit.data.speech.layouts import find_source, read_manifest
-from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
-from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
+from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet, padded
+from labkit.data.speech.utterance import SPLITS, Alphabet, Source, Utterance, fill_splits, outputs_needed, transcript
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
 from labkit.hardware import one_thread
@@ -225,3 +226,47 @@ def refuse_mismatch(utterance: Utterance, wave: np.ndarray, is_cut_off: bool) ->
             f"between equal neighbours), but {frames / FRAMES_PER_S:.2f} s of audio give at most {frames}."
         )
         raise utterance.error(what, fix, utterance.text_field)
+
+
+class WaveformUtterances(Dataset):
+    """A split of a speech set with its audio in memory; features are computed at each access.
+
+    Utterances that cannot be used are skipped.
+    """
+
+    def __init__(self, data: str, split: str, *, kind: str = "log-mel"):
+        """Read the audio of `data`, a name or path as for `load_speech`."""
+        self.alphabet, self.kind = Alphabet(), kind
+        bad = BadRows("skip")
+        self.texts: list[str] = []
+        self.waves: list[np.ndarray] = []
+        for each in usable_utterances(read_source(data, bad, seed=0), bad):
+            if each.split == split:
+                with contextlib.suppress(DataError):
+                    self.waves.append(wave_of(each))
+                    self.texts.append(each.text)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray, str]:
+        """Features (T, F), normalised over the utterance, the ids of its characters (S,), and its text."""
+        voice = Voice(self.kind)
+        (features,) = features_of([self.waves[index]], self.kind)
+        voice.listen(features)
+        return voice.normalised(features), self.alphabet.encode(self.texts[index]), self.texts[index]
+
+
+def textbook_loader(
+    data: str,
+    split: str,
+    batch_size: int,
+    *,
+    shuffle: bool,
+    kind: str = "log-mel",
+    kept: Sequence[int] | None = None,
+) -> DataLoader:
+    """A data loader of `WaveformUtterances`, or only of those at the indices `kept` of the prepared split."""
+    utterances = WaveformUtterances(data, split, kind=kind)
+    chosen = utterances if kept is None else Subset(utterances, kept)
+    return DataLoader(chosen, batch_size=batch_size, shuffle=shuffle, collate_fn=padded)

@@ -1,15 +1,15 @@
-"""A prepared speech set: features in one memory-mapped array and texts next to it; and the outputs that it needs.
+"""A prepared speech set: features in one memory-mapped array and texts next to it; and its batches.
 
     features.f16        float16 (frames of all utterances, F), utterance after utterance, the training split first
     meta.json           name, findings of the preparation, and for each split the utterances' frames, texts, speakers
 
-B utterances of a batch, T frames of F features (80 log-mel bins), S characters.
+N utterances, B of a batch, T frames of F features (80 log-mel bins), S characters.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from labkit.data.speech.alphabet import Alphabet, outputs_needed
-from labkit.data.speech.utterance import SPLITS
+from labkit.data.speech.utterance import SPLITS, Alphabet, outputs_needed
 from labkit.data.store import read_json
 
 FORMAT_VERSION = 10
@@ -141,3 +140,55 @@ def fitting_resolution(split: SpeechSplit, wanted: tuple[int, ...]) -> Resolutio
             f"{many - fits.sum():,} of {many:,} training utterances are still too fast, and are not used for training."
         )
     return Resolution(tuple(strides), np.flatnonzero(fits), " ".join(words))
+
+
+POOL_BATCHES = 32
+"""Batches whose utterances are sorted together: more means less padding, but less randomness in who meets whom"""
+
+
+class BucketedBatches:
+    """A loader that can start anywhere, for `run.batches`."""
+
+    def __init__(self, split: SpeechSplit, batch_size: int, seed: int, kept: np.ndarray | None = None):
+        """Batches of the utterances of a split, or only of those at the indices `kept`."""
+        self.split, self.batch_size, self.seed = split, batch_size, seed
+        self._kept = np.arange(len(split.lengths)) if kept is None else kept
+        self._epoch = -1
+
+    def __len__(self) -> int:
+        return len(self.rows(0))
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The next epoch."""
+        return self.at(self._epoch + 1, 0)
+
+    def at(self, epoch: int, start: int) -> Iterator[Batch]:
+        """The batches of an epoch from number `start` on."""
+        self._epoch = epoch
+        return map(self.split.batch, self.rows(epoch)[start:])
+
+    def rows(self, epoch: int) -> list[np.ndarray]:
+        """The indices (B,) of the batches of an epoch; seed and epoch fix the order.
+
+        A random order is cut into pools of 32 batches. Each pool is sorted by length and cut into batches. All batches
+        are shuffled.
+        """
+        rng, lengths, size = np.random.default_rng((self.seed, epoch)), np.asarray(self.split.lengths), self.batch_size
+        order, batches = rng.permutation(self._kept), []
+        for start in range(0, len(order), size * POOL_BATCHES):
+            pool = order[start : start + size * POOL_BATCHES]
+            pool = pool[np.argsort(lengths[pool], kind="stable")]
+            batches += [pool[first : first + size] for first in range(0, len(pool), size)]
+        return [batches[index] for index in rng.permutation(len(batches))]
+
+
+class ByLength:
+    """The utterances of a split, shortest first, in every iteration."""
+
+    def __init__(self, split: SpeechSplit, batch_size: int):
+        self.split, self.batch_size = split, batch_size
+
+    def __iter__(self) -> Iterator[Batch]:
+        order = np.argsort(np.asarray(self.split.lengths), kind="stable")
+        for start in range(0, len(order), self.batch_size):
+            yield self.split.batch(order[start : start + self.batch_size])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from labkit.data.speech.alphabet import BLANK, ENGLISH, Alphabet, outputs_needed, speech_metrics
+from labkit.data.speech.utterance import BLANK, ENGLISH, Alphabet, outputs_needed, speech_metrics
 from labkit.errors import UserError
 
 

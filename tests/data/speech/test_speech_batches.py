@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.data.speech import load_speech
-from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
+from labkit.data.speech import BucketedBatches, ByLength, load_speech, textbook_loader
 
 LENGTHS = np.random.default_rng(0).integers(50, 400, 1003).astype(np.int32)
 
