@@ -88,7 +88,7 @@ def measure(dim: int, most_rows: int, optimiser: str, *, batch_size: int, expone
                 note = f"hit rate {tables.metrics()['placement_hit_rate']:.3f}"
             if isinstance(tables.store, DiskStore):
                 done = (turns + 8) * STEPS
-                note = f"{tables.store.disk_read_bytes / done / 1e6:.1f} MB a step from the disk"
+                note = f"{tables.metrics()['placement_disk_read_bytes'] / done / 1e6:.1f} MB a step from the disk"
                 note += f", of {counted.read_bytes / done / 1e6:.1f} MB of rows"
             ratios += speed_ups(what, {way: taken[way] for way in ("device", name)}, base="device", note=note)
             print(ratios[-1], flush=True)

@@ -1,4 +1,4 @@
-"""Whether kernels that numba compiles at their first call can be used; without them labkit takes its plain ways."""
+"""Whether numba can compile the fast kernels at their first call; without it labkit uses its plain PyTorch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import importlib.util
 import os
 
 SWITCH = "LABKIT_COMPILED"
-"""Environment variable; 0 turns the compiled kernels off."""
+"""Environment variable; 0 disables the compiled kernels"""
 
 
 def why_not_compiled() -> str | None:
-    """Why no compiled kernel may be used in this process; None where they may. Imports numba, to be sure."""
+    """The reason why compiled kernels cannot be used in this process; None if they can. Imports numba to find out."""
     if os.environ.get(SWITCH) == "0":
         return f"{SWITCH}=0"
     return _why_not_numba()
@@ -24,11 +24,11 @@ def _why_not_numba() -> str | None:
     try:
         import numba
 
-        numba.njit(cache=True)(_nothing)  # raises where no folder can keep what it compiles
-    except Exception as error:  # it checks the versions of what it needs, in its own ways
+        numba.njit(cache=True)(_nothing)  # raises if there is no folder for what it compiles
+    except Exception as error:  # numba raises many types for versions that do not fit
         return f"numba does not work here ({' '.join(str(error).split())})"
     return None
 
 
 def _nothing() -> None:
-    """What numba is tried on."""
+    """A function for the trial of numba."""

@@ -1,5 +1,4 @@
 from .cached import CachedStore as CachedStore, CacheIndex as CacheIndex
-from .choice import ahead as ahead, placed_tables as placed_tables
 from .disk import DiskStore as DiskStore
 from .row_store import HostStore as HostStore
 from .settings import (
@@ -9,4 +8,9 @@ from .settings import (
     flag_text as flag_text,
     row_width as row_width,
 )
-from .tables import PlacedOptimiser as PlacedOptimiser, PlacedTables as PlacedTables
+from .tables import (
+    PlacedOptimiser as PlacedOptimiser,
+    PlacedTables as PlacedTables,
+    ahead as ahead,
+    placed_tables as placed_tables,
+)

@@ -109,14 +109,9 @@ class DiskStore(RowStore):
             _copy(copy.fileno(), self._file.fileno(), self.bytes)
 
     def metrics(self) -> dict[str, float]:
-        read = self.disk_read_bytes
-        return super().metrics() | ({} if read is None else {"placement_disk_read_bytes": float(read)})
-
-    @property
-    def disk_read_bytes(self) -> int | None:
-        """Bytes that this process has read from disks since the store was made; the rest came from the page cache."""
-        now = bytes_from_disk()
-        return None if now is None else now - self._disk_read_at_first
+        read = bytes_from_disk()
+        from_disk = {} if read is None else {"placement_disk_read_bytes": float(read - self._disk_read_at_first)}
+        return super().metrics() | from_disk
 
     def _take(self, rows: np.ndarray, out: np.ndarray) -> None:
         """Copy rows into `out` (U, W) in all threads; those that are not resident become so."""

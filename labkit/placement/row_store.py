@@ -244,7 +244,7 @@ def draws(first: int, count: int, dim: int, low: float, high: float) -> Iterator
 
 
 def copy_name(step: int) -> str:
-    """The name of the copy of all rows that belongs to the checkpoint of a step."""
+    """The name of the copy of all rows at a step."""
     return f"tables-{step:012d}.rows"
 
 

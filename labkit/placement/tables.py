@@ -18,8 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.errors import UserError
-from labkit.fast import look_up
-from labkit.placement.row_store import Fetch, RowStore, Update
+from labkit.fast import EmbeddingTables, look_up
+from labkit.placement.cached import CachedStore
+from labkit.placement.disk import DiskStore
+from labkit.placement.remote import RemoteStore
+from labkit.placement.row_store import Fetch, HostStore, RowStore, Update
+from labkit.placement.settings import Placement, row_width
 from labkit.tracking import open_run
 
 
@@ -95,7 +99,7 @@ class PlacedTables(nn.Module):
     def prefetch(self, categorical: Tensor) -> None:
         """Start to fetch the rows of a later batch, int32 (B, F, L). Training must use the batches in this order."""
         if len(self._ahead) > max(1, self.store.staleness):  # of batches that a resumed run skips
-            self._forget(self._ahead.popleft())
+            self.store.drop(self._ahead.popleft().fetch)
         batch = self._lookups(categorical)
         batch.fetch = self.store.prefetch(batch.rows)
         self._ahead.append(batch)
@@ -103,7 +107,7 @@ class PlacedTables(nn.Module):
     def forget_ahead(self) -> None:
         """Drop all prefetched batches."""
         while self._ahead:
-            self._forget(self._ahead.popleft())
+            self.store.drop(self._ahead.popleft().fetch)
 
     def table_weights(self) -> list[Any]:
         """For each table an object with its length and `uniform_`, which initialises its weight."""
@@ -139,11 +143,8 @@ class PlacedTables(nn.Module):
         if not any(batch.is_of(categorical) for batch in self._ahead):
             return None
         while not (batch := self._ahead.popleft()).is_of(categorical):
-            self._forget(batch)
+            self.store.drop(batch.fetch)
         return batch
-
-    def _forget(self, batch: Lookups) -> None:
-        self.store.drop(batch.fetch)
 
     # checkpoints have `weight` (R, D) of tables in memory, as for EmbeddingTables
 
@@ -260,3 +261,54 @@ def _checkpoints() -> Path:
     if run is None:
         raise UserError("a copy of these tables needs a run: call this within `with labkit.Run(...) as run:`.")
     return run.folder / "checkpoint"
+
+
+def placed_tables(
+    placement: Placement,
+    optimiser: str = "sgd",
+    *,
+    device: str = "cpu",
+    folder: Path | str = "runs",
+) -> Callable[[Sequence[int], int], nn.Module]:
+    """The argument `tables` of `Dlrm`: makes tables in this place.
+
+    Args:
+        placement: such as `Placement("cached", cache_rows="10%")`.
+        optimiser: the optimiser of the tables: sgd, adagrad, rowwise-adagrad or adam.
+        device: the device that computes, as torch names it.
+        folder: folder of a table file where the placement names none.
+
+    Raises:
+        UserError: the tables have no room.
+    """
+    if placement.kind == "device":
+        return EmbeddingTables
+
+    def build(num_rows: Sequence[int], embedding_dim: int) -> PlacedTables:
+        size = sum(num_rows), embedding_dim, row_width(optimiser, embedding_dim)
+        store: RowStore
+        if placement.kind == "remote":
+            store = RemoteStore(*size[:2], optimiser, staleness=placement.staleness or 0, device=device)
+        elif placement.kind == "cached":
+            slots = placement.cached_rows(sum(num_rows))
+            behind = _disk(placement, size, "cpu", Path(folder)) if placement.uses_disk else HostStore(*size)
+            store = CachedStore(behind, slots, placement.cache_policy or "lru", device)
+        else:
+            is_on_disk = placement.uses_disk
+            store = _disk(placement, size, device, Path(folder)) if is_on_disk else HostStore(*size, device)
+        return PlacedTables(num_rows, embedding_dim, store, optimiser)
+
+    return build
+
+
+def ahead(tables: nn.Module, loader: Iterable[Any], categorical: int = 1) -> Iterable[Any]:
+    """The batches of a loader, whose rows are fetched during the step before; for tables on the device the loader.
+
+    `categorical` is the index of the int32 (B, F, L) in a batch, a tuple or list.
+    """
+    return Ahead(loader, tables, categorical) if isinstance(tables, PlacedTables) else loader
+
+
+def _disk(placement: Placement, size: tuple[int, int, int], device: str, folder: Path) -> DiskStore:
+    placement.refuse_full_disk(size[0], size[2], folder)
+    return DiskStore(*size, placement.table_dir or folder, placement.memory_cap_bytes, device)

@@ -8,7 +8,7 @@ import torch
 from labkit.jobs import OPTIMISERS
 from labkit.jobs.dlrm import loss_of
 from labkit.models import Dlrm, DlrmConfig
-from labkit.placement.choice import ahead, placed_tables
+from labkit.placement import ahead, placed_tables
 from labkit.placement.settings import Placement
 from labkit.placement.tables import PlacedOptimiser
 

@@ -1,18 +1,20 @@
-"""Features, batches, and preparing once."""
+"""Features, preparing once, batches, and the outputs that speech needs."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import pytest
 import soundfile
 import torch
+from numpy.testing import assert_array_equal
 from scipy.signal import resample_poly
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech import load_speech, read_wave
+from labkit.data.speech import BucketedBatches, ByLength, SpeechSplit, load_speech, read_wave, textbook_loader
 from labkit.data.speech.audio import decode
 from labkit.data.speech.features import (
     KINDS,
@@ -25,7 +27,7 @@ from labkit.data.speech.features import (
     normalise_speakers,
 )
 from labkit.data.speech.load import prepare_speech
-from labkit.data.speech.prepared import SpeechSet
+from labkit.data.speech.prepared import SpeechSet, fitting_resolution
 from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance
 
 
@@ -179,3 +181,78 @@ def test_the_second_start_reads_no_audio_and_a_changed_source_or_option_is_prepa
     chosen.append(load_speech(str(manifest)))
     assert chosen[-1].split("train").lengths.tolist() == [251, 131, 221]
     assert len({speech.fingerprint for speech in chosen}) == 5
+
+
+LENGTHS = np.random.default_rng(0).integers(50, 400, 1003).astype(np.int32)
+
+
+def bucketed_rows(batch_size: int, seed: int = 0, epoch: int = 0) -> list[np.ndarray]:
+    return BucketedBatches(SimpleNamespace(lengths=LENGTHS), batch_size, seed).rows(epoch)
+
+
+def test_batches_from_the_middle_of_an_epoch_are_those_of_the_whole():
+    batches = BucketedBatches(load_speech("shipped").split("train"), 16, seed=3)
+    first, second = list(batches), list(batches)
+    assert len(first) == len(batches)
+    assert first[0].texts != second[0].texts
+    assert [batch.texts for batch in second[2:]] == [batch.texts for batch in batches.at(1, 2)]
+
+
+def test_a_textbooks_loader_has_the_same_utterances_padded_to_the_longest():
+    split = load_speech("shipped").split("test")
+    prepared, textbook = list(ByLength(split, 8)), list(textbook_loader("shipped", "test", 8, shuffle=False))
+    texts = [sorted(text for batch in batches for text in batch.texts) for batches in (prepared, textbook)]
+    assert texts[0] == texts[1]
+    (chosen,) = textbook_loader("shipped", "test", 8, shuffle=False, kept=[5, 2])
+    assert chosen.texts == [split.texts[5], split.texts[2]]
+    for batch in textbook:
+        assert batch.features.shape == (len(batch.texts), int(batch.feature_lengths.max()), 80)
+        for features, length in zip(batch.features, batch.feature_lengths, strict=True):
+            assert not features[length:].any()
+            torch.testing.assert_close(features[:length].mean(0), torch.zeros(80), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, 1003, 5000])
+def test_an_epoch_has_every_utterance_once_in_full_batches_of_its_seed(batch_size):
+    batches = bucketed_rows(batch_size)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(LENGTHS)))
+    sizes = sorted(len(batch) for batch in batches)
+    assert sizes[1:] == [min(batch_size, len(LENGTHS))] * (len(batches) - 1)
+    texts = [str([batch.tolist() for batch in bucketed_rows(batch_size, *which)])
+             for which in ((0, 0), (0, 0), (0, 1), (1, 0))]  # fmt: skip
+    assert texts[0] == texts[1] and len(set(texts)) == 3
+
+
+def test_buckets_spare_most_of_the_padding_and_do_not_come_in_the_order_of_their_length():
+    bucketed = bucketed_rows(16)
+    at_random = np.array_split(np.random.default_rng(0).permutation(len(LENGTHS)), len(bucketed))
+    padding = [sum((LENGTHS[batch].max() - LENGTHS[batch]).sum() for batch in each) for each in (bucketed, at_random)]
+    assert padding[0] < 0.25 * padding[1]
+    longest = [int(LENGTHS[batch].max()) for batch in bucketed]
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.5
+
+
+def split_of(*frames: int) -> SpeechSplit:
+    """Utterances of "three", which needs six outputs, in so many frames each."""
+    return SpeechSplit(np.array(frames, np.int32), ["three"] * len(frames), ["ann"] * len(frames), np.zeros((0, 80)))
+
+
+@pytest.mark.parametrize(("frames", "strides"), [(24, (2, 2)), (21, (2, 2)), (20, (2, 1)), (11, (2, 1)), (10, (1, 1))])
+def test_the_coarsest_strides_that_leave_room_for_every_character_are_taken(frames, strides):
+    found = fitting_resolution(split_of(*[frames] * 10), (2, 2))
+    assert found.strides == strides
+    assert ("too fast" in found.words) == (strides != (2, 2))
+
+
+def test_one_fast_talker_costs_that_utterance_alone():
+    found = fitting_resolution(split_of(*[40] * 199, 12), (2, 2))
+    assert found.strides == (2, 2)
+    assert_array_equal(found.kept, np.arange(199))
+    assert "1 of 200 training utterances" in found.words
+
+
+def test_more_than_a_hundredth_of_fast_talkers_make_outputs_finer():
+    found = fitting_resolution(split_of(*[40] * 95, *[12] * 5), (2, 2))
+    assert found.strides == (2, 1)
+    assert len(found.kept) == 100
+    assert "every 40 ms" in found.words and "every 20 ms" in found.words
