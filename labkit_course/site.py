@@ -18,7 +18,7 @@ from labkit.runs import replace_text
 from labkit_course.notebook_file import code_cells, read_notebook
 
 # nbconvert's page without the scripts that it loads from the network (require.js, widgets, MathJax, Mermaid), and with
-# links and errors that look different from the text around them
+# colours that reach 4.5:1
 PAGE = """\
 {% extends 'lab/index.html.j2' %}
 {% block html_head_js %}<script src="plotly.min.js"></script>{% endblock %}
@@ -26,8 +26,13 @@ PAGE = """\
 {% block html_head_js_mathjax %}{% endblock %}
 {% block html_head_js_mermaidjs %}{% endblock %}
 {% block html_head_css %}<style>
+main { max-width: 70rem; margin: auto; }
 a { text-decoration: underline !important; }
 .ansi-red-fg { color: #a00 !important; }
+body {
+  --jp-mirror-editor-comment-color: #2a6060; --jp-mirror-editor-number-color: #060;
+  --jp-mirror-editor-operator-color: #80c;
+}
 </style>{% endblock %}
 """
 

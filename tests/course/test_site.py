@@ -39,7 +39,7 @@ def executed(title: str, following: str) -> nbformat.NotebookNode:
     cells = [
         new_markdown_cell(f"# {title}\n\n{badge}\n\nYou will be able to\n\n- **count** sheep"),
         new_markdown_cell("## Counting\n\nA *zebra* is no sheep.\n\n## Kaplan–Meier & co"),
-        new_code_cell("print('</script>')", execution_count=1, outputs=outputs),
+        new_code_cell("print('</script>', 1 in [1.5])  # no", execution_count=1, outputs=outputs),
         new_markdown_cell(f"## Recap\n\n- Counted.\n\n**Next:** [on]({following}.ipynb), or [not made](77_x.ipynb)"),
     ]
     return new_notebook(cells=cells, metadata={"papermill": {"end_time": "2026-01-02T03:04:05", "duration": 7.0}})
