@@ -331,7 +331,7 @@ EXERCISES["00.evaluation_share"] = WrittenExercise(
     },
     hint="`wall_s` counts everything, `train_s` training alone, both from the start: what part of the last wall_s is "
     "not training?",
-    explanation="What is looked at often costs time, and it is in the time to target, as whoever waits feels it.",
+    explanation="Each look costs time, and that is part of the time to target, as the one who waits feels it.",
 )
 
 # %% looks-prose [markdown]
@@ -393,7 +393,7 @@ EXERCISES["00.cost"] = Exercise(
     },
     unit="US dollars",
     hint="Cost is hours × dollars an hour.",
-    explanation="Whoever rents by the hour pays for time alone, whatever came out of it.",
+    explanation="A rent by the hour pays for time alone, whatever came out of it.",
     mistakes={
         lambda minutes, usd_per_h: minutes * usd_per_h: "The price is by the hour, and the time in minutes.",
         lambda minutes, usd_per_h: 100 * minutes / 60 * usd_per_h: "That is in cents.",
@@ -443,7 +443,7 @@ EXERCISES["00.price_spread"] = WrittenExercise(
     mistakes={
         ("/", "-"): "How many times, not how much more.",
         ("max(known) / min(known)", "min(known) / max(known)"): (
-            "The dearest over the cheapest, not the other way round."
+            "The most expensive over the cheapest, not the other way round."
         ),
         ("price for price in prices if price is not None", "price or 0 for price in prices"): (
             "No price is not a price of 0: leave None out."

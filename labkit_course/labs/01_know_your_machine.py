@@ -194,7 +194,7 @@ EXERCISES["01.bytes"] = WrittenExercise(
         ("source.numel()", "len(source)"): "`len` counts rows; `numel` counts numbers.",
     },
     hint="Numbers × bytes of one number, once for reading and once for writing.",
-    explanation="(A cache may read the target's lines, too, before they are overwritten: nobody counts those here.)",
+    explanation="(A cache may read the target's lines, too, before they are overwritten: those are not counted here.)",
 )
 
 # %% copy-prose [markdown]
@@ -552,7 +552,7 @@ EXERCISES["01.why_off"] = Explanation(
     ),
     model="The model is off most where data fits into a cache: it takes every byte at the speed of memory, and the "
     "copy is several times as fast. Thin products miss to the other side, for they do not reach a square one's peak."
-    " Measured curves by size and shape, as kernel models use, would mend it at the price of measuring each kernel; "
+    " Measured curves by size and shape, as kernel models use, would fix it at the price of measuring each kernel; "
     "the bound costs three numbers, and still says what a computation waits for.",
 )
 

@@ -432,7 +432,7 @@ EXERCISES["02.largest"] = WrittenExercise(
         ("16", "12"): "Weight, gradient, and two moments: four numbers, not three.",
         ("16", "8"): "Weight and gradient are half of it: Adam keeps two moments for each.",
     },
-    hint="Weight, gradient and Adam's two moments: four numbers of 4 bytes each, in what is left beside base_bytes.",
+    hint="Weight, gradient and Adam's two moments: four numbers of 4 bytes each, in what base_bytes leaves.",
     explanation="16 bytes a parameter, before any activation.",
 )
 

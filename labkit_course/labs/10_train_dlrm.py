@@ -592,7 +592,7 @@ explain("10.why_tables", answer)
 # %% checks
 EXERCISES["10.why_tables"] = Explanation(
     rubric=(
-        "numbers: the shares of the parameters and of the arithmetic, or one size in GB beside a memory in GB",
+        "numbers: the shares of the parameters and of the arithmetic, or one size in GB compared with a memory in GB",
         "why: a row of the log names one row of each table, and passes through every weight of the MLPs",
         "trade-off: what helps one part (more memory, a lower rank, hashing) does nothing for the other",
     ),
@@ -663,7 +663,7 @@ EXERCISES["10.predicted"] = WrittenExercise(
         ("1e3 * (", "("): "That is in seconds.",
     },
     hint="Three times add up: flops / (GFLOP/s · 1e9), table_bytes / (GB/s · 1e9), calls · launch_us · 1e-6.",
-    explanation="It takes each part at the machine's best, and leaves out what nobody counted.",
+    explanation="It takes each part at the machine's best, and leaves out what was not counted.",
 )
 
 # %% predict-use-prose [markdown]

@@ -263,7 +263,7 @@ EXERCISES["11.predict"] = WrittenExercise(
     },
     hint="mlps: the sum of `at_least` for both MLPs, product speed at min(B, first hidden width); embeddings: 0 "
     "operations and 3·4·B·F·L·D bytes at `limits.gather(config.parameter_bytes, 4 * D)`; interaction: as given.",
-    explanation="A model of three parts and three curves; the measurement will tell what it leaves out.",
+    explanation="A model of three parts and three curves; the measurement will show what it leaves out.",
 )
 
 # %% shape-text [markdown]
@@ -833,7 +833,7 @@ explain("11.why_wrong", answer)
 # %% checks
 EXERCISES["11.why_wrong"] = Explanation(
     rubric=(
-        "numbers: the share of shapes whose limiter was predicted, beside that of one name for all, and one shape "
+        "numbers: the share of shapes whose limiter was predicted, compared with that of one name for all, and one shape "
         "where it was not, with both times",
         "why: what the model leaves out there (copies, index work, Python, a cache)",
         "trade-off: what it would take to count that, too, and whether the limiter needs it",
@@ -841,7 +841,7 @@ EXERCISES["11.why_wrong"] = Explanation(
     model="The limiter was right for 21 of 24 shapes, where naming the MLPs each time is right for 17. Wrong was "
     "one of 16 tables and rows of 32 numbers: 14 ms predicted for the embeddings and 33 measured, because the "
     "update follows indices and sorts nothing in advance, so each row waits for memory; the MLPs were "
-    "predicted at 29 ms and took 33. A curve of its own for updates would mend that, at the cost of one more "
+    "predicted at 29 ms and took 33. A curve of its own for updates would fix that, at the cost of one more "
     "thing to measure; to name the limiter of most shapes three curves are enough, to predict a time they are "
     "not.",
 )

@@ -1018,7 +1018,7 @@ explain("12.why_stale", answer)
 # %% checks
 EXERCISES["12.why_stale"] = Explanation(
     rubric=(
-        "numbers: the AUC lost at staleness 1 and 64, by seeds, and the throughput with staleness 1 beside 0",
+        "numbers: the AUC lost at staleness 1 and 64, by seeds, and the throughput with staleness 1 and 0",
         "why: gradients of rows that have moved since",
         "trade-off: which staleness is worth its loss",
     ),
@@ -1026,7 +1026,7 @@ EXERCISES["12.why_stale"] = Explanation(
     " tables from 0.47 to 0.77 of the device; 64 costs 0.045 to 0.070, in each seed, and 16 between 0.0005 "
     "and 0.017, which three seeds leave open. With 64, the gradients of two thirds of this epoch's 98 steps "
     "are those of rows as they were at first, and they push again where others have pushed. I would take 1: "
-    "it hides the network, and more gains nothing once nobody waits.",
+    "it hides the network, and more gains nothing once no step waits.",
 )
 
 # %% compress-text [markdown]

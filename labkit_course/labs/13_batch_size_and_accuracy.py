@@ -367,7 +367,7 @@ EXERCISES["13.why_quotient"] = Explanation(
         "numbers: of one device, the batch with the least epochs, that with the most epochs an hour, that with the "
         "least time",
         "why: what the time is a quotient of, and which of the two wins on each side",
-        "trade-off: what the choice depends on beside the batch: the target, the device, how the learning rate was set",
+        "trade-off: what the choice depends on as well as the batch: the target, the device, how the learning rate was set",
     ),
     model="On the V100 the fewest epochs, 6, are at batch 12 and the most epochs an hour, 0.67, at 56; the least time, "
     "10.5 h, is at 48, where neither is best. Below it the rate still grows faster than the epochs, for each step's "
@@ -635,7 +635,7 @@ EXERCISES["13.rates"] = WrittenExercise(
             "The other batch sizes have the same rates: take the rows of yours first."
         ),
         ('means["validation_auc"].idxmax()', 'means["test_auc"].idxmax()'): (
-            "The rate is chosen by the test split here, which then tells nothing new: choose by validation_auc."
+            "The rate is chosen by the test split here, which then says nothing new: choose by validation_auc."
         ),
         _by(lambda runs: runs.loc[runs["validation_auc"].idxmax(), "test_auc"]): (
             "That is the luckiest single run: take the mean over the seeds of each rate first."
@@ -728,7 +728,7 @@ check("13.needs", needs)
 
 # %% checks
 def _grid(*ends: float, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Runs whose metric rises to one of `ends` and falls again, told in an order of their own."""
+    """Runs whose metric rises to one of `ends` and falls again, given in an order of their own."""
     rng = np.random.default_rng(seed)
     runs = pd.DataFrame({"run": [f"run-{i}" for i in range(len(ends))], "batch_size": 64, "lr": 0.01})
     values = 0.5 + np.outer(np.array(ends) - 0.5, [0.3, 0.6, 1.0, 0.8, 0.9])

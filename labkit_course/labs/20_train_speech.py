@@ -252,7 +252,7 @@ EXERCISES["20.normalise"] = WrittenExercise(
     },
     hint="For each speaker torch.cat of all their features; then mean(0), and std(0).clamp(min=0.1); a list as long as "
     "the one given, in its order.",
-    explanation="Loudness, microphone and room are gone, and what tells the words apart is left.",
+    explanation="Loudness, microphone and room are gone, and what distinguishes the words is left.",
 )
 
 # %% valleys-prose [markdown]
@@ -694,7 +694,7 @@ EXERCISES["20.block"] = WrittenExercise(
         Case("the gradient of x", lambda code: _heard(code, 6, 6, 3, 1, 0.0, of_gradient=True)),
     ),
     mistakes={
-        ("kernel, stride, padding", "kernel, padding"): "The convolution moves on by the stride: tell Conv1d.",
+        ("kernel, stride, padding", "kernel, padding"): "The convolution moves on by the stride: pass it to Conv1d.",
         (", bias=False", ""): "Batch norm takes any bias away again: bias=False.",
         (" * mask", ""): "What a padded frame becomes has to be zero again: times the mask, before the shortcut.",
     },
@@ -1039,7 +1039,7 @@ EXERCISES["20.overfit"] = WrittenExercise(
         ),
     },
     hint="One Adam; at each step loss_of, backward, step, zero_grad, and loss.item() into the list.",
-    explanation="A model that cannot learn a few utterances by heart has a fault, and more data would not mend it.",
+    explanation="A model that cannot learn a few utterances by heart has a fault, and more data would not fix it.",
 )
 
 # %% guess-overfit-prose [markdown]
@@ -1350,7 +1350,7 @@ explain("20.why_cached", answer)
 # %% checks
 EXERCISES["20.why_cached"] = Explanation(
     rubric=(
-        "numbers: what features cost beside a step, measured here",
+        "numbers: what features cost compared with a step, measured here",
         "why: they are the same in every epoch, and the weights are not",
         "trade-off: what keeping them costs (disk or memory, changes of the sound while training)",
     ),
@@ -1497,7 +1497,7 @@ EXERCISES["20.voices"] = WrittenExercise(
         Case("none", lambda code: code(list("aba"), 0, 1)),
     ),
     mistakes={
-        _utterances_held_out: "These are utterances: whoever speaks them is heard in training, too. Draw speakers.",
+        _utterances_held_out: "These are utterances: their speakers are heard in training, too. Draw speakers.",
         (" if speaker not in chosen", ""): "The held-out utterances are still among those that are trained on.",
         lambda *drawn: hold_out(*drawn)[::-1]: "Those to train on come first.",
     },

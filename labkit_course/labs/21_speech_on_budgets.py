@@ -474,7 +474,7 @@ EXERCISES["21.why_gap"] = Explanation(
         "numbers: the gap at an easy and at a hard target, at the common and at the own batches, with both factors",
         "why: at one batch the same steps are taken, so only the rate differs; a larger batch has fewer steps "
         "in the same samples and needs more of them, by a factor that may move with the target or not",
-        "trade-off: when a dear platform should leave a part of its memory empty, or what a paper should report",
+        "trade-off: when an expensive platform should leave a part of its memory empty, or what a paper should report",
     ),
     model="At the common batch small takes 1.2 to 1.4 times as long as large at every threshold, for both "
     "take the same steps, but for rounding, and only the rates differ. At the own batches of 168 and "
@@ -623,7 +623,7 @@ EXERCISES["21.one_seed"] = WrittenExercise(
         ("own < others", "own > others"): "That is the share in which the first is later.",
     },
     hint="np.asarray(times_s)[:, None] < np.asarray(others_s) is True for each pair in which the first is sooner.",
-    explanation="0 or 1: one run each would have told which is sooner; 0.5: it would have told nothing.",
+    explanation="0 or 1: one run each would have shown which is sooner; 0.5: it would have shown nothing.",
 )
 
 # %% spread-prose [markdown]
@@ -685,7 +685,7 @@ EXERCISES["21.why_hard"] = Explanation(
         "numbers: the spread of a time over seeds, and how often one run each would have named another winner",
         "why: a crossing is the first evaluation past a threshold, and near the end of training curves are flat, "
         "so a small difference in error is a large one in time",
-        "trade-off: what more seeds, several thresholds or a fixed time would cost and tell",
+        "trade-off: what more seeds, several thresholds or a fixed time would cost and show",
     ),
     model="To a CER of 0.7 middle's slower seed takes 1.27 times as long as its faster one, while small and "
     "large differ by 2 %, and the winner changes with the threshold: small is sooner in 0 % of the "

@@ -272,12 +272,12 @@ EXERCISES["30.why_busy"] = Explanation(
     (
         "numbers: the utilisation of the chase, and its share of the bytes (or of the arithmetic) here.",
         "why: the counter counts time in which the program had the core, and waiting for memory is such time.",
-        "trade-off: what one would have to watch instead, or beside it, and what that costs.",
+        "trade-off: what one would have to watch instead, or as well, and what that costs.",
     ),
     "The core was given to the chase nearly all of the time, so its utilisation is near 100 %, though it used only "
     "a small share of the bytes a second that the copy uses: each read waits for the one before, and the operating "
     "system counts a core that waits for memory as busy. Work done (bytes, operations, or instructions from "
-    "hardware counters) tells them apart, which somebody has to count, in the program or with rights to counters.",
+    "hardware counters) distinguishes them, which someone has to count, in the program or with rights to counters.",
 )
 
 # %% cell-15 [markdown]

@@ -91,7 +91,7 @@ def _sampled(code: Any, hz: float, seconds: float, *looks_s: float) -> list[floa
 
 
 def _naive(pause: Callable[[float, float], float]) -> Any:
-    """Sleeps so long after each look: `pause` of the period and of what the look took."""
+    """Sleeps after each look for `pause` of the period and of what the look took."""
 
     def code(look, hz, seconds, clock=time.perf_counter, sleep=time.sleep):
         began, taken = clock(), []
@@ -318,7 +318,7 @@ EXERCISES["31.why_pairs"] = Explanation(
         "why: what slow changes of the machine do to a difference, and what pairs and the random order do to that.",
         "trade-off: what more rounds or longer turns would cost, and what they would show.",
     ),
-    "labkit's sampler at 10 Hz has an interval that includes 1 on the author's machine: no effect can be told from "
+    "labkit's sampler at 10 Hz has an interval that includes 1 on the author's machine: no effect can be distinguished from "
     "noise there. A machine that warms up or is shared slows all observers of one round alike: the ratio within a "
     "round loses that, and the random order spreads what changes within it. Four times as many rounds would halve "
     "the interval and take four times as long.",
@@ -454,7 +454,7 @@ EXERCISES["31.pairs"] = WrittenExercise(
     module="overhead",
     cases=(
         Case("four runs, and the tool a", lambda code: sorted(code(TIMES, "a"))),
-        Case("a tool that ran once, beside others", lambda code: sorted(code(MORE, "c"))),
+        Case("a tool that ran once, with others", lambda code: sorted(code(MORE, "c"))),
         Case("a tool whose only run has no partner", lambda code: code(MORE, "d")),
         Case("four runs, and the tool b", lambda code: sorted(code(TIMES, "b"))),
     ),
@@ -463,7 +463,7 @@ EXERCISES["31.pairs"] = WrittenExercise(
             "A run with two tools differs from the bare one in two things: its partner is the run with all the others."
         ),
         ("tools - {tool} in times", "tools == {tool}"): (
-            "Other pairs differ in this one tool, too: with and without it beside the same others."
+            "Other pairs differ in this one tool, too: with and without it, the others the same."
         ),
         ("times[tools - {tool}], under", "under, times[tools - {tool}]"): "The run without the tool comes first.",
     },
@@ -536,7 +536,7 @@ EXERCISES["31.next_run"] = WrittenExercise(
         ("stats.t.ppf(0.975, len(runs) - 1)", "1.96"): "1.96 is for many runs: take the t distribution.",
     },
     hint="mean ± t · s · √(1 + 1/n), with t of scipy.stats.t at 0.975 and n − 1 degrees of freedom.",
-    explanation="A single run outside it is a sign; one inside it tells nothing.",
+    explanation="A single run outside it is a sign; one inside it shows nothing.",
 )
 
 # %% next-run-prose [markdown]
@@ -566,8 +566,8 @@ explain("31.why_nsys", answer)
 # %% checks
 EXERCISES["31.why_nsys"] = Explanation(
     (
-        "numbers: the run under nsys beside the run that differs in nsys alone, and where one more run may fall.",
-        "why: what one run can tell, and which other tools ran beside it.",
+        "numbers: the run under nsys and the run that differs in nsys alone, and where one more run may fall.",
+        "why: what one run can show, and which other tools ran at the same time.",
         "trade-off: what it would take to know, and what to use meanwhile.",
     ),
     "The run under nsys took 49.40 s and the run with the same other tools (dcgmi, nvidia-smi, top) 48.37 s: 2.1 % "

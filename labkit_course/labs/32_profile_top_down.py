@@ -137,7 +137,7 @@ def _stepped(code: Any) -> dict[str, Any]:
         (torch.randn(4, 3, generator=generator), torch.randint(5, (4, 1, 1), generator=generator), torch.ones(4))
         for _ in range(3)
     ]
-    taken, model, told = [], _Small(), []
+    taken, model, phases = [], _Small(), []
 
     def batches() -> Iterator[Any]:
         for batch in data:
@@ -149,7 +149,7 @@ def _stepped(code: Any) -> dict[str, Any]:
         before = model.dense.weight.detach().clone()
         yield
         gradient = model.dense.weight.grad
-        told.append(
+        phases.append(
             f"after {name}: {len(taken)} batches, {'a' if gradient is not None and gradient.any() else 'no'} gradient, "
             f"weights {'stay' if torch.equal(before, model.dense.weight) else 'change'}"
         )
@@ -159,7 +159,7 @@ def _stepped(code: Any) -> dict[str, Any]:
     with watched_by(watch):
         step()
         step()
-    return {"phases": told, "weights": model.dense.weight, "table": model.table.weight}
+    return {"phases": phases, "weights": model.dense.weight, "table": model.table.weight}
 
 
 EXERCISES["32.step"] = WrittenExercise(
@@ -176,7 +176,7 @@ EXERCISES["32.step"] = WrittenExercise(
         ),
     },
     hint='step takes next(batches) in phase "input", computes the loss in "forward", and so on; return it uncalled.',
-    explanation="The profiler can now tell the four parts of your step apart.",
+    explanation="The profiler now distinguishes the four parts of your step.",
 )
 
 # %% own-time-prose [markdown]
@@ -305,7 +305,7 @@ explain("32.why_phase", answer)
 EXERCISES["32.why_phase"] = Explanation(
     rubric=(
         "numbers: the largest phase, and its share of the step",
-        "why: what that phase does so often, or over how many bytes, that it is the largest",
+        "why: how often, or over how many bytes, that phase works, so that it is the largest",
         "trade-off: what one could change, and what that would cost elsewhere",
     ),
     model="The optimiser or the backward pass is usually the largest part, a third of the step or more. It makes "
@@ -974,11 +974,11 @@ explain("32.why_bound", answer)
 # %% checks
 EXERCISES["32.why_bound"] = Explanation(
     rubric=(
-        "numbers: a change's measured gain beside its bound",
+        "numbers: a change's measured gain compared with its bound",
         "why: what keeps the gain below the bound, or what else than noise lifts it above that of its share",
         "trade-off: what the bound is good for although no change reaches it",
     ),
-    model="A bound is the gain if the part took no time at all, and every mend leaves some of it: one lookup for "
+    model="A bound is the gain if the part took no time at all, and every fix leaves some of it: one lookup for "
     "all tables still reads the same rows. Larger batches gain more than the share that is theirs alone, because "
     "they spread the cost of other calls, too. The bound costs nothing to state, and says which work cannot pay.",
 )
@@ -1026,7 +1026,7 @@ explain("32.why_order", answer)
 # %% checks
 EXERCISES["32.why_order"] = Explanation(
     rubric=(
-        "order: what a framework's or a system-wide profiler finds first, and what the kernel profiler then tells",
+        "order: what a framework's or a system-wide profiler finds first, and what the kernel profiler then shows",
         "why: what a kernel profiler costs, or cannot see, at the first look",
         "trade-off: when the system-wide profiler is the better first one",
     ),

@@ -311,10 +311,10 @@ def _gathered(code: Any) -> dict[str, Any]:
     weight, starts, categorical = _log()
     weight.requires_grad_()
     _, found = code(weight, starts, categorical)
-    told = {"needs a gradient": bool(found.requires_grad), "is a leaf": bool(found.is_leaf)}
-    if all(told.values()):
+    kept = {"needs a gradient": bool(found.requires_grad), "is a leaf": bool(found.is_leaf)}
+    if all(kept.values()):
         (found * torch.arange(1.0, found.numel() + 1).view_as(found)).sum().backward()
-    return told | {"gradient": found.grad if found.is_leaf else None, "the weight has one": weight.grad is not None}
+    return kept | {"gradient": found.grad if found.is_leaf else None, "the weight has one": weight.grad is not None}
 
 
 EXERCISES["33.gather"] = WrittenExercise(
@@ -787,7 +787,7 @@ EXERCISES["33.pairs"] = WrittenExercise(
         Case("the gradient of 4 vectors", lambda code: gradient(code.apply, drawn_vectors(2, 4, 3))),
         Case("the gradient of a single pair", lambda code: gradient(code.apply, drawn_vectors(3, 2, 8))),
         Case(
-            "its gradient beside finite differences, in double precision (gradcheck)",
+            "its gradient compared with finite differences, in double precision (gradcheck)",
             lambda code: torch.autograd.gradcheck(code.apply, drawn_vectors(2, 5, 3).double().requires_grad_()),
         ),
     ),
@@ -1282,8 +1282,8 @@ explain("33.why_target", answer)
 # %% checks
 EXERCISES["33.why_target"] = Explanation(
     rubric=(
-        "numbers: the gain in time to target beside the gain in a step's time",
-        "why: what a run does beside its steps, or a difference in the samples that it needs",
+        "numbers: the gain in time to target compared with the gain in a step's time",
+        "why: what a run does between its steps, or a difference in the samples that it needs",
         "trade-off: which of the ideas you would take first, for how much code",
     ),
     model="The product of the gains was 3.9, and the target came 2.8 times sooner: a run fetches its batches, "

@@ -704,7 +704,7 @@ EXERCISES["34.audit"] = WrittenExercise(
     },
     hint="Parameters are rows × embedding_dim in the tables, and width × outputs + outputs in each layer; with "
     "Adam three numbers for each; activations are the outputs of all layers and lookups, for each row of the batch.",
-    explanation="Whoever calls a model a DLRM should say how large its tables are: the name tells nothing.",
+    explanation="To call a model a DLRM, say how large its tables are: the name says nothing.",
 )
 
 # %% case6-reveal-prose [markdown]

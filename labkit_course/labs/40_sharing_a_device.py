@@ -404,7 +404,7 @@ EXERCISES["40.fits"] = WrittenExercise(
             "Each fits by itself. They run at once: the sum counts."
         ),
         ("all(need <= part for need, part in largest_first)", "sum(needs) <= sum(parts)"): (
-            "In parts nobody may use what a neighbour leaves free: each job has to fit into one part."
+            "In parts no job may use what a neighbour leaves free: each job has to fit into one part."
         ),
         ("sorted(needs, reverse=True), sorted(parts, reverse=True)", "needs, parts"): (
             "Which job gets which part is yours to choose: the largest job into the largest part."

@@ -351,11 +351,11 @@ EXERCISES["41.blast"] = WrittenExercise(
         Case("five clients of three GPUs, a fault on GPU 0", lambda code: code(FIVE, 0)),
         Case("the same, a fault on GPU 2", lambda code: code(FIVE, 2)),
         Case("a chain of GPUs 0, 1 and 2, a fault on GPU 0", lambda code: code(CHAIN, 0)),
-        Case("a GPU that nobody uses", lambda code: code(FIVE, 7)),
+        Case("a GPU that no client uses", lambda code: code(FIVE, 7)),
     ),
     mistakes={
         ("touched |= gpus", "pass"): (
-            "These use the GPU of the fault. But one of them uses another GPU, too, and the clients there are told."
+            "These use the GPU of the fault. But one of them uses another GPU, too, and the clients there get the error."
         ),
         (
             "for gpus in uses.values():\n        if gpu in gpus:",
@@ -606,10 +606,10 @@ EXERCISES["41.retry"] = WrittenExercise(
             "A neighbour's fault is not the job's: only its own count towards `most`."
         ),
         ('return "alone"', 'return "share"'): (
-            "What ran out of memory beside others, or was hit twice in a row, gets a device alone."
+            "What ran out of memory next to others, or was hit twice in a row, gets a device alone."
         ),
         lambda endings, most=3: "alone" if endings else "share": (
-            "Alone is dear, for nobody may share meanwhile: keep it for memory, and for two neighbours in a row."
+            "Alone is expensive, for no job may share meanwhile: keep it for memory, and for two neighbours in a row."
         ),
     },
     hint='"give up" first: `most` endings "own", or two "memory". Then "alone": any "memory", or the last two endings '

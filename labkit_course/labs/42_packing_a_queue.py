@@ -267,7 +267,7 @@ EXERCISES["42.why_wait"] = Explanation(
         "trade-off: who gains (the queue) and who loses (a job that would have had a device at once)",
     ),
     model="Under best-fit jobs start at once instead of waiting for a device, so the mean completion time falls "
-    "although each job runs slower beside others, and the last one ends sooner. A job that meets an empty machine "
+    "although each job runs slower next to others, and the last one ends sooner. A job that meets an empty machine "
     "loses: it would have been faster with the device for itself.",
 )
 
@@ -424,11 +424,11 @@ explain("42.why_unknown", answer)
 EXERCISES["42.why_unknown"] = Explanation(
     rubric=(
         "numbers: makespan and wait with known pairs, with utilisations alone, and with memory alone",
-        "why: a full device slows all that are on it; what a utilisation does not tell (caches, waiting threads)",
+        "why: a full device slows all that are on it; what a utilisation does not show (caches, waiting threads)",
         "trade-off: what it costs to measure pairs against what knowing them gains on this queue",
     ),
     model="In this replay utilisations alone end the queue as soon as known pairs do, with shorter waits: what "
-    "counts here is not to crowd a device, and that they tell. Memory alone crowds devices, so each job is slower, "
+    "counts here is not to crowd a device, and that they show. Memory alone crowds devices, so each job is slower, "
     "more of them run out of memory, and the queue takes a third longer. Pairs would pay where jobs of like "
     "utilisation differ in what they do to each other's caches or threads; measuring them grows with the square of "
     "the kinds.",
@@ -476,7 +476,7 @@ EXERCISES["42.energy"] = WrittenExercise(
     module="packing",
     cases=(
         Case("one job of 10 s, 20 W idle and 100 W busy", lambda code: code([("a", 0.0, 10.0)], 1, 20.0, 100.0)),
-        Case("the same beside a device that idles", lambda code: code([("a", 0.0, 10.0)], 2, 20.0, 100.0)),
+        Case("the same, and a device that idles", lambda code: code([("a", 0.0, 10.0)], 2, 20.0, 100.0)),
         Case("jobs that overlap on two devices", lambda code: code(BARS, 2, 20.0, 100.0)),
     ),
     mistakes={

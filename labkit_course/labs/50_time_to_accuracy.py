@@ -166,7 +166,7 @@ EXERCISES["50.why_mean_lies"] = Explanation(
         "why: the slow runs are the first that no longer arrive, so those that stay are a chosen part",
         "trade-off: says what to report in its place (median of all, success rate, cost) and what that cannot say",
     ),
-    model="At the hard target the mean covers only those runs that got there, and does not tell which share it "
+    model="At the hard target the mean covers only those runs that got there, and does not say which share it "
     "leaves out. The slow ones fall out first, so the mean can stay or fall while the target gets harder, and a "
     "method that fails often looks fast. The median over all runs with the success rate says both, and where "
     "more than half fail there is no median, which is an answer, too.",
@@ -291,13 +291,13 @@ EXERCISES["50.waiting"] = WrittenExercise(
             "Those are the finished runs alone: the others were waiting, too."
         ),
         ("t >= time for", "time <= t < math.inf for"): (
-            "A run that failed waits for ever: it stays at risk to the end."
+            "A run that failed waits indefinitely: it stays at risk to the end."
         ),
         ("return curve", "return curve[1:]"): "The curve begins at (0.0, 1.0).",
     },
     hint="At each time of a crossing: at risk are the runs whose time is that or later; multiply the share by "
     "1 − crossed / at risk.",
-    explanation="Failed runs hold the curve up for ever; those cut off count as long as they were seen.",
+    explanation="Failed runs hold the curve up indefinitely; those cut off count as long as they were seen.",
 )
 
 # %% ex-50-median [markdown]
@@ -516,7 +516,7 @@ EXERCISES["50.cost"] = WrittenExercise(
         ("return math.inf", "reached = [True]"): "No success at any price: inf, where none arrives.",
     },
     hint="All seconds that were spent, over the number of successes; by 3,600, times the price. Without a success inf.",
-    explanation="The expected cost if each run that fails is started anew, until one gets there.",
+    explanation="The expected cost if each run that fails is started again, until one gets there.",
 )
 
 # %% costs-prose [markdown]
@@ -674,7 +674,7 @@ check("50.hours", hours_to_target)
 
 # %% checks
 def _hours(*epochs: float) -> Any:
-    """Of runs on GPUs that are drawn anew."""
+    """Of runs on GPUs that are drawn again."""
     seconds = np.random.default_rng(len(epochs)).integers(1000, 9000, len(epochs)).astype(float)
     return lambda code: code(np.array(epochs), seconds)
 
@@ -938,7 +938,7 @@ EXERCISES["50.fit"] = WrittenExercise(
         ("np.log(hours)", "hours"): "It is the logarithm of the time that is linear: effects multiply.",
         ("np.ones(len(hours)), ", ""): "A column of ones is missing: the time where all covariates are 0.",
         lambda hours, covariates: np.exp(fit_log_time(hours, covariates)): (
-            "Return the coefficients; whoever wants factors takes exp of them."
+            "Return the coefficients; exp of them are the factors."
         ),
     },
     hint="np.column_stack of ones and covariates; np.linalg.lstsq against np.log(hours).",

@@ -195,13 +195,13 @@ EXERCISES["51.bill"] = WrittenExercise(
         Case("20 h and 9 MJ on an A40", _billed("a40")),
         Case("80 h and 36 MJ on a P100, in five years", _billed("p100-pcie", 80.0, 3.6e7, 5.0)),
         Case("a V100 PCIe, which has no list price", _billed("v100-pcie")),
-        Case("an RTX 3060, which nobody rents out", _billed("rtx-3060")),
-        Case("a target that nobody reaches: inf hours and joules", _billed("a40", math.inf, math.inf)),
-        Case("joules that nobody measured: NaN", _billed("a40", 20.0, math.nan)),
+        Case("an RTX 3060, which has no rental price", _billed("rtx-3060")),
+        Case("a target that no run reaches: inf hours and joules", _billed("a40", math.inf, math.inf)),
+        Case("joules that were not measured: NaN", _billed("a40", 20.0, math.nan)),
     ),
     mistakes={
         ("math.nan if price is None else hours", "hours * 0 if price is None else hours"): (
-            "No price is not a price of 0: it would be the cheapest of all. NaN says that nobody knows."
+            "No price is not a price of 0: it would be the cheapest of all. NaN says that it is not known."
         ),
         ("math.nan if rent is None else hours * rent", "hours * rent"): (
             "Some tiers have no rent: their rental_price_usd_per_h is None, which gives NaN."
@@ -267,10 +267,10 @@ EXERCISES["51.buy"] = WrittenExercise(
     mistakes={
         (" - watts / 1000 * usd_per_kwh", ""): "Rent includes electricity; your own card's you pay by yourself.",
         ("watts / 1000", "watts"): "Watts into kilowatts.",
-        ("return math.nan", "return 0.0"): "Without one of the prices nobody knows: NaN, not 0 hours.",
+        ("return math.nan", "return 0.0"): "Without one of the prices it is not known: NaN, not 0 hours.",
     },
     hint="An hour of your own saves the rent, and costs watts / 1000 × price. List price over what an hour saves.",
-    explanation="The host, its space and whoever looks after it are not in this number.",
+    explanation="The host, its space and the people who look after it are not in this number.",
 )
 
 # %% buy-use [markdown]
@@ -384,7 +384,7 @@ EXERCISES["51.expected"] = WrittenExercise(
             ),
         ),
         Case(
-            "a run whose joules nobody measured: NaN",
+            "a run whose joules were not measured: NaN",
             _expected((*A, True, 100.0, math.nan), (*A, True, 140.0, 11e3)),
         ),
     ),
@@ -401,7 +401,7 @@ EXERCISES["51.expected"] = WrittenExercise(
         ),
     },
     hint="Group by `by`; sum spent_s and spent_j over all runs of a group, with skipna=False; divide by those reached.",
-    explanation="The expected cost where each run that fails is started anew, of time and of energy alike.",
+    explanation="The expected cost where each run that fails is started again, of time and of energy alike.",
 )
 
 # %% expected-use [markdown]
@@ -446,7 +446,7 @@ costs = costs_of("deepspeech2 on librispeech")
 """
 ### Exercise 51.cheapest
 
-Write `cheapest(costs, by)`: for each `target` the `device` of the row that costs least by that column, as a dict. A cost that nobody knows is never the least, and a target that nobody reaches has no entry.
+Write `cheapest(costs, by)`: for each `target` the `device` of the row that costs least by that column, as a dict. A cost that nobody knows is never the least, and a target that no run reaches has no entry.
 
 *Hint:* `np.isfinite`, then `groupby("target")[by].idxmin()`.
 """
@@ -488,16 +488,16 @@ EXERCISES["51.cheapest"] = WrittenExercise(
             _cheapest((0.5, "A", 1.0), (0.5, "A", 9.0), (0.5, "B", 3.0), (0.5, "B", 2.0), by="electricity_usd"),
         ),
         Case("a tier without a price: NaN", _cheapest((0.5, "A", math.nan), (0.5, "B", 3.0), by="purchase_usd")),
-        Case("a target that nobody reaches", _cheapest((0.5, "A", 1.0), (0.3, "A", math.inf), (0.3, "B", math.inf))),
+        Case("a target that no run reaches", _cheapest((0.5, "A", 1.0), (0.3, "A", math.inf), (0.3, "B", math.inf))),
     ),
     mistakes={
         ("np.isfinite(costs[by])", "costs[by].notna()"): (
-            "At a target that nobody reaches all cost inf, and none is the cheapest: leave it out."
+            "At a target that no run reaches all cost inf, and none is the cheapest: leave it out."
         ),
         ("known = costs[np.isfinite(costs[by])]", "known = costs.fillna(0).replace(np.inf, np.nan).dropna()"): (
             "With 0 for what is not known, the tier without a price wins."
         ),
-        ("idxmin", "idxmax"): "That is the dearest.",
+        ("idxmin", "idxmax"): "That is the most expensive.",
     },
     hint="Keep rows with np.isfinite; groupby('target')[by].idxmin() gives the row of the least; costs.loc finds it.",
     explanation="NaN and inf are two things, and neither is ever the cheapest.",
@@ -552,13 +552,13 @@ explain("51.why_cheapest", answer)
 EXERCISES["51.why_cheapest"] = Explanation(
     rubric=(
         "numbers: names the cheapest tier by rent and by electricity at an easy and at a hard target, with costs",
-        "why: rent is time × a price that a market made, electricity is energy; batch and limit are chosen anew",
+        "why: rent is time × a price that a market made, electricity is energy; batch and limit are chosen again",
         "trade-off: says which of the prices is one's own, and what it leaves out (host, a price's vendor and day)",
     ),
     model="By rent the A40 is the cheapest at every target, because it is both the fastest and the one with the "
     "lowest price an hour; the V100, hardly slower, costs six times as much, so it is the price that "
     "decides. By electricity the V100 is a little cheaper at the easy targets and the A40 at the hard ones: joules "
-    "differ by some per cent where rents differ fivefold. Whoever rents should look at the first, whoever has the "
+    "differ by some per cent where rents differ fivefold. A renter should look at the first, an owner of the "
     "card at the second; neither has the host in it, and rents are of different vendors and days.",
 )
 

@@ -336,7 +336,7 @@ explain("62.why_datasheet", answer)
 # %% checks
 EXERCISES["62.why_datasheet"] = Explanation(
     rubric=(
-        "numbers: a change whose gain the data sheet misses, beside what was measured",
+        "numbers: a change whose gain the data sheet misses, and what was measured",
         "why: it counts operations and weights, and no rows that are looked up, no calls, no caches",
         "when it is right: large products, whose operations decide",
     ),
@@ -512,7 +512,7 @@ explain("62.why_zipf", answer)
 # %% checks
 EXERCISES["62.why_zipf"] = Explanation(
     rubric=(
-        "numbers: the formula's hit rate beside the simulated ones, uniform and Zipf",
+        "numbers: the formula's hit rate and the simulated ones, uniform and Zipf",
         "why: the formula takes all rows as equally likely, and real ids are not",
         "consequence: whether a prediction of the lookup's time is too long or too short",
     ),
