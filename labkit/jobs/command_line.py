@@ -32,8 +32,7 @@ def job_flags(kind: type[Job], prog: str | None = None) -> ArgumentParser:
         elif setting.choices:
             options["choices"] = setting.choices
         else:
-            is_number = setting.shape in METAVARS and not setting.is_text
-            options["type"] = setting.shape if is_number else str
+            options["type"] = setting.kind
             options["metavar"] = setting.field.metadata.get("metavar") or METAVARS.get(setting.shape, "TEXT")
         parser.add_argument(*spellings, **options)
     return parser

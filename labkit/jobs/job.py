@@ -55,13 +55,8 @@ class Setting:
 
     @property
     def kind(self) -> Any:
-        """How `labkit.launch.read_setting` reads it."""
-        return self.choices or (self.shape if self.shape in (int, float) and not self.is_text else str)
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the job reads its text itself."""
-        return self.name in TEXTS
+        """How `labkit.launch.read_setting`, and argparse, read it: choices, int, float, or str."""
+        return self.choices or (self.shape if self.shape in (int, float) and self.name not in TEXTS else str)
 
     def of(self, job: Job) -> Any:
         """The value that a job has."""
@@ -73,7 +68,7 @@ class Setting:
         Raises:
             UserError: it is of another type, or none of the choices.
         """
-        if self.is_text and not isinstance(value, float):
+        if self.name in TEXTS and not isinstance(value, float):
             return value
         value = str(value) if isinstance(value, PurePath) else value.item() if hasattr(value, "item") else value
         try:
@@ -122,7 +117,17 @@ class Job:
 
     def settings(self) -> dict[str, Any]:
         """The fewest settings that make this job, by name: without what its preset says anyway."""
-        return dict(_fewest(self))
+        about = settings_of(type(self))
+        kept = {name: each.of(self) for name, each in about.items()}
+        kept = {name: value for name, value in kept.items() if value not in (None, about[name].field.default)}
+        for name in [name for name in kept if about[name].field.default is None]:  # perhaps the preset says the same
+            rest = {other: value for other, value in kept.items() if other != name}
+            try:
+                if self.from_settings(rest) == self:
+                    kept = rest
+            except UserError:  # such as a learning rate that another optimiser needs
+                continue
+        return kept
 
     def all_settings(self) -> dict[str, Any]:
         """All settings that have a value, by name, as a run's record has them."""
@@ -251,21 +256,6 @@ def as_flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
         elif value is not None:
             flags += [f"--{name.replace('_', '-')}", str(flag_text(name, value))]
     return tuple(flags)
-
-
-@functools.lru_cache(512)
-def _fewest(job: Job) -> tuple[tuple[str, Any], ...]:
-    about = settings_of(type(job))
-    kept = {name: each.of(job) for name, each in about.items()}
-    kept = {name: value for name, value in kept.items() if value not in (None, about[name].field.default)}
-    for name in [name for name in kept if about[name].field.default is None]:  # perhaps the preset says the same
-        rest = {other: value for other, value in kept.items() if other != name}
-        try:
-            if job.from_settings(rest) == job:
-                kept = rest
-        except UserError:  # such as a learning rate that another optimiser needs
-            continue
-    return tuple(kept.items())
 
 
 _shapes = functools.cache(typing.get_type_hints)

@@ -130,18 +130,6 @@ NO_TARGET = "none"
 """The text that asks for no target where the dataset has one of its own"""
 
 
-def chosen_data(preset: Preset, data: str | None) -> str:
-    """The dataset asked for, or the preset's own; a `UserError` where neither is there."""
-    name = data or preset.data
-    if name is None:
-        raise UserError(
-            f"preset {preset.name!r} is made for a dataset that labkit does not ship: name yours with --data, "
-            "or try the preset on --data synthetic.",
-            field="data",
-        )
-    return name
-
-
 def chosen_target(job: str, metrics: Sequence[str], data: str, asked: Target | str | float | None) -> Target:
     """The target asked for, or the dataset's own, or the first metric without a value to reach.
 

@@ -13,7 +13,6 @@ from labkit.jobs.presets import (
     DLRM_PRESETS,
     SPEECH_PRESETS,
     Preset,
-    chosen_data,
     chosen_target,
     find_preset,
 )
@@ -97,7 +96,13 @@ class TrainingJob(Job):
         for name in ("batch_size", "optimiser", "lr", "max_epochs"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, own[name])
-        object.__setattr__(self, "data", chosen_data(preset, self.data))
+        if (self.data or preset.data) is None:
+            raise UserError(
+                f"preset {preset.name!r} is made for a dataset that labkit does not ship: name yours with --data, or "
+                "try the preset on --data synthetic.",
+                field="data",
+            )
+        object.__setattr__(self, "data", self.data or preset.data)
         object.__setattr__(self, "target", chosen_target(self.name, self.metrics, self.data, self.target))
         self.refuse_unless_above_zero("batch_size", "max_epochs", "lr", "max_seconds")
         if not 0 <= self.seed < 2**63:

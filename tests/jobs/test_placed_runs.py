@@ -40,7 +40,7 @@ def test_a_resumed_run_ends_with_the_losses_of_one_in_memory(train, place):
     again = train("dlrm", resume=broken["folder"], **SETTINGS, **place)
     assert losses(again) == _unbroken[0]
     said = [event.text for event in told if isinstance(event, Notice)]
-    assert any("the last are tested" in text for text in said) is (place["placement"] != "cached")
+    assert any("the last weights will be tested" in text for text in said) is (place["placement"] != "cached")
     tested = next(event for event in read_events(again["folder"]) if event["event"] == "tested")
     if place["placement"] != "cached":
         assert tested["best_step"] == max(losses(again))  # what was tested are the last weights
