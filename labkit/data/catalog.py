@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import tarfile
 import tomllib
@@ -16,7 +15,7 @@ import requests
 from labkit.data.clicks.generate import SYNTHETIC, config_bytes
 from labkit.data.clicks.schema import DAY_FILE
 from labkit.data.store import Progress, check_disk, prepare_once, prepared_root
-from labkit.errors import UserError
+from labkit.errors import UserError, did_you_mean
 from labkit.project import shipped_datasets
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".gz")
@@ -98,10 +97,8 @@ def unknown(data: str, kind: str) -> UserError:
         hint = f"download it with `labkit data prepare {download}`, or " if download else ""
         return UserError(f"{data!r} does not ship with labkit: {hint}give the path of your copy ({dataset.source}).")
     names = [each.name for each in datasets if each.kind == kind and each.origin in ("made here", "shipped")]
-    near = difflib.get_close_matches(data, names, 1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
     return UserError(
-        f"{data!r} is not a file, a folder or the name of a dataset. {hint}The names are {', '.join(names)}; "
+        f"{data!r} is not a file, a folder or the name of a dataset: {did_you_mean(data, names)} "
         "`labkit data list` shows all datasets."
     )
 

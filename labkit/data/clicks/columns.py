@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
-import difflib
 import gzip
 import io
 import re
@@ -24,7 +23,7 @@ import pyarrow.parquet as pq
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.generate import signed_log
 from labkit.data.clicks.schema import TableSchema
-from labkit.errors import DataError
+from labkit.errors import DataError, did_you_mean
 
 PARQUET_MAGIC, GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
 GZIP_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -131,9 +130,7 @@ def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
         raise DataError(what, fix="Give each column a unique name.", file=path, line=1)
     for column in schema.columns:
         if column not in names:
-            near = difflib.get_close_matches(column, names, 1, cutoff=0.7)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            fix = f"Correct the schema.{meant} The file has {', '.join(map(repr, names))[:1000]}."
+            fix = f"Correct the schema: {did_you_mean(column, names)[:1000]}"
             raise DataError("The file does not have this column of the schema.", fix=fix, file=path, field=column)
 
 

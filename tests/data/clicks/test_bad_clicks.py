@@ -195,7 +195,7 @@ def test_other_refusals_say_what_to_do(prepare, tmp_path, monkeypatch):
         (tmp_path / "a.csv", None, r"(?s)write a schema.*--schema.*label = \{ column"),
         (tmp_path / "a.tsv", None, "neither in Criteo's layout"),
         (tmp_path / "a.csv", tmp_path / "none.toml", "no schema file"),
-        ("synthetic-smal", None, "Did you mean 'synthetic-small'"),
+        ("synthetic-smal", None, "did you mean 'synthetic-small'"),
         (tmp_path, None, "day_0, day_1"),
     ):
         with pytest.raises(UserError, match=words):
