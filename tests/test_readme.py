@@ -22,12 +22,22 @@ PAGES = [README, *sorted((REPOSITORY / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 # What makes a command smaller: that it starts, does its work and ends is tested here; where it gets to, elsewhere.
+# Where a command runs in another test as it stands, that is named.
 SMALLER = [
+    (
+        r"(labkit train speech(?!.*--data).*)",
+        r"\1 --data utterances.jsonl",
+    ),  # the shipped corpus: tests/launch/test_tour.py
     (r"(labkit train .*)", r"\1 --max-epochs 1 --max-seconds 2"),
+    (r"(labkit transcribe) datasets/speech (.*)", r"\1 utterances.jsonl \2"),  # tests/transcription
+    (r"(labkit plan dlrm --tables) \d+x\d+ (.*)", r"\1 4x10000 \2"),
     (r"(labkit energy trial) --trials 5 --seconds 60 (.*)", r"\1 --trials 1 --seconds 2 \2"),
     (r"(labkit run .*)--seeds 3(.*)", r"\1--seeds 1\2"),
     (r"(labkit collocate .*)cpu-shared,(cpu-pinned.*)", r"\1\2"),
     (r"(labkit collocate (?!.*--baseline).*)", r"\1 --baseline none"),
+    # memory that is given is not measured: tests/collocation/memory
+    (r"(labkit collocate --jobs \"dlrm:tour\[data=synthetic-small)(.*)", r"\1,memory=1GiB\2"),
+    (r"(labkit collocate --jobs \"train.py)( x2.*)", r"\1[memory=1GiB]\2"),
     (r"(labkit calibrate)(.*)", r"\1 --seconds 20\2"),
     (r"(labkit pack) (datasets/\S*)/queue_8.yaml (--check)", r"head -5 \2/queue_8.yaml > queue.yaml; \1 queue.yaml \3"),
 ]
