@@ -15,7 +15,7 @@ from .descriptions import (
     MIME as MIME,
     OFFLINE as OFFLINE,
     describe as describe,
-    in_words as in_words,
+    description_text as description_text,
     page_of as page_of,
     show as show,
     thinned as thinned,

@@ -62,10 +62,10 @@ def describe(fig: go.Figure) -> Description:
     >>> description.table.to_dict("list")
     {'series': ['time', 'time'], 'x': ['a', 'b'], 'y': [1, 3]}
     """
-    return Description(in_words(fig), _table(fig))
+    return Description(description_text(fig), _table(fig))
 
 
-def in_words(fig: go.Figure) -> str:
+def description_text(fig: go.Figure) -> str:
     """`describe(fig).text` alone, for a view that changes twice per second."""
     data = _series(fig)
     kind = TYPES.get(data[0].type, f"{data[0].type.capitalize()} chart") if data else "Empty chart"

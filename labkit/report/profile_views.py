@@ -11,16 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
-from labkit.plots import (
-    OFFLINE,
-    describe,
-    figure_icicle,
-    figure_memory_held,
-    figure_phases,
-    figure_roofline,
-    figure_timeline,
-    rate_text,
-)
+from labkit import plots
 from labkit.profiling import Profile, call_tree, memory_over_time, roofline_frames, timeline
 from labkit.report.page import render, write_page
 from labkit.runs import read_run
@@ -48,7 +39,8 @@ def operator_texts(operators: pd.DataFrame) -> pd.DataFrame:
         texts["GPU time (ms)"] = [f"{us / 1e3:.3f}" for us in operators["device_us"]]
     texts["own time (ms)"] = [f"{us / 1e3:.3f}" for us in operators["self_us"]]
     texts["share"] = [f"{share:.1%}" for share in operators["share"]]
-    texts |= {"GFLOP/s": operators["gflop_per_s"].map(rate_text), "GB/s": operators["gb_per_s"].map(rate_text)}
+    for rate, column in (("GFLOP/s", "gflop_per_s"), ("GB/s", "gb_per_s")):
+        texts[rate] = operators[column].map(plots.rate_text)
     texts["of the limit"] = [f"{share:.0%}" if share > 0 else "–" for share in operators["of_peak"]]
     return pd.DataFrame(texts)
 
@@ -67,7 +59,7 @@ def what_to_try(profile: Profile) -> list[Markup]:
 def phase_bars(profile: Profile) -> go.Figure:
     """The phases of a step as one bar."""
     phases = profile.phases.assign(step=profile.folder.name, time_ms=profile.phases["time_us"] / 1e3)
-    return figure_phases(phases, provenance=profile.provenance)
+    return plots.figure_phases(phases, provenance=profile.provenance)
 
 
 def _without_shapes(profile: Profile) -> str | None:
@@ -82,16 +74,16 @@ VIEWS = (
     View("Phases", "Where the step goes, on average over the recorded steps.", "phase_bars(profile)", phase_bars),
     View("Icicle", "What calls what: below each call those that it makes, added up over the recorded steps.",
          "figure_icicle(call_tree(profile.time))",
-         lambda own: figure_icicle(call_tree(own.time), provenance=own.provenance)),
+         lambda own: plots.figure_icicle(call_tree(own.time), provenance=own.provenance)),
     View("Timeline", "What ran when in the step of median length, on each thread of the host and each stream of a GPU.",
          "figure_timeline(timeline(profile.trace))",
-         lambda own: figure_timeline(timeline(own.trace), provenance=own.provenance)),
+         lambda own: plots.figure_timeline(timeline(own.trace), provenance=own.provenance)),
     View("Roofline", "What the operators achieved, and what this machine can do, measured right after the steps.",
          "figure_roofline(*roofline_frames(profile))",
-         lambda own: figure_roofline(*roofline_frames(own)), _without_shapes),
+         lambda own: plots.figure_roofline(*roofline_frames(own)), _without_shapes),
     View("Memory", "What the allocator held beyond what was there before the recording.",
          "figure_memory_held(memory_over_time(profile.trace))",
-         lambda own: figure_memory_held(memory_over_time(own.trace), provenance=own.provenance),
+         lambda own: plots.figure_memory_held(memory_over_time(own.trace), provenance=own.provenance),
          _without_memory),
 )  # fmt: skip
 
@@ -115,8 +107,8 @@ def _drawn(view: View, profile: Profile) -> dict[str, str]:
         return {"title": view.title, "missing": why}
     figure = view.draw(profile)
     # a copy of the settings: plotly removes what it does not know
-    plot = figure.to_html(full_html=False, include_plotlyjs=False, config=dict(OFFLINE))
-    words = describe(figure)
+    plot = figure.to_html(full_html=False, include_plotlyjs=False, config=dict(plots.OFFLINE))
+    words = plots.describe(figure)
     shown = {"title": view.title, "missing": "", "about": view.about, "text": words.text}
     return shown | {"plot": Markup(plot), "table": Markup(words.html())}
 

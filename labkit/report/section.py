@@ -11,19 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
-from labkit.plots import (
-    axis_text,
-    counted,
-    encoding,
-    figure_time_against_target,
-    figure_time_to_accuracy,
-    finding,
-    in_words,
-    metric_label,
-    nearest,
-    seconds_text,
-    with_gaps,
-)
+from labkit import plots, tta
 from labkit.report.summary_text import (
     NO_METRIC,
     Cell,
@@ -34,21 +22,8 @@ from labkit.report.summary_text import (
     summary_cells,
     target_cells,
 )
-from labkit.runs import Series
+from labkit.runs import SERIES, Series
 from labkit.tracking import Metric, metric_named
-from labkit.tta import (
-    CLOCKS,
-    SERIES,
-    Attempts,
-    attempts,
-    band,
-    default_target,
-    higher_is_better,
-    summary_of,
-    survival_of,
-    target_columns,
-    with_cost,
-)
 
 AXES = {
     "wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "energy_j": "Energy", "cost_usd": "Cost",
@@ -74,12 +49,12 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     # runs that can be drawn come first, so that a series has the same number in the tables as in the figures
     runs = runs.sort_values("run", key=lambda run: ~run.isin(set(curves["run"])), kind="stable", ignore_index=True)
     order = curves["run"].map({run: place for place, run in enumerate(runs["run"])})
-    curves = with_cost(curves).assign(order=order, value=curves["value"].astype(float))
+    curves = tta.with_cost(curves).assign(order=order, value=curves["value"].astype(float))
     curves = curves.sort_values(["order", "wall_s"], kind="stable", ignore_index=True)
     curves["value"] = curves["value"].where(np.isfinite(curves["value"]))  # a diverged evaluation is a gap
     metric = str(runs["metric"].iloc[0] or NO_METRIC)
-    up, measured = higher_is_better(metric, runs), bool(curves["value"].notna().any())
-    target = default_target(curves, runs) if measured else float(runs["target"].max())
+    up, measured = tta.higher_is_better(metric, runs), bool(curves["value"].notna().any())
+    target = tta.default_target(curves, runs) if measured else float(runs["target"].max())
     grid, levels = [target], np.array([])
     if measured:
         targets = [target, *runs["target"].dropna().unique()]
@@ -87,9 +62,9 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
         levels = np.linspace(curves["value"].min(), curves["value"].max(), BAND_LEVELS)
     start, labels = grid.index(target) if measured else 0, [goal_text(metric, each) for each in grid]
     # found once, for the slider's targets and the levels of the bands; all that follows reads from it
-    found = attempts(curves, runs, [*grid, *levels])
+    found = tta.attempts(curves, runs, [*grid, *levels])
     shown = found.at([start])
-    table = summary_of(shown)
+    table = tta.summary_of(shown)
     series = list(runs.groupby(SERIES, sort=False, dropna=False).indices.values())
     drawn = [Series(*key) for key in curves.groupby(SERIES, sort=False, dropna=False).groups]
     payload = {
@@ -109,7 +84,7 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
         "goal": "the training" if math.isnan(target) else labels[start],
         "results": [summary_cells(row) for row in table.to_dict("records")],
         "drawn": [
-            SHAPES[encoding(number, provenance=each.provenance).mark()["symbol"]] for number, each in enumerate(drawn)
+            SHAPES[plots.encoding(number, each.provenance).mark()["symbol"]] for number, each in enumerate(drawn)
         ],
         "notes": notes(table),
         "runs": _rows(payload, found, series),
@@ -117,7 +92,7 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     }
     if measured:
         (first, *_), ways = payload["axes"], ("easier", "harder") if up else ("harder", "easier")
-        section |= {"metric": metric_label(metric), "most": len(grid) - 1, "start": start, "target": target}
+        section |= {"metric": plots.metric_label(metric), "most": len(grid) - 1, "start": start, "target": target}
         section |= {"ends": list(zip((grid[0], grid[-1]), ways, strict=True)), "description": first["description"]}
         section |= {"finding": first["findings"][start], "targets_description": first["targets_description"]}
     return section
@@ -132,7 +107,7 @@ def target_grid(values: pd.Series, targets: list[float], metric: Metric) -> list
             numbers.
         metric: the grid ends at the best value that it can take.
     """
-    up, near = metric.higher_is_better, nearest(values, targets[0], 0.5)
+    up, near = metric.higher_is_better, plots.nearest(values, targets[0], 0.5)
     least, most = min(metric.low, values.min(), targets[0]), max(metric.high, values.max(), targets[0])
     if min(values.min(), targets[0]) > 0:
         least = max(least, math.ulp(0.0))  # above 0, which a logarithmic axis lacks
@@ -154,14 +129,15 @@ def target_grid(values: pd.Series, targets: list[float], metric: Metric) -> list
 
 def _about(runs: pd.DataFrame, curves: pd.DataFrame, budgets: int) -> str:
     metric, kinds = runs["metric"].iloc[0], ", ".join(dict.fromkeys(runs["provenance"]))
-    measures = f"{metric_label(metric)} on the validation split" if metric else NO_METRIC
-    text = f"{counted(len(runs), 'run')} under {counted(budgets, 'budget')}; {measures}; provenance: {kinds}."
+    measures = f"{plots.metric_label(metric)} on the validation split" if metric else NO_METRIC
+    count = f"{plots.counted(len(runs), 'run')} under {plots.counted(budgets, 'budget')}"
+    text = f"{count}; {measures}; provenance: {kinds}."
     if metric and (unread := len(runs) - curves["run"].nunique()):
-        text += f" {counted(unread, 'run')} ended before the first evaluation and cannot be drawn."
+        text += f" {plots.counted(unread, 'run')} ended before the first evaluation and cannot be drawn."
     return text
 
 
-def _of_runs(found: Attempts, targets: int, series: list[np.ndarray]) -> dict[str, Any]:
+def _of_runs(found: tta.Attempts, targets: int, series: list[np.ndarray]) -> dict[str, Any]:
     """Which evaluation of each run reaches a target: its point on the series' line, and when each point was.
 
     Lists go by place in the grid, then by series, then by run.
@@ -176,12 +152,12 @@ def _of_runs(found: Attempts, targets: int, series: list[np.ndarray]) -> dict[st
         point = np.where(evaluation < 0, -1, evaluation + begins)  # (targets, runs)
         return [[row[places].tolist() for places in series] for row in point[:targets]]
 
-    lines = [with_gaps(own) for _, own in curves.groupby(SERIES, sort=False, dropna=False)]
-    when = {clock: [list(map(seconds_text, line[clock].fillna(0.0))) for line in lines] for clock in CLOCKS}
-    last = curves.groupby("run")[list(CLOCKS)].last().reindex(runs["run"])
+    lines = [plots.with_gaps(own) for _, own in curves.groupby(SERIES, sort=False, dropna=False)]
+    when = {clock: [list(map(plots.seconds_text, line[clock].fillna(0.0))) for line in lines] for clock in tta.CLOCKS}
+    last = curves.groupby("run")[list(tta.CLOCKS)].last().reindex(runs["run"])
     missed = {
         clock: [[_missed(runs.iloc[place], last[clock].iloc[place], clock) for place in places] for places in series]
-        for clock in CLOCKS
+        for clock in tta.CLOCKS
     }
     return {"first": points(found.evaluation), "held": points(found.confirmed), "when": when, "missed": missed}
 
@@ -191,11 +167,11 @@ def _missed(run: pd.Series, last_s: float, clock: str) -> str:
     if math.isnan(last_s):
         return f"{ENDINGS.get(run.status, run.status)} before the first evaluation"
     if run.unreached == "failed":
-        return f"failed after {seconds_text(np.fmax(last_s, run[clock]))}"
-    return f"censored at {seconds_text(last_s)}"
+        return f"failed after {plots.seconds_text(np.fmax(last_s, run[clock]))}"
+    return f"censored at {plots.seconds_text(last_s)}"
 
 
-def _rows(payload: dict, found: Attempts, series: list[np.ndarray]) -> list[dict[str, Any]]:
+def _rows(payload: dict, found: tta.Attempts, series: list[np.ndarray]) -> list[dict[str, Any]]:
     """What the list of runs shows at the first target; page.js changes its times."""
     of_run, rows = found.curves.groupby("run")["value"], []
     evaluations, last = of_run.size(), of_run.last()
@@ -207,42 +183,44 @@ def _rows(payload: dict, found: Attempts, series: list[np.ndarray]) -> list[dict
                 when = payload["when"]["wall_s"][number]
                 time, confirmed = when[first], f"from {when[held]}" if held >= 0 else "no"
             count = evaluations.get(run["run"], 0)
-            value = Cell(f"{last[run['run']]:.4f}" if count else "–", counted(count, "evaluation"))
+            value = Cell(f"{last[run['run']]:.4f}" if count else "–", plots.counted(count, "evaluation"))
             shown = {"label": Series.of(run).label, "value": value, "time": time, "confirmed": confirmed}
             rows.append(run | shown | {"place": f"{number}-{place}"})
     return rows
 
 
-def _figures(found: Attempts, shown: Attempts, grid: list[float], drawn: list[Series]) -> dict[str, Any]:
+def _figures(found: tta.Attempts, shown: tta.Attempts, grid: list[float], drawn: list[Series]) -> dict[str, Any]:
     """The figures of each axis with what the slider changes in them, and the cells of the table, by clock."""
     curves, metric, up, (target,) = found.curves, found.metric, found.is_rising, shown.targets
-    hits, axes, cells, label = shown.crossings(), [], {}, metric_label(metric)
+    hits, axes, cells, label = shown.crossings(), [], {}, plots.metric_label(metric)
     times: dict[str, pd.DataFrame] = {}
     for key in AXES:
         if key not in curves or curves[key].isna().all():
             continue
-        estimates = survival_of(found, key)
+        estimates = tta.survival_of(found, key)
         is_target = np.arange(len(estimates)) % len(found.targets) < len(grid)
         times[key] = own = estimates[is_target].reset_index(drop=True)
-        marks = {"crossings": hits, "survival": own[own["target"] == target], "bands": band(estimates[~is_target])}
-        curve = figure_time_to_accuracy(curves, target, **marks, x=key)
+        marks = {"crossings": hits, "survival": own[own["target"] == target], "bands": tta.band(estimates[~is_target])}
+        curve = plots.figure_time_to_accuracy(curves, target, **marks, x=key)
         low, high = curve.layout.yaxis.range
         ends = np.log10([grid[0], grid[-1]]) if curve.layout.yaxis.type == "log" else (grid[0], grid[-1])
         curve.update_yaxes(range=[min(low, ends[0]), max(high, ends[1])])  # every target can be seen
-        against = figure_time_against_target(own, target, metric=metric, higher_is_better=up, x=key)
+        against = plots.figure_time_against_target(own, target, metric=metric, higher_is_better=up, x=key)
         axes.append(
             {
                 "key": key,
                 "curves": _plain(curve),
                 "targets": _plain(against),
                 "medians": _medians(own, drawn, key, len(grid)),
-                "findings": [finding(label, at, at_target, key) for at, at_target in own.groupby("target", sort=True)],
-                "description": in_words(curve).removesuffix(curve.layout.meta["finding"]).strip(),
-                "targets_description": in_words(against),
+                "findings": [
+                    plots.finding(label, at, at_target, key) for at, at_target in own.groupby("target", sort=True)
+                ],
+                "description": plots.description_text(curve).removesuffix(curve.layout.meta["finding"]).strip(),
+                "targets_description": plots.description_text(against),
             }
         )
-    for clock in CLOCKS:
-        rows = target_columns(times, found.runs, clock).to_dict("records")
+    for clock in tta.CLOCKS:
+        rows = tta.target_columns(times, found.runs, clock).to_dict("records")
         rows = [[cell.__html__() for cell in target_cells(row)] for row in rows]
         cells[clock] = [rows[at :: len(grid)] for at in range(len(grid))]
     return {"axes": axes, "cells": cells}
@@ -253,7 +231,7 @@ def _medians(times: pd.DataFrame, drawn: list[Series], x: str, count: int) -> li
     of_series = {Series(*key): own["median"].to_list() for key, own in times.groupby(SERIES, sort=False, dropna=False)}
     medians = [of_series.get(each, [math.inf] * count) for each in drawn]
     return [
-        [(median if math.isfinite(median) else None, axis_text(median, x)) for median in of_target]
+        [(median if math.isfinite(median) else None, plots.axis_text(median, x)) for median in of_target]
         for of_target in zip(*medians, strict=True)
     ]
 

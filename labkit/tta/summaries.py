@@ -14,14 +14,9 @@ from labkit.tta.estimators import survival, survival_of
 from labkit.tta.thresholds import SERIES, Attempts, attempts
 
 OF_TIMES = {
-    "median": "time_median_s",
-    "low": "time_low_s",
-    "high": "time_high_s",
-    "level": "time_level",
-    "expected": "expected_s",
-    "expected_low": "expected_low_s",
-    "expected_high": "expected_high_s",
-}
+    "median": "time_median_s", "low": "time_low_s", "high": "time_high_s", "level": "time_level",
+    "expected": "expected_s", "expected_low": "expected_low_s", "expected_high": "expected_high_s",
+}  # fmt: skip
 """Columns of `survival`, as they are named here"""
 SPEED_UP = ["speed_up", "speed_up_low", "speed_up_high", "speed_up_seeds"]
 SUMMARY_COLUMNS = [

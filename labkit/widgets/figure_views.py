@@ -14,9 +14,9 @@ from IPython.display import display
 from labkit.plots import (
     AXIS_TITLES,
     IN_THE_DARK,
+    description_text,
     encoding,
     import_nbformat,
-    in_words,
     metric_label,
     named,
     new_figure,
@@ -76,7 +76,7 @@ class FigureView(widgets.VBox):
 
     def describe(self) -> None:
         """Describe the figure as it is now."""
-        text = escape(in_words(self.plot))
+        text = escape(description_text(self.plot))
         folded = f"<details><summary>The figure as text</summary><p>{text}</p></details>"
         self.words.value = IN_THE_DARK + (f"<p role='status'>{text}</p>" if self.spoken else folded)
 

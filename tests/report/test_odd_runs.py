@@ -36,11 +36,11 @@ UNREADABLE = {
 }
 COPY = "metrics/part-00000 2.parquet"
 IN_PART = {
-    "odd-line": (add_a_line, "events.jsonl: line 1 is no event"),
-    "odd-part": (zero_a_part, "part-00001.parquet: this part is damaged"),
+    "odd-line": (add_a_line, "events.jsonl: line 1"),
+    "odd-part": (zero_a_part, "part-00001.parquet: this part"),
     "copied-part": (
         lambda folder: shutil.copy(folder / "metrics" / "part-00000.parquet", folder / COPY),
-        "part-00000 2.parquet: it is not named as labkit names its parts",
+        "part-00000 2.parquet: ",
     ),
 }
 

@@ -74,5 +74,5 @@ def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
 
 
 def test_a_folder_without_runs_is_refused(tmp_path):
-    with pytest.raises(UserError, match="there is no run here"):
+    with pytest.raises(UserError, match="has no runs"):
         monitor(tmp_path)

@@ -73,5 +73,5 @@ def test_the_steps_of_a_callable_make_a_profiled_run_and_one_that_fails_a_failed
 
 
 def test_a_run_without_a_profile_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no run folder"):
+    with pytest.raises(UserError, match="not a run folder"):
         profile_view(tmp_path)
