@@ -5,6 +5,7 @@ The knockout gate: a check fails for no answer, for a typed constant and for eac
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from labkit_course.exercise import FEWEST_WORDS, Case, Exercise, ExerciseError, 
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import code_cells
 
+MOST_NAMES = 10
+"""Names that a lab imports next to `labkit` itself; instructors have `model_answer` besides."""
 LONGEST_CELL = 12
 LONGEST_MEDIAN = 6
 FEWEST_GUESSES = 3
@@ -79,10 +82,22 @@ def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[s
             if is_magic(line, "python") and not line.startswith(("%", "!", "?")):
                 # jupytext takes the comment `# cp …` for the command `cp …`
                 yield f"cell {cell.id}: {line!r} begins as a command does: write the comment with another first word"
+    imports = [(each.module or "", name.name) for each in _imports(code) for name in each.names]
+    ours = {(module, name) for module, name in imports if module.partition(".")[0] in ("labkit", "labkit_course")}
+    if deep := sorted({module for module, _ in ours if module != "labkit_course"}):
+        yield f"imports from {', '.join(deep)}: write `import labkit`, and labkit.ROOM.NAME where it is used"
+    if (count := len(ours - {("labkit_course", "model_answer")})) > MOST_NAMES:
+        yield f"imports {count} names next to labkit, and {MOST_NAMES} are the most"
     for before, cell in pairwise(notebook.cells):
         is_check = cell.metadata.get("nbgrader", {}).get("grade", False)
         if cell.cell_type == before.cell_type == "code" and not is_check:
             yield f"cell {cell.id}: no prose before it"
+
+
+def _imports(code: list[NotebookNode]) -> Iterator[ast.ImportFrom]:
+    for cell in code:
+        lines = [line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!"))]
+        yield from (each for each in ast.walk(ast.parse("\n".join(lines))) if isinstance(each, ast.ImportFrom))
 
 
 def _guess_faults(source: str) -> Iterator[str]:

@@ -59,11 +59,11 @@ guess("00.time_to_target", 10.0, "s")
 # %% train
 from pathlib import Path
 
-from labkit.jobs import watch
+import labkit
 
 runs, target = Path(runs_dir) / "notebooks", 0.75
 limit_s = {"smoke": 20, "standard": 60, "full": 60}[profile]
-run = watch("dlrm", runs, data=data, budget="one-core", target=target, seed=seed, max_seconds=limit_s)
+run = labkit.jobs.watch("dlrm", runs, data=data, budget="one-core", target=target, seed=seed, max_seconds=limit_s)
 
 # %% curve-prose [markdown]
 """
@@ -71,11 +71,8 @@ The run has evaluated its model now and then. This is its curve:
 """
 
 # %% curve
-from labkit.plots import show
-from labkit.tta import curves
-
-curve = curves([run["folder"]])[["wall_s", "value"]]
-show(curve.rename(columns={"wall_s": "time (s)", "value": "AUC on the validation split"}).tail(8))
+curve = labkit.tta.curves([run["folder"]])[["wall_s", "value"]]
+labkit.plots.show(curve.rename(columns={"wall_s": "time (s)", "value": "AUC on the validation split"}).tail(8))
 
 # %% ex-00-time-to-target [markdown]
 """
@@ -166,7 +163,7 @@ import pandas as pd
 
 targets = (0.60, 0.65, 0.70, 0.74, target)
 times_s = {goal: time_to_target(curve["wall_s"], curve["value"], goal) for goal in targets}
-show(pd.DataFrame({"target AUC": targets, "time to target (s), emulated": times_s.values()}))
+labkit.plots.show(pd.DataFrame({"target AUC": targets, "time to target (s), emulated": times_s.values()}))
 harder = time_to_target_s / times_s[0.70] if time_to_target_s else None
 reveal("00.harder", harder)
 
@@ -176,12 +173,9 @@ The same as a figure: the ring marks the first evaluation past the target. The l
 """
 
 # %% figure
-from labkit.plots import figure_time_to_accuracy
-from labkit.tta import crossings, run_table
-
-table, evaluations = run_table([run["folder"]]), curves([run["folder"]])
-crossed = crossings(evaluations, table, target)
-show(figure_time_to_accuracy(evaluations, target, crossings=crossed))
+table, evaluations = labkit.tta.run_table([run["folder"]]), labkit.tta.curves([run["folder"]])
+crossed = labkit.tta.crossings(evaluations, table, target)
+labkit.plots.show(labkit.plots.figure_time_to_accuracy(evaluations, target, crossings=crossed))
 
 # %% ex-00-why-both [markdown]
 """
@@ -217,9 +211,7 @@ All about the run is in one folder: copy it, and you have copied the experiment.
 """
 
 # %% folder
-from labkit.runs import read_events, read_run
-
-record, events = read_run(run["folder"]), read_events(run["folder"])
+record, events = labkit.runs.read_run(run["folder"]), labkit.runs.read_events(run["folder"])
 print(record.provenance.kind, record.status, f"test AUC {record.result['metrics']['auc']:.3f}")
 print(*sorted({event["event"] for event in events}), sep=", ")
 
@@ -352,14 +344,12 @@ A **budget** is what a run may use, and labkit enforces it. A **tier** is an ent
 """
 
 # %% budgets
-from labkit.hardware import load_tiers, offered_budgets
-
-tiers = load_tiers()
+tiers = labkit.hardware.load_tiers()
 rows = [
     (each.name, each.tier, tiers[each.tier].rental_price_usd_per_h if each.tier else None, each.emulated)
-    for each in offered_budgets()
+    for each in labkit.hardware.offered_budgets()
 ]
-show(pd.DataFrame(rows, columns=["budget", "priced as tier", "rental price ($/h)", "emulated"]))
+labkit.plots.show(pd.DataFrame(rows, columns=["budget", "priced as tier", "rental price ($/h)", "emulated"]))
 
 # %% ex-00-cost [markdown]
 """

@@ -234,9 +234,9 @@ reveal("01.launch", launch_us)
 # %% card
 from pathlib import Path
 
-from labkit.hardware import cache_curve, calibrate
+import labkit
 
-card = calibrate(device, repeats=3 if profile == "smoke" else 7)
+card = labkit.hardware.calibrate(device, repeats=3 if profile == "smoke" else 7)
 card.save(Path(runs_dir) / "notebooks" / "machine_card.json")
 print(f"{card.device}, {card.threads} threads, measured {card.when}: {card.fp32_gflops:,.0f} GFLOP/s,", end=" ")
 print(f"bf16 {card.bf16_gflops:,.0f}, {card.bandwidth_gb_per_s:.1f} GB/s, {card.launch_us:.2f} µs an operation")
@@ -304,10 +304,10 @@ Write `roofline(intensity, card)`: the GFLOP/s that are attainable at so many op
 # %% answer 01.roofline
 import numpy as np
 
-from labkit.hardware import Calibration
+import labkit
 
 
-def roofline(intensity: np.ndarray | float, card: Calibration) -> np.ndarray:
+def roofline(intensity: np.ndarray | float, card: labkit.hardware.Calibration) -> np.ndarray:
     """Attainable GFLOP/s at so many operations a byte."""
     ### BEGIN SOLUTION
     return np.minimum(card.fp32_gflops, np.asarray(intensity) * card.bandwidth_gb_per_s)
@@ -352,10 +352,8 @@ Your roof, and beside it two tiers of the catalogue, predicted from their makers
 # %% roofs
 import pandas as pd
 
-from labkit.hardware import get_tier
-
 roofs = [("this machine", "measured", card.fp32_gflops, card.bandwidth_gb_per_s)]
-for tier in map(get_tier, ("rtx-4060", "h200")):
+for tier in map(labkit.hardware.get_tier, ("rtx-4060", "h200")):
     roofs.append((tier.label, "predicted", 1e3 * tier.fp32_tflops, tier.bandwidth_gb_s))
 roofs = pd.DataFrame(roofs, columns=["name", "provenance", "peak_gflops", "bandwidth_gb_per_s"])
 marks = [("matrix product", "measured", 2 * size**3 / (3 * 4 * size**2), gflops)]
@@ -368,9 +366,7 @@ Both axes are logarithmic. The vertical distance between two roofs is how many t
 """
 
 # %% roofline-figure
-from labkit.plots import figure_cache_curve, figure_roofline, show
-
-show(figure_roofline(roofs, marks))
+labkit.plots.show(labkit.plots.figure_roofline(roofs, marks))
 
 # %% layer-prose [markdown]
 """
@@ -429,10 +425,10 @@ Write `step_bound(operations, moved_bytes, calls, card)`: the seconds that a com
 """
 
 # %% answer 01.bound
-from labkit.hardware import Calibration
+import labkit
 
 
-def step_bound(operations: float, moved_bytes: float, calls: int, card: Calibration) -> float:
+def step_bound(operations: float, moved_bytes: float, calls: int, card: labkit.hardware.Calibration) -> float:
     """Seconds of the longer of arithmetic and memory, and of asking."""
     ### BEGIN SOLUTION
     arithmetic_s = operations / (card.fp32_gflops * 1e9)
@@ -515,7 +511,7 @@ rows = [
     for name, (operations, moved, work) in zoo.items()
 ]
 table = pd.DataFrame(rows, columns=["computation", "predicted (µs)", "measured (µs)"]).set_index("computation")
-show(table.assign(ratio=table["predicted (µs)"] / table["measured (µs)"]))
+labkit.plots.show(table.assign(ratio=table["predicted (µs)"] / table["measured (µs)"]))
 reveal("01.layer", table.loc["linear 2048 × 512 → 256", "measured (µs)"])
 
 # %% caches-prose [markdown]
@@ -524,10 +520,12 @@ Where is it off? A cache is a part of the answer: copy arrays of growing size, o
 """
 
 # %% caches
-from labkit.hardware import CACHE_SIZES_BYTES, read_cpu
-
-curve = cache_curve(device, sizes_bytes=CACHE_SIZES_BYTES[:: 3 if profile == "smoke" else 1])
-show(figure_cache_curve(curve, dict(read_cpu().caches) if device == "cpu" else None))
+curve = labkit.hardware.cache_curve(
+    device, sizes_bytes=labkit.hardware.CACHE_SIZES_BYTES[:: 3 if profile == "smoke" else 1]
+)
+labkit.plots.show(
+    labkit.plots.figure_cache_curve(curve, dict(labkit.hardware.read_cpu().caches) if device == "cpu" else None)
+)
 
 # %% ex-01-why-off [markdown]
 """

@@ -42,12 +42,11 @@ Nobody has every machine that a cost should be compared on. A **budget** makes t
 # %% budgets
 import pandas as pd
 
-from labkit.hardware import possible_budgets
-from labkit.plots import show
+import labkit
 
-possible, refused = possible_budgets()
+possible, refused = labkit.hardware.possible_budgets()
 rows = [(budget.name, budget.allows(), ", ".join(budget.not_emulated)) for budget in possible]
-show(pd.DataFrame(rows, columns=["budget", "allows", "lacks"]))
+labkit.plots.show(pd.DataFrame(rows, columns=["budget", "allows", "lacks"]))
 
 # %% guess-cores-prose [markdown]
 """
@@ -83,12 +82,10 @@ Each turn measures the whole machine and then the budget, each in a process of i
 """
 
 # %% pairs
-from labkit.hardware import budget_shares, check_budgets
-
 turns, repeats = {"smoke": (2, 1), "standard": (5, 3), "full": (12, 3)}[profile]
-pairs = [check_budgets(["one-core"], repeats=repeats)[0] for _ in range(turns)]
+pairs = [labkit.hardware.check_budgets(["one-core"], repeats=repeats)[0] for _ in range(turns)]
 shares = pd.DataFrame([{"arithmetic": each.arithmetic, "bandwidth": each.bandwidth} for each in pairs])
-show(100 * shares.add_suffix(" (% of the whole)"))
+labkit.plots.show(100 * shares.add_suffix(" (% of the whole)"))
 
 # %% ex-02-ratio [markdown]
 """
@@ -166,12 +163,12 @@ Where the system has CPU affinity, as Linux has, one core cannot be left, howeve
 """
 
 # %% figure
-from labkit_course.apparatus import figure_budget_shares
+from labkit_course import apparatus
 
 others = [] if profile == "smoke" else ["half-gpu", "t4-like"]
 names = [budget.name for budget in possible if budget.name in others]
-checks = [pairs[-1], *check_budgets(names, repeats=5)]
-show(figure_budget_shares(budget_shares(checks)))
+checks = [pairs[-1], *labkit.hardware.check_budgets(names, repeats=5)]
+labkit.plots.show(apparatus.figure_budget_shares(labkit.hardware.budget_shares(checks)))
 
 # %% ex-02-why-more [markdown]
 """
@@ -217,10 +214,10 @@ Write `mps_percent(tier, gpu)` for two tiers of the catalogue, of which the firs
 """
 
 # %% answer 02.mps
-from labkit.hardware import Tier, get_tier
+import labkit
 
 
-def mps_percent(tier: Tier, gpu: Tier) -> float:
+def mps_percent(tier: labkit.hardware.Tier, gpu: labkit.hardware.Tier) -> float:
     """Percentage of the GPU's multiprocessors that stands for the tier; raises ValueError where the GPU does less."""
     ### BEGIN SOLUTION
     share = tier.fp32_tflops / gpu.fp32_tflops
@@ -294,10 +291,10 @@ The percentage takes arithmetic away and leaves the bandwidth. Write `emulated_o
 """
 
 # %% answer 02.emulated
-from labkit.hardware import Tier, get_tier
+import labkit
 
 
-def emulated_over_real(intensity: float, tier: Tier, gpu: Tier) -> float:
+def emulated_over_real(intensity: float, tier: labkit.hardware.Tier, gpu: labkit.hardware.Tier) -> float:
     """Emulated time over the real tier's, for a job of so many operations a byte."""
     ### BEGIN SOLUTION
     emulated = min(tier.fp32_tflops * 1e3, intensity * gpu.bandwidth_gb_s)
@@ -347,12 +344,12 @@ Both functions on GPUs that an H100 might stand in for: rows of tables, element-
 """
 
 # %% gpus
-h100, rows = get_tier("h100"), []
-for tier in map(get_tier, ("t4", "l4", "v100", "a100-40")):
+h100, rows = labkit.hardware.get_tier("h100"), []
+for tier in map(labkit.hardware.get_tier, ("t4", "l4", "v100", "a100-40")):
     times = [emulated_over_real(intensity, tier, h100) for intensity in (0.25, 10, 300)]
     rows.append((tier.label, mps_percent(tier, h100), *times))
 columns = ["tier (predicted)", "MPS percentage (%)", "emulated / real, 0.25 FLOP/B", "10 FLOP/B", "300 FLOP/B"]
-show(pd.DataFrame(rows, columns=columns))
+labkit.plots.show(pd.DataFrame(rows, columns=columns))
 reveal("02.too_fast", 1 / rows[0][2])
 
 # %% memory [markdown]

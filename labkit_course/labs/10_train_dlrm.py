@@ -51,10 +51,10 @@ Each row is one advertisement shown to one user: numbers (dense features), categ
 """
 
 # %% log
-from labkit.data.clicks import load_clicks
+import labkit
 
 data = "synthetic-small" if profile == "smoke" else "synthetic"
-log = load_clicks(data)
+log = labkit.data.clicks.load_clicks(data)
 log
 
 # %% rows-prose [markdown]
@@ -111,12 +111,9 @@ A DLRM (Naumov et al., arXiv 1906.00091) has four parts:
 # %% config
 import torch
 
-from labkit.jobs import get_preset
-from labkit.models import DlrmConfig
-
 torch.set_num_threads(1)
-shape = get_preset("dlrm", "tour").model
-config = DlrmConfig(dense_dim=len(log.dense_names), num_rows=log.table_rows, **shape)
+shape = labkit.jobs.get_preset("dlrm", "tour").model
+config = labkit.models.DlrmConfig(dense_dim=len(log.dense_names), num_rows=log.table_rows, **shape)
 print(f"dense_dim {config.dense_dim}, {config.num_tables} tables, embedding_dim {config.embedding_dim}")
 print(f"num_rows {config.num_rows}")
 print(f"bottom_mlp {config.bottom_mlp}, top_mlp {config.top_mlp}")
@@ -415,11 +412,9 @@ The same 64 rows again and again:
 """
 
 # %% overfit-reveal
-from labkit.data.clicks import ClickBatches
-
 torch.manual_seed(seed)
 model = MyDlrm(config)
-few = next(iter(ClickBatches(rows, batch_size=64, seed=seed)))
+few = next(iter(labkit.data.clicks.ClickBatches(rows, batch_size=64, seed=seed)))
 losses = overfit(model, [torch.optim.Adam(model.parameters(), lr=2e-3)], few, 101)
 print(", ".join(f"step {step}: {losses[step]:.4f}" for step in (0, 10, 20, 50, 100)))
 reveal("10.overfit_loss", losses[50])
@@ -501,7 +496,7 @@ Your formula for this notebook's model at a batch of 512, and for the DLRM of ML
 """
 
 # %% cost-use
-mlperf = DlrmConfig(13, (40_000_000,) * 26, **get_preset("dlrm", "mlperf-v1").model)
+mlperf = labkit.models.DlrmConfig(13, (40_000_000,) * 26, **labkit.jobs.get_preset("dlrm", "mlperf-v1").model)
 paper = pd.DataFrame({"this model": step_cost(config, 512), "MLPerf v1, at most": step_cost(mlperf, 2048)}).T
 paper = paper.rename(columns={"parameters": "parameters (10⁶)", "flops": "a step (GFLOP)"})
 paper = paper.rename(columns={name: f"{name} (MB)" for name in ("touched_bytes", "adam_bytes")})
@@ -565,12 +560,9 @@ Which of the catalogue's GPUs hold MLPerf's tables? `PUBLISHED_ROWS` has their r
 """
 
 # %% gpus
-from labkit.hardware import load_tiers
-from labkit.perfmodel import PUBLISHED_ROWS, table_bytes
-
-published_gb = table_bytes(PUBLISHED_ROWS["mlperf-v1"], embedding_dim=128) / 1e9
+published_gb = labkit.perfmodel.table_bytes(labkit.perfmodel.PUBLISHED_ROWS["mlperf-v1"], embedding_dim=128) / 1e9
 needs = {"tables alone": published_gb, "with Adam's moments": 3 * published_gb}
-gpus = {tier.label: tier.memory_gb for tier in load_tiers().values() if tier.kind == "gpu"}
+gpus = {tier.label: tier.memory_gb for tier in labkit.hardware.load_tiers().values() if tier.kind == "gpu"}
 needs["at the cap"] = mlperf.parameter_bytes / 1e9
 fits = {name: [gpu for gpu, memory in gpus.items() if memory >= need] for name, need in needs.items()}
 for name, need in needs.items():
@@ -610,9 +602,7 @@ Your machine's **card**: billions of operations and of bytes a second at best, a
 """
 
 # %% card
-from labkit.hardware import calibrate
-
-card = calibrate(repeats=3)
+card = labkit.hardware.calibrate(repeats=3)
 print(f"{card.fp32_gflops:.0f} GFLOP/s, {card.bandwidth_gb_per_s:.1f} GB/s, {card.launch_us:.1f} µs a call")
 
 # %% predicted-prose [markdown]
@@ -693,15 +683,12 @@ guess("10.step_ms", 10.0, "ms")
 # %% profile
 from pathlib import Path
 
-from labkit.profiling import profile_steps
-from labkit.telemetry import is_quiet
-
 runs = Path(runs_dir) / "notebooks"
 model = MyDlrm(config)
 adam = torch.optim.Adam(model.parameters(), lr=2e-3)
-batch = next(iter(ClickBatches(rows, batch_size=512, seed=seed)))
-observed = profile_steps(lambda: overfit(model, [adam], batch, 1), runs, card=card, skip=10, steps=5)
-print(observed.headline, "" if is_quiet() else "Others compute here at the moment: this is too long.")
+batch = next(iter(labkit.data.clicks.ClickBatches(rows, batch_size=512, seed=seed)))
+observed = labkit.profiling.profile_steps(lambda: overfit(model, [adam], batch, 1), runs, card=card, skip=10, steps=5)
+print(observed.headline, "" if labkit.telemetry.is_quiet() else "Others compute here at the moment: this is too long.")
 reveal("10.step_ms", observed.unprofiled_step_us / 1e3)
 
 # %% parts-prose [markdown]
@@ -987,7 +974,6 @@ from pathlib import Path
 
 import torch
 
-from labkit.data.clicks import ClickBatches, in_order
 from labkit_course import mine
 
 torch.set_num_threads(1)
@@ -999,12 +985,9 @@ The training rows, the validation split and the model's sizes:
 """
 
 # %% second-half-config
-from labkit.jobs import get_preset
-from labkit.models import DlrmConfig
-
 runs, rows = Path(runs_dir) / "notebooks", log.split("train")
-shape = get_preset("dlrm", "tour").model
-config = DlrmConfig(dense_dim=len(log.dense_names), num_rows=log.table_rows, **shape)
+shape = labkit.jobs.get_preset("dlrm", "tour").model
+config = labkit.models.DlrmConfig(dense_dim=len(log.dense_names), num_rows=log.table_rows, **shape)
 
 # %% auc-prose [markdown]
 """
@@ -1076,7 +1059,7 @@ With it, the score of a model on a split, which no step of training ever sees. A
 # %% score
 @torch.inference_mode()
 def score(model, split):
-    logits = [model(dense, categorical) for dense, categorical, _ in in_order(split, 2048)]
+    logits = [model(dense, categorical) for dense, categorical, _ in labkit.data.clicks.in_order(split, 2048)]
     return auc(split.label, torch.cat(logits).numpy())
 
 
@@ -1201,11 +1184,10 @@ settings = {"target": goal, "max_seconds": limit_s, "seed": seed, "evaluate_ever
 
 # %% train-run
 import labkit
-from labkit.widgets import live
 
-optimizers, batches = make_optimizers(model, 2e-3), ClickBatches(rows, batch_size=512, seed=seed)
+optimizers, batches = make_optimizers(model, 2e-3), labkit.data.clicks.ClickBatches(rows, batch_size=512, seed=seed)
 with labkit.Run("my-dlrm", runs_dir=runs, **settings) as run:
-    view = live(run)
+    view = labkit.widgets.live(run)
     train(run, model, optimizers, batches, lambda: score(model, validation))
 
 # %% train-figure-prose [markdown]
@@ -1214,9 +1196,7 @@ A plain figure of it stays when the notebook is saved.
 """
 
 # %% train-figure
-from labkit.plots import show
-
-show(view.figure)
+labkit.plots.show(view.figure)
 
 # %% seeds-prose [markdown]
 """
@@ -1273,8 +1253,8 @@ The small log; at `smoke` only 20,000 of its rows are trained on. The test AUC i
 """
 
 # %% small-log
-small = load_clicks("synthetic-small")
-small_config = DlrmConfig(len(small.dense_names), small.table_rows, **shape)
+small = labkit.data.clicks.load_clicks("synthetic-small")
+small_config = labkit.models.DlrmConfig(len(small.dense_names), small.table_rows, **shape)
 small_rows = small.split("train").spread(20_000 if profile == "smoke" else 50_000)
 
 small_validation, small_test = small.split("validation"), small.split("test")
@@ -1288,7 +1268,7 @@ With your loop:
 # %% one-epoch
 def one_epoch(seed):
     torch.manual_seed(seed)
-    model, batches = MyDlrm(small_config), ClickBatches(small_rows, batch_size=512, seed=seed)
+    model, batches = MyDlrm(small_config), labkit.data.clicks.ClickBatches(small_rows, batch_size=512, seed=seed)
     with labkit.Run("one-epoch", target="max auc", runs_dir=runs, seed=seed) as one:
         train(one, model, make_optimizers(model, 2e-3), batches, lambda: score(model, small_validation), epochs=1)
     return score(model, small_test)
@@ -1326,12 +1306,12 @@ MLPerf's DLRM on Criteo 1TB, *recorded* by NVIDIA over ten seeds and more: epoch
 """
 
 # %% batch-size
-from labkit.plots import figure_batch_size
-from labkit.runs import recorded
-from labkit.tta import by_batch_size
-
-of_dlrm, evaluations = recorded("mlperf-rcp", job="DLRM (MLPerf)")
-show(figure_batch_size(by_batch_size(evaluations, of_dlrm, 0.8025, unit="epochs").assign(device="DLRM (MLPerf)")))
+of_dlrm, evaluations = labkit.runs.recorded("mlperf-rcp", job="DLRM (MLPerf)")
+labkit.plots.show(
+    labkit.plots.figure_batch_size(
+        labkit.tta.by_batch_size(evaluations, of_dlrm, 0.8025, unit="epochs").assign(device="DLRM (MLPerf)")
+    )
+)
 
 # %% scores-prose [markdown]
 """

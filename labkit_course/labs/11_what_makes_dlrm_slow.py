@@ -55,11 +55,11 @@ A step has four parts. The **MLPs** multiply matrices. The **embeddings** read r
 # %% imports
 import torch
 
-from labkit.hardware import keep_memory
+import labkit
 from labkit_course import check, claim, explain, guess, model_answer, reveal
 
 torch.set_num_threads(1)
-keep_memory()
+labkit.hardware.keep_memory()
 
 # %% limits-text [markdown]
 """
@@ -69,10 +69,10 @@ In [Know your machine](01_know_your_machine.ipynb) three numbers stood for a mac
 """
 
 # %% limits
-from labkit_course.apparatus import measure_limits
+from labkit_course import apparatus
 
 largest, rounds = {"smoke": (2**24, 1), "standard": (2**27, 5), "full": (2**30, 15)}[profile]
-limits = measure_limits(largest_bytes=largest, rounds=rounds)
+limits = apparatus.measure_limits(largest_bytes=largest, rounds=rounds)
 print(f"{limits.device}, {limits.threads} thread, measured {limits.when}")
 print({size: f"{limits.product_gflops(size):.3g} GFLOP/s" for size in (8, 32, 128, 1024)}, "by the size of products")
 
@@ -82,9 +82,7 @@ Where caches end, rows get slower; `labkit doctor` says how large yours are.
 """
 
 # %% curves
-from labkit.plots import figure_sweep, show
-
-show(figure_sweep(limits.speeds(), x="size_mib", y="speed_gb_per_s", color="of"))
+labkit.plots.show(labkit.plots.figure_sweep(limits.speeds(), x="size_mib", y="speed_gb_per_s", color="of"))
 
 # %% mlp-text [markdown]
 """
@@ -272,9 +270,6 @@ The shape that everything below begins with. All tables are alike, and all hidde
 """
 
 # %% base
-from labkit.jobs import build_optimizers
-from labkit.models import DlrmConfig
-
 BASE = {"dense_dim": 64, "num_tables": 16, "num_rows": 20_000, "pooling_factor": 4, "embedding_dim": 32}
 BASE |= {"mlp_width": 128, "mlp_depth": 2, "batch_size": 512}
 
@@ -288,7 +283,7 @@ As a `DlrmConfig`, which the kit's model takes:
 def config_of(shape):
     hidden = (shape["mlp_width"],) * shape["mlp_depth"]
     rows, dim = (shape["num_rows"],) * shape["num_tables"], shape["embedding_dim"]
-    return DlrmConfig(shape["dense_dim"], rows, dim, (*hidden, dim), (*hidden, 1))
+    return labkit.models.DlrmConfig(shape["dense_dim"], rows, dim, (*hidden, dim), (*hidden, 1))
 
 
 # %% guess-text [markdown]
@@ -454,13 +449,11 @@ A step of any shape, on made-up batches: only time is asked. The model is the ki
 # %% step-of
 from itertools import cycle
 
-from labkit.jobs.dlrm import build_model
-
 
 def step_of(shape):
     batch, tables, rows = shape["batch_size"], shape["num_tables"], shape["num_rows"]
-    model = build_model(config_of(shape), "fast")
-    optimizers = build_optimizers(model, "sgd", 0.01, "fast")
+    model = labkit.jobs.dlrm.build_model(config_of(shape), "fast")
+    optimizers = labkit.jobs.build_optimizers(model, "sgd", 0.01, "fast")
     bags = [torch.randint(rows, (batch, tables, shape["pooling_factor"]), dtype=torch.int32) for _ in range(4)]
     batches = cycle([(torch.randn(batch, shape["dense_dim"]), bag, torch.randint(2, (batch,)).float()) for bag in bags])
     return lambda: step_in_parts(model, optimizers, next(batches))
@@ -501,11 +494,9 @@ The profiler starts and stops around three steps; `silenced` keeps it from annou
 # %% marks
 from torch.profiler import ProfilerActivity, profile as profiler
 
-from labkit.process import silenced
-
 
 def marks_of(step):
-    with silenced(), profiler(activities=[ProfilerActivity.CPU]) as seen:
+    with labkit.process.silenced(), profiler(activities=[ProfilerActivity.CPU]) as seen:
         for _ in range(3):
             step()
     return {each.key: each.cpu_time_total for each in seen.key_averages()}
@@ -594,7 +585,7 @@ Which part grows with the square of the features?
 """
 
 # %% features-figure
-show(figure_sweep(features, x="num_tables", y="time_ms", color="part"))
+labkit.plots.show(labkit.plots.figure_sweep(features, x="num_tables", y="time_ms", color="part"))
 
 # %% dense-text [markdown]
 """
@@ -612,7 +603,7 @@ The widths as a figure, the dense features as numbers:
 """
 
 # %% dense
-show(figure_sweep(width, x="mlp_width", y="time_ms", color="part"))
+labkit.plots.show(labkit.plots.figure_sweep(width, x="mlp_width", y="time_ms", color="part"))
 print("samples/s by dense features, measured:", {int(dim): round(each) for dim, each in by_dense.items()})
 
 # %% batch-text [markdown]
@@ -632,7 +623,7 @@ Points far above their lines show calls, and what the model leaves out:
 """
 
 # %% batch
-show(figure_sweep(batch, x="batch_size", y="time_ms", color="part"))
+labkit.plots.show(labkit.plots.figure_sweep(batch, x="batch_size", y="time_ms", color="part"))
 print("samples/s by batch, measured:", {int(size): round(each) for size, each in by_batch.items()})
 
 # %% crossing-text [markdown]
@@ -738,7 +729,7 @@ The lines cross where the limiter changes:
 """
 
 # %% pooling
-show(figure_sweep(pooling, x="pooling_factor", y="time_ms", color="part"))
+labkit.plots.show(labkit.plots.figure_sweep(pooling, x="pooling_factor", y="time_ms", color="part"))
 
 # %% rows-text [markdown]
 """
@@ -759,7 +750,7 @@ The embeddings' prediction has its steps where the curve of rows above has them:
 """
 
 # %% rows
-show(figure_sweep(hashes, x="num_rows", y="time_ms", color="part"))
+labkit.plots.show(labkit.plots.figure_sweep(hashes, x="num_rows", y="time_ms", color="part"))
 print("times as slow as with 1,000 rows a table, by rows, measured:", slower)
 
 # %% held-out-text [markdown]
@@ -815,7 +806,7 @@ A model has to beat naming the same part each time. Those where it was wrong:
 # %% held-out
 shares = table["measured"].value_counts(normalize=True)
 print(f"right: {is_right.mean():.0%}; naming {shares.index[0]} each time: {shares.iloc[0]:.0%}")
-show(table[~is_right].drop(columns=["dense_dim", "mlp_depth"]))
+labkit.plots.show(table[~is_right].drop(columns=["dense_dim", "mlp_depth"]))
 
 # %% why-wrong-text [markdown]
 """
@@ -881,11 +872,9 @@ What came of it is a frame, a row a cell: also the memory that a run took at mos
 """
 
 # %% sweep-frame
-from labkit.launch import read_sweep
-
-cells = read_sweep(study, runs_dir)
+cells = labkit.launch.read_sweep(study, runs_dir)
 shares = ["share_mlps", "share_embeddings", "share_interaction"]
-show(cells[["num_rows", "state", "samples_per_s", *shares, "peak_memory_bytes", "energy_j"]])
+labkit.plots.show(cells[["num_rows", "state", "samples_per_s", *shares, "peak_memory_bytes", "energy_j"]])
 
 # %% judge-text [markdown]
 """

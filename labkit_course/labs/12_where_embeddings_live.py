@@ -51,11 +51,11 @@ On your machine the tiers are the cores' own memory of a batch, main memory, a d
 # %% imports
 import torch
 
-from labkit.hardware import keep_memory
+import labkit
 from labkit_course import check, claim, explain, guess, model_answer, reveal
 
 torch.set_num_threads(1)
-keep_memory()
+labkit.hardware.keep_memory()
 
 # %% capacity-text [markdown]
 """
@@ -73,9 +73,7 @@ Everything in this table is predicted: bytes are counted, and nothing else than 
 """
 
 # %% capacity-run
-from labkit.perfmodel import presets_and_tiers
-
-fits = presets_and_tiers(("sgd", "rowwise-adagrad", "adam"))
+fits = labkit.perfmodel.presets_and_tiers(("sgd", "rowwise-adagrad", "adam"))
 gpus = fits[fits["kind"] == "gpu"].groupby(["preset", "optimiser"], sort=False)
 by_preset = gpus.agg(needed_gb=("needed_gb", "first"), gpus=("holds", "size"), that_hold_them=("holds", "sum"))
 reveal("12.gpus_with_adam", by_preset.loc[("mlperf-v1", "adam"), "that_hold_them"])
@@ -86,9 +84,7 @@ Row-wise Adagrad, which production models use for their tables, keeps one number
 """
 
 # %% by-preset
-from labkit.plots import show
-
-show(by_preset.rename_axis(columns="predicted"))
+labkit.plots.show(by_preset.rename_axis(columns="predicted"))
 
 # %% servers-text [markdown]
 """
@@ -98,7 +94,9 @@ A server has more than one device. Big Basin had eight GPUs; Zion, its successor
 # %% servers
 servers = fits[(fits["kind"] == "server") & (fits["preset"] == "mlperf-v1")]
 columns = ["tier", "memory", "capacity_gb", "optimiser", "needed_gb", "holds"]
-show(servers.loc[servers["optimiser"] != "sgd", columns].set_index("tier").rename_axis(columns="predicted"))
+labkit.plots.show(
+    servers.loc[servers["optimiser"] != "sgd", columns].set_index("tier").rename_axis(columns="predicted")
+)
 
 # %% lru-text [markdown]
 """
@@ -201,13 +199,13 @@ Lookups follow Zipf's law: the *r*-th most popular row is named in proportion to
 # %% stream
 import numpy as np
 
-from labkit_course.apparatus import zipf_shares
+from labkit_course import apparatus
 
 num_rows, lookups, batches = 10_000, 1024, {"smoke": 20, "standard": 100, "full": 400}[profile]
 
 
 def drawn(exponent):
-    cumulated, rng = zipf_shares(num_rows, exponent).cumsum(), np.random.default_rng(seed)
+    cumulated, rng = apparatus.zipf_shares(num_rows, exponent).cumsum(), np.random.default_rng(seed)
     return np.searchsorted(cumulated, rng.random((2 * batches, lookups)) * cumulated[-1])
 
 
@@ -240,11 +238,9 @@ At exponent 1.1, with a tenth of the rows:
 """
 
 # %% hit-run
-from labkit_course.apparatus import simulate_hit_rate
-
 stream = drawn(1.1)
 mine_rate = hit_rate_of(LruCache(1000), stream)
-kit_rate = simulate_hit_rate(stream, num_rows, 1000, "lru", warm_up=batches)
+kit_rate = apparatus.simulate_hit_rate(stream, num_rows, 1000, "lru", warm_up=batches)
 
 # %% hit-reveal-text [markdown]
 """
@@ -356,9 +352,6 @@ EXERCISES["12.heuristic"] = WrittenExercise(
 All of it in one figure: LRU and LFU (the row that was used the least often goes) simulated, your bound, your heuristic, and, as what is *measured*, the kit's cache of rows with values in it that really move.
 """
 
-# %% stores
-from labkit.placement import CachedStore, HostStore
-
 # %% moved-hits-text [markdown]
 """
 Each batch pulls its rows and pushes them back:
@@ -367,7 +360,7 @@ Each batch pulls its rows and pushes them back:
 
 # %% moved
 def measured_hit_rate(stream, slots):
-    store = CachedStore(HostStore(num_rows, 16, 16), slots, "lru")
+    store = labkit.placement.CachedStore(labkit.placement.HostStore(num_rows, 16, 16), slots, "lru")
     missed = []
     for batch in stream:
         rows = np.unique(batch)
@@ -385,10 +378,8 @@ The kit's `hit_rates` draws the same lookups, and has your two formulas, too; he
 # %% simulated
 import pandas as pd
 
-from labkit_course.apparatus import hit_rates
-
 exponents, cached = (0.0, 0.8, 1.1, 1.4), (0.01, 0.03, 0.1, 0.3)
-rates = hit_rates(exponents, cached, num_rows=num_rows, lookups=lookups, batches=batches, seed=seed)
+rates = apparatus.hit_rates(exponents, cached, num_rows=num_rows, lookups=lookups, batches=batches, seed=seed)
 simulated = rates[rates["source"] == "simulated"]
 
 # %% rates-rows-text [markdown]
@@ -423,9 +414,7 @@ Where does a cache answer more than the most popular rows would, and why may it?
 """
 
 # %% rates-figure
-from labkit_course.apparatus import figure_hit_rates
-
-show(figure_hit_rates(rates))
+labkit.plots.show(apparatus.figure_hit_rates(rates))
 
 # %% step-text [markdown]
 """
@@ -578,12 +567,9 @@ The kit's placements do the same with all tables of a DLRM, and prefetch the row
 """
 
 # %% places-config
-from labkit.jobs import build_optimizers
-from labkit.models import DlrmConfig
-
 sizes = {"smoke": (10_000, 2, 2), "standard": (80_000, 10, 10), "full": (300_000, 20, 15)}
 num_rows, steps, turns = sizes[profile]
-config = DlrmConfig(13, (num_rows,) * 4, 64, (256, 64), (256, 1))
+config = labkit.models.DlrmConfig(13, (num_rows,) * 4, 64, (256, 64), (256, 1))
 memory_cap = max(2**20, config.parameter_bytes // 4)
 print(f"{config.parameter_bytes / 1e6:.3g} MB of tables; the disk may keep {memory_cap / 1e6:.3g} MB of them in memory")
 
@@ -593,10 +579,8 @@ A hundred batches of 512 samples with four rows a table, Zipf 1.1, popular rows 
 """
 
 # %% batches
-from labkit.data.clicks import ZipfSampler
-
 rng = np.random.default_rng(seed)
-sampler, shape = ZipfSampler(num_rows, 1.1, 0.0, rng), (512, config.num_tables, 4)
+sampler, shape = labkit.data.clicks.ZipfSampler(num_rows, 1.1, 0.0, rng), (512, config.num_tables, 4)
 many = [torch.from_numpy(sampler.draw(rng, 512 * 16).reshape(shape)) for _ in range({"smoke": 12}.get(profile, 100))]
 dense, label = torch.randn(512, 13), (torch.rand(512) < 0.25).float()
 batches_of_rows = [(dense, rows, label) for rows in many]
@@ -607,15 +591,13 @@ Six places. A cache has a tenth of the rows, and the disk's file is four times t
 """
 
 # %% ways
-from labkit.placement import Placement
-
 WAYS = {
-    "device": Placement("device"),
-    "host": Placement("host"),
-    "cached": Placement("cached", cache_rows="10%"),
-    "disk": Placement("disk", memory_cap=memory_cap),
-    "remote, staleness 0": Placement("remote", staleness=0),
-    "remote, staleness 1": Placement("remote", staleness=1),
+    "device": labkit.placement.Placement("device"),
+    "host": labkit.placement.Placement("host"),
+    "cached": labkit.placement.Placement("cached", cache_rows="10%"),
+    "disk": labkit.placement.Placement("disk", memory_cap=memory_cap),
+    "remote, staleness 0": labkit.placement.Placement("remote", staleness=0),
+    "remote, staleness 1": labkit.placement.Placement("remote", staleness=1),
 }
 
 # %% trainer-text [markdown]
@@ -626,14 +608,14 @@ WAYS = {
 # %% trainer
 from itertools import cycle
 
-from labkit.jobs.dlrm import build_model, loss_of
-from labkit.placement import ahead, placed_tables
-
 
 def trainer(placement):
     torch.manual_seed(seed)
-    model = build_model(config, "fast", placed_tables(placement, "sgd", folder=runs_dir))
-    return model, build_optimizers(model, "sgd", 0.1, "fast"), iter(ahead(model.tables, cycle(batches_of_rows)))
+    model = labkit.jobs.dlrm.build_model(
+        config, "fast", labkit.placement.placed_tables(placement, "sgd", folder=runs_dir)
+    )
+    optimizers = labkit.jobs.build_optimizers(model, "sgd", 0.1, "fast")
+    return model, optimizers, iter(labkit.placement.ahead(model.tables, cycle(batches_of_rows)))
 
 
 # %% take-text [markdown]
@@ -646,7 +628,7 @@ Some steps, and their losses:
 def take(model, optimizers, coming):
     losses = []
     for batch in coming:
-        loss = loss_of(model, batch)
+        loss = labkit.jobs.dlrm.loss_of(model, batch)
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()
@@ -681,7 +663,9 @@ Which of them have the *same* losses, to the last bit? `device` adds the gradien
 # %% same
 same = {name: own == losses["host"] for name, own in losses.items()}
 off = {name: max(abs(one - two) for one, two in zip(own, losses["host"], strict=True)) for name, own in losses.items()}
-show(pd.DataFrame({"as host, bit by bit": same, "largest difference of a loss": off}).rename_axis(columns="measured"))
+labkit.plots.show(
+    pd.DataFrame({"as host, bit by bit": same, "largest difference of a loss": off}).rename_axis(columns="measured")
+)
 
 # %% share-text [markdown]
 """
@@ -847,12 +831,10 @@ And beside your predictions:
 """
 
 # %% shares
-from labkit.plots import figure_sweep
-
 both = [(name, share[name], "measured") for name in WAYS]
 both += [(name, predicted[name], "predicted") for name in WAYS if name in predicted]
 both = pd.DataFrame(both, columns=["placement", "share of device", "provenance"])
-show(figure_sweep(both, x="placement", y="share of device"))
+labkit.plots.show(labkit.plots.figure_sweep(both, x="placement", y="share of device"))
 
 # %% shares-numbers-text [markdown]
 """
@@ -861,7 +843,7 @@ In numbers, with the milliseconds that one move takes by what was counted and re
 
 # %% shares-numbers
 table = pd.DataFrame({"measured": share, "predicted": predicted, "a move, predicted (ms)": move_ms})
-show(table.loc[list(WAYS)])
+labkit.plots.show(table.loc[list(WAYS)])
 print(f"a step on the device: {taken['device'].median():.3g} ms, median of {turns} turns of {steps} steps (measured)")
 
 # %% counters-text [markdown]
@@ -874,7 +856,9 @@ counted = {name: made[0].tables.metrics() for name, made in trainers.items() if 
 counted = pd.DataFrame(counted).T.rename(columns=lambda name: name.removeprefix("placement_"))
 amplified = counted.loc["disk"].get("disk_read_bytes", np.nan) / counted.loc["disk", "read_bytes"]
 print(f"disk: {amplified:.3g} bytes were read for each byte of a row (measured)")
-show(counted[["hit_rate", "missed_rows", "read_bytes", "written_bytes", "waited_s"]].rename_axis(columns="measured"))
+labkit.plots.show(
+    counted[["hit_rate", "missed_rows", "read_bytes", "written_bytes", "waited_s"]].rename_axis(columns="measured")
+)
 
 # %% close-text [markdown]
 """
@@ -943,11 +927,8 @@ An epoch, wherever the tables are:
 """
 
 # %% log
-from labkit.data.clicks import ClickBatches, load_clicks
-from labkit.jobs import get_preset
-
-log = load_clicks("synthetic-small")
-small = DlrmConfig(len(log.dense_names), log.table_rows, **get_preset("dlrm", "tour").model)
+log = labkit.data.clicks.load_clicks("synthetic-small")
+small = labkit.models.DlrmConfig(len(log.dense_names), log.table_rows, **labkit.jobs.get_preset("dlrm", "tour").model)
 seeds = range(seed, seed + {"smoke": 1, "standard": 3, "full": 10}[profile])
 
 # %% auc-text [markdown]
@@ -955,16 +936,18 @@ seeds = range(seed, seed + {"smoke": 1, "standard": 3, "full": 10}[profile])
 `evaluate` gives the AUC of the validation split.
 """
 
+
 # %% auc
-from labkit.jobs import evaluate
-
-
 def auc_of(tables, own_seed, batch_size=512):
     torch.manual_seed(own_seed)
-    model = build_model(small, "fast", tables)
-    optimizers = build_optimizers(model, "adam", 2e-3, "fast")
-    take(model, optimizers, ahead(model.tables, ClickBatches(log.split("train"), batch_size, own_seed)))
-    auc = evaluate(model, log.split("validation"), "fp32", "cpu")["auc"]
+    model = labkit.jobs.dlrm.build_model(small, "fast", tables)
+    optimizers = labkit.jobs.build_optimizers(model, "adam", 2e-3, "fast")
+    take(
+        model,
+        optimizers,
+        labkit.placement.ahead(model.tables, labkit.data.clicks.ClickBatches(log.split("train"), batch_size, own_seed)),
+    )
+    auc = labkit.jobs.evaluate(model, log.split("validation"), "fp32", "cpu")["auc"]
     close(model)
     return auc
 
@@ -978,8 +961,12 @@ Each staleness has the same seeds, hence the same weights at first and the same 
 rows = []
 for staleness in (0, 64) if profile == "smoke" else (0, 1, 4, 16, 64):
     for each in seeds:
-        where = Placement("remote", staleness=staleness) if staleness else Placement("host")
-        tables = placed_tables(where, "adam")
+        where = (
+            labkit.placement.Placement("remote", staleness=staleness)
+            if staleness
+            else labkit.placement.Placement("host")
+        )
+        tables = labkit.placement.placed_tables(where, "adam")
         rows.append((staleness, each, auc_of(tables, each)))
 
 # %% stale-lost-text [markdown]
@@ -992,7 +979,7 @@ stale = pd.DataFrame(rows, columns=["staleness", "seed", "auc"]).assign(provenan
 by_staleness = stale.pivot(index="seed", columns="staleness", values="auc")
 lost = by_staleness.rsub(by_staleness[0], axis=0).drop(columns=0)
 reveal("12.stale_auc_loss", lost[64].mean())
-show(lost.rename_axis(columns="AUC lost at staleness, measured"))
+labkit.plots.show(lost.rename_axis(columns="AUC lost at staleness, measured"))
 
 # %% stale-figure-text [markdown]
 """
@@ -1000,7 +987,7 @@ Points are seeds, the line is their median:
 """
 
 # %% stale-figure
-show(figure_sweep(stale, x="staleness", y="auc"))
+labkit.plots.show(labkit.plots.figure_sweep(stale, x="staleness", y="auc"))
 
 # %% why-stale-text [markdown]
 """
@@ -1039,9 +1026,6 @@ The other way out: tables that fit. *Hashing* to M rows lets categories share a 
 # %% kinds
 from functools import partial
 
-from labkit.fast import EmbeddingTables
-from labkit.models import CompressedTables
-
 KINDS = {"hash": (0.02, 0.1, 0.5), "quotient-remainder": (0.1, 0.5)}
 batch_size = 512 if profile == "smoke" else 128
 
@@ -1051,10 +1035,12 @@ The same seeds each:
 """
 
 # %% compress
-rows = [(1.0, "none", each, auc_of(EmbeddingTables, each, batch_size)) for each in seeds]
+rows = [(1.0, "none", each, auc_of(labkit.fast.EmbeddingTables, each, batch_size)) for each in seeds]
 for method, shares in KINDS.items():
     for of_bytes in shares[:1] if profile == "smoke" else shares:
-        tables = partial(CompressedTables, method=method, share=of_bytes, tables=EmbeddingTables)
+        tables = partial(
+            labkit.models.CompressedTables, method=method, share=of_bytes, tables=labkit.fast.EmbeddingTables
+        )
         rows += [(of_bytes, method, each, auc_of(tables, each, batch_size)) for each in seeds]
 
 # %% compress-figure-text [markdown]
@@ -1064,7 +1050,7 @@ At a batch of 128 an epoch is 391 steps, so more has been learnt than above. Whi
 
 # %% compress-figure
 fewer = pd.DataFrame(rows, columns=["share of bytes", "method", "seed", "auc"]).assign(provenance="measured")
-show(figure_sweep(fewer, x="share of bytes", y="auc", color="method"))
+labkit.plots.show(labkit.plots.figure_sweep(fewer, x="share of bytes", y="auc", color="method"))
 
 # %% fewer-lost-text [markdown]
 """
@@ -1074,7 +1060,7 @@ Of each seed, the loss beside itself with all rows:
 # %% fewer-lost
 by_method = fewer.pivot(index="seed", columns=["method", "share of bytes"], values="auc")
 lost_by_method = by_method.rsub(by_method["none", 1.0], axis=0).drop(columns="none", level=0)
-show(lost_by_method.agg(["min", "mean", "max"]).T.rename_axis(columns="AUC lost, measured"))
+labkit.plots.show(lost_by_method.agg(["min", "mean", "max"]).T.rename_axis(columns="AUC lost, measured"))
 
 # %% judge-text [markdown]
 """

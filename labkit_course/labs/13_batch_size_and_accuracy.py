@@ -51,10 +51,10 @@ MLPerf checks submissions against **reference convergence points**: how many epo
 """
 
 # %% card
-from labkit.runs import read_card, recorded, recorded_table
+import labkit
 from labkit_course import check, claim, draw, explain, guess, model_answer, reveal
 
-card = read_card("mlperf-rcp")
+card = labkit.runs.read_card("mlperf-rcp")
 print(f"{card.title}\nby {card.authors}\n{card.date}\n\nIt cannot say: {card.cannot_say}")
 
 # %% guess-rnnt-prose [markdown]
@@ -73,13 +73,11 @@ guess("13.rnnt_epochs", 60, "epochs")
 # %% mlperf
 import pandas as pd
 
-from labkit.tta import by_batch_size
-
 jobs = {"RNN-T (MLPerf)": 0.058, "DLRM (MLPerf)": 0.8025, "DLRM-DCNv2 (MLPerf)": 0.80275}
 points = {}
 for job, goal in jobs.items():
-    of_job, evaluations = recorded("mlperf-rcp", job=job)
-    points[job] = by_batch_size(evaluations, of_job, goal, unit="epochs").assign(device=job)
+    of_job, evaluations = labkit.runs.recorded("mlperf-rcp", job=job)
+    points[job] = labkit.tta.by_batch_size(evaluations, of_job, goal, unit="epochs").assign(device=job)
     print(job, of_job.groupby("batch_size")["learning_rate"].first().to_dict())
 reveal("13.rnnt_epochs", points["RNN-T (MLPerf)"]["need"].iloc[-1])
 
@@ -89,10 +87,8 @@ All three, each to its own target. RNN-T and DLRM have a learning rate and a sch
 """
 
 # %% mlperf-figure
-from labkit.plots import figure_batch_size, show
-
 mlperf = pd.concat(points.values())
-show(figure_batch_size(mlperf))
+labkit.plots.show(labkit.plots.figure_batch_size(mlperf))
 
 # %% line-prose [markdown]
 """
@@ -181,7 +177,7 @@ for job, own in points.items():
     rows[job] = need_min, critical, size, epochs, least * (1 + size / doubled)
 names = ["need_min (epochs)", "critical batch", "largest batch", "its epochs, recorded", "its epochs, predicted"]
 fits = pd.DataFrame(rows, index=names).T
-show(fits)
+labkit.plots.show(fits)
 
 # %% steps-prose [markdown]
 """
@@ -296,8 +292,8 @@ Need, rate and time of each GPU and batch size, at each GPU's highest power limi
 """
 
 # %% zeus
-speech, evaluations = recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
-gpus = by_batch_size(evaluations, speech, 0.40, unit="epochs")
+speech, evaluations = labkit.runs.recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
+gpus = labkit.tta.by_batch_size(evaluations, speech, 0.40, unit="epochs")
 v100 = gpus[gpus["device"] == "V100"].set_index("batch_size")
 reveal("13.v100_batch", v100["time_s"].idxmin())
 
@@ -307,7 +303,7 @@ The two curves, and their quotient below. Epochs are the same runs on every GPU;
 """
 
 # %% zeus-figure
-show(figure_batch_size(gpus))
+labkit.plots.show(labkit.plots.figure_batch_size(gpus))
 
 # %% zeus-fit-prose [markdown]
 """
@@ -324,7 +320,7 @@ for gpu, own in gpus.groupby("device"):
     off = 100 * (near["time_s"] / soonest["time_s"] - 1)
     rows[gpu] = (need[1], step[1], best, soonest["batch_size"], soonest["time_s"] / 3600, off)
 names = ["critical", "half", "soonest batch, predicted", "soonest batch, recorded", "its hours, recorded", "off (%)"]
-show(pd.DataFrame(rows, index=names).T)
+labkit.plots.show(pd.DataFrame(rows, index=names).T)
 
 # %% zeus-words [markdown]
 """
@@ -336,14 +332,16 @@ The same authors' NCF on MovieLens-1M, on the V100. The learning rate was not tu
 """
 
 # %% ncf
-ranking, evaluations = recorded("zeus-nsdi23", job="ncf on movielens-1m", power_limit_w="max", device="V100")
-ncf = {goal: by_batch_size(evaluations, ranking, goal, unit="epochs") for goal in (0.40, 0.42)}
+ranking, evaluations = labkit.runs.recorded(
+    "zeus-nsdi23", job="ncf on movielens-1m", power_limit_w="max", device="V100"
+)
+ncf = {goal: labkit.tta.by_batch_size(evaluations, ranking, goal, unit="epochs") for goal in (0.40, 0.42)}
 table = pd.DataFrame({"epochs to 0.40": ncf[0.40].set_index("batch_size")["need"]})
 for goal, own in ncf.items():
     arrive = own["reached"].map(str) + " of " + own["runs"].map(str)
     table[f"arrive at {goal:.2f}"] = arrive.to_numpy()
 table["seconds to 0.40"] = ncf[0.40]["time_s"].to_numpy()
-show(table.rename_axis(columns="recorded, V100"))
+labkit.plots.show(table.rename_axis(columns="recorded, V100"))
 print("critical batch size by the line:", fit_line(ncf[0.40]["batch_size"], ncf[0.40]["need"])[1])
 
 # %% why-quotient-prose [markdown]
@@ -409,9 +407,7 @@ The small click log of [Train a DLRM](10_train_dlrm.ipynb), 50,000 rows to train
 """
 
 # %% data
-from labkit.data.clicks import load_clicks
-
-log = load_clicks("synthetic-small")
+log = labkit.data.clicks.load_clicks("synthetic-small")
 rows = log.split("train").spread(20_000 if profile == "smoke" else 50_000)
 validation, test = log.split("validation"), log.split("test")
 
@@ -421,23 +417,18 @@ The model's sizes:
 """
 
 # %% config
-from labkit.jobs import get_preset
-from labkit.models import DlrmConfig
-
-config = DlrmConfig(len(log.dense_names), log.table_rows, **get_preset("dlrm", "tour").model)
+config = labkit.models.DlrmConfig(len(log.dense_names), log.table_rows, **labkit.jobs.get_preset("dlrm", "tour").model)
 
 # %% score-prose [markdown]
 """
 The score of a model on a split, and batches to train it on:
 """
 
+
 # %% score
-from labkit.data.clicks import ClickBatches, in_order
-
-
 @torch.inference_mode()
 def score(model, split):
-    logits = [model(dense, categorical) for dense, categorical, _ in in_order(split, 2048)]
+    logits = [model(dense, categorical) for dense, categorical, _ in labkit.data.clicks.in_order(split, 2048)]
     return auc(split.label, torch.cat(logits).numpy())
 
 
@@ -460,7 +451,7 @@ guess("13.throughput", 4.0, "times")
 samples_per_s, repeats = {}, {"smoke": 2, "standard": 7, "full": 15}[profile]
 for size in (2, 16, 128, 1024, 8192):
     model, times_s = MyDlrm(config), []
-    optimizers, batch = make_optimizers(model, 2e-3), next(iter(ClickBatches(rows, size, seed)))
+    optimizers, batch = make_optimizers(model, 2e-3), next(iter(labkit.data.clicks.ClickBatches(rows, size, seed)))
     overfit(model, optimizers, batch, 1)
     for _ in range(repeats):
         start = time.perf_counter()
@@ -476,9 +467,7 @@ Eight times the batch bring at most about eight times as much: a larger figure w
 # %% throughput-reveal
 import pandas as pd
 
-from labkit.telemetry import is_quiet
-
-noise = "" if is_quiet() else ", while others computed"
+noise = "" if labkit.telemetry.is_quiet() else ", while others computed"
 throughput = pd.DataFrame({"samples a second, measured": pd.Series(samples_per_s).rename_axis("batch size")})
 throughput["times the one before"] = throughput.iloc[:, 0].pct_change() + 1
 first_gain, last_gain = throughput["times the one before"].iloc[[1, -1]]
@@ -501,7 +490,8 @@ import labkit
 def one_run(batch_size, lr, seed):
     torch.manual_seed(seed)
     model, facts = MyDlrm(config), {"batch_size": batch_size, "lr": lr}
-    batches, settings = ClickBatches(rows, batch_size, seed), {"target": "max auc", "evaluate_every": 1000}
+    batches = labkit.data.clicks.ClickBatches(rows, batch_size, seed)
+    settings = {"target": "max auc", "evaluate_every": 1000}
     with labkit.Run("one-epoch", runs_dir=f"{runs_dir}/notebooks", seed=seed, config=facts, **settings) as run:
         train(run, model, make_optimizers(model, lr), batches, lambda: score(model, validation), epochs=1)
     return facts | {"seed": seed, "folder": run.folder, "run": run.folder.name, "test_auc": score(model, test)}
@@ -554,10 +544,8 @@ From run folders to frames: a row a run, and a row an evaluation. The last valid
 """
 
 # %% frames
-from labkit.tta import curves, run_table
-
-table = run_table(sweep["folder"])
-evaluations = curves(sweep["folder"], runs=table)
+table = labkit.tta.run_table(sweep["folder"])
+evaluations = labkit.tta.curves(sweep["folder"], runs=table)
 sweep["validation_auc"] = sweep["run"].map(evaluations.groupby("run")["value"].last())
 print(f"{len(table)} runs, {(table['disturbed'] != '').sum()} of them disturbed by other programs")
 base = sweep[(sweep["batch_size"] == 512) & (sweep["lr"] == 2e-3)]
@@ -666,15 +654,13 @@ All rates, by the AUC that chooses: each batch size has its own best, and a rate
 """
 
 # %% rates-figure
-from labkit.plots import new_figure, series, show
-
 means = sweep.groupby(["batch_size", "lr"], as_index=False)["validation_auc"].mean()
 means = means.assign(batch="batch " + means["batch_size"].astype(str), provenance="measured")
 finding = f"Kept at 0.002, batch 2048 has a test AUC of {three.loc[2048, 'kept']:.3f}."
-figure = new_figure("Learning rate of Adam (logarithmic)", "Mean validation AUC after one epoch", finding)
-for look, name, own in series(means, "batch", "provenance"):
+figure = labkit.plots.new_figure("Learning rate of Adam (logarithmic)", "Mean validation AUC after one epoch", finding)
+for look, name, own in labkit.plots.series(means, "batch", "provenance"):
     figure.add_scatter(x=own["lr"], y=own["validation_auc"], name=name, **look.curve(8))
-show(figure.update_xaxes(type="log", tickvals=rates))
+labkit.plots.show(figure.update_xaxes(type="log", tickvals=rates))
 
 # %% published-prose [markdown]
 """
@@ -684,15 +670,13 @@ Recorded by the authors of `torchrec_dlrm` on Criteo 1TB, one epoch on A100-40GB
 """
 
 # %% published
-from labkit.runs import recorded_table
-
-readmes = recorded_table("torchrec-dlrm", "one_epoch")
+readmes = labkit.runs.recorded_table("torchrec-dlrm", "one_epoch")
 four = {name: readmes[name].map("{:.4f}".format) for name in ("auroc_validation", "auroc_test")}
 shown = readmes.assign(**four, hours=readmes["epoch_s"] / 3600).set_index("batch_size")
 columns = ["gpus", "model", "optimizer", "learning_rate", *four, "samples_per_s", "hours"]
 for year, own in shown.groupby("readme"):
     print(f"README of {year}, {own['tables_gib'].iloc[0]} GiB of tables ({own['provenance'].iloc[0]})")
-    show(own[columns])
+    labkit.plots.show(own[columns])
 
 # %% published-words [markdown]
 """
@@ -865,7 +849,9 @@ target = 0.60 if profile == "smoke" else 0.72
 grid = by_batch(needs(sweep, evaluations, target)).assign(target=target)
 grid = grid.assign(device="one thread here", provenance="measured", unit="samples")
 reveal("13.own_batch", grid.set_index("batch_size")["time_s"].idxmin())
-show(grid[["batch_size", "lr", "runs", "reached", "need", "rate", "time_s"]].rename_axis(columns="measured"))
+labkit.plots.show(
+    grid[["batch_size", "lr", "runs", "reached", "need", "rate", "time_s"]].rename_axis(columns="measured")
+)
 
 # %% same-prose [markdown]
 """
@@ -873,9 +859,7 @@ labkit's own reduction of the same folders: its intervals are others, but need, 
 """
 
 # %% same
-from labkit.tta import by_batch_size
-
-theirs, same = by_batch_size(evaluations, table, target), ["batch_size", "need", "rate", "time_s"]
+theirs, same = labkit.tta.by_batch_size(evaluations, table, target), ["batch_size", "need", "rate", "time_s"]
 print("the same as labkit's:", np.allclose(grid[same], theirs[same]))
 
 # %% own-lines-prose [markdown]
@@ -896,14 +880,12 @@ The same figure as of the recorded runs, with both lines and their quotient. A c
 """
 
 # %% own-figure
-from labkit.plots import figure_batch_size
-
-figure, drawn = figure_batch_size(grid), 2.0 ** np.arange(6, 12.1, 0.25)
+figure, drawn = labkit.plots.figure_batch_size(grid), 2.0 ** np.arange(6, 12.1, 0.25)
 lines = need[0] * (1 + drawn / need[1]), drawn / (step[0] * (1 + drawn / step[1])), time_at(drawn, need, step)
 for row, line in enumerate(lines, start=1):
     look = {"mode": "lines", "line": {"color": "#D55E00", "dash": "dot"}, "showlegend": row == 1}
     figure.add_scatter(x=drawn, y=line, name="two lines · predicted", row=row, col=1, **look)
-show(figure)
+labkit.plots.show(figure)
 
 # %% targets-prose [markdown]
 """
@@ -917,7 +899,7 @@ for goal in np.round(target + np.arange(-0.04, 0.05, 0.02), 2):
     soonest, arrive = own.loc[own["time_s"].idxmin()], own.loc[np.isfinite(own["need"]), "batch_size"]
     rows[goal] = (", ".join(map(str, arrive)), soonest["batch_size"], soonest["time_s"])
 names = ["batch sizes that arrive", "the soonest", "its seconds"]
-show(pd.DataFrame(rows, index=names).T.rename_axis("target AUC, measured"))
+labkit.plots.show(pd.DataFrame(rows, index=names).T.rename_axis("target AUC, measured"))
 
 # %% one-line-prose [markdown]
 """
@@ -927,15 +909,15 @@ Each job's need over its own need_min, and its batch over its own critical one: 
 """
 
 # %% one-line
-from labkit.runs import recorded
-
 goals = {"RNN-T (MLPerf)": 0.058, "DLRM (MLPerf)": 0.8025, "DLRM-DCNv2 (MLPerf)": 0.80275}
 jobs = {"DLRM here": grid[np.isfinite(grid["need"])]}
 for job, goal in goals.items():
-    of_job, points = recorded("mlperf-rcp", job=job)
-    jobs[job] = by_batch_size(points, of_job, goal, unit="epochs")
-of_job, points = recorded("zeus-nsdi23", job="deepspeech2 on librispeech", device="V100", power_limit_w="max")
-jobs["DeepSpeech2 on the V100"] = by_batch_size(points, of_job, 0.40, unit="epochs")
+    of_job, points = labkit.runs.recorded("mlperf-rcp", job=job)
+    jobs[job] = labkit.tta.by_batch_size(points, of_job, goal, unit="epochs")
+of_job, points = labkit.runs.recorded(
+    "zeus-nsdi23", job="deepspeech2 on librispeech", device="V100", power_limit_w="max"
+)
+jobs["DeepSpeech2 on the V100"] = labkit.tta.by_batch_size(points, of_job, 0.40, unit="epochs")
 
 # %% one-line-figure-prose [markdown]
 """
@@ -943,18 +925,18 @@ Hollow marks are recorded; the line is the formula itself.
 """
 
 # %% one-line-figure
-from labkit.plots import encoding, log_ticks, new_figure
-
-off, figure = [], new_figure("Batch size over the critical one", "Need over need_min")
+off, figure = [], labkit.plots.new_figure("Batch size over the critical one", "Need over need_min")
 for number, (name, own) in enumerate(jobs.items()):
     need_min, critical = fit_line(own["batch_size"], own["need"])
     x, y, of = own["batch_size"] / critical, own["need"] / need_min, own["provenance"].iloc[0]
     off.append((y / (1 + x) - 1).abs().max())
-    figure.add_scatter(x=x, y=y, name=f"{name} · {of}", mode="markers", marker=encoding(number, provenance=of).mark(9))
+    mark = labkit.plots.encoding(number, provenance=of).mark(9)
+    figure.add_scatter(x=x, y=y, name=f"{name} · {of}", mode="markers", marker=mark)
 x = 2.0 ** np.arange(-8, 4.1)
 figure.add_scatter(x=x, y=1 + x, name="1 + x · predicted", mode="lines", line={"dash": "dot", "color": "#000000"})
 figure.update_layout(meta={"finding": f"Medians are at most {max(off):.0%} off the line 1 + x."})
-show(figure.update_xaxes(type="log", **log_ticks()).update_yaxes(type="log", **log_ticks()))
+logarithmic = {"type": "log"} | labkit.plots.log_ticks()
+labkit.plots.show(figure.update_xaxes(**logarithmic).update_yaxes(**logarithmic))
 
 # %% why-batch-prose [markdown]
 """
@@ -1001,7 +983,7 @@ theirs["8 times a large batch: samples a second, times"] = dcn_8["samples_per_s"
 theirs["4 times: an epoch so many times sooner"] = four_1["epoch_s"] / four_4["epoch_s"]
 theirs["and the test AUC changes by"] = four_4["auroc_test"] - four_1["auroc_test"]
 own = [sooner, -loss_8, last_gain, sooner_4, -loss_4]
-show(pd.DataFrame({"recorded, torchrec_dlrm": pd.Series(theirs), "measured here": own}))
+labkit.plots.show(pd.DataFrame({"recorded, torchrec_dlrm": pd.Series(theirs), "measured here": own}))
 
 # %% judge-a9-prose [markdown]
 """

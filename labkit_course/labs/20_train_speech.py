@@ -62,9 +62,9 @@ Preparing it decodes the audio and computes the features, once; after that it op
 """
 
 # %% corpus
-from labkit.data.speech import load_speech
+import labkit
 
-speech = load_speech(data)
+speech = labkit.data.speech.load_speech(data)
 voices, characters = speech.split("validation"), speech.alphabet.characters
 in_both = set(voices.speakers) & set(speech.split("train").speakers)
 print(f"{speech}; voices in training and validation: {len(in_both)}")
@@ -75,9 +75,7 @@ These are the waveforms of the validation split, decoded anew: float32, 16,000 s
 """
 
 # %% waves
-from labkit.data.speech import WaveformUtterances
-
-sound = WaveformUtterances(data, "validation")
+sound = labkit.data.speech.WaveformUtterances(data, "validation")
 wave = sound.waves[0]
 print(f"{len(sound)} utterances; the first has {len(wave):,} samples")
 
@@ -162,11 +160,9 @@ Yours against labkit's, with the same 80 filters; labkit's equal those of torcha
 # %% torchaudio
 import torch.nn.functional as F
 
-from labkit.data.speech import log_mel_batch, mel_filters
-
-filters = mel_filters()  # (257, 80)
+filters = labkit.data.speech.mel_filters()  # (257, 80)
 features = log_energies(F.pad(torch.from_numpy(wave), (200, 200)), filters)
-difference = float((features - torch.from_numpy(log_mel_batch([wave])[0])).abs().max())
+difference = float((features - torch.from_numpy(labkit.data.speech.log_mel_batch([wave])[0])).abs().max())
 print(f"{len(wave):,} samples became {tuple(features.shape)}; the largest difference is {difference:.1e}")
 
 # %% picture-prose [markdown]
@@ -177,14 +173,12 @@ Vowels are the bright horizontal stripes, and hissing consonants the clouds at t
 # %% picture
 import plotly.graph_objects as go
 
-from labkit.plots import show
-
 figure = go.Figure(layout={"template": "labkit_light"})
 figure.add_heatmap(x0=0, dx=0.01, z=features.T.numpy(), y0=1, dy=1, colorscale="Cividis")
 figure.update_traces(name="measured", showlegend=True, colorbar_title_text="log energy")
 figure.update_xaxes(title_text="Time (s)")
 figure.update_yaxes(title_text="Mel bin (1: lowest frequency)", range=[0.5, 80.5])
-show(figure)
+labkit.plots.show(figure)
 
 # %% normalise-prose [markdown]
 """
@@ -711,13 +705,11 @@ labkit's `SpeechModel` puts your blocks together. Its lengths, and yours, of the
 # %% build
 import torch
 
-from labkit.models import SpeechConfig, SpeechModel
-
 masks = {"mask_bins": 8, "mask_frames": 6}  # stretches that are hidden while it trains
-config = SpeechConfig(len(speech.alphabet), "conv", channels=64, layers=4, kernel=7, dropout=0.1, **masks)
+config = labkit.models.SpeechConfig(len(speech.alphabet), "conv", channels=64, layers=4, kernel=7, dropout=0.1, **masks)
 batch = voices.batch(range(8))
 torch.manual_seed(seed)
-_, lengths = SpeechModel(config, block=MyBlock).eval()(batch.features, batch.feature_lengths)
+_, lengths = labkit.models.SpeechModel(config, block=MyBlock).eval()(batch.features, batch.feature_lengths)
 print(lengths, output_lengths(batch.feature_lengths, [(7, 2, 3), (7, 2, 3)]))
 
 # %% guess-paper-prose [markdown]
@@ -743,10 +735,10 @@ Write `speech_cost(config)`: of a model of convolutions (`config.kind == "conv"`
 """
 
 # %% answer 20.cost
-from labkit.models import SpeechConfig
+import labkit
 
 
-def speech_cost(config: SpeechConfig) -> dict[str, float]:
+def speech_cost(config: labkit.models.SpeechConfig) -> dict[str, float]:
     """The model's "parameters", and "flops" of its forward pass for a second of audio."""
     ### BEGIN SOLUTION
     frames_a_s, width = 100, config.mel_bins
@@ -806,8 +798,8 @@ Your count of the paper's model, then PyTorch's of both.
 """
 
 # %% paper
-paper = SpeechConfig(len(speech.alphabet), "lstm", 600, 5, hidden=800, kernel=11, strides=(2,))
-models = {"ADMS 2020": SpeechModel(paper), "this lab's": SpeechModel(config, block=MyBlock)}
+paper = labkit.models.SpeechConfig(len(speech.alphabet), "lstm", 600, 5, hidden=800, kernel=11, strides=(2,))
+models = {"ADMS 2020": labkit.models.SpeechModel(paper), "this lab's": labkit.models.SpeechModel(config, block=MyBlock)}
 costs = {name: speech_cost(model.config) for name, model in models.items()}
 reveal("20.paper_parameters", costs["ADMS 2020"]["parameters"] / 1e6)
 print({name: sum(weight.numel() for weight in model.parameters()) for name, model in models.items()})
@@ -849,12 +841,10 @@ The shortest of three counts. Operations divided by time say how well each uses 
 import numpy as np
 import pandas as pd
 
-from labkit.plots import show
-
 costs = pd.DataFrame(costs).T
 costs["ms a second of audio, measured"] = 1e5 * np.min(rounds[1:], axis=0) / 16 / frames
 costs["GFLOP/s"] = costs["flops"] / costs["ms a second of audio, measured"] / 1e6
-show(costs.rename(columns={"flops": "flops a second of audio"}))
+labkit.plots.show(costs.rename(columns={"flops": "flops a second of audio"}))
 times_as_long = costs.iloc[0, 2] / costs.iloc[1, 2]
 reveal("20.times_as_long", times_as_long)
 
@@ -898,10 +888,10 @@ Write `loss_of(model, batch)`: the mean CTC loss, as `F.ctc_loss` takes it by de
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.data.speech import Batch
+import labkit
 
 
-def loss_of(model: nn.Module, batch: Batch) -> Tensor:
+def loss_of(model: nn.Module, batch: labkit.data.speech.Batch) -> Tensor:
     """The mean CTC loss of a batch, on which no padding counts."""
     ### BEGIN SOLUTION
     log_probabilities, lengths = model(batch.features, batch.feature_lengths)  # (B, T', V)
@@ -987,10 +977,10 @@ Before any long run: can the model learn a few utterances by heart? If not, ther
 import torch
 from torch import nn
 
-from labkit.data.speech import Batch
+import labkit
 
 
-def overfit(model: nn.Module, batch: Batch, steps: int, lr: float) -> list[float]:
+def overfit(model: nn.Module, batch: labkit.data.speech.Batch, steps: int, lr: float) -> list[float]:
     """The losses of so many steps of Adam on one and the same batch."""
     ### BEGIN SOLUTION
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
@@ -1059,7 +1049,7 @@ The first loss is that of a model that knows nothing; after a few steps most out
 from dataclasses import replace
 
 torch.manual_seed(seed)
-plain = SpeechModel(replace(config, dropout=0.0, mask_bins=0, mask_frames=0), block=MyBlock)
+plain = labkit.models.SpeechModel(replace(config, dropout=0.0, mask_bins=0, mask_frames=0), block=MyBlock)
 losses = overfit(plain, batch, {"smoke": 10}.get(profile, 60), lr=4e-3)
 reveal("20.overfit_step", next((step for step, loss in enumerate(losses) if loss < 0.1), None))
 print(f"{losses[0]:.1f} at first, {losses[-1]:.3f} after {len(losses)} steps")
@@ -1082,10 +1072,12 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from labkit.data.speech import Batch
+import labkit
 
 
-def transcribe(model: nn.Module, batches: Iterable[Batch], characters: str) -> tuple[list[str], list[str]]:
+def transcribe(
+    model: nn.Module, batches: Iterable[labkit.data.speech.Batch], characters: str
+) -> tuple[list[str], list[str]]:
     """What was said in all utterances, and what the model reads."""
     ### BEGIN SOLUTION
     said, read = [], []
@@ -1151,14 +1143,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from labkit.data.speech import Batch
+import labkit
 
 
 def train(
     run: Any,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    batches: Iterable[Batch],
+    batches: Iterable[labkit.data.speech.Batch],
     score: Callable[[], float],
     epochs: int,
     clip: float = math.inf,
@@ -1258,14 +1250,12 @@ The model, which has learnt nothing yet, and how it is scored:
 """
 
 # %% before
-from labkit.data.speech import BucketedBatches, ByLength
-
 torch.manual_seed(seed)
-model = SpeechModel(config, block=MyBlock)
+model = labkit.models.SpeechModel(config, block=MyBlock)
 
 
 def cer_of(model, split):
-    return character_error_rate(*transcribe(model, ByLength(split, 64), characters))
+    return character_error_rate(*transcribe(model, labkit.data.speech.ByLength(split, 64), characters))
 
 
 few = [voices.batch(range(0, len(voices), len(voices) // 4))]
@@ -1279,14 +1269,13 @@ Everything in the loop is yours. The test split has other voices still; it decid
 # %% run
 from pathlib import Path
 
-import labkit
-
 runs, training = Path(runs_dir) / "notebooks", speech.split("train")
 settings = {"runs_dir": runs, "seed": seed, "max_seconds": limit_s, "evaluate_every": len(training) // 3}
 with labkit.Run("speech", target="cer <= 0.05", config={"batch_size": 32, "lr": 4e-3}, **settings) as run:
     run.keep(model=model)
     adam = torch.optim.Adam(model.parameters(), lr=4e-3)
-    train(run, model, adam, BucketedBatches(training, 32, seed), lambda: cer_of(model, voices), epochs=12, clip=5.0)
+    batches = labkit.data.speech.BucketedBatches(training, 32, seed)
+    train(run, model, adam, batches, lambda: cer_of(model, voices), epochs=12, clip=5.0)
     if run.load_best():
         run.test(cer=cer_of(model, speech.split("test")))
 
@@ -1305,12 +1294,13 @@ The curve; its hover text gives time and samples. The error axis is logarithmic:
 """
 
 # %% curve
-from labkit.plots import figure_time_to_accuracy
-from labkit.tta import crossings, curves, run_table, survival
-
-table, evaluations = run_table([run.folder]), curves([run.folder])
-crossed = crossings(evaluations, table, 0.05)
-show(figure_time_to_accuracy(evaluations, 0.05, crossings=crossed, survival=survival(evaluations, table, 0.05)))
+table, evaluations = labkit.tta.run_table([run.folder]), labkit.tta.curves([run.folder])
+crossed = labkit.tta.crossings(evaluations, table, 0.05)
+labkit.plots.show(
+    labkit.plots.figure_time_to_accuracy(
+        evaluations, 0.05, crossings=crossed, survival=labkit.tta.survival(evaluations, table, 0.05)
+    )
+)
 
 # %% after-prose [markdown]
 """
@@ -1327,9 +1317,7 @@ And what features would have cost, computed anew for each utterance:
 """
 
 # %% share
-from labkit.data.speech import mel_filters
-
-log_energies, filters = mine("20.features"), mel_filters()
+log_energies, filters = mine("20.features"), labkit.data.speech.mel_filters()
 some = [torch.from_numpy(one) for one in sound.waves[:100]]
 features_ms = 10 * min(timeit.repeat(lambda: [log_energies(one, filters) for one in some], number=1, repeat=2))
 step_ms = 1000 * run.result["train_s"] / run.result["samples"]
@@ -1380,10 +1368,10 @@ Both rates, by your functions.
 # %% test-voices
 rates = {}
 for name in ("validation", "test"):
-    texts = transcribe(model, ByLength(speech.split(name), 64), characters)
+    texts = transcribe(model, labkit.data.speech.ByLength(speech.split(name), 64), characters)
     rates[name] = {"voices": len(set(speech.split(name).speakers))}
     rates[name] |= {"CER (%)": 100 * character_error_rate(*texts), "WER (%)": 100 * word_error_rate(*texts)}
-show(pd.DataFrame(rates).T)
+labkit.plots.show(pd.DataFrame(rates).T)
 
 # %% why-voices-prose [markdown]
 """
@@ -1417,9 +1405,9 @@ Now your own voice. Record some numbers, or a command such as `show accuracy of 
 """
 
 # %% say-record
-from labkit_course.apparatus import Recorder
+from labkit_course import apparatus
 
-recorder = Recorder()
+recorder = apparatus.Recorder()
 recorder
 
 # %% say-hear-prose [markdown]
@@ -1430,7 +1418,7 @@ Hear it as the model will. Mean and deviation are now those of this one utteranc
 # %% say-hear
 spoken = recorder.wave
 if spoken is None:
-    spoken = WaveformUtterances(data, "test").waves[0]
+    spoken = labkit.data.speech.WaveformUtterances(data, "test").waves[0]
     print("Nothing was recorded, so this is a voice of the test split.")
 loud = np.flatnonzero(np.abs(spoken) > 0.05 * np.abs(spoken).max())
 spoken = spoken[max(loud[0] - 1600, 0) : loud[-1] + 1600]
@@ -1452,7 +1440,7 @@ axes = {"xaxis": {"title": "Time (s)"}, "yaxis": {"title": "Mel bin (1: lowest f
 figure = go.Figure(layout={"template": "labkit_light", **axes})
 figure.add_heatmap(name="measured", x0=0, dx=0.01, z=heard.T.numpy(), y0=1, dy=1, colorscale="Cividis")
 figure.update_traces(showlegend=True, colorbar_title_text="deviations")
-show(figure)
+labkit.plots.show(figure)
 
 # %% choices-prose [markdown]
 """
@@ -1515,7 +1503,7 @@ from scipy.fft import dct
 
 normalise = mine("20.normalise")
 part = "validation" if profile == "smoke" else "train"
-sound, speakers = WaveformUtterances(data, part), speech.split(part).speakers
+sound, speakers = labkit.data.speech.WaveformUtterances(data, part), speech.split(part).speakers
 log_mels = [log_energies(F.pad(torch.from_numpy(one), (200, 200)), filters) for one in sound.waves]
 energy = torch.cat(log_mels).exp().mean()
 kinds = {"log-mel": log_mels, "mel": [one.exp() / energy for one in log_mels]}
@@ -1529,15 +1517,13 @@ Held-out speakers on one side, all others on the other, normalised by your funct
 # %% splits
 import numpy as np
 
-from labkit.data.speech import SpeechSplit
-
 kept, held_out = hold_out(speakers, 1 if profile == "smoke" else 4, seed)
 
 
 def split_of(features, indices):
     chosen = [features[index] for index in indices]
     names = [[each[index] for index in indices] for each in (sound.texts, speakers)]
-    return SpeechSplit(np.array([len(one) for one in chosen]), *names, torch.cat(chosen).numpy())
+    return labkit.data.speech.SpeechSplit(np.array([len(one) for one in chosen]), *names, torch.cat(chosen).numpy())
 
 
 # %% compare-prose [markdown]
@@ -1552,8 +1538,8 @@ epochs, seeds = {"smoke": (1, [0]), "standard": (3, [0, 1]), "full": (12, range(
 def short_run(kind, seed, optimiser=torch.optim.Adam, lr=4e-3, clip=5.0):
     torch.manual_seed(seed)
     features = normalise(kinds[kind], speakers)
-    own = SpeechModel(replace(config, mel_bins=features[0].shape[1], mask_bins=0), block=MyBlock)
-    batches, rest = BucketedBatches(split_of(features, kept), 32, seed), split_of(features, held_out)
+    own = labkit.models.SpeechModel(replace(config, mel_bins=features[0].shape[1], mask_bins=0), block=MyBlock)
+    batches, rest = labkit.data.speech.BucketedBatches(split_of(features, kept), 32, seed), split_of(features, held_out)
     with labkit.Run("choice", target="min cer", runs_dir=runs, seed=seed, evaluate_every=10**9) as run:
         train(run, own, optimiser(own.parameters(), lr=lr), batches, lambda: cer_of(own, rest), epochs, clip)
     return 100 * run.result["best_validation"]
@@ -1585,7 +1571,7 @@ adadelta = {"optimiser": torch.optim.Adadelta, "lr": 1.0, "clip": math.inf}
 cers["AdaDelta, log-mel"] = [short_run("log-mel", each, **adadelta) for each in seeds]
 table = pd.DataFrame(cers, index=[f"CER (%), seed {each}" for each in seeds]).T
 mean = table.mean(axis=1)
-show(table.assign(**{"mean CER (%)": mean}))
+labkit.plots.show(table.assign(**{"mean CER (%)": mean}))
 reveal("20.adadelta", mean["AdaDelta, log-mel"] / mean["Adam, log-mel"])
 
 # %% claims-prose [markdown]
@@ -1616,12 +1602,10 @@ Layers take twenty minutes to try (`labkit sweep speech_layers`), so these runs 
 # %% layers
 import json
 
-from labkit.project import shipped_datasets
-
-recorded = json.loads((shipped_datasets() / "recorded" / "speech_layers.json").read_text())
+recorded = json.loads((labkit.project.shipped_datasets() / "recorded" / "speech_layers.json").read_text())
 layers = 100 * pd.DataFrame(recorded["cells"]).pivot_table("test_wer", "layers", "seed")
 layers.columns = [f"WER (%), seed {each}, recorded" for each in layers]
-show(layers.assign(thesis=[17.4, 13.7, 10.5, 14.1]))
+labkit.plots.show(layers.assign(thesis=[17.4, 13.7, 10.5, 14.1]))
 
 # %% claim-H7-prose [markdown]
 """

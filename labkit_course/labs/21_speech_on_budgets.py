@@ -50,16 +50,15 @@ own_budgets = []  # three budgets of your own, small first, such as ["t4-like", 
 # %% paper-table
 import pandas as pd
 
-from labkit.hardware import get_tier
-from labkit.plots import show
+import labkit
 
 names = ["GPUs", "tier", "price, authors ($)", "largest batch, authors"]
 rows = [(4, "rtx-2070", 3412, 160), (4, "gtx-1080-ti", 9598, 240), (2, "v100", 10 * 3412, 300)]
 paper = pd.DataFrame(rows, ["small", "middle", "large"], names)
-tiers = [get_tier(name) for name in paper["tier"]]
+tiers = [labkit.hardware.get_tier(name) for name in paper["tier"]]
 paper["memory of a GPU (GB)"] = [tier.memory_gb for tier in tiers]
 cards = pd.Series([tier.list_price_usd for tier in tiers], paper.index, dtype=float)
-show(paper.assign(**{"list price of its GPUs, catalogue ($)": paper["GPUs"] * cards}))
+labkit.plots.show(paper.assign(**{"list price of its GPUs, catalogue ($)": paper["GPUs"] * cards}))
 
 # %% paper-words [markdown]
 """
@@ -160,12 +159,11 @@ The platforms of this machine are cores and memory, both enforced: one core, hal
 """
 
 # %% budgets-made
-from labkit.hardware import get_devices
-from labkit_course.apparatus import largest_batch, memory_held
+from labkit_course import apparatus
 
-cores, is_smoke = get_devices()[0].cores, profile == "smoke"
+cores, is_smoke = labkit.hardware.get_devices()[0].cores, profile == "smoke"
 short = {"max_epochs": 1 if is_smoke else 2, "target": "none"}
-held_mib = 1000 if is_smoke else memory_held("speech", "one-core", batch_size=common, **short) / 2**20
+held_mib = 1000 if is_smoke else apparatus.memory_held("speech", "one-core", batch_size=common, **short) / 2**20
 
 # %% budgets-names-prose [markdown]
 """
@@ -198,7 +196,7 @@ guess("21.largest", 130, "utterances")
 # %% search
 most, tried = (common if is_smoke else 512), {}
 for name, budget in budgets.items():
-    tried[name] = largest_batch("speech", budget, first=common, most=most, step=32, **short)
+    tried[name] = apparatus.largest_batch("speech", budget, first=common, most=most, step=32, **short)
     print(name, {size: "fits" if fits else "out of memory" for size, fits in tried[name].items()})
 
 # %% own-prose [markdown]
@@ -250,13 +248,11 @@ All platforms of a seed before the next seed, so that a machine that slows down 
 # %% runs
 from pathlib import Path
 
-from labkit.jobs import watch
-
 folders, training = {}, {"target": f"cer={thresholds[-1]}", "max_epochs": epochs, "evaluations": False}
 for seed in seeds:
     for name, batch in sizes:
         setting = {"budget": budgets[name], "batch_size": batch, "seed": seed}
-        run = watch("speech", Path(runs_dir) / "notebooks", **setting, **training)
+        run = labkit.jobs.watch("speech", Path(runs_dir) / "notebooks", **setting, **training)
         folders[name, batch, seed] = run["folder"]
 
 # %% met-prose [markdown]
@@ -265,12 +261,10 @@ Seconds of training, without evaluations, and samples until the first evaluation
 """
 
 # %% met
-from labkit.tta import crossings, curves, run_table
-
 places = pd.DataFrame(list(folders), columns=["platform", "batch_size", "seed"])
 places["run"] = [Path(folder).name for folder in folders.values()]
-table, evaluations = run_table(folders.values()), curves(folders.values())
-found = [crossings(evaluations, table, goal, x="train_s").assign(target=goal) for goal in thresholds]
+table, evaluations = labkit.tta.run_table(folders.values()), labkit.tta.curves(folders.values())
+found = [labkit.tta.crossings(evaluations, table, goal, x="train_s").assign(target=goal) for goal in thresholds]
 met = pd.concat(found).drop(columns="seed").merge(places, on="run")
 met = met.rename(columns={"time_to_target_s": "time_s", "samples_to_target": "samples"})
 
@@ -295,7 +289,7 @@ Median seconds of the seeds; harder thresholds to the right.
 by = ["platform", "batch_size"]
 all_seconds = met.assign(time_s=met["time_s"].fillna(math.inf))  # a run that failed is no run to leave out
 seconds = all_seconds.pivot_table("time_s", by, "target", "median", sort=False)
-show(seconds.rename_axis(columns="seconds to a CER of, emulated"))
+labkit.plots.show(seconds.rename_axis(columns="seconds to a CER of, emulated"))
 
 # %% decompose-prose [markdown]
 """
@@ -422,7 +416,7 @@ By your definition the two factors make the ratio of times. Does the rate of the
 ways = {"common": dict.fromkeys(budgets, common), "own": own}
 gaps = pd.DataFrame([row for way, batches in ways.items() for row in gaps_to_large(way, batches)])
 off_percent = 100 * (gaps["rates of whole runs"] * gaps["samples"] / gaps["times"] - 1).abs().median()
-show(gaps.rename(columns={"budget": "emulated"}).set_index(["emulated", "target"]))
+labkit.plots.show(gaps.rename(columns={"budget": "emulated"}).set_index(["emulated", "target"]))
 print(f"whole rates times samples are {off_percent:.2g} % off the measured ratio (median)")
 
 # %% gap-reveal-prose [markdown]
@@ -445,15 +439,13 @@ The gap of the small platform over the threshold, with the range of the seeds; a
 """
 
 # %% gap-figure
-from labkit.plots import figure_time_against_target
-
 drawn = gaps[gaps["budget"].str.startswith("small")].assign(provenance="emulated", median=gaps["times"])
-figure = figure_time_against_target(drawn, hard, metric="cer", higher_is_better=False)
+figure = labkit.plots.figure_time_against_target(drawn, hard, metric="cer", higher_is_better=False)
 figure.update_yaxes(title_text="Time over the large platform's (times)").add_hline(y=1, line_dash="dot")
 ends = drawn.groupby("budget")["times"].agg(["first", "last"])
 words = [f"{row.Index} {row.first:.2f} to {row.last:.2f}" for row in ends.itertuples()]
 finding = f"From a CER of {easy} to {hard}: {'; '.join(words)}."
-show(figure.update_layout(meta={"finding": finding}))
+labkit.plots.show(figure.update_layout(meta={"finding": finding}))
 
 # %% why-gap-prose [markdown]
 """
@@ -492,11 +484,9 @@ The authors of *Zeus* (You, Chung and Chowdhury, NSDI 2023) recorded DeepSpeech2
 """
 
 # %% recorded-load
-from labkit.runs import recorded
-
-zeus = recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
+zeus = labkit.runs.recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
 goals = sorted(zeus.curves["value"].unique(), reverse=True)
-there = [crossings(zeus.curves, zeus.runs, goal, x="epochs").assign(target=goal) for goal in goals]
+there = [labkit.tta.crossings(zeus.curves, zeus.runs, goal, x="epochs").assign(target=goal) for goal in goals]
 there = pd.concat(there).merge(zeus.runs[["run", "device", "batch_size", "epoch_s"]], on="run")
 there = there.rename(columns={"time_to_target_s": "samples"})  # in epochs
 there["time_s"] = there["samples"] * there["epoch_s"]
@@ -527,7 +517,9 @@ A dash where a seed of either does not arrive:
 # %% recorded-table
 zeus_gaps = pd.DataFrame(rows).assign(provenance="recorded")
 p100_over_a40 = zeus_gaps.set_index(["budget", "target"])["times"]["P100 over A40, largest batch", 0.40]
-show(zeus_gaps.rename(columns={"budget": "recorded"}).set_index(["recorded", "target"]).drop(columns="provenance"))
+labkit.plots.show(
+    zeus_gaps.rename(columns={"budget": "recorded"}).set_index(["recorded", "target"]).drop(columns="provenance")
+)
 print("largest batches:", largest.to_dict())
 
 # %% recorded-figure-prose [markdown]
@@ -537,10 +529,10 @@ The same figure of them. At the largest batches the gap *opens*: the A40 with it
 
 # %% recorded-figure
 drawn = zeus_gaps.rename(columns={"times": "median"})
-figure = figure_time_against_target(drawn, 0.40, metric="wer", higher_is_better=False)
+figure = labkit.plots.figure_time_against_target(drawn, 0.40, metric="wer", higher_is_better=False)
 figure.update_yaxes(title_text="Time of the P100 over the A40's (times)").add_hline(y=1, line_dash="dot")
 finding = f"At a WER of 0.40 the P100 takes {p100_over_a40:.2f} times as long at the largest batches."
-show(figure.update_layout(meta={"finding": finding}))
+labkit.plots.show(figure.update_layout(meta={"finding": finding}))
 
 # %% cost-prose [markdown]
 """
@@ -554,7 +546,7 @@ seconds = {name: arrivals(name, own[name], hard)["time_s"].fillna(math.inf).medi
 price = paper["price, authors ($)"] / paper["price, authors ($)"]["small"]
 costs = pd.DataFrame({"time": seconds}) / seconds["small"]
 costs["price, authors"], costs["cost"] = price, costs["time"] * price
-show(costs.rename_axis(columns=f"times small's, to a CER of {hard}, emulated"))
+labkit.plots.show(costs.rename_axis(columns=f"times small's, to a CER of {hard}, emulated"))
 
 # %% cost-recorded-prose [markdown]
 """
@@ -563,10 +555,10 @@ Dollars of rent to each WER, the median of the seeds, of which a failed one take
 
 # %% cost-recorded
 rents = {"P100": "p100-pcie", "V100": "v100-pcie", "RTX 6000": "quadro-rtx-6000", "A40": "a40"}
-usd_per_s = {device: get_tier(tier).rental_price_usd_per_h / 3600 for device, tier in rents.items()}
+usd_per_s = {device: labkit.hardware.get_tier(tier).rental_price_usd_per_h / 3600 for device, tier in rents.items()}
 usd = there.assign(usd=(there["time_s"] * there["device"].map(usd_per_s)).fillna(math.inf))
 usd = usd.groupby(["device", "batch_size", "target"])["usd"].median().groupby(["device", "target"]).min()
-show(usd.unstack("target")[goals].rename_axis(columns="$ to a WER of, recorded × rent"))
+labkit.plots.show(usd.unstack("target")[goals].rename_axis(columns="$ to a WER of, recorded × rent"))
 
 # %% evaluate [markdown]
 """
@@ -638,7 +630,7 @@ for goal in thresholds:
     spread = {f"{name}: slowest over fastest seed": own_s.max() / own_s.min() for name, own_s in times.items()}
     rows[goal] = spread | {"small is sooner (% of pairs)": 100 * sooner_share(times["small"], times["large"])}
 spreads = pd.DataFrame(rows).T.rename_axis("CER, emulated")
-show(spreads)
+labkit.plots.show(spreads)
 reveal("21.small_sooner", spreads.iloc[-1, -1])
 
 # %% spread-figure-prose [markdown]
@@ -651,7 +643,9 @@ own_runs = met[met["batch_size"] == met["platform"].map(own)]
 own_runs = own_runs.assign(budget=own_runs["platform"] + ", batch " + own_runs["batch_size"].astype(str))
 times = own_runs.assign(time_s=own_runs["time_s"].fillna(math.inf)).groupby(["budget", "target"], sort=False)["time_s"]
 times = times.agg(median="median", low="min", high="max").reset_index().assign(provenance="emulated")
-show(figure_time_against_target(times, hard, metric="cer", higher_is_better=False, x="train_s"))
+labkit.plots.show(
+    labkit.plots.figure_time_against_target(times, hard, metric="cer", higher_is_better=False, x="train_s")
+)
 
 # %% recorded-spread-prose [markdown]
 """

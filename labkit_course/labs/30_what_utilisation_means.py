@@ -136,11 +136,14 @@ The yardstick first: the best that one core of this machine does, in arithmetic 
 """
 
 # %% cell-08
-from labkit.hardware import copy_gb_per_s, matmul_gflops
+import labkit
 
 torch.set_num_threads(1)
 cpu = torch.device("cpu")
-peak_gflops, best_gb_per_s = matmul_gflops(cpu, torch.float32), copy_gb_per_s(cpu, 2**28)
+peak_gflops, best_gb_per_s = (
+    labkit.hardware.matmul_gflops(cpu, torch.float32),
+    labkit.hardware.copy_gb_per_s(cpu, 2**28),
+)
 print(f"one core: {peak_gflops:,.0f} GFLOP/s, {best_gb_per_s:.1f} GB/s")
 
 # %% cell-09 [markdown]
@@ -151,15 +154,16 @@ Now the four loads, the chase through your circle. `cpu_percent` is labkit's own
 # %% cell-10
 import pandas as pd
 
-from labkit.plots import show
-from labkit_course.apparatus import loads, watch, with_shares
+from labkit_course import apparatus
 
 seconds = {"smoke": 0.3, "standard": 2.0, "full": 10.0}[profile]
-made = {load.name: load for load in loads(circle(2**23))}
-busy = with_shares(pd.DataFrame([watch(load, seconds) for load in made.values()]), peak_gflops, best_gb_per_s)
+made = {load.name: load for load in apparatus.loads(circle(2**23))}
+busy = apparatus.with_shares(
+    pd.DataFrame([apparatus.watch(load, seconds) for load in made.values()]), peak_gflops, best_gb_per_s
+)
 by_load = busy.set_index("load")
 units = {"what": "what it does", "cpu_percent": "CPU (%)", "gflops": "GFLOP/s", "gb_per_s": "GB/s"}
-show(by_load[list(units)].rename(columns=units).rename_axis(columns="measured"))
+labkit.plots.show(by_load[list(units)].rename(columns=units).rename_axis(columns="measured"))
 
 # %% cell-11 [markdown]
 """
@@ -176,9 +180,7 @@ The first bar of each load is all that a utilisation says. The other two are wha
 """
 
 # %% cell-14
-from labkit_course.apparatus import figure_busy
-
-show(figure_busy(busy))
+labkit.plots.show(apparatus.figure_busy(busy))
 
 # %% ex-achieved [markdown]
 """
@@ -474,7 +476,7 @@ said = {
     name: (utilisation([b[1:3] for b in blocks], w), sm_active(blocks, 4, w), occupancy(blocks, 4, w))
     for name, blocks in traces.items()
 }
-show(pd.DataFrame(said, index=["utilisation (%)", "SM activity (%)", "occupancy (%)"]).T)
+labkit.plots.show(pd.DataFrame(said, index=["utilisation (%)", "SM activity (%)", "occupancy (%)"]).T)
 
 # %% recorded-prose [markdown]
 """
@@ -502,9 +504,7 @@ The recording, a row a shape, a column a counter:
 """
 
 # %% cell-18
-from labkit.runs import recorded_table
-
-recorded = recorded_table("pmdlt-a100", "square_kernel")
+recorded = labkit.runs.recorded_table("pmdlt-a100", "square_kernel")
 by_shape = recorded.set_index(["blocks", "threads"])
 reveal("30.one_thread", by_shape.loc[(1, 1), "gpu_utilisation"])
 reveal("30.wide", by_shape.loc[(131072, 1), "sm_active"])
@@ -515,9 +515,7 @@ All 87 shapes: a heat map a counter, threads a block to the right, blocks upward
 """
 
 # %% cell-20
-from labkit_course.apparatus import figure_kernel_shapes
-
-show(figure_kernel_shapes(recorded))
+labkit.plots.show(apparatus.figure_kernel_shapes(recorded))
 
 # %% own-prose [markdown]
 """
@@ -529,10 +527,8 @@ Your machine next to it: its GPU, where it has one that torch can use, in six of
 """
 
 # %% own
-from labkit_course.apparatus import sweep
-
 shapes = [(1, 1), (128, 1), (128, 1024), (1024, 1024), (131072, 1), (131072, 1024)]
-here = sweep(shapes, seconds) if torch.cuda.is_available() else None
+here = apparatus.sweep(shapes, seconds) if torch.cuda.is_available() else None
 
 
 def named(frame, device):  # the six shapes, with the device in their names
@@ -548,7 +544,7 @@ What was recorded is hollow, what was measured here is full. The first bar of ea
 # %% beside
 core = busy.assign(load=busy["load"] + ", one core")
 own = core if here is None else named(here, torch.cuda.get_device_name())
-show(figure_busy(pd.concat([own, named(recorded, "A100")])))
+labkit.plots.show(apparatus.figure_busy(pd.concat([own, named(recorded, "A100")])))
 
 # %% why-prose [markdown]
 """
@@ -624,7 +620,7 @@ rows["blocks started a ns"] = rows["blocks"] / rows["launch_us"] / 1000
 rows["SMs active"] = rows["sm_active"] / 100 * 108
 reveal("30.there", pairs[0][0])
 table = rows.set_index("threads")[["blocks started a ns", "each stays (ns)", "blocks there", "SMs active"]]
-show(table.rename_axis(columns=recorded["provenance"][0]))
+labkit.plots.show(table.rename_axis(columns=recorded["provenance"][0]))
 
 # %% residents-read [markdown]
 """
@@ -665,11 +661,9 @@ A scheduler wants to place a second job on a GPU that already has one, and asks:
 """
 
 # %% cell-22
-from labkit.telemetry import vocabulary
-
 pd.set_option("display.max_colwidth", None)
-words = [(c.name, c.unit, c.not_said) for c in vocabulary() if "device" in c.scopes]
-show(pd.DataFrame(words, columns=["counter", "unit", "what it does not say"]))
+words = [(c.name, c.unit, c.not_said) for c in labkit.telemetry.vocabulary() if "device" in c.scopes]
+labkit.plots.show(pd.DataFrame(words, columns=["counter", "unit", "what it does not say"]))
 
 # %% ex-30-why-scheduler [markdown]
 """

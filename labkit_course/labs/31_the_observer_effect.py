@@ -169,10 +169,10 @@ labkit's own sampler keeps such a schedule, too, in a process of its own, and co
 import torch
 
 import labkit
-from labkit_course.apparatus import observers
+from labkit_course import apparatus
 
 torch.set_num_threads(1)
-by = {observer.name: observer for observer in observers()}
+by = {observer.name: observer for observer in apparatus.observers()}
 for observer in by.values():
     print(f"{observer.name:26} {observer.why_not or 'is here'}")
 
@@ -261,13 +261,11 @@ The measurement, judged by your function. Starting and ending an observer does n
 # %% cell-11
 import pandas as pd
 
-from labkit_course.apparatus import effects, observe
-
 rounds, seconds = {"smoke": (2, 0.02), "standard": (8, 0.2), "full": (20, 0.5)}[profile]
 few = ["nobody", "labkit's sampler, 10 Hz", "labkit's sampler, 100 Hz", "torch.profiler"]
 chosen = [by[name] for name in few] if profile == "smoke" else list(by.values())
 observed = {
-    load: observe(load, chosen, rounds=rounds, seconds=seconds)
+    load: apparatus.observe(load, chosen, rounds=rounds, seconds=seconds)
     for load in (["light"] if profile == "smoke" else ["light", "heavy"])
 }
 
@@ -277,15 +275,17 @@ For each observer: by how many per cent a step took longer than under nobody, yo
 """
 
 # %% cell-13
-from labkit.plots import show
+import labkit
 
 
 def percent(found):  # longer, and from where to where, of ratios and their intervals
     return (100 * (found[["ratio", "low", "high"]] - 1)).set_axis(["longer (%)", "from (%)", "to (%)"], axis=1)
 
 
-found = pd.concat([effects(turns, overhead).assign(load=load) for load, turns in observed.items()], ignore_index=True)
-show(found[["load", "observer", "provenance", "verdict"]].join(percent(found)))
+found = pd.concat(
+    [apparatus.effects(turns, overhead).assign(load=load) for load, turns in observed.items()], ignore_index=True
+)
+labkit.plots.show(found[["load", "observer", "provenance", "verdict"]].join(percent(found)))
 
 # %% cell-14 [markdown]
 """
@@ -407,14 +407,12 @@ print(f"the pairs' logarithms have a standard deviation of {spread:.3f}, from {l
 """
 
 # %% paper
-from labkit.runs import recorded_table
-
-runs = recorded_table("pmdlt-a100", "mnist_runs")
+runs = labkit.runs.recorded_table("pmdlt-a100", "mnist_runs")
 tool_sets = [frozenset(filter(None, tools.split(", "))) for tools in runs["tools"]]
 seconds_of = dict(zip(tool_sets, runs["train_s"], strict=True))
 seconds_told = runs["train_s"].map("{:.2f}".format)
 table = pd.DataFrame({"tools that looked": runs["tools"], "training (s)": seconds_told})
-show(table.rename_axis(columns=runs["provenance"][0]))
+labkit.plots.show(table.rename_axis(columns=runs["provenance"][0]))
 
 # %% ex-pairs [markdown]
 """
@@ -481,7 +479,7 @@ tools = ["top", "nvidia-smi", "dcgmi", "nsys"]
 pairs = [pairs_of(seconds_of, tool) for tool in tools]
 paper = pd.DataFrame([overhead(each) for each in pairs], columns=["ratio", "low", "high"])
 paper = paper.assign(observer=tools, pairs=list(map(len, pairs)), load="MNIST", provenance=runs["provenance"][0])
-show(paper[["observer", "pairs"]].join(percent(paper)).rename_axis(columns=runs["provenance"][0]))
+labkit.plots.show(paper[["observer", "pairs"]].join(percent(paper)).rename_axis(columns=runs["provenance"][0]))
 
 # %% cell-16 [markdown]
 """
@@ -489,9 +487,7 @@ Yours and theirs, an observer a line: a mark is the ratio, its bar the interval;
 """
 
 # %% cell-17
-from labkit.plots import figure_observer_effect
-
-show(figure_observer_effect(pd.concat([found, paper], ignore_index=True)))
+labkit.plots.show(labkit.plots.figure_observer_effect(pd.concat([found, paper], ignore_index=True)))
 
 # %% ex-next-run [markdown]
 """
@@ -594,11 +590,9 @@ One process after another, in turn:
 """
 
 # %% cell-19
-from labkit_course.apparatus import whole_run
-
 steps, repeats = {"smoke": (100, 1), "standard": (2000, 3), "full": (2000, 10)}[profile]
 processes = pd.DataFrame(
-    {"observer": name, **whole_run("light", by[name], steps)}
+    {"observer": name, **apparatus.whole_run("light", by[name], steps)}
     for _ in range(repeats)
     for name in ("nobody", "torch.profiler")
 )
@@ -613,7 +607,7 @@ whole = processes.groupby("observer")[["peak (MiB)", "span (s)"]].agg(["min", "m
 # %% memory-table
 peak, span = (whole[column]["median"] for column in ("peak (MiB)", "span (s)"))
 reveal("31.memory", max(0.1, peak["torch.profiler"] - peak["nobody"]))
-show(whole)
+labkit.plots.show(whole)
 
 # %% cell-20 [markdown]
 """
@@ -676,7 +670,7 @@ trained = [(train("quiet"), beside_hogs("polluted")) for _ in range({"smoke": 1,
 slower, slower_low, slower_high = overhead([(quiet[0], polluted[0]) for quiet, polluted in trained])
 reveal("31.hog", 100 * (slower - 1))
 others = pd.DataFrame([run[1] for turn in trained for run in turn])[["cpu_share", "largest", "disturbed"]]
-show(others.set_axis(["share of the cores", "most of it took", "disturbed"], axis=1))
+labkit.plots.show(others.set_axis(["share of the cores", "most of it took", "disturbed"], axis=1))
 
 # %% claims-prose [markdown]
 """
@@ -701,9 +695,7 @@ A monitor takes CPU time, too: in the paper's logs `nv-hostengine` takes a third
 """
 
 # %% claim E6 points=1 grade_id="claim-e6"
-from labkit_course.apparatus import sampler_cpu_percent
-
-own = [sampler_cpu_percent(10, 3 * tick) for _ in range(repeats)]
+own = [apparatus.sampler_cpu_percent(10, 3 * tick) for _ in range(repeats)]
 ### BEGIN SOLUTION
 answer = (
     "holds here" if min(own) > 20 else "does not hold here",

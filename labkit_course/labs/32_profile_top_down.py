@@ -52,12 +52,12 @@ The model and the optimisers are yours, if you wrote them in [Train a DLRM](10_t
 # %% own-model
 import torch
 
-from labkit.data.clicks import load_clicks
+import labkit
 from labkit_course import check, mine
 
 torch.set_num_threads(1)
 MyDlrm, make_optimizers = mine("10.model"), mine("10.rows")
-log = load_clicks("synthetic-small" if profile == "smoke" else "synthetic")
+log = labkit.data.clicks.load_clicks("synthetic-small" if profile == "smoke" else "synthetic")
 
 # %% own-config-prose [markdown]
 """
@@ -65,18 +65,15 @@ The model has the shape of the click log and of the preset `tour`: one table for
 """
 
 # %% own-config
-from labkit.jobs import get_preset
-from labkit.models import DlrmConfig
-
-shape = get_preset("dlrm", "tour").model
-config = DlrmConfig(dense_dim=len(log.dense_names), num_rows=log.table_rows, **shape)
+shape = labkit.jobs.get_preset("dlrm", "tour").model
+config = labkit.models.DlrmConfig(dense_dim=len(log.dense_names), num_rows=log.table_rows, **shape)
 print(f"{config.num_tables} tables, {config.parameter_bytes / 1e6:.3g} MB")
 
 # %% ex-32-step [markdown]
 """
 ### Exercise 32.step
 
-A profiler knows operators; which *part* of a step they belong to, your code has to say. `with phase("forward"):` names a part, and costs nothing while nobody looks.
+A profiler knows operators; which *part* of a step they belong to, your code has to say. `with labkit.tracking.phase("forward"):` names a part, and costs nothing while nobody looks.
 
 Write `make_step(model, optimizers, batches)`, which returns a function `step()`. Each call of it takes one training step, in four phases of this order:
 
@@ -92,7 +89,7 @@ from collections.abc import Callable, Iterator
 import torch.nn.functional as F
 from torch import nn
 
-from labkit.tracking import phase
+import labkit
 
 
 def make_step(model: nn.Module, optimizers: list, batches: Iterator) -> Callable[[], None]:
@@ -100,13 +97,13 @@ def make_step(model: nn.Module, optimizers: list, batches: Iterator) -> Callable
 
     ### BEGIN SOLUTION
     def step():
-        with phase("input"):
+        with labkit.tracking.phase("input"):
             dense, categorical, label = next(batches)
-        with phase("forward"):
+        with labkit.tracking.phase("forward"):
             loss = F.binary_cross_entropy_with_logits(model(dense, categorical), label)
-        with phase("backward"):
+        with labkit.tracking.phase("backward"):
             loss.backward()
-        with phase("optimiser"):
+        with labkit.tracking.phase("optimiser"):
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
@@ -167,10 +164,13 @@ EXERCISES["32.step"] = WrittenExercise(
     module="step",
     cases=(Case("two steps of a small model", _stepped),),
     mistakes={
-        ("def step():", "phase = contextlib.nullcontext\n\n    def step():"): (
-            'Name the four parts: with phase("input"):, and so on, in that order.'
+        ('labkit.tracking.phase("input")', 'labkit.tracking.phase("data")'): (
+            'Name the four parts: labkit.tracking.phase("input"), and so on, in that order.'
         ),
-        ('with phase("backward"):\n        ', ""): "loss.backward() belongs to a phase of its own, not to forward.",
+        (
+            'with labkit.tracking.phase("backward"):\n        ',
+            "",
+        ): "loss.backward() belongs to a phase of its own, not to forward.",
         ("\n                optimizer.zero_grad()", ""): (
             "Clear the gradients after the optimiser's step, or they add up."
         ),
@@ -189,13 +189,11 @@ import time
 from itertools import cycle, islice
 from statistics import median
 
-from labkit.data.clicks import ClickBatches
-
 
 def own_step(batch_size: int):
     torch.manual_seed(0)
     model = MyDlrm(config)
-    batches = list(islice(ClickBatches(log.split("train"), batch_size, seed=0), 20))
+    batches = list(islice(labkit.data.clicks.ClickBatches(log.split("train"), batch_size, seed=0), 20))
     return make_step(model, make_optimizers(model, lr=2e-3), cycle(batches))
 
 
@@ -249,11 +247,8 @@ The profile of your step. Time in which the process had no core, because other p
 # %% profile-own
 from pathlib import Path
 
-from labkit.hardware import calibrate
-from labkit.profiling import profile_steps
-
-card, folder = calibrate(repeats=3), Path(runs_dir) / "profiles"
-own = profile_steps(own_step(512), folder, name="own", card=card, skip=8, steps=steps)
+card, folder = labkit.hardware.calibrate(repeats=3), Path(runs_dir) / "profiles"
+own = labkit.profiling.profile_steps(own_step(512), folder, name="own", card=card, skip=8, steps=steps)
 phases = own.phases[own.phases["phase"] != "idle"].set_index("phase")["time_us"]
 print(own.headline)
 print(f"largest: {phases.idxmax()}")
@@ -265,10 +260,7 @@ Every microsecond of the step belongs to one phase:
 """
 
 # %% phases
-from labkit.plots import show
-from labkit.report import phase_bars
-
-show(phase_bars(own))
+labkit.plots.show(labkit.report.phase_bars(own))
 
 # %% operators-prose [markdown]
 """
@@ -276,9 +268,7 @@ Phases say *where*, operators say *what*: each row is an operator's own time, wi
 """
 
 # %% operators
-from labkit.report import operator_texts
-
-show(operator_texts(own.operators.head(8)))
+labkit.plots.show(labkit.report.operator_texts(own.operators.head(8)))
 
 # %% ex-why-phase [markdown]
 """
@@ -463,9 +453,9 @@ claim("B11", f"{alone} (quickest at batch 512, {own.time.steps} steps profiled, 
 # %% slow-source
 import inspect
 
-from labkit_course.apparatus import SlowTrainer
+from labkit_course import apparatus
 
-print(inspect.getsource(SlowTrainer.step))
+print(inspect.getsource(apparatus.SlowTrainer.step))
 
 # %% slow-profile-prose [markdown]
 """
@@ -474,9 +464,9 @@ What the five places do is in `labkit_course/apparatus/slow_trainer.py`; you wil
 
 # %% slow-profile
 large = 512 if profile == "smoke" else 2048  # samples in a large batch
-slow = SlowTrainer()
+slow = apparatus.SlowTrainer()
 print(f"{slow.samples_per_s(seconds):,.0f} samples/s, measured, batches of {slow.batch_size}")
-before = profile_steps(slow.step, folder, name="slow", card=card, skip=8, steps=steps, memory=True)
+before = labkit.profiling.profile_steps(slow.step, folder, name="slow", card=card, skip=8, steps=steps, memory=True)
 print(before.headline)
 
 # %% slow-view-prose [markdown]
@@ -485,9 +475,7 @@ The view below has it all: the icicle shows what calls what, the timeline what r
 """
 
 # %% slow-view
-from labkit.widgets import profile_view
-
-profile_view(before)
+labkit.widgets.profile_view(before)
 
 # %% ex-32-amdahl [markdown]
 """
@@ -560,17 +548,17 @@ A bound is not a promise. You will mend the five one after the other, guess each
 """
 
 # %% mend
-from labkit_course.apparatus import speed_up
-
 fixes, profiles, gains = {}, {"slow": before}, []
 
 
 def mend(name: str, bottleneck: str, **fix) -> float:
-    old, new = SlowTrainer(**fixes), SlowTrainer(**fixes, **fix)
+    old, new = apparatus.SlowTrainer(**fixes), apparatus.SlowTrainer(**fixes, **fix)
     bound = next((each.bound for each in list(profiles.values())[-1].findings if each.name == bottleneck), None)
-    gains.append({"change": name, "measured": speed_up(old, new, rounds=rounds, seconds=seconds), "at_most": bound})
+    measured = apparatus.speed_up(old, new, rounds=rounds, seconds=seconds)
+    gains.append({"change": name, "measured": measured, "at_most": bound})
     fixes.update(fix)
-    profiles[name] = profile_steps(new.step, folder, name=name, card=card, skip=4, warmup=1, steps=min(steps, 5))
+    settings = {"name": name, "card": card, "skip": 4, "warmup": 1, "steps": min(steps, 5)}
+    profiles[name] = labkit.profiling.profile_steps(new.step, folder, **settings)
     return gains[-1]["measured"]
 
 
@@ -684,11 +672,11 @@ Which operators made the difference? Both steps taken apart; the differences add
 """
 
 # %% diff
-from labkit.profiling import compare
-
-difference = compare(profiles["slow"], profiles["one lookup"])
+difference = labkit.profiling.compare(profiles["slow"], profiles["one lookup"])
 print(difference.headline())
-show(difference.operators.head(6).rename(columns=lambda name: name.replace("_us", " (µs)").replace("_", " ")))
+labkit.plots.show(
+    difference.operators.head(6).rename(columns=lambda name: name.replace("_us", " (µs)").replace("_", " "))
+)
 
 # %% batch-prose [markdown]
 """
@@ -821,10 +809,8 @@ Is there something to learn? The AUC of the difference of the two features, by y
 """
 
 # %% input-auc
-from labkit_course.apparatus import batch_in_python
-
 auc = mine("10.auc")
-for name, (dense, _, label) in {"in Python": batch_in_python(5000, 1), "yours": make_batch(5000, 1)}.items():
+for name, (dense, _, label) in {"in Python": apparatus.batch_in_python(5000, 1), "yours": make_batch(5000, 1)}.items():
     print(f"{name:10} AUC {auc(label.numpy(), (dense[:, 0] - dense[:, 1]).numpy()):.3f}, measured")
 
 # %% input-measure [markdown]
@@ -953,10 +939,8 @@ Each change as it was measured, and the bound that was predicted before it, wher
 # %% gains
 import pandas as pd
 
-from labkit_course.apparatus import figure_gains
-
 gains = pd.DataFrame(gains)
-show(figure_gains(gains))
+labkit.plots.show(apparatus.figure_gains(gains))
 
 # %% ex-why-bound [markdown]
 """
@@ -1005,9 +989,7 @@ Which of them are here?
 """
 
 # %% tools
-from labkit.hardware import find_profilers
-
-for tool in find_profilers():
+for tool in labkit.hardware.find_profilers():
     print(f"{tool.name:8} {tool.version if tool.works else 'not here: ' + tool.note}")
 
 # %% ex-why-order [markdown]

@@ -53,13 +53,13 @@ from pathlib import Path
 
 import torch
 
-from labkit.data.clicks import load_clicks
+import labkit
 from labkit_course import check, claim, explain, guess, mine, model_answer, reveal
 
 torch.set_num_threads(1)
 MyDlrm, make_optimizers, loop = mine("10.model"), mine("10.rows"), mine("10.loop")
 make_step, amdahl, ratio_interval = mine("32.step"), mine("32.amdahl"), mine("02.ratio")
-log = load_clicks("synthetic-small" if profile == "smoke" else "synthetic")
+log = labkit.data.clicks.load_clicks("synthetic-small" if profile == "smoke" else "synthetic")
 
 # %% model-prose [markdown]
 """
@@ -67,10 +67,7 @@ The model has the shape of the click log and of the preset `tour`. All models be
 """
 
 # %% model
-from labkit.jobs import build_optimizers, get_preset
-from labkit.models import DlrmConfig
-
-config = DlrmConfig(len(log.dense_names), log.table_rows, **get_preset("dlrm", "tour").model)
+config = labkit.models.DlrmConfig(len(log.dense_names), log.table_rows, **labkit.jobs.get_preset("dlrm", "tour").model)
 
 
 def plain_model(seed=0, config=config):
@@ -98,10 +95,8 @@ A step takes one of twenty batches of 512 rows, which lie ready: the input is no
 # %% ready
 from itertools import cycle, islice
 
-from labkit.data.clicks import ClickBatches
-
 rows = log.split("train")
-ready = list(islice(ClickBatches(rows, batch_size=512, seed=0), 20))
+ready = list(islice(labkit.data.clicks.ClickBatches(rows, batch_size=512, seed=0), 20))
 
 # %% step-prose [markdown]
 """
@@ -120,9 +115,7 @@ Where does it go? The profile of [Profile top-down](32_profile_top_down.ipynb), 
 """
 
 # %% profile
-from labkit.profiling import profile_steps
-
-profiled = profile_steps(plain, Path(runs_dir) / "profiles", name="plain", skip=8, steps=5)
+profiled = labkit.profiling.profile_steps(plain, Path(runs_dir) / "profiles", name="plain", skip=8, steps=5)
 events = profiled.time.events[profiled.time.events["parent"] < 0]
 optimiser = events["phase"] == "optimiser"
 PARTS = {"tables": "mbedding", "interaction": "Index|index|Bmm|bmm|Transpose", "layers": "linear|Addmm|Linear"}
@@ -832,9 +825,7 @@ What the rule takes here:
 """
 
 # %% bf16-rule
-from labkit.fast import chosen_precision
-
-rule, why = chosen_precision("auto", "cpu")
+rule, why = labkit.fast.chosen_precision("auto", "cpu")
 print(f"the rule takes {rule} ({why})")
 
 # %% bf16-measure-prose [markdown]
@@ -868,9 +859,7 @@ What malloc has learned and holds decides much, and belongs to a thread: so each
 # %% faults-threads
 from concurrent.futures import ThreadPoolExecutor
 
-from labkit.hardware import give_memory_back, keep_memory
-
-states = give_memory_back, keep_memory
+states = labkit.hardware.give_memory_back, labkit.hardware.keep_memory
 threads = {state: ThreadPoolExecutor(1) for state in states}
 
 # %% faults-step-prose [markdown]
@@ -879,17 +868,15 @@ Each has a model of its own, too. A step, and what the system counts meanwhile:
 """
 
 # %% faults-count
-from labkit.profiling import minor_faults
-
 fast = {state: fast_step(Pairs.apply, pays) for state in states}
 faults = {state: [] for state in states}
 
 
 def step_with(state):
     state()
-    before = minor_faults()
+    before = labkit.profiling.minor_faults()
     fast[state]()
-    faults[state].append(minor_faults() - before)
+    faults[state].append(labkit.profiling.minor_faults() - before)
 
 
 # %% faults-measure-prose [markdown]
@@ -900,7 +887,7 @@ In turns; where neither state can be set, both do the same. From here on memory 
 # %% faults-measure
 back, kept = (lambda state=each: threads[state].submit(step_with, state).result() for each in states)
 kept_gain = gain("memory kept", back, kept)
-reveal("33.memory", kept_gain if keep_memory() else None)
+reveal("33.memory", kept_gain if labkit.hardware.keep_memory() else None)
 
 # %% faults-told-prose [markdown]
 """
@@ -949,12 +936,13 @@ Each idea against the one before it, and its bound where one was predicted:
 # %% figure
 import pandas as pd
 
-from labkit.plots import show
-from labkit_course.apparatus import figure_gains
+from labkit_course import apparatus
 
 gained = pd.DataFrame(list(gains.values()))
-show(figure_gains(gained))
-show(gained.rename(columns={"measured": "times as fast, measured", "at_most": "at most (times), predicted"}))
+labkit.plots.show(apparatus.figure_gains(gained))
+labkit.plots.show(
+    gained.rename(columns={"measured": "times as fast, measured", "at_most": "at most (times), predicted"})
+)
 
 # %% rule-prose [markdown]
 """
@@ -971,19 +959,17 @@ guess("33.rule", 1.1, "times as long")
 labkit's step in both precisions; its update of tables is one compiled kernel, if numba is installed:
 """
 
+
 # %% rule-kit
-from labkit.jobs.dlrm import build_model
-
-
 def kit_step(precision):
     torch.manual_seed(0)
-    model = build_model(config, "fast")
+    model = labkit.jobs.dlrm.build_model(config, "fast")
 
     def forward(dense, categorical):
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             return model(dense, categorical).float()
 
-    return make_step(forward, build_optimizers(model, "adam", 2e-3, "fast"), cycle(ready))
+    return make_step(forward, labkit.jobs.build_optimizers(model, "adam", 2e-3, "fast"), cycle(ready))
 
 
 # %% rule-measure-prose [markdown]
@@ -1052,11 +1038,9 @@ A step is not a run, and time to target is asked of runs. Your model and optimis
 """
 
 # %% run-mine
-from labkit.fast import chosen_precision
-
 FastDlrm, RowAdam, Pairs = mine("33.model"), mine("33.optimiser"), mine("33.pairs")
 if "pays" not in globals():
-    pays = chosen_precision("auto", "cpu")[0] == "bf16"
+    pays = labkit.fast.chosen_precision("auto", "cpu")[0] == "bf16"
 
 # %% evaluate-prose [markdown]
 """
@@ -1066,8 +1050,6 @@ A run evaluates, too: so far ten times an epoch, on all validation rows. `score`
 """
 
 # %% score
-from labkit.data.clicks import in_order
-
 auc = mine("10.auc")
 validation = log.split("validation")
 watched = validation.spread(min(len(validation), 20_000) // 2)  # fewer rows, spread over the split
@@ -1075,7 +1057,7 @@ watched = validation.spread(min(len(validation), 20_000) // 2)  # fewer rows, sp
 
 @torch.no_grad()
 def score(model, split):
-    logits = [model(dense, categorical) for dense, categorical, _ in in_order(split, 2048)]
+    logits = [model(dense, categorical) for dense, categorical, _ in labkit.data.clicks.in_order(split, 2048)]
     return auc(split.label, torch.cat(logits).numpy())
 
 
@@ -1134,9 +1116,7 @@ What an evaluation takes, on all rows and on fewer, and what a step of the fast 
 # %% gap-use
 from timeit import repeat
 
-from labkit.hardware import give_memory_back, keep_memory
-
-keep_memory()
+labkit.hardware.keep_memory()
 model, optimizers = fast_parts(Pairs.apply, pays)
 step_s = min(repeat(make_step(model, optimizers, cycle(ready)), number=10, repeat=5)) / 10
 all_s = min(repeat(lambda: score(model, validation), number=1, repeat=3))
@@ -1178,8 +1158,9 @@ goal, seeds, limit_s = {"smoke": (0.66, 2, 15), "standard": (0.78, 3, 120), "ful
 def train(kind, seed, model, optimizers, split, every):
     settings = {"target": f"auc >= {goal}", "max_seconds": limit_s, "evaluate_every": every, "seed": seed}
     settings |= {"runs_dir": Path(runs_dir) / "notebooks", "config": {"train": {"step": kind}}}
+    batches = labkit.data.clicks.ClickBatches(rows, batch_size=512, seed=seed)
     with labkit.Run("dlrm", **settings) as run:
-        loop(run, model, optimizers, ClickBatches(rows, batch_size=512, seed=seed), lambda: score(model, split))
+        loop(run, model, optimizers, batches, lambda: score(model, split))
     return run
 
 
@@ -1191,13 +1172,13 @@ What each kind trains with. The fast one keeps its memory; the plain one trains 
 
 # %% kinds
 def train_plain(seed):
-    give_memory_back()
+    labkit.hardware.give_memory_back()
     model = plain_model(seed)
     return train("plain", seed, model, make_optimizers(model, lr=2e-3), validation, plain_every)
 
 
 def train_fast(seed):
-    keep_memory()
+    labkit.hardware.keep_memory()
     return train("fast", seed, *fast_parts(Pairs.apply, pays, seed), watched, fast_every)
 
 
@@ -1235,13 +1216,12 @@ The curves, each point an evaluation:
 """
 
 # %% race-curves
-from labkit.plots import figure_time_to_accuracy, show
-from labkit.tta import crossings, curves, run_table
-
 folders = [run.folder for own in runs.values() for run in own]
-table = run_table(folders)
-evaluations = curves(folders, runs=table)
-show(figure_time_to_accuracy(evaluations, goal, crossings=crossings(evaluations, table, goal)))
+table = labkit.tta.run_table(folders)
+evaluations = labkit.tta.curves(folders, runs=table)
+labkit.plots.show(
+    labkit.plots.figure_time_to_accuracy(evaluations, goal, crossings=labkit.tta.crossings(evaluations, table, goal))
+)
 
 # %% race-reveal-prose [markdown]
 """

@@ -53,10 +53,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from labkit.data.clicks import load_clicks
+import labkit
 
 torch.set_num_threads(1)
-log = load_clicks("synthetic-small")
+log = labkit.data.clicks.load_clicks("synthetic-small")
 rows, validation, test = (log.split(name) for name in ("train", "validation", "test"))
 dense, clicked = torch.tensor(np.array(rows.dense)), torch.tensor(np.array(rows.label)).float()
 
@@ -632,10 +632,8 @@ A paper on memory-aware scheduling (CARMA, arXiv 2508.19073) shows how far a riv
 """
 
 # %% case6-model
-from labkit.models import DlrmConfig
-
-carma = DlrmConfig(13, (4, 3, 2), 64, (512, 256, 128, 64), (1024, 512, 256, 1))
-kaggle = DlrmConfig(13, (1_000_000,) * 26, 16, (512, 256, 64, 16), (512, 256, 1))
+carma = labkit.models.DlrmConfig(13, (4, 3, 2), 64, (512, 256, 128, 64), (1024, 512, 256, 1))
+kaggle = labkit.models.DlrmConfig(13, (1_000_000,) * 26, 16, (512, 256, 64, 16), (512, 256, 1))
 
 # %% case6-guess [markdown]
 """
@@ -660,10 +658,10 @@ Write `audit(config, batch_size)`, a dict with `table_share`, `state_gb` and `ac
 # %% answer 34.audit
 from itertools import pairwise
 
-from labkit.models import DlrmConfig
+import labkit
 
 
-def audit(config: DlrmConfig, batch_size: int) -> dict[str, float]:
+def audit(config: labkit.models.DlrmConfig, batch_size: int) -> dict[str, float]:
     """What a DLRM consists of: the tables' share of its parameters, GB with Adam, GB of a batch's activations."""
     ### BEGIN SOLUTION
     rows, dim, vectors = sum(config.num_rows), config.embedding_dim, config.num_tables + 1
@@ -713,10 +711,8 @@ Beside it the shape of a DLRM on the Kaggle log, with a million rows a table:
 """
 
 # %% case6-reveal
-from labkit.plots import show
-
 audits = {"CARMA's model, batch 32,768": audit(carma, 32_768), "a DLRM, batch 128": audit(kaggle, 128)}
-show(pd.DataFrame(audits).T)
+labkit.plots.show(pd.DataFrame(audits).T)
 reveal("34.share", 100 * audits["CARMA's model, batch 32,768"]["table_share"])
 
 # %% ex-34-why-name [markdown]

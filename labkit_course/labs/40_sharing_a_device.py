@@ -50,10 +50,9 @@ This is what your machine has of each way, and why not of the others:
 """
 
 # %% modes
-from labkit.hardware import get_devices
-from labkit.sharing import modes_here
+import labkit
 
-modes = modes_here(get_devices())
+modes = labkit.sharing.modes_here(labkit.hardware.get_devices())
 print("\n".join(f"{mode:11} {why_not or 'is possible here'}" for mode, why_not in modes.items()))
 
 # %% modes-table [markdown]
@@ -86,9 +85,6 @@ import torch
 import torch.nn.functional as F
 
 import labkit
-from labkit.data.clicks import ClickBatches, load_clicks
-from labkit.jobs import get_preset
-from labkit.models import DlrmConfig
 from labkit_course import mine
 
 
@@ -96,11 +92,11 @@ def my_job(data: str, batch_size: int, epochs: int, seed: int) -> None:
     """Train my model on a click log for some epochs."""
     ### BEGIN SOLUTION
     torch.manual_seed(seed)
-    log = load_clicks(data)
-    shape = get_preset("dlrm", "tour").model
-    model = mine("10.model")(DlrmConfig(len(log.dense_names), log.table_rows, **shape))
+    log = labkit.data.clicks.load_clicks(data)
+    shape = labkit.jobs.get_preset("dlrm", "tour").model
+    model = mine("10.model")(labkit.models.DlrmConfig(len(log.dense_names), log.table_rows, **shape))
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    batches = ClickBatches(log.split("train"), batch_size=batch_size, seed=seed)
+    batches = labkit.data.clicks.ClickBatches(log.split("train"), batch_size=batch_size, seed=seed)
     with labkit.Run("my-job", seed=seed) as run:
         for _ in run.epochs(epochs):
             for dense, categorical, label in run.batches(batches):
@@ -178,6 +174,8 @@ The check runs it with a stand-in for `labkit.Run`, and keeps it in `mylab/shari
 """
 
 # %% script
+
+
 # %%writefile my_job.py
 import sys
 
@@ -315,8 +313,8 @@ Your model on paper:
 
 # %% own-model
 data = "synthetic-small"
-log = load_clicks(data)
-config = DlrmConfig(len(log.dense_names), log.table_rows, **get_preset("dlrm", "tour").model)
+log = labkit.data.clicks.load_clicks(data)
+config = labkit.models.DlrmConfig(len(log.dense_names), log.table_rows, **labkit.jobs.get_preset("dlrm", "tour").model)
 model = mine("10.model")(config)
 
 # %% own-count-prose [markdown]
@@ -325,7 +323,7 @@ model = mine("10.model")(config)
 """
 
 # %% own-count
-dense, categorical, _ = next(iter(ClickBatches(log.split("train"), 64, 0)))
+dense, categorical, _ = next(iter(labkit.data.clicks.ClickBatches(log.split("train"), 64, 0)))
 P, A = sum(weight.numel() for weight in model.parameters()), activations(model, dense, categorical)
 terms = 4 * (4 * P + A * batch_size)
 print(f"{P:,} parameters, {A:,.0f} activations a sample")
@@ -338,10 +336,9 @@ And in truth: your program takes three steps in a process of its own, while ever
 # %% measured
 import pandas as pd
 
-from labkit.tracking import ScriptCommand
-from labkit_course.apparatus import counted_bytes
+from labkit_course import apparatus
 
-tensors = counted_bytes(ScriptCommand("my_job.py", (data, str(batch_size), "1", "0")))
+tensors = apparatus.counted_bytes(labkit.tracking.ScriptCommand("my_job.py", (data, str(batch_size), "1", "0")))
 horus_times = horus_bytes(A, P, batch_size) / tensors
 reveal("40.horus_times", horus_times)
 rows = {"predicted, terms": terms, "predicted, Horus": horus_bytes(A, P, batch_size), "measured": tensors}
@@ -423,16 +420,15 @@ A process needs more than its tensors: Python, PyTorch and the data count, too. 
 # %% fits-refused
 from pathlib import Path
 
-from labkit.errors import UserError
-from labkit.sharing import collocate, plan_of
-
 
 def endings(name, jobs):
+    plan = labkit.sharing.plan_of(jobs, ["cpu-pinned"], baseline="none", device="cpu")
     try:
-        collocate(plan_of(jobs, ["cpu-pinned"], baseline="none", device="cpu"), Path(runs_dir, name))
-    except UserError as error:
+        labkit.sharing.collocate(plan, Path(runs_dir, name))
+    except labkit.errors.UserError as error:
         print(error)
-    return [status for group in sorted(Path(runs_dir, name).glob("*"))[-1:] for status in verdict(group).jobs["status"]]
+    groups = sorted(Path(runs_dir, name).glob("*"))
+    return list(labkit.sharing.verdict(groups[-1]).jobs["status"]) if groups else []
 
 
 # %% fits-refused-prose [markdown]
@@ -441,10 +437,7 @@ What does labkit do with a sum that does not fit? Two copies that each ask for 6
 """
 
 # %% fits-refused-run
-from labkit.hardware import read_cpu
-from labkit.sharing import verdict
-
-free = read_cpu().memory_available_bytes
+free = labkit.hardware.read_cpu().memory_available_bytes
 each = int(0.6 * free)
 print("fits:", fits([each, each], free))
 refused = not endings("refused", f"my_job.py[memory={each // 2**20}MiB] {data} {batch_size} 1 {{seed}} x2")
@@ -455,11 +448,12 @@ And what if nobody checks? Measure what the process of your job needs at its pea
 """
 
 # %% fits-fails
-from labkit.sharing import first_steps_bytes
-
 ended = {}
 if profile != "smoke":
-    whole_mib = first_steps_bytes(ScriptCommand("my_job.py", (data, "25000", "1", "0")), "cpu") // 2**20
+    whole_mib = (
+        labkit.sharing.first_steps_bytes(labkit.tracking.ScriptCommand("my_job.py", (data, "25000", "1", "0")), "cpu")
+        // 2**20
+    )
     ended[1] = endings("one", f"my_job.py[memory={whole_mib}MiB] {data} 25000 1 {{seed}}")
     ended[2] = endings("two", f"my_job.py[memory={whole_mib // 2}MiB] {data} 25000 1 {{seed}} x2")
 print("\n".join(f"{copies} at once: {', '.join(own)}" for copies, own in ended.items()))
@@ -486,8 +480,8 @@ In profile `smoke` only pinned runs. `labkit collocate --jobs "my_job.py synthet
 repeats, epochs = {"smoke": (1, 2), "standard": (3, 12), "full": (5, 40)}[profile]
 job = f"{data} {batch_size} {epochs} {{seed}}"
 ways = ["cpu-pinned"] if profile == "smoke" else ["cpu-shared", "cpu-pinned"]
-pair_plan = plan_of(f"my_job.py {job} x2", ways, repeats=repeats, baseline="one", device="cpu")
-pair = verdict(collocate(pair_plan, runs_dir))
+pair_plan = labkit.sharing.plan_of(f"my_job.py {job} x2", ways, repeats=repeats, baseline="one", device="cpu")
+pair = labkit.sharing.verdict(labkit.sharing.collocate(pair_plan, runs_dir))
 
 # %% gain-prose [markdown]
 r"""
@@ -574,8 +568,6 @@ Your functions on what was measured, by mode, with the means over the repeats. A
 """
 
 # %% speeds
-from labkit.plots import show
-
 jobs = pair.jobs.set_index("mode")
 alone = jobs.loc[["alone"], "steps_per_s"].mean()
 table = jobs.groupby(level=0, sort=False).agg(steps_per_s=("steps_per_s", "mean"), sm_active=("sm_active", "mean"))
@@ -585,7 +577,7 @@ for way in ways:
     speeds = jobs.loc[way, "steps_per_s"].to_numpy().reshape(-1, 2).mean(axis=0)  # of both copies
     table.loc[way, "gain"] = gain([alone] * 2, speeds)
     table.loc[way, "fairness"] = fairness([alone] * 2, speeds)
-show(table.drop(columns="steps_per_s").rename(columns={"sm_active": "SM activity (%)"}))
+labkit.plots.show(table.drop(columns="steps_per_s").rename(columns={"sm_active": "SM activity (%)"}))
 
 # %% together-reveal-prose [markdown]
 """
@@ -603,10 +595,8 @@ labkit's own verdict compares each repeat with its own runs alone, in the second
 """
 
 # %% figure
-from labkit.plots import figure_gain_against_slowdown
-
 two = pair.modes[pair.modes["jobs"] == 2]
-show(figure_gain_against_slowdown(two))
+labkit.plots.show(labkit.plots.figure_gain_against_slowdown(two))
 
 # %% prose-40-why-gain [markdown]
 """
@@ -652,8 +642,10 @@ The same job, pinned to one core, by itself; in `smoke` it is left out.
 nan = float("nan")
 one_core, cores_worth, interference = nan, nan, nan
 if profile != "smoke":
-    single = plan_of(f"my_job.py[cores=1] {job}", ["cpu-pinned"], repeats=repeats, baseline="none", device="cpu")
-    one_core = verdict(collocate(single, runs_dir)).jobs["steps_per_s"].mean()
+    single = labkit.sharing.plan_of(
+        f"my_job.py[cores=1] {job}", ["cpu-pinned"], repeats=repeats, baseline="none", device="cpu"
+    )
+    one_core = labkit.sharing.verdict(labkit.sharing.collocate(single, runs_dir)).jobs["steps_per_s"].mean()
     cores_worth = alone / one_core
     interference = one_core / jobs.loc["cpu-pinned", "steps_per_s"].mean()  # of two cores: one core each
 reveal("40.cores", cores_worth)
@@ -702,7 +694,7 @@ if profile != "smoke":
     mixes = pd.DataFrame(turns, columns=mixes.columns)
     rigid = (mixes["pinned (s)"] / mixes["shared (s)"]).median()
 reveal("40.rigid", rigid)
-show(mixes)
+labkit.plots.show(mixes)
 
 # %% prose-40-why-rigid [markdown]
 """
@@ -742,10 +734,10 @@ able = [mode for mode in ("naive", "mps") if modes[mode] is None]
 print("\n".join(f"Not run: {modes[mode]}." for mode in ("naive", "mps") if mode not in able))
 on_gpu = pd.DataFrame(columns=["mode", "steps_per_s", "sm_active"])
 if able:
-    plan = plan_of("dlrm:tour x2", able, repeats=repeats, seconds=10, baseline="one")
-    on_gpu = verdict(collocate(plan, runs_dir)).jobs
+    plan = labkit.sharing.plan_of("dlrm:tour x2", able, repeats=repeats, seconds=10, baseline="one")
+    on_gpu = labkit.sharing.verdict(labkit.sharing.collocate(plan, runs_dir)).jobs
 means = on_gpu.groupby("mode", sort=False)[["steps_per_s", "sm_active"]].mean()
-show(means.rename(columns={"sm_active": "SM activity (%)"}))
+labkit.plots.show(means.rename(columns={"sm_active": "SM activity (%)"}))
 
 # %% judge-prose [markdown]
 """

@@ -38,9 +38,9 @@ Who shares a device shares it with the neighbours' mistakes. These are the fault
 """
 
 # %% faults
-from labkit_course.apparatus import FAULTS
+from labkit_course import apparatus
 
-for fault in FAULTS.values():
+for fault in apparatus.FAULTS.values():
     print(f"{fault.name:10} {'on a GPU, ' if fault.gpu_only else ''}{fault.words}")
 
 # %% crash-prose [markdown]
@@ -73,13 +73,14 @@ The experiment waits until each act is over before the next one begins, so no cl
 """
 
 # %% crash
-from labkit.plots import show
-from labkit_course.apparatus import run_fault
+import labkit
 
 neighbours, seconds = {"smoke": (1, 0.25), "standard": (2, 1.0), "full": (3, 3.0)}[profile]
-crash = run_fault("segfault", "cpu-shared", neighbours=neighbours, seconds=seconds, recovery=profile != "smoke")
+crash = apparatus.run_fault(
+    "segfault", "cpu-shared", neighbours=neighbours, seconds=seconds, recovery=profile != "smoke"
+)
 rates = crash.jobs[["before", "during", "after"]].add_suffix(" (steps/s)")
-show(crash.jobs[["job", "status", "reason"]].join(rates))
+labkit.plots.show(crash.jobs[["job", "status", "reason"]].join(rates))
 
 # %% crash-reveal-prose [markdown]
 """
@@ -133,12 +134,10 @@ It is watched, then sent SIGTERM, and half a second later SIGKILL, which no proc
 """
 
 # %% hang
-from labkit.plots import figure_fault_timeline
-
-hang = run_fault("spin", "cpu-shared", neighbours=neighbours, seconds=seconds, recovery=False)
+hang = apparatus.run_fault("spin", "cpu-shared", neighbours=neighbours, seconds=seconds, recovery=False)
 print(f"{hang.died} neighbours died; it took {hang.ended_by} to end the client.")
 reveal("41.hang", hang.rate_ratio("during"))
-show(figure_fault_timeline(hang.steps, gone_s=hang.gone_s))
+labkit.plots.show(labkit.plots.figure_fault_timeline(hang.steps, gone_s=hang.gone_s))
 
 # %% ex-41-hung [markdown]
 """
@@ -242,11 +241,9 @@ Seconds from the fault until *faulty* was gone; from its start until a fresh pro
 """
 
 # %% usable
-from labkit_course.apparatus import fault_table
-
 reveal("41.usable", crash.fresh_after_s)
 columns = ["gone_s", "fresh_before_s", "fresh_after_s", "attempts", "left", "provenance"]
-show(fault_table([crash])[columns])
+labkit.plots.show(apparatus.fault_table([crash])[columns])
 
 # %% grid-prose [markdown]
 """
@@ -260,11 +257,12 @@ from itertools import product
 
 modes, faults = ["cpu-shared", "cpu-pinned"], ["exception", "leak", "hold", "spin", "kill"]
 grid = [] if profile == "smoke" else list(product(modes, faults))
-reports = [crash, hang]
-reports += [run_fault(fault, mode, neighbours=neighbours, seconds=seconds, recovery=False) for mode, fault in grid]
-table = fault_table(reports)
+settings = {"neighbours": neighbours, "seconds": seconds, "recovery": False}
+reports = [crash, hang, *(apparatus.run_fault(fault, mode, **settings) for mode, fault in grid)]
+table = apparatus.fault_table(reports)
 of_before = {"rate_during": "rate during, of before", "rate_after": "rate after, of before"}
-show(table[["mode", "fault", "died", *of_before, "ended_by", "left", "provenance"]].rename(columns=of_before))
+table = table[["mode", "fault", "died", *of_before, "ended_by", "left", "provenance"]]
+labkit.plots.show(table.rename(columns=of_before))
 
 # %% grid-reading [markdown]
 """
@@ -276,10 +274,8 @@ A fault *in a kernel* is another matter than one on the CPU, because the GPU's r
 """
 
 # %% documented
-from labkit_course.apparatus import documented_behaviour
-
-documented = documented_behaviour()
-show(documented[["mode", "fault", "gpus", "neighbours", "source", "provenance"]])
+documented = apparatus.documented_behaviour()
+labkit.plots.show(documented[["mode", "fault", "gpus", "neighbours", "source", "provenance"]])
 
 # %% documented-prose [markdown]
 """
@@ -296,14 +292,13 @@ Documents are not always of one mind: the plug-in for Kubernetes says of time-sl
 """
 
 # %% gpu
-from labkit.hardware import get_devices
-from labkit.sharing import modes_here
-
-why_not = modes_here(get_devices())
+why_not = labkit.sharing.modes_here(labkit.hardware.get_devices())
 able = [mode for mode in ("naive", "mps") if why_not[mode] is None]
 print("\n".join(f"Not run: {why_not[mode]}." for mode in ("naive", "mps") if mode not in able))
-on_gpu = fault_table(run_fault("gpu-access", mode, neighbours=neighbours, seconds=seconds) for mode in able)
-show(on_gpu[["mode", "fault", "died", "fresh_before_s", "fresh_after_s", "attempts", "provenance"]])
+on_gpu = apparatus.fault_table(
+    apparatus.run_fault("gpu-access", mode, neighbours=neighbours, seconds=seconds) for mode in able
+)
+labkit.plots.show(on_gpu[["mode", "fault", "died", "fresh_before_s", "fresh_after_s", "attempts", "provenance"]])
 
 # %% ex-41-blast [markdown]
 """

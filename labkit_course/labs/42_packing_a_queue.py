@@ -38,12 +38,11 @@ labkit ships a queue of 60 jobs. They were drawn at random from the jobs below: 
 """
 
 # %% queue
-from labkit.project import shipped_datasets
-from labkit.sharing import read_queue, read_recorded
+import labkit
 
-recorded = read_recorded()
-folder = shipped_datasets() / "recorded"
-queue = recorded.fill(read_queue(folder / "queue_60.yaml"))
+recorded = labkit.sharing.read_recorded()
+folder = labkit.project.shipped_datasets() / "recorded"
+queue = recorded.fill(labkit.sharing.read_queue(folder / "queue_60.yaml"))
 print(f"{len(queue)} jobs; the last comes {queue[-1].arrives_s:.0f} s after the first")
 print(f"recorded on {recorded.device}, {recorded.cores} cores")
 
@@ -55,14 +54,12 @@ What each kind of job is when it is alone:
 # %% kinds
 import pandas as pd
 
-from labkit.plots import show
-
 alone = {each.job.name: each.profile for each in recorded.jobs}
 kinds = pd.DataFrame({"alone (s)": {name: each.duration_s for name, each in alone.items()}})
 kinds["memory (MiB)"] = [each.memory_bytes / 2**20 for each in alone.values()]
 kinds["estimated (MiB)"] = [each.memory_estimate_bytes / 2**20 for each in alone.values()]
 kinds["share of cores"] = [each.utilisation for each in alone.values()]
-show(kinds)
+labkit.plots.show(kinds)
 
 # %% ex-42-fifo [markdown]
 """
@@ -148,9 +145,7 @@ labkit calls that policy *exclusive*. Its others let jobs share a device. A poli
 """
 
 # %% policies
-from labkit.sharing import POLICIES
-
-for policy in POLICIES.values():
+for policy in labkit.sharing.POLICIES.values():
     print(f"{policy.name:17} {policy.summary}")
 
 # %% ex-42-best-fit [markdown]
@@ -216,13 +211,11 @@ The replay takes no time: it only adds up. A job beside others progresses more s
 """
 
 # %% compare
-from labkit.sharing import CARMA_MAKESPAN, PackingDevice, cpu_admission, pack_report, shared_slowdown
-
-devices = [PackingDevice("first", 2 * 2**30), PackingDevice("second", 2 * 2**30)]
-slowdown = shared_slowdown(recorded)
-report = pack_report(queue, devices, slowdown=slowdown, admission=cpu_admission(slowdown))
+devices = [labkit.sharing.PackingDevice("first", 2 * 2**30), labkit.sharing.PackingDevice("second", 2 * 2**30)]
+slowdown = labkit.sharing.shared_slowdown(recorded)
+report = labkit.sharing.pack_report(queue, devices, slowdown=slowdown, admission=labkit.sharing.cpu_admission(slowdown))
 columns = ["policy", "makespan_s", "makespan_ratio", "mean_wait_s", "mean_completion_s", "mean_slowdown", "ooms"]
-show(report.totals[columns].set_index("policy"))
+labkit.plots.show(report.totals[columns].set_index("policy"))
 
 # %% cell-08 [markdown]
 """
@@ -233,7 +226,8 @@ Beside your guess, and CARMA's number for its own jobs on GPUs:
 ratio = report.totals.set_index("policy")["makespan_ratio"]["best-fit"]
 reveal("42.makespan", 100 * (1 - ratio))
 exclusive_s = report.totals.set_index("policy")["makespan_s"]["exclusive"]
-print(f"CARMA: {100 * (1 - CARMA_MAKESPAN):.0f} % shorter; exclusive {exclusive_s:.1f} s, by yours {mine_s:.1f}")
+carma = labkit.sharing.CARMA_MAKESPAN
+print(f"CARMA: {100 * (1 - carma):.0f} % shorter; exclusive {exclusive_s:.1f} s, by yours {mine_s:.1f}")
 
 # %% cell-09 [markdown]
 """
@@ -241,10 +235,8 @@ Look at the columns: each job is *slower* under a policy that shares, and yet it
 """
 
 # %% gantt
-from labkit.plots import figure_queue
-
 schedule = report.schedule[report.schedule["policy"] == "best-fit"]
-show(figure_queue(schedule, provenance="predicted"))
+labkit.plots.show(labkit.plots.figure_queue(schedule, provenance="predicted"))
 
 # %% prose-42-why-wait [markdown]
 """
@@ -386,14 +378,14 @@ Three beliefs under the same truth: the recorded pairs, your utilisations, and m
 """
 
 # %% unknown
-from labkit.sharing import OwnPolicy, get_policy, simulate
-
-blind = OwnPolicy("memory alone", lambda need, busy, devices: best_fit(need, [free for free, _ in devices]))
-own = OwnPolicy("utilisations (yours)", place)
-known = {"slowdown": slowdown, "admission": cpu_admission(slowdown)}
-plans = {"known pairs": simulate(queue, devices, get_policy("best-fit"), **known)}
-plans |= {each.name: simulate(queue, devices, each, slowdown=slowdown) for each in (own, blind)}
-plans["exclusive"] = simulate(queue, devices, get_policy("exclusive"), **known)
+blind = labkit.sharing.OwnPolicy(
+    "memory alone", lambda need, busy, devices: best_fit(need, [free for free, _ in devices])
+)
+own = labkit.sharing.OwnPolicy("utilisations (yours)", place)
+known = {"slowdown": slowdown, "admission": labkit.sharing.cpu_admission(slowdown)}
+plans = {"known pairs": labkit.sharing.simulate(queue, devices, labkit.sharing.get_policy("best-fit"), **known)}
+plans |= {each.name: labkit.sharing.simulate(queue, devices, each, slowdown=slowdown) for each in (own, blind)}
+plans["exclusive"] = labkit.sharing.simulate(queue, devices, labkit.sharing.get_policy("exclusive"), **known)
 
 # %% unknown-table-prose [markdown]
 """
@@ -405,7 +397,7 @@ shown = ["makespan_s", "mean_wait_s", "mean_completion_s", "mean_slowdown", "oom
 totals = pd.DataFrame({name: plan.totals for name, plan in plans.items()}).T[shown].astype(float)
 unknown = totals["makespan_s"]["utilisations (yours)"] / totals["makespan_s"]["known pairs"]
 reveal("42.unknown", unknown)
-show(totals)
+labkit.plots.show(totals)
 
 # %% prose-42-why-unknown [markdown]
 """
@@ -507,7 +499,7 @@ def joules(plan):
 
 energy = pd.Series({name: joules(plan) / 1e3 for name, plan in plans.items()})
 energy_ratio = energy["known pairs"] / energy["exclusive"]
-show(energy.to_frame("predicted energy (kJ)"))
+labkit.plots.show(energy.to_frame("predicted energy (kJ)"))
 
 # %% cell-10 [markdown]
 """
@@ -533,7 +525,7 @@ believed = []
 for job in queue:
     halved = replace(job.profile, memory_estimate_bytes=job.profile.memory_bytes // 2)
     believed.append(replace(job, profile=halved))
-halved = simulate(believed, devices, get_policy("best-fit"), **known)
+halved = labkit.sharing.simulate(believed, devices, labkit.sharing.get_policy("best-fit"), **known)
 
 # %% cell-12 [markdown]
 """
@@ -544,7 +536,7 @@ What came of it, beside labkit's estimates:
 reveal("42.half", int(halved.jobs["oom"].sum()))
 both = {"labkit's estimates": plans["known pairs"].totals, "half of the truth": halved.totals}
 table = pd.DataFrame(both).T[["makespan_s", "mean_completion_s", "ooms", "done", "failed"]].astype(float)
-show(table)
+labkit.plots.show(table)
 
 # %% cell-16 [markdown]
 """
@@ -562,13 +554,14 @@ A supervisor process starts each job when the policy says so, and leaves nothing
 """
 
 # %% run
-from labkit.sharing import pack, predict
-
 memory_bytes, turns = int(1.25 * 2**30), {"smoke": 1, "standard": 1, "full": 3}[profile]
 small = profile == "smoke"
-real = recorded.fill(read_queue(folder / ("queue_3.yaml" if small else "queue_8.yaml")))
+real = recorded.fill(labkit.sharing.read_queue(folder / ("queue_3.yaml" if small else "queue_8.yaml")))
 names = ["best-fit"] if small else ["exclusive", "best-fit"]
-ran = [{name: pack(real, name, runs_dir=runs_dir, memory_bytes=memory_bytes) for name in names} for _ in range(turns)]
+ran = [
+    {name: labkit.sharing.pack(real, name, runs_dir=runs_dir, memory_bytes=memory_bytes) for name in names}
+    for _ in range(turns)
+]
 
 # %% cell-18 [markdown]
 """
@@ -576,7 +569,7 @@ Best-fit's schedule, as it was measured:
 """
 
 # %% real-gantt
-show(figure_queue(ran[-1]["best-fit"].attempts, provenance="measured"))
+labkit.plots.show(labkit.plots.figure_queue(ran[-1]["best-fit"].attempts, provenance="measured"))
 
 # %% cell-19 [markdown]
 """
@@ -586,14 +579,14 @@ Beside it, the replay of the eight jobs from the recorded profiles. They are of 
 # %% real-table
 from statistics import median
 
-eight = read_queue(folder / "queue_8.yaml")
+eight = labkit.sharing.read_queue(folder / "queue_8.yaml")
 rows = []
 for name in ("exclusive", "best-fit"):
-    predicted = predict(eight, name, memory_bytes=memory_bytes).totals["makespan_s"]
+    predicted = labkit.sharing.predict(eight, name, memory_bytes=memory_bytes).totals["makespan_s"]
     measured = float("nan") if small else median(turn[name].totals["makespan_s"] for turn in ran)
     rows.append({"policy": name, "predicted_s": predicted, "measured_s": measured})
 makespans = pd.DataFrame(rows).set_index("policy")
-show(makespans)
+labkit.plots.show(makespans)
 
 # %% cell-20 [markdown]
 """

@@ -45,10 +45,10 @@ A seed sets the starting weights and the order of the data. Change it and the sa
 """
 
 # %% seeds
-from labkit.hardware import offered_budgets
+import labkit
 
 seeds = {"smoke": [0, 2], "standard": range(5), "full": range(12)}[profile]
-budgets = [budget.name for budget in offered_budgets() if budget.torch_name == "cpu"]
+budgets = [budget.name for budget in labkit.hardware.offered_budgets() if budget.torch_name == "cpu"]
 budgets = budgets[:1] if profile == "smoke" else budgets
 epochs = 2 if profile == "smoke" else max_epochs
 print(f"{len(seeds)} seeds under {', '.join(budgets)}: {len(seeds) * len(budgets)} runs of {epochs} epochs")
@@ -71,8 +71,6 @@ Every run gets a target that it will not reach, so that none ends early: with wh
 # %% runs
 from pathlib import Path
 
-from labkit.jobs import watch
-
 runs = Path(runs_dir) / "notebooks"
 common = {"data": data, "target": "0.79", "max_epochs": epochs, "max_seconds": 60}
 
@@ -85,7 +83,7 @@ common = {"data": data, "target": "0.79", "max_epochs": epochs, "max_seconds": 6
 folders = []
 for seed in seeds:
     for budget in budgets:
-        run = watch("dlrm", runs, seed=seed, budget=budget, evaluations=False, **common)
+        run = labkit.jobs.watch("dlrm", runs, seed=seed, budget=budget, evaluations=False, **common)
         folders.append(run["folder"])
 
 # %% crossings-prose [markdown]
@@ -94,13 +92,10 @@ for seed in seeds:
 """
 
 # %% crossings
-from labkit.plots import show
-from labkit.tta import crossings, curves, run_table
-
-table, evaluations = run_table(folders), curves(folders)
-crossed = crossings(evaluations, table, target)
+table, evaluations = labkit.tta.run_table(folders), labkit.tta.curves(folders)
+crossed = labkit.tta.crossings(evaluations, table, target)
 reveal("50.reached", int(crossed["reached"].sum()))
-show(crossed[["budget", "provenance", "seed", "outcome", "time_to_target_s", "last_time_s"]])
+labkit.plots.show(crossed[["budget", "provenance", "seed", "outcome", "time_to_target_s", "last_time_s"]])
 
 # %% figure-prose [markdown]
 """
@@ -108,9 +103,7 @@ A ring marks each first crossing. Curves that rise and fall again have begun to 
 """
 
 # %% figure
-from labkit.plots import figure_time_to_accuracy
-
-show(figure_time_to_accuracy(evaluations, target, crossings=crossed))
+labkit.plots.show(labkit.plots.figure_time_to_accuracy(evaluations, target, crossings=crossed))
 
 # %% guess-left-out-prose [markdown]
 """
@@ -132,7 +125,7 @@ import numpy as np
 import pandas as pd
 
 own, targets = table[table["budget"] == budgets[0]], np.round(np.arange(0.735, 0.766, 0.005), 3)
-found = [crossings(evaluations, own, goal) for goal in targets]
+found = [labkit.tta.crossings(evaluations, own, goal) for goal in targets]
 means_s = [hits["time_to_target_s"].mean() for hits in found]
 means = pd.DataFrame({"target AUC": targets, "mean of the finished (s)": means_s})
 means["left out (%)"] = [100 * (1 - hits["reached"].mean()) for hits in found]
@@ -143,7 +136,7 @@ Where does the mean move, and where does it lose runs?
 """
 
 # %% means-table
-show(means)
+labkit.plots.show(means)
 reveal("50.left_out", means["left out (%)"].iloc[-1])
 
 # %% ex-50-why-mean-lies [markdown]
@@ -376,9 +369,7 @@ medians_s = {own: median_time(line) for own, line in lines.items()}
 """
 
 # %% medians-table
-from labkit.tta import survival
-
-for row in survival(evaluations, table, target).itertuples():
+for row in labkit.tta.survival(evaluations, table, target).itertuples():
     theirs = f"labkit's {row.median:.3g} s ({row.low:.3g} to {row.high:.3g} s)"
     print(f"{row.budget}: yours {medians_s[row.budget]:.3g} s, {theirs}, {row.provenance}")
 median_s = medians_s[budgets[0]] if np.isfinite(medians_s[budgets[0]]) else None
@@ -409,7 +400,7 @@ Axes with units, and one sentence on what to see.
 figure.update_xaxes(title_text="Wall time, evaluation included (s)")
 figure.update_yaxes(title_text=f"Share of runs below AUC {target}", range=[0, 1.05])
 finding = f"At the end {int((~crossed['reached']).sum())} of {len(crossed)} runs are still waiting."
-show(figure.update_layout(meta={"finding": finding}))
+labkit.plots.show(figure.update_layout(meta={"finding": finding}))
 
 # %% how-often [markdown]
 """
@@ -525,18 +516,16 @@ Both on your runs. A budget is priced as the tier of the catalogue that it stand
 """
 
 # %% costs
-from labkit.hardware import load_tiers
-
 rows = []
 for own, group in crossed.groupby("budget", sort=False):
-    tier = load_tiers().get(table.loc[table["budget"] == own, "tier"].iloc[0])
+    tier = labkit.hardware.load_tiers().get(table.loc[table["budget"] == own, "tier"].iloc[0])
     price = tier.rental_price_usd_per_h if tier and tier.rental_price_usd_per_h else np.nan
     low, high = success_interval(int(group["reached"].sum()), len(group))
     cost = expected_cost_usd(list(group["spent_s"]), list(group["reached"]), price)
     rows.append((own, len(group), 100 * group["reached"].mean(), 100 * low, 100 * high, 1e6 * cost))
 columns = ["budget", "runs", "arrive (%)", "at least (%)", "at most (%)", "cost of a success (millionths of $)"]
 costs = pd.DataFrame(rows, columns=columns).set_index("budget")
-show(costs)
+labkit.plots.show(costs)
 
 # %% moves [markdown]
 """
@@ -552,11 +541,11 @@ and the second factor is 1 unless the batch differs by platform. There every pla
 # %% constant
 grid = (0.70, 0.72, 0.74)
 at = {
-    goal: crossings(evaluations, table, goal).groupby("budget", sort=False)["time_to_target_s"].median()
+    goal: labkit.tta.crossings(evaluations, table, goal).groupby("budget", sort=False)["time_to_target_s"].median()
     for goal in grid
 }
-show(pd.DataFrame(at).rename_axis(columns="median of the finished (s), by target AUC"))
-show(
+labkit.plots.show(pd.DataFrame(at).rename_axis(columns="median of the finished (s), by target AUC"))
+labkit.plots.show(
     pd.DataFrame(
         {goal: [times.iloc[0] / times.iloc[-1]] for goal, times in at.items()}, index=["first over last budget"]
     )
@@ -624,7 +613,6 @@ To see a target change a comparison, we need platforms with batches of their own
 import numpy as np
 import pandas as pd
 
-from labkit.plots import show
 from labkit_course import check, claim, explain, guess, model_answer, reveal
 
 # %% epoch-prose [markdown]
@@ -633,11 +621,9 @@ The time of an epoch:
 """
 
 # %% epoch
-from labkit.runs import recorded
-
-zeus = recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
+zeus = labkit.runs.recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
 epoch_s = zeus.runs.pivot_table(index="batch_size", columns="device", values="epoch_s")
-show(epoch_s.rename_axis(columns="seconds an epoch, recorded"))
+labkit.plots.show(epoch_s.rename_axis(columns="seconds an epoch, recorded"))
 
 # %% guess-p100-prose [markdown]
 """
@@ -703,18 +689,16 @@ EXERCISES["50.hours"] = WrittenExercise(
 Your function on the epochs of all runs to a WER of 0.35 (with `x="epochs"`, `crossings` counts those), at a batch of 32:
 """
 
+
 # %% hardest
-from labkit.tta import crossings, survival
-
-
 def hours_to(target):  # the runs, with their hours
-    met = crossings(zeus.curves, zeus.runs, target, x="epochs")
+    met = labkit.tta.crossings(zeus.curves, zeus.runs, target, x="epochs")
     met = met.merge(zeus.runs[["run", "device", "batch_size", "epoch_s"]])
     return met.assign(hours=hours_to_target(met["time_to_target_s"].to_numpy(), met["epoch_s"].to_numpy()))
 
 
 hardest = hours_to(0.35).groupby(["batch_size", "device"])["hours"].median().unstack()
-show(hardest.loc[[32]].rename_axis(columns="median hours to 0.35, recorded"))
+labkit.plots.show(hardest.loc[[32]].rename_axis(columns="median hours to 0.35, recorded"))
 
 # %% hardest-figure-prose [markdown]
 """
@@ -722,10 +706,7 @@ And at all batch sizes; a cross is one with which half of the seeds or more fail
 """
 
 # %% hardest-figure
-from labkit.plots import figure_batch_size
-from labkit.tta import by_batch_size
-
-show(figure_batch_size(by_batch_size(zeus.curves, zeus.runs, 0.35, unit="epochs")))
+labkit.plots.show(labkit.plots.figure_batch_size(labkit.tta.by_batch_size(zeus.curves, zeus.runs, 0.35, unit="epochs")))
 
 # %% by-way-prose [markdown]
 """
@@ -737,7 +718,7 @@ No batch of 128 and more gets there. So how are platforms to be compared? At one
 def by_way(runs, curves):
     """Seconds to each target of each GPU, at the batches that each way of comparing chooses."""
     batches = runs[["budget", "setting", "device", "batch_size"]].drop_duplicates()
-    own = survival(curves, runs, curves["value"].unique()).merge(batches)
+    own = labkit.tta.survival(curves, runs, curves["value"].unique()).merge(batches)
     chosen = {
         "batch 32": own["batch_size"] == 32,
         "batch 64": own["batch_size"] == 64,
@@ -755,7 +736,7 @@ Median hours of two of these ways; harder targets below.
 # %% hours
 ways = by_way(*zeus)
 hours = ways.pivot(index="target", columns=["way", "device"], values="median")[::-1] / 3600
-show(hours[["largest batch", "best batch"]].rename_axis(columns=["median hours, recorded", "target WER"]))
+labkit.plots.show(hours[["largest batch", "best batch"]].rename_axis(columns=["median hours, recorded", "target WER"]))
 p100_over_a40 = hours["largest batch", "P100"][0.40] / hours["largest batch", "A40"][0.40]
 reveal("50.p100", p100_over_a40)
 
@@ -802,14 +783,12 @@ Harder targets to the right; at the dotted 1 there would be no gap. A line ends 
 """
 
 # %% gap-figure
-from labkit.plots import figure_time_against_target
-
 gaps = gaps_of(ways).assign(provenance=zeus.runs["provenance"][0])
 least = gaps.loc[gaps["low"].idxmin()]
 finding = f"The least that the seeds allow is {least['low']:.2f} times as long ({least['budget']}, {least['target']})."
-figure = figure_time_against_target(gaps, 0.40, metric="wer", higher_is_better=False)
+figure = labkit.plots.figure_time_against_target(gaps, 0.40, metric="wer", higher_is_better=False)
 figure.update_yaxes(title_text="Slowest over fastest (times as long)").add_hline(y=1, line_dash="dot")
-show(figure.update_layout(meta={"finding": finding}))
+labkit.plots.show(figure.update_layout(meta={"finding": finding}))
 
 # %% ncf-prose [markdown]
 """
@@ -817,8 +796,10 @@ Another job of theirs, *NCF* on MovieLens-1M (a recommender; higher NDCG is hard
 """
 
 # %% ncf
-ncf = gaps_of(by_way(*recorded("zeus-nsdi23", job="ncf on movielens-1m", power_limit_w="max")))
-show(ncf.pivot(index="target", columns="budget", values="median").rename_axis(columns="slowest over fastest, recorded"))
+ncf = gaps_of(by_way(*labkit.runs.recorded("zeus-nsdi23", job="ncf on movielens-1m", power_limit_w="max")))
+labkit.plots.show(
+    ncf.pivot(index="target", columns="budget", values="median").rename_axis(columns="slowest over fastest, recorded")
+)
 
 # %% ncf-words [markdown]
 """
@@ -958,7 +939,7 @@ columns["batch × 2"], columns["squared"] = log_batch, log_batch**2
 times_h, seen = cases["hours"].to_numpy(), (cases["seed"] < 5).to_numpy()
 constant, *coefficients = fit_log_time(times_h[seen], columns[seen].to_numpy())
 off = np.abs(np.exp(constant + columns[~seen].to_numpy() @ coefficients) / times_h[~seen] - 1)
-show(pd.DataFrame({"factor on the time, recorded": np.exp(coefficients)}, index=columns.columns))
+labkit.plots.show(pd.DataFrame({"factor on the time, recorded": np.exp(coefficients)}, index=columns.columns))
 
 # %% claim-I5-prose [markdown]
 """
@@ -984,9 +965,9 @@ A time to accuracy belongs to its target, so look at another one. On the page th
 
 # %% another-target
 other = 0.74
-found = crossings(evaluations, table, other)
-times = survival(evaluations, table, other)
-show(figure_time_to_accuracy(evaluations, other, crossings=found, survival=times))
+found = labkit.tta.crossings(evaluations, table, other)
+times = labkit.tta.survival(evaluations, table, other)
+labkit.plots.show(labkit.plots.figure_time_to_accuracy(evaluations, other, crossings=found, survival=times))
 
 # %% scores-prose [markdown]
 """

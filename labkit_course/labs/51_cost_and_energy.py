@@ -46,11 +46,14 @@ The catalogue has what a kilowatt-hour costs and emits. Write numbers of your ow
 """
 
 # %% grid
-from labkit.hardware import get_grid
+import labkit
 
-usd_per_kwh, g_per_kwh = get_grid(grid).price_usd_per_kwh, get_grid(grid).carbon_g_per_kwh
+usd_per_kwh, g_per_kwh = (
+    labkit.hardware.get_grid(grid).price_usd_per_kwh,
+    labkit.hardware.get_grid(grid).carbon_g_per_kwh,
+)
 for name in ("price_usd_per_kwh", "carbon_g_per_kwh"):
-    figure = get_grid(grid).figure(name)
+    figure = labkit.hardware.get_grid(grid).figure(name)
     print(f"{name} {figure.value:g}: {figure.source}, {figure.date}")
 
 # %% one [markdown]
@@ -61,13 +64,10 @@ The authors of *Zeus* (You, Chung and Chowdhury, NSDI 2023, Apache-2.0) trained 
 """
 
 # %% load
-from labkit.plots import show
-from labkit.runs import recorded
-
-runs, evaluations = recorded("zeus-nsdi23", job="deepspeech2 on librispeech")
+runs, evaluations = labkit.runs.recorded("zeus-nsdi23", job="deepspeech2 on librispeech")
 columns = ["device", "batch_size", "power_limit_w", "epochs", "epoch_s", "average_power_w", "energy_j", "provenance"]
 some = runs[(runs["batch_size"] == 32) & (runs["seed"] == 1)].groupby("device").tail(1)
-show(some[columns].set_index("device"))
+labkit.plots.show(some[columns].set_index("device"))
 
 # %% one-words [markdown]
 """
@@ -85,7 +85,7 @@ A training takes so many hours at so many watts, on the grid of that country. Ho
 from labkit_course import check, claim, draw, explain, guess, model_answer, reveal
 
 numbers = draw("51.grams", student)
-print(f"{get_grid(numbers['grid']).carbon_g_per_kwh:g} g CO2e a kWh")
+print(f"{labkit.hardware.get_grid(numbers['grid']).carbon_g_per_kwh:g} g CO2e a kWh")
 
 # %% ex-51-grams-answer [markdown]
 """
@@ -93,8 +93,10 @@ Your answer:
 """
 
 # %% answer 51.grams
+import labkit
+
 ### BEGIN SOLUTION
-answer = numbers["hours"] * numbers["watts"] / 1000 * get_grid(numbers["grid"]).carbon_g_per_kwh
+answer = numbers["hours"] * numbers["watts"] / 1000 * labkit.hardware.get_grid(numbers["grid"]).carbon_g_per_kwh
 ### END SOLUTION
 
 # %% check 51.grams points=1
@@ -128,9 +130,10 @@ Dollars need prices, and those come from a market, not from a GPU. Read what eac
 """
 
 # %% prices
-from labkit.hardware import get_tier
-
-tiers = {own["device"]: get_tier(own["tier"]) for _, own in runs[["device", "tier"]].drop_duplicates().iterrows()}
+tiers = {
+    own["device"]: labkit.hardware.get_tier(own["tier"])
+    for _, own in runs[["device", "tier"]].drop_duplicates().iterrows()
+}
 for device, tier in tiers.items():
     for name, unit in (("rental_price_usd_per_h", "an hour"), ("list_price_usd", "to buy")):
         price = tier.figure(name)
@@ -160,11 +163,11 @@ Write `bill(hours, joules, tier, *, years, usd_per_kwh, g_per_kwh)`: what one tr
 # %% answer 51.bill
 import math
 
-from labkit.hardware import Tier
+import labkit
 
 
 def bill(
-    hours: float, joules: float, tier: Tier, *, years: float, usd_per_kwh: float, g_per_kwh: float
+    hours: float, joules: float, tier: labkit.hardware.Tier, *, years: float, usd_per_kwh: float, g_per_kwh: float
 ) -> dict[str, float]:
     """Rent, share of the list price, electricity and carbon of one training; NaN without a price."""
     ### BEGIN SOLUTION
@@ -225,7 +228,7 @@ import pandas as pd
 assumed = {"years": years, "usd_per_kwh": usd_per_kwh, "g_per_kwh": g_per_kwh}
 bills = [bill(own.wall_s / 3600, own.energy_j, tiers[own.device], **assumed) for own in some.itertuples()]
 bills = pd.DataFrame(bills, index=some["device"]).assign(provenance=some["provenance"].iloc[0])
-show(bills)
+labkit.plots.show(bills)
 reveal("51.electricity", 100 * bills.loc["A40", "electricity_usd"] / bills.loc["A40", "rent_usd"])
 
 # %% ex-51-buy [markdown]
@@ -238,10 +241,10 @@ After how many hours of training is a card that you buy cheaper than one that yo
 # %% answer 51.buy
 import math
 
-from labkit.hardware import Tier
+import labkit
 
 
-def hours_to_buy(tier: Tier, watts: float, usd_per_kwh: float) -> float:
+def hours_to_buy(tier: labkit.hardware.Tier, watts: float, usd_per_kwh: float) -> float:
     """Hours after which buying is cheaper than renting."""
     ### BEGIN SOLUTION
     if tier.list_price_usd is None or tier.rental_price_usd_per_h is None:
@@ -291,13 +294,11 @@ Not every training arrives, and failures are paid for. If each one that fails is
 """
 
 # %% attempts
-from labkit.tta import crossings
-
 SETTING = ["device", "batch_size", "power_limit_w"]
 
 
 def attempts(runs, evaluations, target):
-    hits = crossings(evaluations, runs, target).merge(runs[["run", *SETTING, "average_power_w"]], on="run")
+    hits = labkit.tta.crossings(evaluations, runs, target).merge(runs[["run", *SETTING, "average_power_w"]], on="run")
     hits["spent_j"] = hits["spent_s"] * hits["average_power_w"]
     hits.loc[~hits["reached"], "provenance"] = "recorded; its length assumed"
     return hits[[*SETTING, "seed", "outcome", "reached", "spent_s", "spent_j", "provenance"]]
@@ -316,7 +317,7 @@ def assumed_percent(tried):  # of all the time spent, that of failures
 
 hard = attempts(runs, evaluations, 0.35)
 five = hard.query("device == 'V100' and batch_size == 96 and power_limit_w == 250")
-show(five.set_index("seed"))
+labkit.plots.show(five.set_index("seed"))
 print(f"assumed: {assumed_percent(five):.0f} % of these hours, {assumed_percent(hard):.0f} % of those of all settings")
 
 # %% ex-51-expected [markdown]
@@ -412,14 +413,14 @@ Yours beside the mean of the finished, at the hardest target on the V100, and be
 # %% expected-use-code
 import numpy as np
 
-from labkit.tta import survival
-
 finished = hard[hard["reached"]].groupby(SETTING)["spent_s"].mean() / 3600
 table = expected(hard, SETTING).set_index(SETTING).assign(finished_h=finished, provenance="recorded")
 table["hours"] = table["time_s"] / 3600
 table.loc[table["reached"] < table["runs"], "provenance"] = "recorded; failures' length assumed"
-show(table.xs("V100").xs(250, level="power_limit_w")[["runs", "reached", "finished_h", "hours", "provenance"]])
-theirs = survival(evaluations, runs, 0.35)["expected"] / 3600
+labkit.plots.show(
+    table.xs("V100").xs(250, level="power_limit_w")[["runs", "reached", "finished_h", "hours", "provenance"]]
+)
+theirs = labkit.tta.survival(evaluations, runs, 0.35)["expected"] / 3600
 sums = [hours[np.isfinite(hours)].sum() for hours in (theirs, table["hours"])]
 print(f"over all settings that arrive: labkit's {sums[0]:,.1f} h, yours {sums[1]:,.1f} h")
 
@@ -431,7 +432,7 @@ Now every setting and every target of a job, with its bill, from your two functi
 
 # %% costs
 def costs_of(job):
-    runs, evaluations = recorded("zeus-nsdi23", job=job)
+    runs, evaluations = labkit.runs.recorded("zeus-nsdi23", job=job)
     goals = sorted(set(evaluations["value"]))
     tables = [expected(attempts(runs, evaluations, goal), SETTING).assign(target=goal) for goal in goals]
     costs = pd.concat(tables, ignore_index=True)
@@ -519,7 +520,7 @@ No setting that is the cheapest here has a failure, so no length that is assumed
 # %% cheapest-use-code
 DOLLARS = ["rent_usd", "purchase_usd", "electricity_usd"]
 winners = pd.DataFrame({by: cheapest(costs, by) for by in [*DOLLARS, "carbon_g"]})[::-1]
-show(winners.rename_axis(f"target WER, {costs['provenance'].iloc[0]}"))
+labkit.plots.show(winners.rename_axis(f"target WER, {costs['provenance'].iloc[0]}"))
 
 # %% figure-costs-prose [markdown]
 """
@@ -527,11 +528,9 @@ The same with its distances: of each GPU the best setting, by each price. What h
 """
 
 # %% figure-costs
-from labkit.plots import figure_costs
-
 told = ["device", "target", "metric", "higher_is_better", "provenance"]
 best = costs.groupby(told, as_index=False)[DOLLARS].min()
-show(figure_costs(best, DOLLARS))
+labkit.plots.show(labkit.plots.figure_costs(best, DOLLARS))
 rents = best.set_index(["device", "target"])["rent_usd"]
 reveal("51.p100", rents["P100", 0.40] / rents["A40", 0.40])
 
@@ -570,8 +569,10 @@ Is it the same for another job? NCF on MovieLens, a recommender that reaches mos
 # %% ncf
 ncf = costs_of("ncf on movielens-1m")
 winners_ncf = pd.DataFrame({by: cheapest(ncf, by) for by in [*DOLLARS, "carbon_g"]})
-show(winners_ncf.rename_axis(f"target NDCG, {ncf['provenance'].iloc[0]}; failures' length assumed"))
-show(ncf[ncf["target"] == 0.4].groupby("device")[[*DOLLARS, "carbon_g"]].min().assign(provenance="recorded"))
+labkit.plots.show(winners_ncf.rename_axis(f"target NDCG, {ncf['provenance'].iloc[0]}; failures' length assumed"))
+labkit.plots.show(
+    ncf[ncf["target"] == 0.4].groupby("device")[[*DOLLARS, "carbon_g"]].min().assign(provenance="recorded")
+)
 
 # %% ncf-words [markdown]
 """
@@ -584,7 +585,7 @@ At an NDCG of 0.42 even the soonest setting fails with one seed of five, and mos
 """
 
 # %% limits
-ranking, evaluated = recorded("zeus-nsdi23", job="ncf on movielens-1m")
+ranking, evaluated = labkit.runs.recorded("zeus-nsdi23", job="ncf on movielens-1m")
 rows = {}
 for limit in (13, 30, 100):
     factor = np.where(ranking["unreached"] == "failed", limit / ranking["epochs"], 1.0)
@@ -592,7 +593,9 @@ for limit in (13, 30, 100):
     table = expected(tried, SETTING)
     least = table.loc[[table["time_s"].idxmin()], [*SETTING, "time_s"]]
     rows[limit] = {**least.iloc[0], "assumed (%)": assumed_percent(tried.merge(least[SETTING]))}
-show(pd.DataFrame(rows).T.assign(provenance="recorded; failures' length assumed").rename_axis("epochs of a failure"))
+labkit.plots.show(
+    pd.DataFrame(rows).T.assign(provenance="recorded; failures' length assumed").rename_axis("epochs of a failure")
+)
 
 # %% claim-H3-prose [markdown]
 """
@@ -621,11 +624,8 @@ claim("H3", f"WER 0.35 without the dearest ({dearest}): {words}", answer, how="r
 """
 
 # %% batch-figure
-from labkit.plots import figure_batch_size
-from labkit.tta import by_batch_size
-
-full, evaluated = recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
-show(figure_batch_size(by_batch_size(evaluated, full, target, unit="epochs")))
+full, evaluated = labkit.runs.recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
+labkit.plots.show(labkit.plots.figure_batch_size(labkit.tta.by_batch_size(evaluated, full, target, unit="epochs")))
 
 # %% guess-batch-prose [markdown]
 """
@@ -644,7 +644,7 @@ Hours and joules of a success over the batch size, at the largest limit:
 limit = costs["power_limit_w"] == costs.groupby("device")["power_limit_w"].transform("max")
 at_full = costs[limit & (costs["target"] == target)]
 at_full = at_full.assign(hours=at_full["time_s"] / 3600, kwh=at_full["energy_j"] / 3.6e6)
-show(figure_costs(at_full, ["hours", "kwh"], x="batch_size"))
+labkit.plots.show(labkit.plots.figure_costs(at_full, ["hours", "kwh"], x="batch_size"))
 a40 = at_full[at_full["device"] == "A40"]
 reveal("51.batch", float(a40.loc[a40["energy_j"].idxmin(), "batch_size"]))
 
@@ -733,10 +733,8 @@ The front is what you may sensibly choose from. Look at what the settings on it 
 """
 
 # %% front-figure
-from labkit.plots import figure_pareto
-
 points["front"] = on_front(list(points["time_s"]), list(points["energy_j"]))
-show(figure_pareto(points, "hours", "kwh"))
+labkit.plots.show(labkit.plots.figure_pareto(points, "hours", "kwh"))
 reveal("51.front", int(points["front"].sum()))
 
 # %% guess-power-prose [markdown]
@@ -818,10 +816,10 @@ The batch size that is fastest, on the GPU above and on another:
 # %% power-use-code
 columns = ["hours", "slower_percent", "saved_percent", "provenance"]
 limits = against_full_power(points).set_index("power_limit_w")
-show(limits.query("batch_size == 48")[columns].rename_axis("V100, batch 48, limit (W)"))
+labkit.plots.show(limits.query("batch_size == 48")[columns].rename_axis("V100, batch 48, limit (W)"))
 a40 = costs[(costs["device"] == "A40") & (costs["target"] == target) & (costs["batch_size"] == 32)]
 a40 = against_full_power(a40.assign(hours=a40["time_s"] / 3600)).set_index("power_limit_w")
-show(a40[columns].rename_axis("A40, batch 32, limit (W)"))
+labkit.plots.show(a40[columns].rename_axis("A40, batch 32, limit (W)"))
 limited = against_full_power(points).set_index(["batch_size", "power_limit_w"])["saved_percent"]
 reveal("51.saved", limited.get((48, 150)))
 
@@ -833,7 +831,7 @@ And NCF on the same V100, at batch 16,384, where times differ by chance: each wa
 # %% power-ncf
 easy = ncf[(ncf["device"] == device) & (ncf["target"] == 0.4) & (ncf["batch_size"] == 16384)]
 easy = against_full_power(easy.assign(seconds=easy["time_s"])).set_index("power_limit_w")
-show(easy[["seconds", *columns[1:]]].rename_axis("V100, NCF, limit (W)"))
+labkit.plots.show(easy[["seconds", *columns[1:]]].rename_axis("V100, NCF, limit (W)"))
 
 # %% ex-51-why-limit [markdown]
 """
@@ -978,7 +976,7 @@ The points of three weights, and the η of four kinds of owner, by what an hour 
 # %% eta-use-code
 weights = {"η = 0": 0.0, "η = 0.5": 0.5, "η = 1": 1.0}
 chosen = {name: zeus_setting(points, eta, max_power_w) for name, eta in weights.items()}
-show(figure_pareto(points, "hours", "kwh", chosen=chosen))
+labkit.plots.show(labkit.plots.figure_pareto(points, "hours", "kwh", chosen=chosen))
 for usd_per_h in (0.0, 0.03, 0.20, rent[device]):
     eta = eta_of_prices(usd_per_h, usd_per_kwh, max_power_w)
     setting = points.loc[zeus_setting(points, eta, max_power_w), "setting"]
@@ -998,11 +996,15 @@ The front, in dollars and grams, at a price of an hour (electricity on top) and 
 """
 
 # %% other-prices
-from labkit_course.apparatus import priced
+from labkit_course import apparatus
 
-own_prices = {"usd_per_h": 0.44, "usd_per_kwh": usd_per_kwh, "g_per_kwh": get_grid("france").carbon_g_per_kwh}
+own_prices = {
+    "usd_per_h": 0.44,
+    "usd_per_kwh": usd_per_kwh,
+    "g_per_kwh": labkit.hardware.get_grid("france").carbon_g_per_kwh,
+}
 arriving = points[np.isfinite(points["time_s"])]
-show(figure_pareto(priced(arriving, **own_prices), "cost_usd", "carbon_g"))
+labkit.plots.show(labkit.plots.figure_pareto(apparatus.priced(arriving, **own_prices), "cost_usd", "carbon_g"))
 
 # %% own [markdown]
 """
@@ -1014,7 +1016,6 @@ Now a DLRM and a speech recogniser of labkit's, trained here to targets of their
 # %% own-imports
 from pathlib import Path
 
-from labkit.jobs import watch
 from labkit_course import mine
 
 bill, expected = mine("51.bill"), mine("51.expected")
@@ -1039,7 +1040,9 @@ The DLRM to an AUC of 0.72, the recogniser to a CER of 0.05 (0.8 at `smoke`), so
 folders = {}
 for job, (data, goal) in goals.items():
     settings = {"data": data, "target": str(goal), "max_seconds": 60, "evaluations": False}
-    folders[job] = [watch(job, Path(runs_dir) / "notebooks", seed=seed, **settings)["folder"] for seed in seeds]
+    folders[job] = [
+        labkit.jobs.watch(job, Path(runs_dir) / "notebooks", seed=seed, **settings)["folder"] for seed in seeds
+    ]
 
 # %% account-prose [markdown]
 """
@@ -1047,10 +1050,8 @@ for job, (data, goal) in goals.items():
 """
 
 # %% account
-from labkit.tta import energy_account
-
 guessed = {"estimate": True, "assumed_power_w": assumed_power_w, "grid_g_per_kwh": g_per_kwh}
-accounts = {job: [energy_account(folder, **guessed) for folder in own] for job, own in folders.items()}
+accounts = {job: [labkit.tta.energy_account(folder, **guessed) for folder in own] for job, own in folders.items()}
 for job, (first, *_) in accounts.items():
     print(f"{job}: {first.energy_j:.3g} J, {first.kind}: {first.source}; {first.note}")
 
@@ -1062,12 +1063,12 @@ And the prices of your machine, by the catalogue. A machine of no tier has none,
 # %% own-tier
 from types import SimpleNamespace
 
-from labkit.tta import cost_usd, run_table
-
-name = run_table(folders["dlrm"])["tier"].iloc[0]
+name = labkit.tta.run_table(folders["dlrm"])["tier"].iloc[0]
 known = isinstance(name, str)
-own_tier = get_tier(name) if known else SimpleNamespace(rental_price_usd_per_h=None, list_price_usd=None)
-print(cost_usd(3600, name).note)
+own_tier = (
+    labkit.hardware.get_tier(name) if known else SimpleNamespace(rental_price_usd_per_h=None, list_price_usd=None)
+)
+print(labkit.tta.cost_usd(3600, name).note)
 
 # %% own-expected-prose [markdown]
 """
@@ -1075,12 +1076,10 @@ What each run spent until its target, and by your `expected` what a success cost
 """
 
 # %% own-expected
-from labkit.tta import curves
-
 rows = []
 for job, (_, goal) in goals.items():
-    table = run_table(folders[job])
-    hits = crossings(curves(folders[job]), table, goal).assign(job=job)
+    table = labkit.tta.run_table(folders[job])
+    hits = labkit.tta.crossings(labkit.tta.curves(folders[job]), table, goal).assign(job=job)
     pairs = zip(accounts[job], hits["reached"], strict=True)
     hits["spent_j"] = [account.energy_to_target_j if reached else account.energy_j for account, reached in pairs]
     own = expected(hits.astype({"spent_j": float}), ["job", "budget"]).iloc[0]
@@ -1105,7 +1104,7 @@ def fastest(costs, target, job):
 theirs = [fastest(costs, 0.35, "DeepSpeech2"), fastest(ncf, 0.4, "NCF")]
 together = pd.concat([*theirs, pd.DataFrame(rows)], ignore_index=True)
 columns = ["setting", "time_s", "energy_j", *DOLLARS, "carbon_g", "provenance"]
-show(together.set_index("device")[columns])
+labkit.plots.show(together.set_index("device")[columns])
 
 # %% together-figure-prose [markdown]
 """
@@ -1113,7 +1112,7 @@ On one pair of axes:
 """
 
 # %% together-figure
-show(figure_pareto(together, "time_s", "energy_j"))
+labkit.plots.show(labkit.plots.figure_pareto(together, "time_s", "energy_j"))
 rent_usd = together.set_index("device").loc["DLRM here", "rent_usd"]
 trainings = 1 / rent_usd if rent_usd > 0 else None
 reveal("51.trainings", trainings)

@@ -37,11 +37,11 @@ A step of a DLRM on eight V100s, the GPU of the paper, was recorded with a profi
 """
 
 # %% recorded
-from labkit.project import shipped_datasets
-from labkit_course.apparatus import read_step
+import labkit
+from labkit_course import apparatus
 
-traces = sorted((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir())
-step = read_step(traces[0])
+traces = sorted((labkit.project.shipped_datasets() / "recorded" / "param-v100" / "original").iterdir())
+step = apparatus.read_step(traces[0])
 print(f"{step.operators} operators, {len(step.kernels)} kernels in {step.duration_us / 1e3:.1f} ms: recorded")
 
 # %% cell-04 [markdown]
@@ -190,13 +190,11 @@ Each overhead gone by itself, and all of them:
 # %% ablation
 import pandas as pd
 
-from labkit.plots import show
-
 kinds = ("T1", "T2", "T3", "T4", "T5")
 saved = {kind: 1 - walk(calls, kernels, [kind]) / walked_us for kind in kinds}
 left = walk(calls, kernels, kinds) / walked_us
 reveal("60.left", 100 * left)
-show(pd.Series(saved).mul(100).to_frame("shorter without it (%), predicted"))
+labkit.plots.show(pd.Series(saved).mul(100).to_frame("shorter without it (%), predicted"))
 
 # %% cell-08 [markdown]
 """
@@ -204,9 +202,7 @@ Take them away one after the other, with the mouse or the arrow keys, and watch 
 """
 
 # %% slider
-from labkit_course.apparatus import overheads
-
-overheads(step)
+apparatus.overheads(step)
 
 # %% cell-09 [markdown]
 """
@@ -214,10 +210,7 @@ The last picture as a plain figure, which stays in the file:
 """
 
 # %% figure
-from labkit.plots import figure_timeline
-from labkit_course.apparatus import walk_timeline
-
-show(figure_timeline(walk_timeline(step, without=kinds), provenance="predicted"))
+labkit.plots.show(labkit.plots.figure_timeline(apparatus.walk_timeline(step, without=kinds), provenance="predicted"))
 
 # %% prose-60-why-kernels-alone [markdown]
 """
@@ -253,13 +246,11 @@ Where a collective exchanges data, all ranks wait for the last. labkit's walk ta
 """
 
 # %% together
-from labkit_course.apparatus import transfers_us, walk_together
-
-ranks = [read_step(path) for path in traces]
-together = walk_together(ranks, transfers_us(ranks))
+ranks = [apparatus.read_step(path) for path in traces]
+together = apparatus.walk_together(ranks, apparatus.transfers_us(ranks))
 steps_ms = pd.DataFrame({"recorded (ms)": [rank.duration_us / 1e3 for rank in ranks]})
 steps_ms["predicted (ms)"] = [walked.step_us / 1e3 for walked in together]
-show(steps_ms.rename_axis("rank"))
+labkit.plots.show(steps_ms.rename_axis("rank"))
 
 # %% cell-11 [markdown]
 """
@@ -272,10 +263,8 @@ A CPU has one timeline, and nothing to launch: of the five overheads there are T
 import torch
 import torch.nn.functional as F
 
-from labkit.models import Dlrm, DlrmConfig
-
 torch.manual_seed(0)
-model = Dlrm(DlrmConfig(13, (5000,) * 8, 16, (64, 16), (128, 64, 1)))
+model = labkit.models.Dlrm(labkit.models.DlrmConfig(13, (5000,) * 8, 16, (64, 16), (128, 64, 1)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 # %% cell-12 [markdown]
@@ -311,8 +300,6 @@ Each operator is timed within the step, by a mode of torch that sees every call 
 """
 
 # %% idle
-from labkit.perfmodel import time_step
-
 sizes = {
     "smoke": (16, 2048),
     "standard": (16, 64, 256, 1024, 4096),
@@ -321,7 +308,7 @@ sizes = {
 timed = {}
 for size in sizes[profile]:
     batch = batch_of(size)
-    timed[size] = time_step(lambda batch=batch: train(*batch))
+    timed[size] = labkit.perfmodel.time_step(lambda batch=batch: train(*batch))
 reveal("60.idle", 100 * timed[16].idle)
 
 # %% cell-15 [markdown]
@@ -333,7 +320,7 @@ Over the batch size:
 table = pd.DataFrame({"step (ms)": {size: 1e3 * each.step_s for size, each in timed.items()}})
 table["operators"] = [len(each.operators) for each in timed.values()]
 table["idle (%)"] = [100 * each.idle for each in timed.values()]
-show(table.rename_axis("batch size (measured)"))
+labkit.plots.show(table.rename_axis("batch size (measured)"))
 
 # %% own-slider-prose [markdown]
 """
@@ -341,10 +328,8 @@ What would the smallest step take if Python and autograd cost nothing (T1), and 
 """
 
 # %% own-slider
-from labkit_course.apparatus import own_step
-
-own = own_step(timed[16])
-overheads(own, name="own")
+own = apparatus.own_step(timed[16])
+apparatus.overheads(own, name="own")
 
 # %% prose-60-why-batch [markdown]
 """
@@ -421,9 +406,7 @@ What this machine can do at its best, in a second or two:
 """
 
 # %% card
-from labkit.hardware import calibrate
-
-best = calibrate(repeats=3)
+best = labkit.hardware.calibrate(repeats=3)
 print(f"{best.fp32_gflops:,.0f} GFLOP/s, {best.bandwidth_gb_per_s:.0f} GB/s, {best.launch_us:.1f} µs a call: measured")
 limits = best.fp32_gflops, best.bandwidth_gb_per_s, best.launch_us
 largest = timed[max(timed)]
@@ -436,15 +419,13 @@ Two models of the matrix products of your largest step, which was measured: arit
 # %% errors
 import math
 
-from labkit.perfmodel import geometric_error
-
 own_us = [kernel_us(each.flop, each.bytes, *limits) for each in largest.operators]
 peak_us = [each.flop / best.fp32_gflops / 1e3 for each in largest.operators]
 models = pd.DataFrame({"FLOP ÷ peak": peak_us, "roofline": own_us})
 products = models["FLOP ÷ peak"] > 0
 off = models[products].rdiv(1e6 * largest.times_s[products], axis=0)
-errors = off.apply(lambda column: geometric_error(column.map(math.log)))
-show((100 * errors).to_frame("error a product (%), geometric mean"))
+errors = off.apply(lambda column: labkit.perfmodel.geometric_error(column.map(math.log)))
+labkit.plots.show((100 * errors).to_frame("error a product (%), geometric mean"))
 
 # %% cell-18 [markdown]
 """
@@ -454,7 +435,7 @@ And the sums of all operators, beside the step. No bytes, no calls, no caches: a
 # %% sums
 sums = {"FLOP ÷ peak": sum(peak_us), "roofline": sum(own_us), "operators, measured": 1e6 * largest.times_s.sum()}
 whole = pd.Series(sums | {"step, measured": 1e6 * largest.step_s}) / 1e3
-show(whole.to_frame("ms"))
+labkit.plots.show(whole.to_frame("ms"))
 
 # %% prose-claim-B2 [markdown]
 """
@@ -507,9 +488,7 @@ The abstract: DLRM's GPU utilisation "is low compared to other well-optimized CV
 """
 
 # %% claim B1 points=1
-from labkit.runs import recorded_table
-
-resnet = recorded_table("param-rtx2080ti", "steps")
+resnet = labkit.runs.recorded_table("param-rtx2080ti", "steps")
 shares = kernels_us / step.duration_us, (resnet["busy_us"] / resnet["interval_us"]).median()
 with_nccl = sum(each.duration_us for each in step.kernels) / step.duration_us
 said = f"kernels fill {shares[0]:.0%} of the DLRM's step ({with_nccl:.0%} with exchanges and the waiting in them), "

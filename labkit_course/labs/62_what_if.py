@@ -36,10 +36,10 @@ profile = "standard"  # smoke, standard or full: how long the card takes, how ma
 # %% card
 import torch
 
-from labkit.perfmodel import measure_card
+import labkit
 
 torch.set_num_threads(1)
-card = measure_card({"smoke": 12, "standard": 100, "full": 240}[profile])
+card = labkit.perfmodel.measure_card({"smoke": 12, "standard": 100, "full": 240}[profile])
 print(f"one step, again and again: {card.noise:.1%} from its median, measured")
 for job in ("dlrm", "speech", "cnn"):
     print(f"steps of {job}, not seen before: {card.error(job):.1%} off (geometric mean)")
@@ -54,8 +54,6 @@ Your own DLRM of [Train a DLRM](10_train_dlrm.ipynb), and a step of it, as in *M
 # %% own
 from itertools import cycle
 
-from labkit.jobs import get_preset
-from labkit.models import DlrmConfig
 from labkit_course import check, claim, explain, guess, mine, model_answer, reveal
 
 # %% own-tour [markdown]
@@ -65,7 +63,7 @@ Its configuration is that of preset `tour`, with tables of one length:
 
 # %% own-model
 MyDlrm, make_optimizers, make_step = mine("10.model"), mine("10.rows"), mine("32.step")
-tour = DlrmConfig(13, (2000,) * 8, **get_preset("dlrm", "tour").model)
+tour = labkit.models.DlrmConfig(13, (2000,) * 8, **labkit.jobs.get_preset("dlrm", "tour").model)
 
 # %% batch-prose [markdown]
 """
@@ -107,13 +105,11 @@ guess("62.miss", 20.0, "% off")
 The step is written down, and then summed up:
 """
 
+
 # %% predict
-from labkit.perfmodel import NO_CHANGE, operators_of, predict_step, step_s
-
-
-def predicted(step, change=NO_CHANGE):
+def predicted(step, change=labkit.perfmodel.NO_CHANGE):
     [step() for _ in range(3)]
-    return predict_step(operators_of(step), card, "dlrm", change)
+    return labkit.perfmodel.predict_step(labkit.perfmodel.operators_of(step), card, "dlrm", change)
 
 
 # %% predict-own [markdown]
@@ -123,7 +119,7 @@ Predicted with its interval, which holds nine of ten steps, and then measured:
 
 # %% predict-measured
 step = plain_step()
-own, real_ms = predicted(step), 1e3 * step_s(step)
+own, real_ms = predicted(step), 1e3 * labkit.perfmodel.step_s(step)
 print(f"predicted {own.step_ms:.2f} ms ({own.low_ms:.2f} to {own.high_ms:.2f}), measured {real_ms:.2f} ms")
 reveal("62.miss", 100 * abs(own.step_ms / real_ms - 1))
 
@@ -273,7 +269,7 @@ best = card.limits
 
 
 def sheet_ms(step, config, bf16=False):
-    flop = sum(each.flop for each in operators_of(step))
+    flop = sum(each.flop for each in labkit.perfmodel.operators_of(step))
     weight_bytes = 4 * sum(each.numel() for each in MyDlrm(config).parameters())
     gflop_per_s = best.bf16_gflops if bf16 else best.fp32_gflops
     return datasheet_ms(flop, weight_bytes, gflop_per_s, best.bandwidth_gb_per_s)
@@ -286,8 +282,6 @@ Predicted by the card and by the data sheet, and only then measured:
 
 # %% table
 import pandas as pd
-
-from labkit.plots import show
 
 # %% table-use [markdown]
 """
@@ -308,7 +302,7 @@ Times as fast:
 
 # %% gains
 gains = pd.DataFrame(rows).T
-show(gains.rename_axis("times as fast"))
+labkit.plots.show(gains.rename_axis("times as fast"))
 
 # %% figure-prose [markdown]
 """
@@ -316,9 +310,9 @@ As a figure:
 """
 
 # %% figure
-from labkit_course.apparatus import figure_predicted_gains
+from labkit_course import apparatus
 
-show(figure_predicted_gains(gains))
+labkit.plots.show(apparatus.figure_predicted_gains(gains))
 
 # %% prose-62-sheet [markdown]
 """
@@ -363,12 +357,10 @@ Three machines that nobody here has:
 """
 
 # %% machine
-from labkit.perfmodel import Change
-
 machines = {
-    "no time between operators": Change(overheads=0.0),
-    "bytes twice as fast": Change(bandwidth=2.0),
-    "arithmetic twice as fast": Change(arithmetic=2.0),
+    "no time between operators": labkit.perfmodel.Change(overheads=0.0),
+    "bytes twice as fast": labkit.perfmodel.Change(bandwidth=2.0),
+    "arithmetic twice as fast": labkit.perfmodel.Change(arithmetic=2.0),
 }
 
 # %% machine-told [markdown]
@@ -379,7 +371,7 @@ Predicted:
 # %% machine-predicted
 before = predicted(fused).step_ms
 worth = pd.Series({name: before / predicted(fused, change).step_ms for name, change in machines.items()})
-show(worth.to_frame("times as fast, predicted"))
+labkit.plots.show(worth.to_frame("times as fast, predicted"))
 reveal("62.machine", float(worth.max()))
 
 # %% cache-prose [markdown]
@@ -493,7 +485,7 @@ In per cent:
 
 # %% zipf-table
 hits = pd.DataFrame(shares, ["formula", "simulated, uniform", "simulated, Zipf 1.1"]).T.mul(100)
-show(hits.rename_axis("rows that fit"))
+labkit.plots.show(hits.rename_axis("rows that fit"))
 reveal("62.zipf", float(hits.loc[10_000, "simulated, Zipf 1.1"]))
 
 # %% prose-62-zipf [markdown]
@@ -573,11 +565,9 @@ Each process takes memory of its own, and the models above are no longer needed:
 """
 
 # %% free
-from labkit.hardware import give_memory_back
-
 changes.clear()
 plain = fused = step = None
-give_memory_back()
+labkit.hardware.give_memory_back()
 
 # %% shard-use [markdown]
 """
@@ -585,11 +575,9 @@ What an exchange takes is fitted to measurements: a start, and so much a byte th
 """
 
 # %% exchange
-from labkit.perfmodel import bus_factor, fit_transfer, sharding
-
-factor = bus_factor("all_to_all", 2)
-took_s = sharding.time_collectives(2)["all_to_all"]
-exchange = fit_transfer(sharding.SIZES, took_s, factor)
+factor = labkit.perfmodel.bus_factor("all_to_all", 2)
+took_s = labkit.perfmodel.sharding.time_collectives(2)["all_to_all"]
+exchange = labkit.perfmodel.fit_transfer(labkit.perfmodel.sharding.SIZES, took_s, factor)
 print(f"an exchange (gloo): {1e6 * exchange.start_s:.0f} µs, and {2**20 * 1e6 * exchange.byte_s:.0f} µs a MiB, fitted")
 
 # %% nccl-prose [markdown]
@@ -598,13 +586,10 @@ On GPUs the exchange is NCCL's. These are the exchanges of the step on eight V10
 """
 
 # %% nccl
-from labkit.project import shipped_datasets
-from labkit_course.apparatus import collectives, read_step
-
-traces = sorted((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir())
-nccl = collectives([read_step(path) for path in traces]).query("collective == 'all_to_all'")
+traces = sorted((labkit.project.shipped_datasets() / "recorded" / "param-v100" / "original").iterdir())
+nccl = apparatus.collectives([apparatus.read_step(path) for path in traces]).query("collective == 'all_to_all'")
 nccl["gloo (µs, predicted)"] = [1e6 * exchange.seconds(factor * each) for each in nccl["bytes"]]
-show(nccl.rename(columns={"transfer_us": "NCCL (µs, recorded)"}).set_index("bytes").sort_index().round(0))
+labkit.plots.show(nccl.rename(columns={"transfer_us": "NCCL (µs, recorded)"}).set_index("bytes").sort_index().round(0))
 
 # %% tables-prose [markdown]
 """
@@ -616,12 +601,12 @@ Sets of tables drawn at random, with few or many lookups a sample; what each tab
 def draw_tables(seed):
     rng = np.random.default_rng(seed)
     lengths, lookups = rng.choice([5000, 30_000, 100_000], 6), rng.choice([1, 4, 16, 40], 6)
-    return sharding.Tables(tuple(map(int, lengths)), tuple(map(int, lookups)), 32, 2048)
+    return labkit.perfmodel.sharding.Tables(tuple(map(int, lengths)), tuple(map(int, lookups)), 32, 2048)
 
 
 def table_ms(tables, number):
     alone = replace(tables, rows=tables.rows[number : number + 1], lookups=tables.lookups[number : number + 1])
-    return 1e3 * sharding.predict_placement(alone, (0,), 1, card, exchange)
+    return 1e3 * labkit.perfmodel.sharding.predict_placement(alone, (0,), 1, card, exchange)
 
 
 # %% ways-prose [markdown]
@@ -634,10 +619,10 @@ right = []
 for seed in range({"smoke": 1, "standard": 10, "full": 30}[profile]):
     tables = draw_tables(seed)
     tables_ms = [table_ms(tables, number) for number in range(6)]
-    ways = sharding.placements(tables, 2, random=3, seed=seed)
+    ways = labkit.perfmodel.sharding.placements(tables, 2, random=3, seed=seed)
     sent = {name: factor * 4 * 2048 * 32 * max(way.count(0), way.count(1)) for name, way in ways.items()}
     told = {name: placed_ms(tables_ms, way, 1e3 * exchange.seconds(sent[name])) for name, way in ways.items()}
-    real = sharding.measure_placements(tables, ways, 2)
+    real = labkit.perfmodel.sharding.measure_placements(tables, ways, 2)
     right.append(real[min(told, key=told.get)] <= 1.05 * min(real.values()))
 print(f"{sum(right)} of {len(right)} choices were right: predicted, then measured")
 
