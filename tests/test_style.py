@@ -26,5 +26,5 @@ def test_files_that_may_exist_are_replaced_in_one_step():
     found = {path.relative_to(REPOSITORY).as_posix() for path in sources if ".write_text(" in path.read_text()}
     assert found == {
         "labkit/data/store.py", "labkit/hardware/calibration.py", "labkit/launch/states.py",
-        "labkit/profiling/tools/nsys.py", "labkit/runs/safe_files.py", "labkit/telemetry/sources/host.py",
+        "labkit/runs/safe_files.py", "labkit/telemetry/sources/host.py",
     }  # fmt: skip

@@ -113,7 +113,7 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
 
     say(f"recogniser of {run}: {recogniser.quality}", to_stderr=True)
     by_file = args.by_file or recogniser.by_file
-    options = {}
+    options: dict[str, Any] = {}
     if args.stream:
         Stream(recogniser.model)  # refuses models that hear backwards
         options["on_more"] = (lambda recording, piece: None) if args.json else _printed_pieces()

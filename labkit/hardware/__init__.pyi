@@ -47,7 +47,6 @@ from .software import (
     find_profilers as find_profilers,
     installed_version as installed_version,
     package_versions as package_versions,
-    perf_limit as perf_limit,
     which as which,
 )
 from .tiers import (

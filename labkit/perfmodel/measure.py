@@ -193,8 +193,8 @@ def fit_overheads(steps: list[TimedStep]) -> Overheads:
     parts = np.array([[1.0, *calls_of(step.operators).values()] for step in steps]) / 1e6
     whole = np.array([step.step_s for step in steps])
     left = whole - [step.times_s.sum() for step in steps]
-    (step_us, *calls_us), _ = nnls(parts / whole[:, None], left / whole)
-    return Overheads(float(step_us), tuple(map(float, calls_us)))
+    step_us, forward_us, backward_us, optimiser_us = map(float, nnls(parts / whole[:, None], left / whole)[0])
+    return Overheads(step_us, (forward_us, backward_us, optimiser_us))
 
 
 def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], None] = lambda words: None) -> Card:
@@ -256,7 +256,7 @@ def fit_card(found: Sequence[tuple[TimedStep, float]], limits: Calibration) -> C
     tier = match_tier(cpu_device()) if threads == cpu.machine_cores else cpu_tier(threads)
     return Card(
         device=cpu.model,
-        tier=tier and tier.name,
+        tier=tier.name if tier else None,
         threads=threads,
         software={"torch": torch.__version__, "labkit": metadata.version("labkit")},
         when=time.strftime("%Y-%m-%d"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,7 @@ def predict_steps(
     return Prediction(operators=frame.sort_values("time_ms", ascending=False, ignore_index=True), **numbers)
 
 
-def critical_path_s(operators: Sequence[Operator], times_s: Sequence[float]) -> float:
+def critical_path_s(operators: Sequence[Operator], times_s: Iterable[float]) -> float:
     """Length of the longest chain of operators, each of which needs the result of the one before."""
     ends: list[float] = []
     for operator, seconds in zip(operators, times_s, strict=True):
@@ -228,10 +228,9 @@ def card_notes(card: Card, budget: Budget | None) -> list[str]:
             f"The card is of torch {versions[0]}, and this step's operators are of {versions[1]}: calibrate that "
             "machine again to be sure."
         )
-    cores = budget and budget.cores
-    if cores and card.device == read_cpu().model and cores != card.threads:
+    if budget and budget.cores not in (None, card.threads) and card.device == read_cpu().model:
         notes.append(
-            f"The card is of {card.threads} threads, and this budget has {cores} cores: make a card for it with "
+            f"The card is of {card.threads} threads, and this budget has {budget.cores} cores: make a card for it with "
             f"`labkit calibrate --budget {budget.name}`."
         )
     return notes

@@ -89,10 +89,10 @@ def fit_transfer(sizes: Sequence[float], times_s: Sequence[float], factor: float
     """
     from scipy.optimize import nnls
 
-    sizes, times_s = np.array(sizes, float), np.array(times_s, float)
-    parts = np.stack([np.ones_like(sizes), factor * sizes / sizes.max()], axis=1) / times_s[:, None]
+    of_largest = np.array(sizes, float) / max(sizes)
+    parts = np.stack([np.ones_like(of_largest), factor * of_largest], axis=1) / np.array(times_s, float)[:, None]
     (start_s, largest_s), _ = nnls(parts, np.ones(len(sizes)))
-    return Transfer(float(start_s), float(largest_s / sizes.max()))
+    return Transfer(float(start_s), float(largest_s / max(sizes)))
 
 
 def placements(tables: Tables, processes: int, random: int = 0, seed: int = 0) -> dict[str, Placement]:
@@ -168,7 +168,7 @@ def compare_placements(
             "predicted_ms": 1e3 * predicted_s[name],
             "measured_ms": 1e3 * measured_s[name] if measure else None,
         }
-        for name in sorted(predicted_s, key=predicted_s.get)
+        for name in sorted(predicted_s, key=predicted_s.__getitem__)
     ]
     return rows, exchange
 

@@ -61,7 +61,7 @@ def _power(rng: np.random.Generator, low: int, high: int, step: int = 1) -> int:
 
 def _draw_dlrm(rng: np.random.Generator) -> dict[str, Any]:
     while True:
-        told = {
+        settings = {
             "batch_size": _power(rng, 128, 4096),
             "dense_dim": _power(rng, 8, 256),
             "num_tables": _power(rng, 2, 26),
@@ -74,10 +74,10 @@ def _draw_dlrm(rng: np.random.Generator) -> dict[str, Any]:
             "optimiser": str(rng.choice(["sgd", "adagrad", "rowwise-adagrad", "adam"])),
             "kernels": str(rng.choice(["plain", "fast", "fast"])),
         }
-        tables = 4 * told["num_tables"] * told["num_rows"] * told["embedding_dim"]
-        weights = 2 * told["mlp_depth"] * told["mlp_width"] ** 2
-        if tables <= LARGEST_TABLES_BYTES and 6 * told["batch_size"] * weights <= LARGEST_FLOP:
-            return told
+        tables = 4 * settings["num_tables"] * settings["num_rows"] * settings["embedding_dim"]
+        weights = 2 * settings["mlp_depth"] * settings["mlp_width"] ** 2
+        if tables <= LARGEST_TABLES_BYTES and 6 * settings["batch_size"] * weights <= LARGEST_FLOP:
+            return settings
 
 
 def _dlrm(**settings: Any) -> Callable[[], object]:
@@ -99,12 +99,12 @@ def _dlrm(**settings: Any) -> Callable[[], object]:
 
 
 def _draw_tables(rng: np.random.Generator) -> dict[str, Any]:
-    told = _draw_dlrm(rng)
+    settings = _draw_dlrm(rng)
     smaller = {
-        name: min(told[name], _power(rng, low, high))
+        name: min(settings[name], _power(rng, low, high))
         for name, low, high in (("batch_size", 32, 4096), ("num_rows", 50, 1_000_000), ("pooling_factor", 1, 32))
     }
-    return told | smaller | {"are_gathered": bool(rng.integers(2))}
+    return settings | smaller | {"are_gathered": bool(rng.integers(2))}
 
 
 def _tables(are_gathered: bool, **settings: Any) -> Callable[[], object]:

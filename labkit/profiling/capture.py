@@ -164,8 +164,8 @@ class StepRecorder(StepWatcher):
     def __init__(self, settings: ProfileSettings):
         super().__init__(settings, "torch")
         self._graph: ExecutionTraceObserver | None = None
-        self._unprofiled: list[tuple[float, int]] = []
-        self._profiled: list[tuple[dict[str, list[float]], dict[str, int]]] = []
+        self._unprofiled: list[tuple[float, float]] = []
+        self._profiled: list[tuple[dict[str, list[float]], dict[str, float]]] = []
 
     def step(self) -> bool:
         self.taken += 1

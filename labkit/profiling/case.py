@@ -118,19 +118,19 @@ class Case:
             if name not in (*OWN_IDLENESS, IDLE)
         }
         """Time outside of operators, by phase"""
-        self.fault_us = self._without_faults() if self.faults is not None else 0.0
+        self.fault_us = 0.0 if self.faults is None else self._without_faults(self.faults)
         self.open = self.counts.copy()
         """Operators that no rule has claimed yet"""
         self.open_python_us = dict(self.python_us)
 
-    def _without_faults(self) -> float:
+    def _without_faults(self, found: Faults) -> float:
         """Take the time of page faults out of the phases: from long operators first, then from Python."""
         # faults that the profiler causes are not the step's
-        own = min(1.0, self.faults.unprofiled / self.faults.profiled) if self.faults.profiled else 0.0
+        own = min(1.0, found.unprofiled / found.profiled) if found.profiled else 0.0
         taken_us = 0.0
-        for name, faults in self.faults.by_phase.items():
+        for name, faults in found.by_phase.items():
             phase = name if name in self.phase_us else OTHER
-            us = min(own * faults * self.faults.cost_us, self.phase_us[phase])
+            us = min(own * faults * found.cost_us, self.phase_us[phase])
             rows = ~self.short & (self.phase == phase)
             long_us = float(self.self_us[rows].sum())
             from_long_us = min(us, long_us)

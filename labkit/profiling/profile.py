@@ -93,7 +93,8 @@ class Profile:
     @cached_property
     def faults(self) -> Faults | None:
         """Minor page faults of a step; None if they were not counted."""
-        plain, phases, cost_us = (self.facts[name] for name in ("unprofiled_faults", "phase_faults", "fault_cost_us"))
+        plain, phases = self.facts["unprofiled_faults"], self.facts["phase_faults"]
+        cost_us = self.facts["fault_cost_us"]
         if not plain or not phases or cost_us is None:
             return None
         by_phase: Counter[str] = sum(map(Counter, phases), Counter())
@@ -103,7 +104,7 @@ class Profile:
     def headline(self) -> str:
         """The time of a step, as a sentence."""
         cost = ""
-        if self.unprofiled_step_us:
+        if self.unprofiled_step_us and self.overhead:
             more = self.overhead - 1
             cost = f"profiling costs {more:.0%} (medians)" if more > 0 else "the cost of profiling is within the noise"
             cost = f"; unprofiled it took {self.unprofiled_step_us / 1e3:.4g} ms: {cost}"
@@ -163,7 +164,8 @@ class Profile:
     def work(self) -> tuple[float, float]:
         """GFLOP/s and GB/s of the whole step, counting operators that have a formula."""
         done = operators_at_work(self.trace)
-        return tuple(float(done[name].sum() / self.time.total_us / 1e3) for name in ("flop", "bytes"))
+        flop, moved = (float(done[name].sum() / self.time.total_us / 1e3) for name in ("flop", "bytes"))
+        return flop, moved
 
     @cached_property
     def findings(self) -> list[Finding]:

@@ -207,8 +207,8 @@ def _precision(case: Case) -> Iterator[Finding]:
         return  # something else makes them slow
     # at best, products reach the speed of large ones, and operators that only move numbers move half as many bytes
     most_us = max(us * (1 - 1 / ratio), us - flop / case.card.bf16_gflops / 1e3) + rest_us / 2
-    words = {"ratio": ratio, "rest": _percent(case, rest_us)}
-    yield _finding(case, "precision", us * (1 - 1 / ratio), most_us, case.calls(products), said_us=us, **words)
+    claimed_us, rest = us * (1 - 1 / ratio), _percent(case, rest_us)
+    yield _finding(case, "precision", claimed_us, most_us, case.calls(products), said_us=us, ratio=ratio, rest=rest)
 
 
 def _batch(case: Case) -> Iterator[Finding]:

@@ -198,7 +198,7 @@ def profile_steps(
     name: str = "steps",
     card: Calibration | None = None,
     device: str = "cpu",
-    **settings: int | bool,
+    **settings: Any,
 ) -> Profile:
     """Call a step as often as its profile needs, and record it into a run folder.
 

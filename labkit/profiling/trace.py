@@ -23,6 +23,8 @@ ON_THE_HOST = ("cpu_op", "user_annotation")
 ON_THE_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 CUDA_CALLS = ("cuda_runtime", "cuda_driver")
 """Categories of the host's calls that launch kernels and wait for them; some code calls the driver directly."""
+INPUTS = ("Input Dims", "Input type", "Concrete Inputs")
+"""Kineto's names of the fields of `Inputs`"""
 MEMORY = "[memory]"
 """Name of Kineto's events for memory that was taken or given back."""
 LARGEST = 2.0**62
@@ -133,8 +135,9 @@ class _Columns:
 
     def __init__(self):
         self.numbers = {"start_us": array("d"), "duration_us": array("d"), "correlation": array("q")}
-        self.known: dict[str, dict[Any, int]] = {column: {} for column in ("name", "category", "lane", "inputs")}
+        self.known: dict[str, dict[str, int]] = {column: {} for column in ("name", "category", "lane", "inputs")}
         self.codes = {column: array("i") for column in self.known}
+        self.inputs: list[Inputs] = []
         self.allocated: list[tuple[float, int, int, int]] = []
         self._values: dict[str, Any] = {}
         self._open: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -161,13 +164,13 @@ class _Columns:
         numbers = (_number(event, "ts"), duration_us, _number(args, "correlation", -1, int))
         for column, number in zip(self.numbers.values(), numbers, strict=True):
             column.append(number)
-        named = str(event.get("name", "")), str(event.get("cat", "")), "/".join(_thread(event)), self._inputs(args)
-        for (column, known), value in zip(self.known.items(), named, strict=True):
-            self.codes[column].append(known.setdefault(value, len(known)))
-
-    def _inputs(self, args: dict[str, Any]) -> Inputs:
-        shapes, types, texts = (_plain(args.get(field)) for field in ("Input Dims", "Input type", "Concrete Inputs"))
-        return Inputs(shapes, types, tuple(self._value(text) for text in texts))
+        given = [args.get(field) for field in INPUTS]
+        texts = str(event.get("name", "")), str(event.get("cat", "")), "/".join(_thread(event)), repr(given)
+        for (column, known), text in zip(self.known.items(), texts, strict=True):
+            self.codes[column].append(known.setdefault(text, len(known)))
+        if len(self.known["inputs"]) > len(self.inputs):  # seen for the first time
+            shapes, types, values = map(_plain, given)
+            self.inputs.append(Inputs(shapes, types, tuple(map(self._value, values))))
 
     def _value(self, text: Any) -> Any:
         """Kineto writes numbers and lists as text: read each text once, here."""
@@ -188,7 +191,7 @@ class _Columns:
             for name in ("name", "category", "lane")
         }
         # pandas has no categories that are tuples: an object column refers to those that are kept once
-        inputs = np.fromiter(self.known["inputs"], dtype=object)[np.asarray(self.codes["inputs"])]
+        inputs = np.fromiter(self.inputs, dtype=object)[np.asarray(self.codes["inputs"])]
         numbers = {name: np.asarray(column) for name, column in self.numbers.items()}
         events = pd.DataFrame(numbers | known | {"inputs": inputs})
         events = events.sort_values("start_us", kind="stable", ignore_index=True)

@@ -74,8 +74,8 @@ def _convolution(inputs: Inputs) -> Work:
 
     x, weight = inputs.shapes[:2]
     how = [inputs.value(place) for place in range(3, 9)]
-    sizes = (torch.empty(shape, device="meta") for shape in (x, weight))  # no memory, and no arithmetic
-    out = torch.convolution(*sizes, None, *how).shape
+    image, kernel = (torch.empty(shape, device="meta") for shape in (x, weight))  # no memory, and no arithmetic
+    out = torch.convolution(image, kernel, None, *how).shape
     read = inputs.size(*(place for place in range(3) if inputs.shapes[place]))
     return Work(_convolution_flop(x, weight, out, how[3]), read + prod(out) * inputs.element())
 

@@ -157,7 +157,7 @@ def beam_search(
             ranks = {
                 prefix: math.log(total) + prefix.score for prefix, parts in found.items() if (total := sum(parts)) > 0
             }
-            found = {prefix: found[prefix] for prefix in heapq.nlargest(beam, ranks, key=ranks.get)}
+            found = {prefix: found[prefix] for prefix in heapq.nlargest(beam, ranks, key=ranks.__getitem__)}
         most = max(map(sum, found.values()))  # rescaled, because products of many probabilities would underflow
         kept = {prefix: (parts[0] / most, parts[1] / most) for prefix, parts in found.items() if sum(parts) > 0}
 
@@ -183,7 +183,7 @@ def chosen_weight(
     for weight in WEIGHTS:
         written = [beam_search(each, beam, model, weight) for each in heard]
         rates[weight] = speech_metrics(list(texts), written)["cer"]
-    best = min(rates, key=rates.get)
+    best = min(rates, key=rates.__getitem__)
     return best, rates[best]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from labkit.data.speech import FRAMES_PER_S, Alphabet, Voice, features_of
@@ -57,9 +57,10 @@ class Recogniser:
     @property
     def quality(self) -> str:
         """The test error of its run, as text."""
-        cer = ((self.record.result or {}).get("metrics") or {}).get("cer")
-        if cer is None:
-            return f"a run that ended as {self.record.status} and was not tested"
+        record = self.record
+        cer = record and ((record.result or {}).get("metrics") or {}).get("cer")
+        if record is None or cer is None:
+            return f"a run that ended as {record.status if record else 'unknown'} and was not tested"
         hint = "; it has hardly learnt: train for longer" if cer > HARDLY else ""
         return f"CER {cer:.1%} on its test split{hint}"
 
@@ -194,7 +195,7 @@ class _Frames:
 class _Image:
     """A convolution over frames and bins, with frames in chunks."""
 
-    def __init__(self, image: nn.Module):
+    def __init__(self, image: Any):
         self._conv, self._frames = image.conv, _Frames(image.conv.kernel_size[0], image.stride)
 
     def push(self, x: Tensor, *, is_last: bool) -> Tensor:
@@ -208,7 +209,7 @@ class _Image:
 class _Block:
     """A convolution of the recogniser with its norm and its shortcut, with frames in chunks."""
 
-    def __init__(self, block: nn.Module):
+    def __init__(self, block: Any):
         self._block, self._weight = block, block.conv.weight.flatten(2)  # (C', C, kernel), of either kernels
         self._frames = _Frames(self._weight.shape[2], block.stride)
 

@@ -120,7 +120,7 @@ def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
     # an unpacked archive has one folder; of several folders all are walked, with or without a listing in one
     if source is None and not split and not has_audio and len(inner) == 1:
         return _listing(inner[0], None)
-    return source and (source, bad)
+    return None if source is None else (source, bad)
 
 
 def _listed(
@@ -248,9 +248,11 @@ class Tally:
         """Count a recording, and compare it with its transcript; a UserError if that is impossible."""
         self.done, self.audio_s, utterance = self.done + 1, self.audio_s + each.audio_s, each.recording.utterance
         if utterance.text.strip() or utterance.listed_in is not None:
-            self.not_compared += 1
-            self.rates.add(utterance, each.text, each.wave, each.is_cut_off)
-            self.not_compared -= 1
+            try:
+                self.rates.add(utterance, each.text, each.wave, each.is_cut_off)
+            except UserError:
+                self.not_compared += 1
+                raise
 
     def to_dict(self, run: Path, took_s: float) -> dict[str, Any]:
         """The summary for programs."""

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -93,7 +93,8 @@ class _Act(NamedTuple):
     lane: str
     start_us: float
     end_us: float
-    launched: pd.Series | None
+    launched: Any
+    """Row of the kernel, or None"""
 
 
 def read_step(path: Path | str) -> RecordedStep:
@@ -133,12 +134,12 @@ def _tensor_bytes(inputs: Inputs) -> float:
     return float(math.prod(inputs.shapes[0]) * ELEMENT_BYTES.get(inputs.types[0], 0))
 
 
-def _rows(events: pd.DataFrame) -> Iterator[NamedTuple]:
+def _rows(events: pd.DataFrame) -> Iterator[Any]:
     columns = ["name", "lane", "start_us", "duration_us", "correlation"]
     return events[columns].astype({"name": str, "lane": str}).itertuples(index=False)
 
 
-def _outermost(operators: Iterable[NamedTuple]) -> Iterator[NamedTuple]:
+def _outermost(operators: Iterable[Any]) -> Iterator[Any]:
     """Operators that no other operator of their thread encloses."""
     ends: dict[str, float] = {}
     for operator in operators:
@@ -166,7 +167,7 @@ class _Reader:
         self._exchange: int | None = None
         """Latest exchange"""
 
-    def read(self, operators: list[NamedTuple], acts: list[_Act], start_us: float, end_us: float) -> None:
+    def read(self, operators: list[Any], acts: list[_Act], start_us: float, end_us: float) -> None:
         now, name, left = start_us, STEP, acts
         for operator in operators:
             ends = operator.start_us + operator.duration_us

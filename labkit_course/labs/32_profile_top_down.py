@@ -1034,7 +1034,7 @@ claim("E16", f"{len(named)} of {len(planted)} planted bottlenecks named by a fra
 
 # %% commands-prose [markdown]
 """
-In a terminal, `labkit profile run your_script.py` does the same to any training script, unchanged, `labkit profile dlrm` to labkit's own; `--tool nsys` or `py-spy` takes another profiler, and of `ncu` and `perf` the command to run is printed.
+In a terminal, `labkit profile run your_script.py` does the same to any training script, unchanged, `labkit profile dlrm` to labkit's own; `--tool py-spy` takes another profiler, and for `nsys`, `ncu` and `perf` it prints the command to run.
 
 How good were your guesses?
 """

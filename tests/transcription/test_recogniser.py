@@ -100,7 +100,7 @@ def test_a_run_without_a_recogniser_says_why(tmp_path, run, words):
 
 
 def test_where_there_is_no_run_it_says_so(tmp_path):
-    with pytest.raises(UserError, match="no run folder"):
+    with pytest.raises(UserError, match="not a run folder"):
         read_recogniser(tmp_path)
 
 
