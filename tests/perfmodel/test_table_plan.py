@@ -73,7 +73,7 @@ def test_tables_that_fit_nowhere_are_refused_with_what_there_is(tmp_path, monkey
 def test_the_command_prints_a_plan_and_the_training_it_leads_to(tmp_path, capsys):
     assert main(["plan", "dlrm", "--tables", "2x4000", "--memory", "64MiB", "--table-dir", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "2,048 samples each, with 8,000 rows;" in " ".join(said.split())
+    assert "2,048 samples each, with 8,000 rows." in " ".join(said.split())
     assert "labkit train dlrm --placement" in said
     assert main(["plan", "dlrm", "--tables", "4000", "--memory", "64MiB", "--table-dir", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
