@@ -19,13 +19,12 @@ RANGE_DB = 60
 """Range below the loudest sound; what is quieter has one colour"""
 
 
-def figure_alignment(log_mel: np.ndarray, characters: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
+def figure_alignment(log_mel: np.ndarray, characters: pd.DataFrame) -> go.Figure:
     """A spectrogram, and above it each character that was heard, from its beginning to its end.
 
     Args:
         log_mel: float (frames, bands), natural logarithms of energies, 100 frames per second.
         characters: columns character, start_s, end_s (`labkit.transcription.align`).
-        provenance: where the audio and its characters come from.
     """
     frames, bands = log_mel.shape
     each = -(-frames // MOST_COLUMNS)
@@ -46,7 +45,7 @@ def figure_alignment(log_mel: np.ndarray, characters: pd.DataFrame, *, provenanc
         z=loudness.clip(-RANGE_DB).round().astype(np.int8).T,  # (bands, columns), a byte each
         colorscale=ONE_HUE,
         colorbar={"title": "dB below<br>the loudest", "thickness": 12},
-        **named("log-mel energy", provenance),
+        **named("log-mel energy", "measured"),
         hovertemplate="%{x:.2f} s, band %{y}: %{z} dB<extra></extra>",
     )
     look = encoding(1)
@@ -67,7 +66,7 @@ def figure_alignment(log_mel: np.ndarray, characters: pd.DataFrame, *, provenanc
         mode="text",
         text=[escape(one) for one in seen],
         customdata=characters[["start_s", "end_s"]].to_numpy().round(3).tolist(),
-        **named("characters heard", provenance),
+        **named("characters heard", "measured"),
         hovertemplate="%{text}: %{customdata[0]:.2f} to %{customdata[1]:.2f} s<extra></extra>",
     )
     return figure.update_yaxes(range=[0.5, bands + 11]).update_layout(height=420, showlegend=False)

@@ -19,7 +19,7 @@ LOG_FROM = 20.0
 
 
 def figure_sweep(frame: pd.DataFrame, x: str, y: str, color: str | None = None) -> go.Figure:
-    """What came of each value of a setting: the median over all else as a line, and each cell as a point.
+    """Results of each value of a setting: the median over all else as a line, and each cell as a point.
 
     Args:
         frame: `labkit.launch.read_sweep`; cells without this y are left out.

@@ -100,7 +100,7 @@ def _add_line(
 
 
 def _finding(table: pd.DataFrame, unit: str) -> str:
-    """Of each device, the batch size that gets there soonest, or on the least training where no time is known."""
+    """The fastest batch size of each device, or the one that needs the least training where no time is known."""
     parts = []
     for (device, _), own in table.groupby(["device", "provenance"], sort=False):
         column = "time_s" if np.isfinite(own["time_s"]).any() else "need"
@@ -221,7 +221,7 @@ def _require_numbers(table: pd.DataFrame, cost: str) -> None:
 
 
 def _least(table: pd.DataFrame, costs: list[str], x: str) -> str:
-    """Of each cost, which device is least at which targets, or each device's least batch size; and what is unknown."""
+    """The cheapest device of each cost by target, or the cheapest batch size of each device; and unknown costs."""
     parts, by = [], "target" if x == "target" else "device"
     for cost in costs:
         known = table[np.isfinite(table[cost])]
@@ -234,7 +234,7 @@ def _least(table: pd.DataFrame, costs: list[str], x: str) -> str:
 
 
 def _ends(points: pd.DataFrame, x: str, y: str) -> str:
-    """Where each front begins and ends, and how many others there are; without fronts, each point."""
+    """Both ends of each front, and the number of settings; without fronts, each point."""
     parts = []
     for device, own in points.groupby("device", sort=False):
         front = (own[own["front"]] if "front" in own else own).sort_values(x)

@@ -24,7 +24,7 @@ SHOWN_ROWS = 12
 
 @dataclass(frozen=True)
 class Description:
-    """What a figure shows. In a notebook: behind a heading that opens them."""
+    """A figure's description, which a notebook shows folded."""
 
     text: str
     """Chart type, axes with their ranges, series, and the main finding, in a few sentences."""
@@ -50,7 +50,7 @@ class Description:
 
 
 def describe(fig: go.Figure) -> Description:
-    """What a figure shows, as text and as a table.
+    """Describe a figure as text and as a table.
 
     Args:
         fig: any figure. `layout.meta["finding"]`, where the figure function set it, is the last sentence;
@@ -98,17 +98,17 @@ def thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def _series(fig: go.Figure) -> list:
-    """The traces but for those with hoverinfo "skip", which are decoration of a series: bands, marks."""
+    """All traces except those with hoverinfo "skip", which decorate a series: bands, marks."""
     return [trace for trace in fig.data if trace.hoverinfo != "skip"]
 
 
 def _layout(fig: go.Figure, axis: str) -> Any:
-    """Of the axis that traces call x2."""
+    """Layout of the axis that traces call x2."""
     return fig.layout[f"{axis[0]}axis{axis[1:]}"]
 
 
 def _title(fig: go.Figure, axis: str) -> str:
-    """Of an axis; of panels that share one, the title stands at the last."""
+    """Title of an axis; panels that share one have it at the last panel."""
     own = _layout(fig, axis)
     return unescape(own.title.text or (_layout(fig, own.matches).title.text if own.matches else None) or "")
 

@@ -51,9 +51,7 @@ def figure_roofline(roofs: pd.DataFrame, marks: pd.DataFrame | None = None) -> g
     return figure.update_xaxes(type="log").update_yaxes(type="log")
 
 
-def figure_cache_curve(
-    curve: pd.DataFrame, caches: dict[str, int] | None = None, *, provenance: str = "measured"
-) -> go.Figure:
+def figure_cache_curve(curve: pd.DataFrame, caches: dict[str, int] | None = None) -> go.Figure:
     """How fast bytes move, by how many there are; sizes on a logarithmic axis.
 
     Args:
@@ -67,7 +65,7 @@ def figure_cache_curve(
     )
     figure = new_figure("Read and written together (KiB)", "Speed of the copy (GB/s)", finding)
     hover = "%{x:,.0f} KiB: %{y:.3g} GB/s<extra></extra>"
-    trace = named("copy", provenance)
+    trace = named("copy", "measured")
     figure.add_scatter(x=kib, y=curve["gb_per_s"], **trace, hovertemplate=hover, **encoding(0).curve())
     for cache, size_bytes in (caches or {}).items():
         line = {"color": AXIS["labkit_light"], "dash": "dot"}

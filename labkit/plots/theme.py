@@ -43,7 +43,7 @@ class Encoding:
 
     @property
     def meta(self) -> dict[str, str]:
-        """What a trace says about itself, for code that reads the figure."""
+        """Meta of a trace, for code that reads the figure."""
         return {"provenance": self.provenance}
 
     def curve(self, size: float = 6, width: float = 2) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def add_band(
 
 
 def log_ticks(low: float = 1e-6, high: float = 1e9) -> dict[str, list]:
-    """Of a logarithmic axis: plain numbers, three per power of ten, or ten where the axis spans less than one."""
+    """Ticks of a logarithmic axis: plain numbers, three per power of ten, or ten where the axis spans less than one."""
     digits = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if high < 8 * low else (1, 2, 5)
     ticks = [digit * 10.0**power for power in range(-6, 9) for digit in digits]
     return {"tickvals": ticks, "ticktext": [f"{tick:g}" if tick < 1e4 else f"{tick:,.0f}" for tick in ticks]}

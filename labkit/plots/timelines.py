@@ -41,7 +41,7 @@ def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured") -> go.F
 
 
 def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
-    """What calls what in a step: below each call those that it makes, as wide as the time they take.
+    """Calls within calls of a step: each call above those that it makes, as wide as the time it takes.
 
     Args:
         tree: columns name, phase, depth, calls, total_us, self_us, begin_us (`labkit.profiling.call_tree`).
@@ -62,7 +62,7 @@ def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured") -> go.Fig
 
 
 def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
-    """What ran when in one step, a line for each level of calls on a thread and for each stream of a GPU.
+    """Events of one step over time, a line per level of calls on a thread and per stream of a GPU.
 
     Args:
         events: columns lane, kind, name, start_us, duration_us (`labkit.profiling.timeline`).
@@ -135,7 +135,7 @@ def _add_bars(figure: go.Figure, bars: pd.DataFrame, provenance: str, unit: str)
 
 
 def _short(name: str, share: float) -> str:
-    """What of a name fits into a bar of this share of the width; plotly cuts off what is too long."""
+    """The part of a name that fits into a bar of this share of the width."""
     name = name.removeprefix("autograd::engine::evaluate_function: ").removeprefix("aten::")
     room = int(130 * share)
     return name if share >= 0.03 and len(name) <= room else name[: room - 1] + "…" if room > 4 else ""

@@ -23,7 +23,7 @@ class View:
 
     title: str
     about: str
-    """What it shows, in a sentence"""
+    """Sentence that says what it shows"""
     code: str
     """The expression that draws it, of a `profile`"""
     draw: Callable[[Profile], go.Figure]

@@ -1,4 +1,4 @@
-"""One job's part of the page: what its tables and figures show at every target of its slider, computed here."""
+"""One job's part of the page: its tables and figures, computed for every target of its slider."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _about(runs: pd.DataFrame, curves: pd.DataFrame, budgets: int) -> str:
 
 
 def _of_runs(found: tta.Attempts, targets: int, series: list[np.ndarray]) -> dict[str, Any]:
-    """Which evaluation of each run reaches a target: its point on the series' line, and when each point was.
+    """The evaluation at which each run reaches a target, as a point on its series' line, and the time of each point.
 
     Lists go by place in the grid, then by series, then by run.
     """
@@ -163,7 +163,7 @@ def _of_runs(found: tta.Attempts, targets: int, series: list[np.ndarray]) -> dic
 
 
 def _missed(run: pd.Series, last_s: float, clock: str) -> str:
-    """What became of a run that reached nothing."""
+    """How a run ended that reached nothing."""
     if math.isnan(last_s):
         return f"{ENDINGS.get(run.status, run.status)} before the first evaluation"
     if run.unreached == "failed":
@@ -172,7 +172,7 @@ def _missed(run: pd.Series, last_s: float, clock: str) -> str:
 
 
 def _rows(payload: dict, found: tta.Attempts, series: list[np.ndarray]) -> list[dict[str, Any]]:
-    """What the list of runs shows at the first target; page.js changes its times."""
+    """Rows of the list of runs at the first target; page.js changes their times."""
     of_run, rows = found.curves.groupby("run")["value"], []
     evaluations, last = of_run.size(), of_run.last()
     for number, places in enumerate(series):

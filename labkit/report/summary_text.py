@@ -50,7 +50,7 @@ def job_name(job: str) -> str:
 
 
 def goal_text(metric: str | None, target: float) -> str:
-    """What was to be reached.
+    """The target as text.
 
     >>> goal_text("auc", 0.78), goal_text(None, math.nan)
     ('AUC 0.78', 'no target')
@@ -85,7 +85,7 @@ def target_cells(row: Mapping[str, Any]) -> list[Cell]:
 
 
 def _reached_cell(row: Mapping[str, Any]) -> Cell:
-    """How many runs reached the target; the interval of their share, where more than one was run."""
+    """The number of runs that reached the target, and the interval of their share where there are several."""
     cut_off = f", {row['censored']:.0f} cut off" if row["censored"] else ""
     share = f"95 % CI {100 * row['success_low']:.0f} – {100 * row['success_high']:.0f} %" if row["runs"] > 1 else ""
     return Cell(f"{row['reached']:.0f} of {row['runs']:.0f}{cut_off}", share)
@@ -130,7 +130,7 @@ def terminal_frames(summary: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]
 
 
 def headline(summary: pd.DataFrame) -> str:
-    """What the rows of one job say about its target: the fastest and the slowest budget, and how far apart they are."""
+    """The answer for one job in a sentence: the fastest and the slowest budget, and how far apart they are."""
     first = summary.iloc[0]
     job, goal = job_name(first["job"]), goal_text(first["metric"], first["target"])
     if math.isnan(first["target"]):
@@ -188,7 +188,7 @@ def _place(row: pd.Series, among: pd.DataFrame) -> str:
 
 
 def notes(summary: pd.DataFrame) -> list[str]:
-    """What rows differ in, why cells are empty, what costs rest on: each reason once, with the budgets it is for."""
+    """Notes under the table: how rows differ, why cells are empty, what costs rest on; each reason once."""
     lines = []
     for _, rows in summary.groupby("job", sort=False):
         fastest = Series.of(rows.iloc[int(rows["time_median_s"].to_numpy().argmin())]).label
@@ -203,7 +203,7 @@ def notes(summary: pd.DataFrame) -> list[str]:
             if row["disturbed"]:
                 lines.append(
                     f"{who}: other programs disturbed {row['disturbed']} of {row['runs']} runs. "
-                    "`labkit report --undisturbed` leaves them out."
+                    "`labkit report --undisturbed` omits them."
                 )
     for subject, rows in (("Energy", summary[summary["energy_j"].isna()]), ("Cost", summary)):
         for reason, own in rows.groupby(f"{subject.lower()}_note", sort=False):

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class Series(NamedTuple):
-    """What runs have in common that differ only by seed, and are pooled: a key to group by, and its label."""
+    """The key of runs that differ only by seed and are pooled, with its label."""
 
     job: str
     budget: str
     setting: str
-    """What else varies among the runs of this job and budget, such as "lr 0.1"; mostly empty"""
+    """Other settings that vary among the runs of this job and budget, such as "lr 0.1"; mostly empty"""
     provenance: str
 
     @property

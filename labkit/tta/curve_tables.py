@@ -34,8 +34,8 @@ NO_SETTINGS = {"data", "budget", "profile", "collocation", "sweep", "settings"}
 """Sections of a configuration that are no settings of a series"""
 
 
-def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd.DataFrame:
-    """What each run was, one row per run, in the order given; profiled runs and energy trials are left out.
+def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
+    """One row per run, in the order given, without profiled runs and energy trials.
 
     Only runs that differ by seed share job, budget and setting: where the runs given vary in their data, `job` names
     it; where runs under one budget vary in host, preset, model or training, `setting` does. The budget of a run that
@@ -43,18 +43,18 @@ def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd
 
     Returns:
         RUN_COLUMNS; a number that a run does not have is NaN. metric is the target's, else the first that was
-        evaluated; disturbed says what other programs did to the run (`undisturbed` leaves such runs out); unreached is
-        what the run is for a target that it did not reach ("failed" or "censored"); settings separate series.
+        evaluated; disturbed says what other programs did to the run; unreached is the outcome for a target that it did
+        not reach ("failed" or "censored"); settings separate series.
 
     Raises:
         UserError: no folder is a readable run (of several, the others are noted and left out), or two have the same
             name.
     """
-    return table_of(readable_runs(folders), undisturbed=undisturbed)
+    return table_of(readable_runs(folders))
 
 
 def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = False) -> pd.DataFrame:
-    """`run_table` of folders whose records were read (`labkit.runs.query.readable_runs`)."""
+    """`run_table` of folders whose records were read; `undisturbed` omits runs that other programs disturbed."""
     records = {folder.resolve(): record for folder, record in records}
     names = Counter(folder.name for folder in records)
     twice = [name for name, count in names.items() if count > 1]

@@ -164,14 +164,14 @@ def survival_curve(reached: np.ndarray, time: np.ndarray) -> pd.DataFrame:
 
 
 def _estimate(reached: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of runs in order of time, each (..., R): the share still waiting after each; two moments of its upper limit."""
+    """Share of runs that still wait after each run, in order of time, and two moments of its upper limit: (..., R)."""
     at_risk = np.arange(reached.shape[-1], 0, -1)
     factors = (1 - reached / at_risk, *(np.where(reached, at_risk / (at_risk + power), 1.0) for power in (1, 2)))
     return tuple(np.cumprod(factor, axis=-1) for factor in factors)
 
 
 def _share_below_half(first_moment: np.ndarray, second_moment: np.ndarray) -> np.ndarray:
-    """Of the beta distribution with these moments; 0 where it is the number 1."""
+    """Share below one half of the beta distribution with these moments; 0 where it is the number 1."""
     from scipy.special import betainc
 
     with np.errstate(divide="ignore", invalid="ignore"):

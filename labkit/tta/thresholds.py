@@ -1,4 +1,4 @@
-"""What each run is for a target: it reached it at an evaluation, failed, or was cut off."""
+"""The outcome of each run for a target: it reached it at an evaluation, failed, or was cut off."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def higher_is_better(metric: str, runs: pd.DataFrame) -> bool:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What R runs are for L targets, on one axis."""
+    """Outcomes of R runs for L targets, on one axis."""
 
     runs: pd.DataFrame
     """R rows of `run_table`"""
@@ -71,7 +71,7 @@ class Attempts:
     confirmed: np.ndarray
     """(L, R) the first of as many evaluations in a row as confirm the run's target; -1 where there are none"""
     easier: dict[tuple[str, ...], tuple[Attempts, np.ndarray]] = field(default_factory=dict, repr=False)
-    """What `labkit.tta.estimators` found for easier targets, by the names of the runs"""
+    """Attempts at easier targets that `labkit.tta.estimators` has looked at, by the names of the runs"""
 
     @property
     def is_rising(self) -> bool:

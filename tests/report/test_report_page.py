@@ -14,7 +14,7 @@ from labkit.errors import UserError
 from labkit.report.page import build_page
 from labkit.report.section import target_grid
 from labkit.report.summary_text import headline, notes, summary_cells, target_cells, terminal_frames
-from labkit.tracking import METRICS
+from labkit.tracking import METRICS, crossing
 from labkit.tta import summary
 
 INF = np.inf
@@ -92,6 +92,15 @@ def test_strings_from_runs_are_escaped_everywhere():
     evil = "</script><img src=x onerror=alert(1)>"
     curves, runs = made_up([[0.6, 0.8]], job=evil, budget=evil, energy_note=evil)
     assert "<img" not in build_page(curves, runs, {evil: evil})
+
+
+def test_what_runs_reached_is_found_once_for_all_that_shows_it(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "labkit.tta.thresholds.crossing", lambda *given, **more: calls.append(given) or crossing(*given, **more)
+    )
+    build_page(*two_budgets(), {})
+    assert len(calls) == 2, "first crossings and confirmed ones"
 
 
 @pytest.mark.parametrize("budget", ["a · b", "one (slow) core", "a · b (c)"])
