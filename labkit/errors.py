@@ -1,4 +1,4 @@
-"""The one family of errors that a user can fix; everything else is our own bug."""
+"""Errors that a user can fix. Every other error is a bug in labkit."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Something the user can fix: the text says what happened, why, and the exact next step.
+    """Something that the user can fix. The text says what is wrong and what to do.
 
-    The command line prints the text as one paragraph and exits with status 2.
+    The command line prints the text and exits with status 2.
     """
 
     def __init__(self, *words: str, field: str | None = None):
         super().__init__(*words)
         self.field = field
-        """The setting that it is about"""
+        """Setting that caused the error."""
 
 
 class DataError(UserError):
-    """Bad input data, located by file, line and field where these are known."""
+    """Bad input data, located by file, line and field if these are known."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class DataError(UserError):
         line: int | None = None,
         field: str | None = None,
     ):
-        what = what.encode("utf-8", "backslashreplace").decode()  # of a file that is not UTF-8, and yet to be printed
+        what = what.encode("utf-8", "backslashreplace").decode()  # text from a file that is not UTF-8 can be printed
         self.what, self.fix, self.file, self.line = what, fix, file, line
         named = {"{}": file and os.fspath(file), "line {}": line, "field {!r}": field}
         place = ", ".join(words.format(value) for words, value in named.items() if value is not None)
@@ -40,9 +40,9 @@ class DataError(UserError):
 
 
 SYSTEM_REFUSALS = {
-    errno.EACCES: "give yourself the permission, or choose another place",
-    errno.EPERM: "give yourself the permission, or choose another place",
-    errno.EROFS: "choose a place that can be written",
+    errno.EACCES: "get permission, or choose another path",
+    errno.EPERM: "get permission, or choose another path",
+    errno.EROFS: "choose a path that is not read-only",
     errno.ENOSPC: "free some space, or choose another disk",
     errno.EDQUOT: "free some space, or choose another disk",
     errno.ENOENT: "check the path",
@@ -50,27 +50,27 @@ SYSTEM_REFUSALS = {
     errno.EEXIST: "check the path: a file is where a folder should be",
     errno.EISDIR: "check the path: it is a folder",
 }
-"""What the operating system may refuse for reasons only the user can mend, and how."""
+"""Fixes for errors of the operating system that only the user can fix."""
 
 
 def refusal(error: Exception) -> UserError | None:
-    """A refusal of the operating system as the user's error; None for any other error."""
+    """The error as a UserError if the operating system refused something; else None."""
     if not isinstance(error, OSError) or error.errno not in SYSTEM_REFUSALS:
         return None
     place = f"{error.filename}: " if error.filename else ""
     return UserError(
-        f"{place}the system refused ({error.strerror}): {SYSTEM_REFUSALS[error.errno]}. Runs go to --runs-dir, "
-        "pages, notebooks and made data to --out, and prepared data to the folder that LABKIT_CACHE names."
+        f"{place}the system refused this ({error.strerror}): {SYSTEM_REFUSALS[error.errno]}. --runs-dir sets the "
+        "folder for runs, --out that for pages, notebooks and generated data, and LABKIT_CACHE that for prepared data."
     )
 
 
 def with_flag(setting: str) -> str:
-    """A setting by its name, as notebooks have it, and by its flag."""
+    """The name of a setting, as in notebooks, with its flag."""
     return f"{setting} (--{setting.replace('_', '-')})"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The known word near this one, as a question, or all of them to choose from.
+    """The most similar known word as a question, or all known words to choose from.
 
     >>> did_you_mean("dlmr", ("dlrm", "speech")), did_you_mean("x", ("dlrm", "speech"))
     ("did you mean 'dlrm'?", 'choose one of dlrm, speech.')

@@ -1,4 +1,4 @@
-"""`labkit budgets`: what this machine can enforce, by what means, and how faithful each budget is."""
+"""`labkit budgets`: the budgets that this machine can enforce, and how faithful each one is."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    what = "what `--budget` can enforce on this machine, and how faithful it is"
+    what = "list the budgets that `--budget` can enforce on this machine, and check how faithful they are"
     parser = subparsers.add_parser("budgets", help=what, description=what)
-    parser.add_argument("--all", action="store_true", help="also those that this machine cannot enforce, and why")
-    parser.add_argument("--check", nargs="+", metavar="BUDGET", help="measure these beside what they promise")
+    parser.add_argument("--all", action="store_true", help="also list those that cannot be enforced here, and why")
+    parser.add_argument("--check", nargs="+", metavar="BUDGET", help="measure these, and compare with predictions")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run_budgets)
 
@@ -39,23 +39,24 @@ def run_budgets(args: argparse.Namespace) -> int:
     ]
     console = Console(highlight=False)
     print_frame(console, rows)
-    console.print("And your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
+    console.print("You can also write your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
     if args.all:
         for name, why in refused.items():
             console.print(f"{name}: {why}", soft_wrap=True)
     elif refused:
-        console.print(f"{len(refused)} tiers are more than this machine, or not enforceable on it: --all says why.")
+        console.print(f"{len(refused)} other budgets cannot be enforced on this machine: --all says why.")
     console.print(
-        "What binds. Cores: CPU affinity, where the system has it, and the threads of every library. Memory: a watch "
-        "beside the run. A GPU's share: CUDA MPS; its memory: the allocator's limit (docs/budgets.md).\n"
-        f"What is not emulated by any budget. On a CPU: {', '.join(OF_A_CPU)}. On a GPU: {', '.join(OF_A_GPU)}. "
-        "They stay as they are here. How far that leads: labkit budgets --check BUDGET."
+        "How budgets are enforced: cores by CPU affinity (if the system has it) and the number of threads of each "
+        "library; memory by a process that watches the run; a share of a GPU by CUDA MPS, and its memory by the limit "
+        "of torch's allocator (docs/budgets.md).\n"
+        f"No budget changes, on a CPU: {', '.join(OF_A_CPU)}; on a GPU: {', '.join(OF_A_GPU)}. "
+        "`labkit budgets --check BUDGET` shows how much that matters."
     )
     return 0
 
 
 def _check(names: list[str], *, as_json: bool) -> int:
-    """Print a line a budget: measured shares of the whole device beside predicted ones."""
+    """Print one line per budget: measured and predicted shares of the whole device."""
     from dataclasses import asdict
 
     from labkit.cli.console import Console, print_frame
@@ -79,12 +80,12 @@ def _check(names: list[str], *, as_json: bool) -> int:
         for check in checks
     ]
     console = Console(highlight=False)
-    print_frame(console, rows, "Shares of what the whole device does")
+    print_frame(console, rows, "Shares of the whole device")
     console.print(
-        "Used and left were measured now, under the budgets: emulated where a budget makes the machine smaller. "
-        "Predicted: by the number of cores, or by the catalogue's figures. No budget takes bandwidth away: where more "
-        "is left than predicted, a job that waits for memory is faster here than on the hardware that the budget "
-        "stands for. Memory binds where a process that took all of the budget was stopped."
+        "Used and left: measured now under the budget (emulated, if the budget makes the machine smaller). Predicted: "
+        "from the number of cores, or from the catalogue. No budget reduces bandwidth: if more is left than predicted, "
+        "a job that waits for memory is faster here than on the hardware that the budget stands for. Memory binds: "
+        "whether a process that tried to use more memory than the budget was stopped."
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""The console of every command: tables, text from others shown as it is, and a reader who may leave early."""
+"""The console of all commands, which also works if its reader leaves early."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WIDTH_FOR_PROGRAMS = 200
-"""Width of a table where there is no terminal, so that nothing is cut off for `grep`"""
+"""Width of a table in characters if there is no terminal, so that `grep` finds whole lines."""
 LONGEST_LABEL = 40
-"""Longest cell of the first column that is never wrapped"""
-# C0 and C1 controls but for tab and line end, each as its picture in Unicode or a question mark
+"""Longest cell of the first column, in characters, that is never wrapped."""
+# C0 and C1 control characters except tab and line end, each as its picture in Unicode or a question mark
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
 _PICTURES |= dict.fromkeys(range(128, 160), ord("?"))
 _NUMBER = re.compile(r"[-+≤≥~]?\.?\d|[-–]$|inf")
 
 
 class Console(rich.console.Console):
-    """A rich console that prints names, paths and messages of others as they are.
+    """A rich console for names, paths and messages from users and other programs, which are printed as they are.
 
-    [Brackets] in them are no markup (`marked` is for ours), and characters that would control the terminal are shown as
-    pictures. When its reader leaves (`labkit train dlrm | head`), it prints nothing more and the command goes on.
+    [Brackets] in them are not markup (use `marked` for that), and control characters are shown as pictures. If its
+    reader leaves (`labkit train dlrm | head`), it prints nothing more, and the command goes on.
     """
 
     def __init__(self, **options: Any):
@@ -52,7 +52,7 @@ class Console(rich.console.Console):
 
 
 def harmless(text: str) -> str:
-    r"""The text without characters that steer a terminal.
+    r"""The text with pictures in place of characters that control a terminal.
 
     >>> harmless("a\x1b[2Jb")
     'a␛[2Jb'
@@ -61,12 +61,12 @@ def harmless(text: str) -> str:
 
 
 def marked(template: str, *values: object) -> Text:
-    """A template with rich's markup, and values for its braces that are printed as they are."""
+    """A template with rich's markup, whose values are inserted as plain text."""
     return Text.from_markup(template.format(*(escape(harmless(str(value))) for value in values)), emoji=False)
 
 
 def print_frame(console: Console, table: pd.DataFrame | Sequence[dict[str, Any]], title: str | None = None) -> None:
-    """Print a `frame_table` as wide as the terminal, or wide enough for `grep` where there is none."""
+    """Print a `frame_table` in the width of the terminal, or `WIDTH_FOR_PROGRAMS` without one."""
     width = console.width
     console.width = width if console.is_terminal else max(width, WIDTH_FOR_PROGRAMS)
     console.print(frame_table(table, title))
@@ -74,11 +74,11 @@ def print_frame(console: Console, table: pd.DataFrame | Sequence[dict[str, Any]]
 
 
 def frame_table(table: pd.DataFrame | Sequence[dict[str, Any]], title: str | None = None) -> Table:
-    """A frame, or rows by their columns' names, for a terminal: numbers to the right, missing cells empty.
+    """A frame, or a list of rows, as a table for a terminal: numbers are aligned right, missing cells are empty.
 
-    Cells are numbers (a caller who wants other digits gives text), text, which is wrapped where it is long, or a
-    `rich.text.Text` of its own colour; a column of texts that all begin with a number (`2.5 s`) stands to the right
-    too. The first column names the rows.
+    A cell is a number (for other digits, pass text), a text, which is wrapped if it is long, or a `rich.text.Text` with
+    its own colour. A column of texts that all begin with a number (`2.5 s`) is also aligned right. The first column
+    names the rows.
     """
     shown = Table(box=box.SIMPLE, title=title, title_justify="left")
     rows = list(table) if isinstance(table, Sequence) else table.to_dict("records")
@@ -105,19 +105,19 @@ def _cell(value: Any) -> str | Text:
 
 
 def say(line: object, *, to_stderr: bool = False) -> None:
-    """Print a line as `print` does, whatever others have put into it."""
+    """Print a line, with control characters as pictures."""
     print(harmless(str(line)), file=sys.stderr if to_stderr else sys.stdout)
 
 
 def write_nowhere(stream: TextIO = sys.stdout) -> None:
-    """Discard what is still written to a stream whose reader has left."""
+    """Discard everything that is still written to a stream whose reader has left."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def print_last(line: str) -> None:
-    """Print a command's last line, whether or not anyone still reads it."""
+    """Print the last line of a command, even if its reader has left."""
     try:
         print(line, flush=True)
     except BrokenPipeError:

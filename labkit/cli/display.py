@@ -1,4 +1,4 @@
-"""What a person watches while runs go on: lines that change on a terminal, and lines of a log elsewhere."""
+"""The display of runs under way: changing lines on a terminal, and log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """A context manager, within which a terminal has a line a run under way, and other consoles its evaluations."""
+    """A context manager that shows one line per run on a terminal, and the evaluations of runs on other consoles."""
 
     def __init__(self, console: Console, *, evaluations: bool = True):
         self.console, self.folder = console, None
@@ -39,7 +39,7 @@ class Display:
         self._noticed: set[str] = set()
         self._does: dict[str, str] = {}
         self._began: dict[str, dict[str, Any]] = {}
-        """The configuration of each run"""
+        """Configuration of each run, by its name."""
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -51,10 +51,10 @@ class Display:
             self._live.stop()
 
     def show(self, event: Any, name: str = "") -> None:
-        """Take an event of `labkit.tracking.events` of the run of this name."""
+        """Show an event of `labkit.tracking.events`, of the run of this name."""
         named = f"{name}: " if name else ""
         if isinstance(event, Notice):
-            if (text := f"{named}{event.text}") not in self._noticed:  # several may say the same
+            if (text := f"{named}{event.text}") not in self._noticed:  # several runs may send the same note
                 self._noticed.add(text)
                 self.print(text, "dim")
         elif isinstance(event, Started):
@@ -70,7 +70,7 @@ class Display:
                 self.print(f"{named}{text}")
 
     def says(self, name: str, text: str | None) -> None:
-        """Show what the run of this name does; None takes its line away."""
+        """Show what the run of this name does; None removes its line."""
         self._does[name] = text
         rows = [f"{name:<20} {text}" if name else text for name, text in self._does.items() if text is not None]
         if self.console.is_terminal:
@@ -93,7 +93,7 @@ def _where(progress: Progress, config: dict[str, Any]) -> str:
 
 
 class TrainingDisplay(Display):
-    """One run: how it begins, goes on and ends."""
+    """The display of a single run: its start, progress and result."""
 
     def __init__(self, *, to_stderr: bool):
         super().__init__(Console(stderr=to_stderr))
@@ -107,7 +107,7 @@ class TrainingDisplay(Display):
         super().show(event, name)
 
     def print_result(self, answer: dict[str, Any]) -> None:
-        """Print how the run ended, and the test split's metrics."""
+        """Print how the run ended, and its metrics on the test split."""
         result, rows = answer["result"], {"ended": f"{answer['status']}: {answer['result']['reason']}"}
         if result["target_reached"]:
             rows["target reached"] = (
@@ -115,7 +115,7 @@ class TrainingDisplay(Display):
             )
         elif result["target_reached"] is False:
             limit = self._config.get("train", {}).get("max_seconds")
-            means = {"failed": "failed: it never will", "censored": "cut off, or censored: later, or never"}
+            means = {"failed": "failed (it would never reach it)", "censored": "censored (it was cut off before)"}
             kind = means[unreached(answer["status"], result, limit)]
             rows["target"] = f"not reached; analysis counts this run as {kind}"
         rows |= {f"test {name}": f"{value:.4f}" for name, value in result["metrics"].items()}
@@ -137,7 +137,7 @@ class TrainingDisplay(Display):
             table.add_row(name, Text(text))
         self.console.print(table)
         if answer["status"] == "stopped" and (Path(answer["folder"]) / "checkpoint" / "latest.pt").exists():
-            self.print(f"go on with: labkit run --resume {answer['folder']}")
+            self.print(f"to continue: labkit run --resume {answer['folder']}")
 
 
 class TourDisplay(Display):

@@ -11,7 +11,7 @@ from labkit.hardware import size_text
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    what = "what this machine is, which labs run here, and what to install for the others"
+    what = "describe this machine, list the labs that run on it, and say what to install for the others"
     parser = subparsers.add_parser("doctor", help=what)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.set_defaults(run=run_doctor)
@@ -82,7 +82,7 @@ def _gpus(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if report["cuda_visible_devices"] is not None:
         yield "Visible", f"CUDA_VISIBLE_DEVICES={report['cuda_visible_devices']!r}"
     yield "MIG", f"on, {mig['slices']} slices" if mig["on"] else mig["note"]
-    daemon = ", a daemon's pipe is there" if mps["daemon_seen"] else ""
+    daemon = ", and a daemon's pipe exists" if mps["daemon_seen"] else ""
     yield "MPS", f"available{daemon}" if mps["available"] else f"no: {mps['note']}"
     for gpu in report["gpus"]:
         facts = {

@@ -1,4 +1,4 @@
-"""`labkit monitor`: what the hardware does, live in the terminal; of the machine, a process or a run."""
+"""`labkit monitor`: live counters in the terminal, of the machine, a process or a run."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from labkit.telemetry import Latest
 
 OTHER_COLUMNS, LEAST_HISTORY = 85, 6
-"""Characters that all but the history of a counter takes, and below which it says nothing"""
+"""Width of all columns but the history, and the smallest width of a history, in characters."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "monitor",
-        help="what the hardware does, live: of this machine, a process, or a run",
-        description="Shows every counter with its latest value, its history and its source (docs/counters.md): of "
-        "this machine; of a process and its children, by its number; or of a run, by its folder or its id.",
+        help="show live counters of this machine, a process, or a run",
+        description="Shows each counter with its latest value, its history and its source (docs/counters.md), for "
+        "this machine, for a process and its children (by its pid), or for a run (by its folder or its id).",
     )
     add = parser.add_argument
-    add("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine alone)")
-    add("--hz", type=float, default=2.0, metavar="N", help="samples a second, at most 100 (default: 2)")
-    add("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
-    add("--once", action="store_true", help="print the counters once and end, as where no terminal is")
-    add("--record", type=Path, metavar="FILE", help="write down every reading, too")
-    add("--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine")
+    add("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine only)")
+    add("--hz", type=float, default=2.0, metavar="N", help="samples per second, at most 100 (default: 2)")
+    add("--seconds", type=float, metavar="S", help="end after this long (default: on Ctrl-C, or with the run)")
+    add("--once", action="store_true", help="print the counters once and end; the default if there is no terminal")
+    add("--record", type=Path, metavar="FILE", help="also write every reading to a file")
+    add("--replay", type=Path, metavar="FILE", help="show such a recording instead of this machine")
     add_flags(parser, "runs_dir")
     parser.set_defaults(run=run_monitor)
 
@@ -48,14 +48,14 @@ def run_monitor(args: argparse.Namespace) -> int:
     from labkit.telemetry import MOST_HZ, Latest
 
     if not 0 < args.hz <= MOST_HZ:
-        raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")
+        raise UserError(f"--hz is {args.hz:g}: give a number of samples per second above 0, up to {MOST_HZ:g}.")
     if args.seconds is not None and not 0 < args.seconds < math.inf:
-        raise UserError(f"--seconds is {args.seconds:g}: give a number of seconds above zero.")
+        raise UserError(f"--seconds is {args.seconds:g}: give a number of seconds above 0.")
     console, latest = Console(highlight=False), Latest()
     once = args.once or not console.is_terminal
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_FOR_PROGRAMS)
-    # rates and shares need two samples, some way apart
+    # rates and shares need two samples with some time between them
     ends_s, least_turns = args.seconds or (1.0 if once else math.inf), 2 if args.seconds is None else 1
     began, title = time.monotonic(), ""
     with contextlib.ExitStack() as stack:
@@ -69,7 +69,7 @@ def run_monitor(args: argparse.Namespace) -> int:
                 if turn >= least_turns and time.monotonic() - began >= ends_s:
                     break
     if args.replay is not None and not latest.histories:
-        raise UserError(f"{args.replay}: there is no reading in this recording.")
+        raise UserError(f"{args.replay}: this recording is empty: record again with `labkit monitor --record`.")
     if not live:
         console.print(_view(title, latest, console.width))
     return 0
@@ -79,7 +79,7 @@ def run_monitor(args: argparse.Namespace) -> int:
 def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
     """An endless iterator of a title and new readings."""
     if args.record and args.replay:
-        raise UserError("--record and --replay contradict each other: give one of them.")
+        raise UserError("--record and --replay cannot be combined: give one of them.")
     if args.replay:
         from labkit.telemetry import replayed
 
@@ -102,7 +102,7 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
             yield _paced(turns, args.hz, title, faults)
     except ProcessLookupError as error:
         raise UserError(
-            f"there is no process {pid}: `ps` lists those there are. A run is named by its folder or its id."
+            f"there is no process {pid}: `ps` lists the processes. To show a run, give its folder or its id."
         ) from error
 
 
@@ -110,7 +110,7 @@ def _paced(turns: Iterator[list], hz: float, title: str, faults: Iterable[str]) 
     from labkit.telemetry import SampleClock
 
     clock = SampleClock(hz)
-    with contextlib.suppress(ProcessLookupError):  # it was there, and has ended
+    with contextlib.suppress(ProcessLookupError):  # the process has ended
         for readings in turns:
             clock.arrive()
             yield "; ".join([title, *faults]), readings
@@ -143,8 +143,8 @@ def _view(title: str, latest: Latest, width: int) -> RenderableType:
     rows = []
     for history in latest.shown():
         device, scope, counter, value, unit, source, _ = history.reading
-        told = {"device": device, "scope": scope, "counter": counter, "latest": value_text(value, unit)}
-        # what a narrow terminal has no room for is the older part of a history
-        rows.append(told | {"source": source, "history": history.bars[-max(LEAST_HISTORY, width - OTHER_COLUMNS) :]})
+        row = {"device": device, "scope": scope, "counter": counter, "latest": value_text(value, unit)}
+        # on a narrow terminal, only the newer part of a history fits
+        rows.append(row | {"source": source, "history": history.bars[-max(LEAST_HISTORY, width - OTHER_COLUMNS) :]})
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
     return Group(frame_table(rows, title), *missing)

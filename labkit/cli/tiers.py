@@ -1,4 +1,4 @@
-"""`labkit tiers`: the catalogue of hardware, with the source of every figure."""
+"""`labkit tiers`: the catalogue of hardware, with the source of each figure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from labkit.hardware import Figure, Tier
 
 TABLE_WIDTH = 116
-"""Characters the catalogue needs: wider than a classic terminal, where long lines are better than numbers cut in two"""
-LEGEND = """FP32, TF32, BF16: dense peaks in TFLOP/s. $: list price, $/h: rent.
-- no source found, or there is none.  * not read in the source named.  A server's figures are those of one device.
-`labkit tiers NAME` shows the source and date of every figure."""
+"""Width of the catalogue in characters. On a narrower terminal, long lines are better than numbers cut in two."""
+LEGEND = """FP32, TF32, BF16: dense peaks in TFLOP/s. $: list price. $/h: rental price.
+-: no source found.  *: not verified in the named source.  Figures of a server are per device.
+`labkit tiers NAME` shows the source and date of each figure."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("tiers", help="the catalogue of hardware tiers, from laptops to servers")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show one tier with the source of every figure")
-    parser.add_argument("--json", action="store_true", help="print JSON, every figure with its source and date")
+    parser = subparsers.add_parser("tiers", help="list the catalogue of hardware tiers, from laptops to servers")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show one tier, with the source of each figure")
+    parser.add_argument("--json", action="store_true", help="print JSON, with the source and date of each figure")
     parser.set_defaults(run=run_tiers)
 
 
@@ -54,7 +54,7 @@ def _print_tier(tier: Tier) -> None:
     rows = []
     for name, figure in tier.figures.items():
         _, meaning = (FIGURES | SERVER_FIGURES)[name]
-        remarks = [figure.source, figure.note, None if figure.checked else "not read in the source named"]
+        remarks = [figure.source, figure.note, None if figure.checked else "not verified in the named source"]
         told = {"figure": meaning, "value": _cell(figure), "source": "\n".join(filter(None, remarks))}
         rows.append(told | {"date": figure.date})
     print_frame(console, rows)

@@ -49,7 +49,6 @@ from .record import (
     disturbance_text as disturbance_text,
     is_alive as is_alive,
     own_process as own_process,
-    process_started as process_started,
     read_run as read_run,
     timestamp as timestamp,
     worse as worse,

@@ -95,9 +95,9 @@ def test_a_run_is_shown_from_its_folder_alone(run, capsys):
         (["--hz", "500"], "--hz is 500"),
         (["9999999"], "there is no process 9999999"),
         (["nothing-like-it"], "there is no run 'nothing-like-it'"),
-        *((["--seconds", seconds], "give a number of seconds above zero") for seconds in ("nan", "0", "-1", "inf")),
-        (["--replay", os.devnull], "there is no reading in this recording"),
-        (["--replay", os.devnull, "--record", "x"], "contradict each other"),
+        *((["--seconds", seconds], "give a number of seconds above 0") for seconds in ("nan", "0", "-1", "inf")),
+        (["--replay", os.devnull], "this recording is empty"),
+        (["--replay", os.devnull, "--record", "x"], "cannot be combined"),
     ],
 )
 def test_what_cannot_be_watched_is_refused(arguments, words, tmp_path, capsys):

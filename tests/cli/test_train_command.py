@@ -79,7 +79,7 @@ def test_a_run_goes_on_for_more_epochs(tmp_path, capfd):
 
     _, first = train("dlrm", *SMALL, "--batch-size", "4096", "--max-epochs", "2")
     for job, flag, words in (
-        ("dlrm", [], "this run is done (max_epochs 2 trained): give it something to go on for"),
+        ("dlrm", [], "this run is done (max_epochs 2 trained): give a larger --max-epochs"),
         ("dlrm", ["--seed", "1"], "seed was 0 and is 1"),
         ("dlrm", ["--optimiser", "sgd", "--lr", "1"], "optimiser was 'adam' and is 'sgd'"),
         ("dlrm", ["--budget", "one-core"], "--budget cannot be given"),

@@ -9,7 +9,7 @@ from labkit.cli import main
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import parse_budget, possible_budgets
 from labkit.hardware.devices import Device
-from labkit.hardware.tiers import cpu_tier, get_tier, load_tiers, match_tier
+from labkit.hardware.tiers import GRID_FIGURES, cpu_tier, get_grid, get_tier, load_grids, load_tiers, match_tier
 
 
 def cpu(name="some CPU", cores=2):
@@ -95,3 +95,25 @@ def test_a_server_is_for_predictions_and_no_budget(capsys):
     with pytest.raises(UserError, match="labkit tiers zion"):
         parse_budget("zion-like", [cpu()])
     assert not any("zion" in name or "basin" in name for name in possible_budgets()[1])
+
+
+def test_every_figure_has_a_source_or_a_reason_to_be_null_and_the_cleanest_grid_comes_first():
+    for grid in load_grids().values():
+        for figure in map(grid.figure, GRID_FIGURES):
+            if figure.value is None:
+                assert figure.note
+            else:
+                assert figure.source and figure.url.startswith("https://")
+                assert datetime.date.fromisoformat(figure.date) <= datetime.date(2026, 11, 23)
+    carbon = [grid.carbon_g_per_kwh for grid in load_grids().values() if grid.carbon_g_per_kwh]
+    assert carbon == sorted(carbon) and carbon[0] > 0
+    # Retail electricity has cost between a cent and a dollar everywhere.
+    assert all(0.01 < grid.price_usd_per_kwh < 1 for grid in load_grids().values() if grid.price_usd_per_kwh)
+
+
+def test_an_unknown_grid_is_answered_with_the_nearest_names():
+    assert get_grid("us").price_usd_per_kwh == 0.127
+    with pytest.raises(UserError, match="germany"):
+        get_grid("Germny")
+    with pytest.raises(AttributeError, match="a grid has no power_w"):
+        _ = get_grid("us").power_w

@@ -183,7 +183,7 @@ def test_a_run_goes_by_folder_id_or_beginning_and_one_of_a_group_by_what_it_shar
         find_run(alone.run_id.replace("dlrm", "drlm"), tmp_path)
     with pytest.raises(UserError, match=f"The latest is {max(alone.run_id, shared.run_id)}. `labkit runs"):
         find_run("~", tmp_path)
-    with pytest.raises(UserError, match=r"there is no run 'nope' in .*none\. There is none at all: name the folder"):
+    with pytest.raises(UserError, match=r"there is no run 'nope' in .*none\. That folder has no runs"):
         find_run("nope", tmp_path / "none")
     rows = list_runs(tmp_path).set_index("run")
     assert set(rows.index) == {alone.run_id, shared.run_id}

@@ -73,7 +73,7 @@ def test_without_a_run_and_without_a_name_there_is_no_window(run, runs):
     with pytest.raises(UserError, match="needs an open run"):
         labkit.energy.window("step")
     (runs / "a-file").touch()
-    with in_harness(runs / "a-file"), pytest.raises(UserError, match="no run folder can be made"), run():
+    with in_harness(runs / "a-file"), pytest.raises(UserError, match="a run folder cannot be made"), run():
         pass
     with pytest.raises(UserError, match="needs an open run"):
         labkit.energy.window("step")

@@ -89,7 +89,4 @@ def test_a_power_limit_is_a_setting_of_the_training_and_tells_series_apart(runs)
             run.evaluate(auc=0.8)
     assert read_run(run.folder).config["train"]["power_limit_w"] == 200
     table = run_table(run_folders(runs))
-    assert sorted(budget.partition(" · ")[2] for budget in table["budget"]) == [
-        "power_limit_w 100.0",
-        "power_limit_w 200.0",
-    ]
+    assert sorted(table["setting"]) == ["power_limit_w 100.0", "power_limit_w 200.0"]

@@ -156,8 +156,8 @@ def test_a_resume_that_is_refused_leaves_the_record_as_it_was(runs):
         ({"config": {"lr": 2, "data": DATA}}, "lr was 1 and is 2.*only target, max_seconds and max_epochs may change"),
         ({"config": {"lr": 1, "data": DATA | {"fingerprint": "b"}}}, "data 'd' has changed"),
         ({}, "give a larger --max-epochs"),
-        ({"target": "score >= 9", "max_seconds": 1e-9}, "done \\(max_seconds 1e-09 used up\\): give it something"),
-        ({"epochs": 2}, "done \\(max_epochs 3 trained\\): give it something"),
+        ({"target": "score >= 9", "max_seconds": 1e-9}, "done \\(max_seconds 1e-09 used up\\): give a larger"),
+        ({"epochs": 2}, "done \\(max_epochs 3 trained\\): give a larger"),
     ):
         with resuming(folder), pytest.raises(UserError, match=words):
             train(runs, **{"config": config} | changes)

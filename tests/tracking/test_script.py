@@ -140,7 +140,7 @@ def test_what_cannot_be_run_is_refused(runs, monkeypatch, capsys):
         (["-m", "no.such.module"], "there is no module 'no.such.module' here"),
         ([], "name the script to run"),
         (["--seeds", "0", "train.py"], "--seeds is 0"),
-        (["--seeds", "2", "--resume", "run"], "remove --seeds"),
+        (["--seeds", "2", "--resume", "run"], "omit --seeds"),
         (["--resume", "run", "train.py"], "remove train.py"),
         (["--budget", "everything", "train.py"], "everything"),
         (["--budget", "cores=4096", "train.py"], "4096 cores"),
