@@ -65,7 +65,7 @@ JOBS["twin"] = TwinJob
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
     copy = tmp_path_factory.mktemp("added") / "labkit"
-    for part in ("labkit", "datasets", "notebooks"):
+    for part in ("labkit", "labkit_course", "datasets", "notebooks"):
         shutil.copytree(REPOSITORY / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
     return copy
 
