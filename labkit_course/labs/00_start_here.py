@@ -83,7 +83,7 @@ When was the target met? Write `time_to_target(times, values, target, higher_is_
 1. Go through the evaluations in their order.
 2. Return the time of the first one at or past the target; `None` where there is none.
 
-*Hint:* `zip(times, values)`. Nothing is interpolated: between two evaluations nobody knew the value.
+*Hint:* `zip(times, values)`. Nothing is interpolated: between two evaluations the value was not known.
 """
 
 # %% answer 00.time_to_target
@@ -355,7 +355,7 @@ labkit.plots.show(pd.DataFrame(rows, columns=["budget", "priced as tier", "renta
 """
 ### Exercise 00.cost
 
-A run takes so many `minutes` on a tier that is rented at `usd_per_h` US dollars an hour. What did it cost, in US dollars?
+A run takes `minutes` minutes on a tier that is rented at `usd_per_h` US dollars an hour. What did it cost, in US dollars?
 """
 
 # %% numbers-00-cost
@@ -393,7 +393,7 @@ EXERCISES["00.cost"] = Exercise(
 
 # %% guess-spread-prose [markdown]
 """
-**How many times the rent of the cheapest GPU of the catalogue does the dearest one cost?**
+**How many times the rent of the cheapest GPU of the catalogue does the most expensive one cost?**
 """
 
 # %% guess-spread
@@ -403,7 +403,7 @@ guess("00.spread", 20.0, "times")
 """
 ### Exercise 00.price_spread
 
-Write `price_spread(prices)`: how many times the cheapest the dearest costs, where a price that is not known is `None`.
+Write `price_spread(prices)`: how many times the cheapest the most expensive costs, where a price that is not known is `None`.
 """
 
 # %% answer 00.price_spread
@@ -411,7 +411,7 @@ from collections.abc import Iterable
 
 
 def price_spread(prices: Iterable[float | None]) -> float:
-    """The dearest price over the cheapest; None is no price."""
+    """The highest price over the lowest; None is no price."""
     ### BEGIN SOLUTION
     known = [price for price in prices if price is not None]
     return max(known) / min(known)
@@ -457,7 +457,7 @@ reveal("00.spread", spread)
 """
 ## Judge
 
-Labs end with claim cards: a sentence of a paper, your number, your verdict (`"holds here"`, `"does not hold here"` or `"cannot be tested here"`) and one reason. The first is of a study of speech recognition on three GPU platforms (ADMS 2020): the dearest has "10X price of the least expensive one". Those were bought in 2020; the catalogue has what GPUs are rented at today. Does a factor of ten or more lie between them?
+Labs end with claim cards: a sentence of a paper, your number, your verdict (`"holds here"`, `"does not hold here"` or `"cannot be tested here"`) and one reason. The first is of a study of speech recognition on three GPU platforms (ADMS 2020): the most expensive has "10X price of the least expensive one". Those were bought in 2020; the catalogue has what GPUs are rented at today. Does a factor of ten or more lie between them?
 """
 
 # %% claim H4 points=1
@@ -465,7 +465,7 @@ Labs end with claim cards: a sentence of a paper, your number, your verdict (`"h
 verdict = "holds here" if spread >= 10 else "does not hold here"
 answer = verdict, "rents of single GPUs by the catalogue, not list prices of whole platforms"
 ### END SOLUTION
-result = f"the dearest GPU's rent is {spread:.1f} times the cheapest's"
+result = f"the most expensive GPU's rent is {spread:.1f} times the cheapest's"
 claim("H4", result, answer, how="recorded")
 
 # %% scores-prose [markdown]

@@ -78,7 +78,7 @@ Everything else rests on it.
 """
 ### Exercise 01.best
 
-Write `best_seconds(work, repeats, clock)`: `work` is a function without arguments, `clock` one that tells the seconds.
+Write `best_seconds(work, repeats, clock)`: `work` is a function without arguments, `clock` one that gives the seconds.
 
 1. Call the work once, outside of the stopwatch: a first call sets things up.
 2. Then `repeats` times: read the clock, call the work, read the clock. Return the least difference: other programs only make it longer.
@@ -93,7 +93,7 @@ from typing import Any
 
 
 def best_seconds(work: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of the fastest of so many calls, after one that does not count."""
+    """Seconds of the fastest of some calls, after one that does not count."""
     ### BEGIN SOLUTION
     work()
     seconds = []
@@ -228,7 +228,7 @@ reveal("01.launch", launch_us)
 
 # %% card-prose [markdown]
 """
-`calibrate` measures the same three, and the product with 16-bit `bf16` numbers. These numbers are the machine's **card**; keep it beside your runs. If `bf16` is far slower than single precision, this processor has no arithmetic for it and emulates it.
+`calibrate` measures the same three, and the product with 16-bit `bf16` numbers. These numbers are the machine's **card**; keep it with your runs. If `bf16` is far slower than single precision, this processor has no arithmetic for it and emulates it.
 """
 
 # %% card
@@ -253,7 +253,7 @@ How fast can a computation run at all? It cannot do more arithmetic than the pea
 """
 ### Exercise 01.intensity
 
-An operation on long vectors in single precision (4 bytes a number) takes so many `operations` for each element, of which it reads `reads` numbers and writes `writes`. What is its arithmetic intensity, in operations a byte?
+An operation on long vectors in single precision (4 bytes a number) takes `operations` operations for each element, of which it reads `reads` numbers and writes `writes`. What is its arithmetic intensity, in operations a byte?
 """
 
 # %% numbers-01-intensity
@@ -296,7 +296,7 @@ EXERCISES["01.intensity"] = Exercise(
 """
 ### Exercise 01.roofline
 
-Write `roofline(intensity, card)`: the GFLOP/s that are attainable at so many operations a byte, for a number or an array. The card has `fp32_gflops` and `bandwidth_gb_per_s`.
+Write `roofline(intensity, card)`: the GFLOP/s that are attainable at an intensity in operations per byte, for a number or an array. The card has `fp32_gflops` and `bandwidth_gb_per_s`.
 
 *Hint:* two limits, and both hold. Where they meet is the **ridge**.
 """
@@ -308,7 +308,7 @@ import labkit
 
 
 def roofline(intensity: np.ndarray | float, card: labkit.hardware.Calibration) -> np.ndarray:
-    """Attainable GFLOP/s at so many operations a byte."""
+    """Attainable GFLOP/s at an intensity in operations per byte."""
     ### BEGIN SOLUTION
     return np.minimum(card.fp32_gflops, np.asarray(intensity) * card.bandwidth_gb_per_s)
     ### END SOLUTION
@@ -346,7 +346,7 @@ EXERCISES["01.roofline"] = WrittenExercise(
 
 # %% roofs-prose [markdown]
 """
-Your roof, and beside it two tiers of the catalogue, predicted from their makers' figures; under it the product that you timed, and the vector operation of the exercise at your roof.
+Your roof, and next to it two tiers of the catalogue, predicted from their makers' figures; under it the product that you timed, and the vector operation of the exercise at your roof.
 """
 
 # %% roofs
@@ -605,7 +605,7 @@ EXERCISES["01.geomean"] = WrittenExercise(
 
 # %% error-prose [markdown]
 """
-Yours, and the arithmetic mean beside it:
+Yours, and the arithmetic mean next to it:
 """
 
 # %% error
@@ -661,7 +661,7 @@ results(
 
 - A stopwatch counts from the second call on, and keeps the least.
 - Three numbers say most about a machine: its arithmetic, its bandwidth, and what asking for an operation costs.
-- The roofline tells, from the operations done for each byte, whether arithmetic or memory is the limit.
+- The roofline says, from the operations done for each byte, whether arithmetic or memory is the limit.
 - A bound on paper comes before a measurement: what differs from it has a reason, such as a cache.
 
 **Next:** [Budgets that bind](02_budgets_that_bind.ipynb)

@@ -96,7 +96,7 @@ Does the budget bind? Write `ratio_interval(whole, part)` for throughputs of n p
 1. The logarithm of each pair's ratio: half and double are then as far from 1.
 2. Mean ± t × standard deviation / √n, with Student's t of n − 1 degrees of freedom (`stdtrit(n - 1, 0.975)`); `exp` of mean, low and high.
 
-*Hint:* numpy's `std` divides by n unless told `ddof=1`.
+*Hint:* numpy's `std` divides by n unless `ddof=1` is given.
 """
 
 # %% answer 02.ratio
@@ -272,7 +272,7 @@ EXERCISES["02.mps"] = WrittenExercise(
 
 # %% guess-t4-prose [markdown]
 """
-**How many times too fast is a job that looks up embedding rows (0.25 operations a byte) under `t4-like` on an H100**, beside a real T4?
+**How many times too fast is a job that looks up embedding rows (0.25 operations a byte) under `t4-like` on an H100**, compared with a real T4?
 """
 
 # %% guess-t4
@@ -282,7 +282,7 @@ guess("02.too_fast", 2.0, "times")
 """
 ### Exercise 02.emulated
 
-The percentage takes arithmetic away and leaves the bandwidth. Write `emulated_over_real(intensity, tier, gpu)`: the time under such a budget over the time on the real tier, for a job of so many operations a byte.
+The percentage takes arithmetic away and leaves the bandwidth. Write `emulated_over_real(intensity, tier, gpu)`: the time under such a budget over the time on the real tier, for a job of this many operations per byte.
 
 1. Speed on either is a roof: min(peak, intensity × bandwidth). The peak is the tier's on both; the bandwidth is not.
 2. Time is operations over speed.
@@ -295,7 +295,7 @@ import labkit
 
 
 def emulated_over_real(intensity: float, tier: labkit.hardware.Tier, gpu: labkit.hardware.Tier) -> float:
-    """Emulated time over the real tier's, for a job of so many operations a byte."""
+    """Emulated time over the real tier's, for a job of this many operations per byte."""
     ### BEGIN SOLUTION
     emulated = min(tier.fp32_tflops * 1e3, intensity * gpu.bandwidth_gb_s)
     real = min(tier.fp32_tflops * 1e3, intensity * tier.bandwidth_gb_s)
@@ -363,7 +363,7 @@ A budget of memory must end the job that needs more, and nothing else. When does
 """
 ### Exercise 02.kept
 
-A table of so many `millions` of rows, `width` numbers each, single precision, is trained with Adam and dense gradients. How many GB does training keep: weights, gradients, and Adam's two moments of each weight?
+A table of `millions` million rows, `width` numbers each, single precision, is trained with Adam and dense gradients. How many GB does training keep: weights, gradients, and Adam's two moments of each weight?
 """
 
 # %% numbers-02-kept
@@ -406,7 +406,7 @@ The other way round: write `largest_table(memory_bytes, base_bytes)`, the most w
 
 # %% answer 02.largest
 def largest_table(memory_bytes: float, base_bytes: float) -> int:
-    """Most single-precision weights that Adam can train beside what is held already."""
+    """Most single-precision weights that Adam can train next to what is held already."""
     ### BEGIN SOLUTION
     return int((memory_bytes - base_bytes) // 16)
     ### END SOLUTION
@@ -454,7 +454,7 @@ for millions in range(4, int(sys.argv[2]), 4):
 
 # %% grow-run-prose [markdown]
 """
-Run it under 1 GiB, in steps of 4 million weights, up to twice what your function says for an empty machine. On Linux a watch beside the process reads what it holds and ends it; this notebook and everything else go on. macOS and Windows cannot limit one process, and the loop then runs to its end.
+Run it under 1 GiB, in steps of 4 million weights, up to twice what your function says for an empty machine. On Linux a watch next to the process reads what it holds and ends it; this notebook and everything else go on. macOS and Windows cannot limit one process, and the loop then runs to its end.
 """
 
 # %% grow-run
@@ -470,7 +470,7 @@ print(child.stderr.strip().splitlines()[-1] if stopped else "nothing stopped it"
 
 # %% fits-prose [markdown]
 """
-Predicted by your function from what the process held at first, beside the largest table that was trained:
+Predicted by your function from what the process held at first, and the largest table that was trained:
 """
 
 # %% fits

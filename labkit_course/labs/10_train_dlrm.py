@@ -6,7 +6,7 @@ After this notebook you will be able to
 
 - **write** a deep learning recommendation model (DLRM) in PyTorch, its score and its training loop;
 - **count** its parameters, operations and bytes on paper, and **predict** a step from your machine's card;
-- **find** and **mend** an optimiser that passes over every row of every table;
+- **find** and **fix** an optimiser that passes over every row of every table;
 - **train** it to a target, and **say** how much seeds differ;
 - **judge** three claims of papers by your own numbers.
 
@@ -84,7 +84,7 @@ guess("10.bayes_auc", 0.95)
 
 # %% bayes-reveal-prose [markdown]
 """
-Because the log is generated, labkit knows the answer, which nobody knows for a real log.
+Because the log is generated, labkit knows the answer, which is not known for a real log.
 """
 
 # %% bayes-reveal
@@ -189,7 +189,7 @@ EXERCISES["10.interaction"] = WrittenExercise(
 `MyDlrm(config)` has three parts as attributes, `bottom`, `tables` and `top`; `forward` takes `dense` float (B, dense_dim) and `categorical` int (B, F, L), L numbers of rows for each of F tables, and returns logits of shape (B,).
 
 1. `mlp(width, widths)`: an `nn.Sequential` of `nn.Linear` and `nn.ReLU` for each of `widths`. The bottom MLP is one, the top MLP is one without its last ReLU. How wide is its input?
-2. `tables`: an `nn.ModuleList` of `nn.EmbeddingBag(rows, embedding_dim, mode="sum")`. They start from N(0, 1), which is far too large: draw them anew, uniformly from ±1/√rows (`nn.init.uniform_`), as the reference DLRM does.
+2. `tables`: an `nn.ModuleList` of `nn.EmbeddingBag(rows, embedding_dim, mode="sum")`. They start from N(0, 1), which is far too large: draw them again, uniformly from ±1/√rows (`nn.init.uniform_`), as the reference DLRM does.
 3. `forward`: the bottom's vector first, then the tables' sums; stack them to (B, V, D), let them interact, and give the top MLP the bottom's vector and the pairs, concatenated.
 
 *Hint:* `table(categorical[:, f])` sums a bag of L rows a sample, to (B, D).
@@ -337,7 +337,7 @@ reveal("10.tables_percent", tables_percent)
 """
 ### Write 10.overfit
 
-Before any long training: **can it learn 64 rows by heart?** A model that cannot has a bug, and finding that out takes a second. `overfit(model, optimizers, batch, steps)` takes so many steps on one batch `(dense, categorical, label)`, with every optimiser of the list, and returns the list of losses, plain numbers, each as it was *before* its step.
+Before any long training: **can it learn 64 rows by heart?** A model that cannot has a bug, and finding that out takes a second. `overfit(model, optimizers, batch, steps)` takes `steps` steps on one batch `(dense, categorical, label)`, with every optimiser of the list, and returns the list of losses, plain numbers, each as it was *before* its step.
 
 1. The loss is `F.binary_cross_entropy_with_logits` of the model's logits and the labels.
 2. Clear the gradients, `backward`, and a step of each optimiser.
@@ -350,7 +350,7 @@ import torch.nn.functional as F
 
 
 def overfit(model, optimizers, batch, steps):
-    """The losses of so many steps on one batch, each before its step."""
+    """The losses of some steps on one batch, each before its step."""
     ### BEGIN SOLUTION
     dense, categorical, label = batch
     losses = []
@@ -518,7 +518,7 @@ for name, of, size in (("this model", config, 512), ("MLPerf v1", mlperf, 2048))
 """
 ### Exercise 10.table_gb
 
-How large is one table of so many rows and that `embedding_dim` in single precision, in GB (1e9 bytes)? `draw` prints your numbers.
+How large is one table of this many rows and this `embedding_dim` in single precision, in GB (1e9 bytes)? `draw` prints your numbers.
 """
 
 # %% draw-table-gb
@@ -711,7 +711,7 @@ operators["part"] = operators["operator"].map(named)
 
 # %% shares-prose [markdown]
 """
-The parts' shares of a step, and what the dearest operators reached, beside what the card allows. An operator's *intensity* is its operations for each byte it moves; below the ridge of the card it waits for memory, above it for arithmetic. One that is far below both limits waits for something else: a call that does little, or memory that is touched for the first time, as results of `sqrt` and `div` may be. That is most of what your prediction left out. What has no intensity (sorting, bookkeeping, time outside of operators) is not in the table.
+The parts' shares of a step, and what the most expensive operators reached, next to what the card allows. An operator's *intensity* is its operations for each byte it moves; below the ridge of the card it waits for memory, above it for arithmetic. One that is far below both limits waits for something else: a call that does little, or memory that is touched for the first time, as results of `sqrt` and `div` may be. That is most of what your prediction left out. What has no intensity (sorting, bookkeeping, time outside of operators) is not in the table.
 """
 
 # %% shares
@@ -728,7 +728,7 @@ operators.dropna(subset=["flop_per_byte"])[columns].head(8).round(3)
 """
 ## Which rows, and which rows does Adam pass over?
 
-A batch of 512 samples names one row of each table a sample, and popular rows again and again. Your bound first: `touched_bytes` beside `adam_bytes`.
+A batch of 512 samples names one row of each table a sample, and popular rows again and again. Your bound first: `touched_bytes` and `adam_bytes`.
 """
 
 # %% touched-bound
@@ -759,7 +759,7 @@ reveal("10.rows_ratio", adam_rows / named_rows)
 """
 ### Write 10.rows
 
-Mend it. `make_optimizers(model, lr)` returns a list of two optimisers at the rate `lr`: `torch.optim.Adam` for both MLPs, and one for the tables that changes only the rows that a batch named.
+Fix it. `make_optimizers(model, lr)` returns a list of two optimisers at the rate `lr`: `torch.optim.Adam` for both MLPs, and one for the tables that changes only the rows that a batch named.
 
 1. With `table.sparse = True` an `nn.EmbeddingBag` gives a sparse gradient: the named rows alone.
 2. `torch.optim.SparseAdam` takes such gradients. It sorts and sums what several samples say of the same row, and leaves all other rows as they are: their momentum no longer moves them.
@@ -865,8 +865,8 @@ def seconds(step):
     return time.perf_counter() - start
 
 
-mended = MyDlrm(config)
-optimizers = make_optimizers(mended, 2e-3)
+fixed = MyDlrm(config)
+optimizers = make_optimizers(fixed, 2e-3)
 
 # %% gain-reveal-prose [markdown]
 """
@@ -875,9 +875,9 @@ optimizers = make_optimizers(mended, 2e-3)
 
 # %% gain-reveal
 steps, turns = {"smoke": (2, 3), "standard": (10, 7), "full": (20, 15)}[profile]
-overfit(mended, optimizers, batch, 3)  # the first steps make the moments
+overfit(fixed, optimizers, batch, 3)  # the first steps make the moments
 pairs = [
-    (seconds(lambda: overfit(model, [adam], batch, steps)), seconds(lambda: overfit(mended, optimizers, batch, steps)))
+    (seconds(lambda: overfit(model, [adam], batch, steps)), seconds(lambda: overfit(fixed, optimizers, batch, steps)))
     for _ in range(turns)
 ]
 plain_ms, sparse_ms = (1e3 * statistics.median(times) / steps for times in zip(*pairs, strict=True))
@@ -1073,7 +1073,7 @@ print(f"untrained: {score(MyDlrm(config), log.split('validation')):.3f}")
 `labkit.Run` keeps the clocks, watches a target and writes a run folder; the loop around it is yours. `train(run, model, optimizers, batches, score, epochs=10)` returns nothing. It
 
 1. passes over `run.epochs(epochs)`, and in each over the batches `(dense, categorical, label)` of `run.batches(batches)`, which end when the run is over;
-2. takes a step of each optimiser, as in `overfit`, clears the gradients, and tells the run of it: `run.step(loss, samples=len(label))`;
+2. takes a step of each optimiser, as in `overfit`, clears the gradients, and reports it to the run: `run.step(loss, samples=len(label))`;
 3. evaluates where the run asks for it: `if run.due:` then `run.evaluate(auc=score())`. `score` is a function without arguments.
 
 *Hint:* give `run.step` the loss itself, not `loss.item()`.
@@ -1343,7 +1343,7 @@ results(
 
 - The Bayes AUC is the ceiling; a target says how close to it you need to get, and the last thousandths count.
 - Nearly all parameters of a DLRM are in its tables, most of its arithmetic in its MLPs: memory and arithmetic are bought separately.
-- Count a step on paper before you measure it, learn 64 rows by heart before you train, and bound a mend before you make it.
+- Count a step on paper before you measure it, learn 64 rows by heart before you train, and bound a fix before you make it.
 - Adam passes over every row; sparse gradients pass over the named ones, and cost something of their own.
 - One run is one draw: a difference smaller than what seeds differ by is no finding.
 - What you wrote is in `mylab/dlrm.py`: [Profile top-down](32_profile_top_down.ipynb) and [Sharing a device](40_sharing_a_device.ipynb) take it up. How runs and failures add up to a time is the subject of [Time to accuracy](50_time_to_accuracy.ipynb).

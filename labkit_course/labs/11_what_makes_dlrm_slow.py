@@ -5,7 +5,7 @@
 After this notebook you will be able to
 
 - **count** the operations and bytes of each part of a DLRM's step, and **predict** from three curves of a machine which part limits it;
-- **cut** a step into parts, so that a profiler tells what each takes, forward and backward;
+- **cut** a step into parts, so that a profiler says what each takes, forward and backward;
 - **find** where one limiter hands over to the next;
 - **score** your model on shapes that it has never seen;
 - **describe** a study as a sweep, which can be interrupted and resumed.
@@ -314,7 +314,7 @@ reveal("11.base_ms", of_base[limiter])
 """
 ## What a step takes
 
-torch's profiler tells the time of what stands in `record_function`. For the forward pass that is easy. The backward pass is one call, in which all parts come after each other; so it has to be cut.
+torch's profiler measures the time of what stands in `record_function`. For the forward pass that is easy. The backward pass is one call, in which all parts come after each other; so it has to be cut.
 
 ### Write 11.in_parts
 
@@ -461,7 +461,7 @@ def step_of(shape):
 
 # %% measure-text [markdown]
 """
-Its time is the median of steps that nobody looks at, and the profiler says how that is shared out.
+Its time is the median of steps that are not observed, and the profiler says how that is shared out.
 """
 
 # %% enough
@@ -530,7 +530,7 @@ print({part: f"{ms:.3g} ms" for part, ms in taken.items()}, f"measured; the limi
 """
 ## One dimension at a time
 
-`along` varies one dimension and leaves the others as they are. Its frame has a row for each value and part, measured beside predicted; a prediction is nearly a bound: it knows neither calls nor index work, so most points lie above it, but it counts a gradient too many for the first layer of the bottom MLP.
+`along` varies one dimension and leaves the others as they are. Its frame has a row for each value and part, measured and predicted; a prediction is nearly a bound: it knows neither calls nor index work, so most points lie above it, but it counts a gradient too many for the first layer of the bottom MLP.
 """
 
 # %% along
@@ -755,7 +755,7 @@ print("times as slow as with 1,000 rows a table, by rows, measured:", slower)
 
 # %% held-out-text [markdown]
 """
-## Shapes that nobody has chosen
+## Shapes that were not chosen
 
 A model is only as good as its predictions of what it was not made with. Here shapes are drawn at random, each dimension for itself. **Of what share does your model name the limiter?**
 """
@@ -889,9 +889,9 @@ slower_by = [falls, by_dense.iloc[0] / by_dense.iloc[-1], by_width.iloc[0] / by_
 verdict = "holds here" if min(slower_by) > 1.1 else "does not hold here"
 answer = verdict, "the CPU's half alone: it holds where each of the three changes throughput by more than a tenth"
 ### END SOLUTION
-told = f"samples/s fall {slower_by[0]:.3g} times from 4 to 64 sparse features, {slower_by[1]:.3g} times from "
-told += f"{dense['dense_dim'].min()} to {dense['dense_dim'].max():,} dense ones, {slower_by[2]:.3g} times from MLPs "
-claim("A3", told + f"{width['mlp_width'].min()} wide to {width['mlp_width'].max():,}", answer)
+found = f"samples/s fall {slower_by[0]:.3g} times from 4 to 64 sparse features, {slower_by[1]:.3g} times from "
+found += f"{dense['dense_dim'].min()} to {dense['dense_dim'].max():,} dense ones, {slower_by[2]:.3g} times from MLPs "
+claim("A3", found + f"{width['mlp_width'].min()} wide to {width['mlp_width'].max():,}", answer)
 
 # %% a8-text [markdown]
 """
@@ -916,8 +916,8 @@ steps = by_rows.iloc[:-1].to_numpy() / by_rows.iloc[1:].to_numpy()
 verdict = "holds here" if steps[0] < 1.1 < max(steps[1:], default=1) else "does not hold here"
 answer = verdict, "an analogue: a CPU's caches stand in for the memory of a GPU; one table size is one step of training"
 ### END SOLUTION
-told = ", ".join(f"{rows:,} rows {float(times_as):.3g}" for rows, times_as in slower.items())
-claim("A10", f"times as slow as with 1,000 rows: {told}", answer)
+found = ", ".join(f"{rows:,} rows {float(times_as):.3g}" for rows, times_as in slower.items())
+claim("A10", f"times as slow as with 1,000 rows: {found}", answer)
 
 # %% score-text [markdown]
 """

@@ -255,7 +255,7 @@ reveal("12.hit_rate", mine_rate)
 """
 ### Write 12.best_rate
 
-If somebody told a cache which rows are the most popular, it would keep these. `zipf_best_hit_rate(num_rows, exponent, cache_rows)` returns the probability that a lookup names one of them. Of single, independent lookups no cache answers more.
+If a cache knew which rows are the most popular, it would keep these. `zipf_best_hit_rate(num_rows, exponent, cache_rows)` returns the probability that a lookup names one of them. Of single, independent lookups no cache answers more.
 
 *Hint:* `np.arange(1.0, num_rows + 1) ** -exponent` are the weights of the rows.
 """
@@ -781,7 +781,7 @@ moves["disk"] = missed_by(LruCache(memory_cap // 4096 * 7 // 8), 16)
 
 # %% hidden-text [markdown]
 """
-Prefetching hides the reading. `cached` and `remote` with staleness 1 write back beside the step, too; `remote` with staleness 0 has to wait for both.
+Prefetching hides the reading. `cached` and `remote` with staleness 1 write back while the step runs, too; `remote` with staleness 0 has to wait for both.
 """
 
 # %% timed
@@ -827,7 +827,7 @@ reveal("12.disk_share", share["disk"])
 
 # %% shares-text [markdown]
 """
-And beside your predictions:
+And next to your predictions:
 """
 
 # %% shares
@@ -915,7 +915,7 @@ EXERCISES["12.why_cached"] = Explanation(
 """
 ## Stale rows
 
-With staleness S, a batch's rows are pulled before the S pushes before it have arrived: nobody waits, and the gradients are those of older rows. The log is generated, `synthetic-small`, with 8 tables; one epoch of Adam at a batch of 512 is 98 steps. **How much lower is the validation AUC with a staleness of 64?**
+With staleness S, a batch's rows are pulled before the S pushes before it have arrived: no step waits, and the gradients are those of older rows. The log is generated, `synthetic-small`, with 8 tables; one epoch of Adam at a batch of 512 is 98 steps. **How much lower is the validation AUC with a staleness of 64?**
 """
 
 # %% guess-stale
@@ -971,7 +971,7 @@ for staleness in (0, 64) if profile == "smoke" else (0, 1, 4, 16, 64):
 
 # %% stale-lost-text [markdown]
 """
-Of each seed, the loss beside itself without staleness:
+Of each seed, the loss compared with itself without staleness:
 """
 
 # %% stale-lost
@@ -1054,7 +1054,7 @@ labkit.plots.show(labkit.plots.figure_sweep(fewer, x="share of bytes", y="auc", 
 
 # %% fewer-lost-text [markdown]
 """
-Of each seed, the loss beside itself with all rows:
+Of each seed, the loss compared with itself with all rows:
 """
 
 # %% fewer-lost
@@ -1076,8 +1076,8 @@ devices = {row.optimiser: -(-row.needed_gb // row.capacity_gb) for row in grown.
 verdict = "holds here" if devices["sgd"] > 1 else "does not hold here"
 answer = verdict, "an analogue: the need alone, by bytes, of one public model; what Zion gained was not tested"
 ### END SOLUTION
-told = ", ".join(f"{count:.0f} with {optimiser}" for optimiser, count in devices.items())
-claim("A5", f"MLPerf's tables need so many 16 GB GPUs of Big Basin for their bytes: {told}", answer, how="predicted")
+found = ", ".join(f"{count:.0f} with {optimiser}" for optimiser, count in devices.items())
+claim("A5", f"16 GB GPUs that MLPerf's tables need for their bytes: {found}", answer, how="predicted")
 
 # %% score-text [markdown]
 """

@@ -83,7 +83,7 @@ reveal("13.rnnt_epochs", points["RNN-T (MLPerf)"]["need"].iloc[-1])
 
 # %% mlperf-figure-prose [markdown]
 """
-All three, each to its own target. RNN-T and DLRM have a learning rate and a schedule of their own at each batch size. DLRM-DCNv2 does not: five of its six sizes have one rate, so its line says what a larger batch does with everything else kept. How far any rate was searched for is not told, and runs that did not arrive are not in the files.
+All three, each to its own target. RNN-T and DLRM have a learning rate and a schedule of their own at each batch size. DLRM-DCNv2 does not: five of its six sizes have one rate, so its line says what a larger batch does with everything else kept. How far any rate was searched for is not stated, and runs that did not arrive are not in the files.
 """
 
 # %% mlperf-figure
@@ -968,7 +968,7 @@ EXERCISES["13.why_batch"] = Explanation(
 """
 ## Judge
 
-Your runs are *analogues* of the published ones: the same mechanism on a small log, a CPU and Adam; say so in your reasons. Their ratios beside yours, one row of a README over another of the same.
+Your runs are *analogues* of the published ones: the same mechanism on a small log, a CPU and Adam; say so in your reasons. Their ratios next to yours, one row of a README over another of the same.
 """
 
 # %% beside
@@ -977,17 +977,17 @@ small, eight, dcn, dcn_8 = (row for _, row in later.iterrows())
 four_1, four_4 = (row for _, row in early.iloc[1:].iterrows())
 sooner, sooner_4 = epoch_s[512] / epoch_s[4096], epoch_s[512] / epoch_s[2048]
 loss_8, loss_4 = three.loc[512, "tuned"] - three.loc[4096, "tuned"], three.loc[512, "kept"] - three.loc[2048, "kept"]
-theirs = {"8 times the batch: an epoch so many times sooner": small["epoch_s"] / eight["epoch_s"]}
+theirs = {"8 times the batch: an epoch this many times sooner": small["epoch_s"] / eight["epoch_s"]}
 theirs["and its test AUC changes by"] = eight["auroc_test"] - small["auroc_test"]
 theirs["8 times a large batch: samples a second, times"] = dcn_8["samples_per_s"] / dcn["samples_per_s"]
-theirs["4 times: an epoch so many times sooner"] = four_1["epoch_s"] / four_4["epoch_s"]
+theirs["4 times: an epoch this many times sooner"] = four_1["epoch_s"] / four_4["epoch_s"]
 theirs["and the test AUC changes by"] = four_4["auroc_test"] - four_1["auroc_test"]
 own = [sooner, -loss_8, last_gain, sooner_4, -loss_4]
 labkit.plots.show(pd.DataFrame({"recorded, torchrec_dlrm": pd.Series(theirs), "measured here": own}))
 
 # %% judge-a9-prose [markdown]
 """
-The first two cards repeat from memory what Acun et al. (HPCA 2021) found; nobody has checked these sentences against the paper. First throughput over batch size.
+The first two cards repeat from memory what Acun et al. (HPCA 2021) found; these sentences have not been checked against the paper. First throughput over batch size.
 """
 
 # %% claim A9 points=1 grade_id="claim-a9"
@@ -999,7 +999,7 @@ claim("A9", f"{first_gain:.1f} times the samples/s from 2 to 16, {last_gain:.2f}
 
 # %% judge-a11-prose [markdown]
 """
-Large batches cost accuracy, and a rate tuned anew narrows it. `low` and `high` are of 512 at the *kept* rate: whether 2,048 kept lies below them is a test. The tuned 2,048 has too few seeds for one, and its fair neighbour is 512 tuned, in the table.
+Large batches cost accuracy, and a rate tuned again narrows it. `low` and `high` are of 512 at the *kept* rate: whether 2,048 kept lies below them is a test. The tuned 2,048 has too few seeds for one, and its fair neighbour is 512 tuned, in the table.
 """
 
 # %% claim A11 points=1 grade_id="claim-a11"
@@ -1029,7 +1029,7 @@ claim("A12", mine_a12, answer)
 
 # %% judge-a13-prose [markdown]
 """
-Eight times the batch, an epoch 5.1 times sooner, AUROC a little lower. Yours: 4,096 beside 512, both tuned.
+Eight times the batch, an epoch 5.1 times sooner, AUROC a little lower. Yours: 4,096 and 512, both tuned.
 """
 
 # %% claim A13 points=1 grade_id="claim-a13"

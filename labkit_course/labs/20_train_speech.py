@@ -4,7 +4,7 @@
 
 After this notebook you will be able to
 
-- **compute** what a recogniser hears, a log-mel picture, and say what that costs beside training;
+- **compute** what a recogniser hears, a log-mel picture, and say what that costs compared with training;
 - **decode** a CTC model's output, and **score** it by characters and by words;
 - **count** the parameters and operations of a recogniser before it is built;
 - **train** one with a loop of your own, on whose loss no padding counts, and **judge** it on voices it has never heard;
@@ -71,7 +71,7 @@ print(f"{speech}; voices in training and validation: {len(in_both)}")
 
 # %% waves-prose [markdown]
 """
-These are the waveforms of the validation split, decoded anew: float32, 16,000 samples a second.
+These are the waveforms of the validation split, decoded again: float32, 16,000 samples a second.
 """
 
 # %% waves
@@ -444,7 +444,7 @@ Write `edit_distance(said, read)` for two texts, or two lists of words.
 def edit_distance(said: list | str, read: list | str) -> int:
     """The fewest insertions, deletions and replacements that make one of the other."""
     ### BEGIN SOLUTION
-    row = list(range(len(read) + 1))  # from nothing said to the first so many read
+    row = list(range(len(read) + 1))  # from nothing said to each number of the first read
     for place, one in enumerate(said, 1):
         diagonal, row[0] = row[0], place
         for other in range(1, len(read) + 1):
@@ -576,7 +576,7 @@ from torch import Tensor
 
 
 def output_lengths(frames: Tensor, convolutions: list[tuple[int, int, int]]) -> Tensor:
-    """How many outputs the convolutions, one after the other, make of so many frames."""
+    """How many outputs the convolutions, one after the other, make of a number of frames."""
     ### BEGIN SOLUTION
     for kernel, stride, padding in convolutions:
         frames = (frames + 2 * padding - kernel) // stride + 1
@@ -970,7 +970,7 @@ EXERCISES["20.loss"] = WrittenExercise(
 """
 ### Exercise 20.overfit
 
-Before any long run: can the model learn a few utterances by heart? If not, there is a fault, and more data will not mend it. Write `overfit(model, batch, steps, lr)`: so many steps of Adam on one batch; the list of losses, as floats, each before its step.
+Before any long run: can the model learn a few utterances by heart? If not, there is a fault, and more data will not fix it. Write `overfit(model, batch, steps, lr)`: so many steps of Adam on one batch; the list of losses, as floats, each before its step.
 """
 
 # %% answer 20.overfit
@@ -981,7 +981,7 @@ import labkit
 
 
 def overfit(model: nn.Module, batch: labkit.data.speech.Batch, steps: int, lr: float) -> list[float]:
-    """The losses of so many steps of Adam on one and the same batch."""
+    """The losses of some steps of Adam on one and the same batch."""
     ### BEGIN SOLUTION
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     losses = []
@@ -1238,7 +1238,7 @@ guess("20.time_to_target", 60.0, "s")
 
 # %% guess-share-prose [markdown]
 """
-Features could be computed anew each time an utterance comes up, or once, and kept. **If they were computed anew, what share of the time of an utterance, features and training together, would they take?** It is 1.7 s of sound on average; training takes about three forward passes, of which you counted the operations.
+Features could be computed again each time an utterance comes up, or once, and kept. **If they were computed each time, what share of the time of an utterance, features and training together, would they take?** It is 1.7 s of sound on average; training takes about three forward passes, of which you counted the operations.
 """
 
 # %% guess-share
@@ -1313,7 +1313,7 @@ pd.DataFrame({"said": said, "before": [text[:20] for text in before], "after": a
 
 # %% share-prose [markdown]
 """
-And what features would have cost, computed anew for each utterance:
+And what features would have cost, computed again for each utterance:
 """
 
 # %% share
@@ -1528,7 +1528,7 @@ def split_of(features, indices):
 
 # %% compare-prose [markdown]
 """
-One short run: so many epochs on these features with this optimiser, scored once, at its end.
+One short run: some epochs on these features with this optimiser, scored once, at its end.
 """
 
 # %% compare

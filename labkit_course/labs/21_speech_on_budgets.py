@@ -44,7 +44,7 @@ own_budgets = []  # three budgets of your own, small first, such as ["t4-like", 
 """
 ## Three platforms
 
-"Training for Speech Recognition on Coprocessors" (Baunsgaard et al., ADMS 2020) trained one recogniser on three platforms. The cheapest and the middle one have the prices that the authors give; of the dearest they say that it costs ten times the cheapest. Beside them stands what the same GPUs cost by labkit's catalogue, without a server around them.
+"Training for Speech Recognition on Coprocessors" (Baunsgaard et al., ADMS 2020) trained one recogniser on three platforms. The cheapest and the middle one have the prices that the authors give; of the most expensive they say that it costs ten times the cheapest. Beside them stands what the same GPUs cost by labkit's catalogue, without a server around them.
 """
 
 # %% paper-table
@@ -62,7 +62,7 @@ labkit.plots.show(paper.assign(**{"list price of its GPUs, catalogue ($)": paper
 
 # %% paper-words [markdown]
 """
-Each platform trained at the largest batch that fitted, and all of them at a common one of 96. The dearest "reaches the initial target" 10–30 % and 60–70 % sooner than the other two, and "the differences among the platforms almost disappear at slightly higher accuracy targets". You will try that on three *budgets* of this machine.
+Each platform trained at the largest batch that fitted, and all of them at a common one of 96. The most expensive "reaches the initial target" 10–30 % and 60–70 % sooner than the other two, and "the differences among the platforms almost disappear at slightly higher accuracy targets". You will try that on three *budgets* of this machine.
 
 ### Write 21.ctc
 
@@ -207,7 +207,7 @@ The largest that fits is the platform's *own* batch.
 # %% own
 own = {name: max(size for size, fits in sizes.items() if fits) for name, sizes in tried.items()}
 reveal("21.largest", own["large"])
-print(own, "beside", paper["largest batch, authors"].to_dict(), "of the paper")
+print(own, "next to", paper["largest batch, authors"].to_dict(), "of the paper")
 
 # %% guess-lead-prose [markdown]
 """
@@ -270,7 +270,7 @@ met = met.rename(columns={"time_to_target_s": "time_s", "samples_to_target": "sa
 
 # %% kept-prose [markdown]
 """
-On a shared machine other programs may take a run's cores, which it then tells. A seed with such a run is left out, unless all have one; of its samples nothing would be wrong, of its seconds much.
+On a shared machine other programs may take a run's cores, which it then reports. A seed with such a run is left out, unless all have one; of its samples nothing would be wrong, of its seconds much.
 """
 
 # %% kept
@@ -538,7 +538,7 @@ labkit.plots.show(figure.update_layout(meta={"finding": finding}))
 """
 ### What a target costs
 
-Seconds × price. By the authors' prices a second of the dear platform costs ten of the cheap one's, wherever the price comes from (life time, load): so costs are given as *times the small platform's*. And beside it the recorded GPUs at the catalogue's rents, each at its soonest batch.
+Seconds × price. By the authors' prices a second of the expensive platform costs ten of the cheap one's, wherever the price comes from (life time, load): so costs are given as *times the small platform's*. And next to it the recorded GPUs at the catalogue's rents, each at its soonest batch.
 """
 
 # %% cost
@@ -550,7 +550,7 @@ labkit.plots.show(costs.rename_axis(columns=f"times small's, to a CER of {hard},
 
 # %% cost-recorded-prose [markdown]
 """
-Dollars of rent to each WER, the median of the seeds, of which a failed one takes for ever:
+Dollars of rent to each WER, the median of the seeds, of which a failed one never ends:
 """
 
 # %% cost-recorded

@@ -200,7 +200,7 @@ from collections.abc import Callable
 
 
 def achieved(work: Callable, seconds: float, clock: Callable = time.perf_counter) -> float:
-    """GB/s of `work`, which moves the bytes that it returns, called again and again for so many seconds."""
+    """GB/s of `work`, which moves the bytes that it returns, called again and again for `seconds`."""
     ### BEGIN SOLUTION
     work()  # what is made at the first turn is not the load
     began, moved = clock(), 0.0
@@ -260,7 +260,7 @@ print(f"chase {chased[0]:.3f} to {chased[-1]:.3f} GB/s, copy {copied[0]:.1f} to 
 """
 ### Explain 30.why_busy
 
-Two sentences: why is the utilisation of a core that waits for memory near 100 %, and what would have told you that it does little? Give your numbers, the reason, and what the better counter costs.
+Two sentences: why is the utilisation of a core that waits for memory near 100 %, and what would have shown you that it does little? Give your numbers, the reason, and what the better counter costs.
 """
 
 # %% explain 30.why_busy points=2 grade_id="answer-30-why-busy"
@@ -284,7 +284,7 @@ EXERCISES["30.why_busy"] = Explanation(
 
 # %% cell-15 [markdown]
 """
-Looking up rows of an embedding table is somewhere between a chase and a copy: the addresses are known beforehand, so many reads can be under way at once, but each goes somewhere else.
+Looking up rows of an embedding table is somewhere between a chase and a copy: the addresses are known beforehand, many reads can be under way at once, but each goes somewhere else.
 
 ## A GPU at 100 %
 
@@ -521,7 +521,7 @@ labkit.plots.show(apparatus.figure_kernel_shapes(recorded))
 """
 Utilisation and GRACT are near 100 % everywhere: they tell one thread from a full GPU hardly at all. SM activity needs many blocks *and* many threads. Occupancy is lower still.
 
-## The recording beside your machine
+## The recording and your machine
 
 Your machine next to it: its GPU, where it has one that torch can use, in six of these shapes; else the four loads of one core. A GPU here runs **another kernel**, which repeats its work inside: it shows the same effect and not the same numbers.
 """
@@ -728,7 +728,7 @@ COUNTERS = ["gpu_utilisation", "graphics_active", "sm_active", "sm_occupancy"]
 def verdict(shape):
     """Whether the recording has the printed numbers of a shape, and what that is worth."""
     ### BEGIN SOLUTION
-    off = [abs(by_shape.loc[shape, name] - told) for name, told in zip(COUNTERS, printed[shape], strict=True)]
+    off = [abs(by_shape.loc[shape, name] - said) for name, said in zip(COUNTERS, printed[shape], strict=True)]
     agrees = off[0] <= 0.6 and max(off[1:]) <= 0.06
     said = "holds here" if agrees else "does not hold here"
     busy_s = by_shape.loc[shape, "launch_us"] * 2  # of two million launches
@@ -737,7 +737,7 @@ def verdict(shape):
 
 
 def mine(shape):
-    """The recorded row in words, and this machine's own beside it where it has a GPU."""
+    """The recorded row as text, and this machine's own where it has a GPU."""
     texts = ["recorded " + ", ".join(f"{by_shape.loc[shape, counter]:.4g}" for counter in COUNTERS) + " %"]
     if here is not None:
         own = here.set_index(["blocks", "threads"]).loc[shape]

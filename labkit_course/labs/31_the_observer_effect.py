@@ -200,7 +200,7 @@ guess("31.profiler", 10.0, "% longer")
 """
 ### Exercise 31.overhead
 
-A machine drifts: it grows warm, another program begins or ends. If all turns of one observer came first and all of the next afterwards, the drift would look like an effect. So every observer takes its turn in **each round**, in an order drawn anew, and only times of one round are compared: each round gives a *pair* (time alone, time under the observer).
+A machine drifts: it grows warm, another program begins or ends. If all turns of one observer came first and all of the next afterwards, the drift would look like an effect. So every observer takes its turn in **each round**, in an order drawn again, and only times of one round are compared: each round gives a *pair* (time alone, time under the observer).
 
 Write `overhead(pairs)`: how many times as long under the observer, and both ends of the 95 % confidence interval.
 
@@ -271,7 +271,7 @@ observed = {
 
 # %% cell-12 [markdown]
 """
-For each observer: by how many per cent a step took longer than under nobody, your interval, and a verdict. An interval that includes 0 (a ratio of 1) is *not distinguishable from noise*. Of twenty intervals of observers that cost nothing, one will miss 1 by chance: a single small effect in a long table is no finding yet.
+For each observer: by how many per cent a step took longer than without one, your interval, and a verdict. An interval that includes 0 (a ratio of 1) is *not distinguishable from noise*. Of twenty intervals of observers that cost nothing, one will miss 1 by chance: a single small effect in a long table is no finding yet.
 """
 
 # %% cell-13
@@ -289,7 +289,7 @@ labkit.plots.show(found[["load", "observer", "provenance", "verdict"]].join(perc
 
 # %% cell-14 [markdown]
 """
-How far off were you? A cost that cannot be told from noise has no number, and your guess is not scored.
+How far off were you? A cost that cannot be distinguished from noise has no number, and your guess is not scored.
 """
 
 # %% cell-15
@@ -328,7 +328,7 @@ EXERCISES["31.why_pairs"] = Explanation(
 """
 ### Exercise 31.enough
 
-An interval that includes 1 says that *you cannot tell*, with so many pairs. How many would do? Write `enough_pairs(spread, ratio)`: the least number of pairs, two or more, whose interval's half width on the logarithms, t · spread / √n, is at most |log(ratio)|. `spread` is the standard deviation of the pairs' logarithms.
+An interval that includes 1 says that *you cannot tell*, with this number of pairs. How many would do? Write `enough_pairs(spread, ratio)`: the least number of pairs, two or more, whose interval's half width on the logarithms, t · spread / √n, is at most |log(ratio)|. `spread` is the standard deviation of the pairs' logarithms.
 
 1. Begin with two pairs.
 2. Add one while the half width is too large. t (`scipy.stats.t.ppf(0.975, n - 1)`) depends on n, too.
@@ -403,7 +403,7 @@ print(f"the pairs' logarithms have a standard deviation of {spread:.3f}, from {l
 """
 ## Seven runs of a paper
 
-*Profiling and Monitoring Deep Learning Training Tasks* (EuroMLSys 2023) trained an MNIST network for five epochs on an A100 beside several tools. Its data (`datasets/recorded/pmdlt-a100/`) has seven runs, and which tools looked in each.
+*Profiling and Monitoring Deep Learning Training Tasks* (EuroMLSys 2023) trained an MNIST network for five epochs on an A100 while several tools ran. Its data (`datasets/recorded/pmdlt-a100/`) has seven runs, and which tools looked in each.
 """
 
 # %% paper
@@ -418,7 +418,7 @@ labkit.plots.show(table.rename_axis(columns=runs["provenance"][0]))
 """
 ### Exercise 31.pairs
 
-Compared things differ in *one* thing. The slowest run is the one under nsys, but three other tools ran beside it. Write `pairs_of(times, tool)`: `times` has seconds by a `frozenset` of tools; return all pairs (without the tool, with it) of runs that differ in this tool alone.
+Compared things differ in *one* thing. The slowest run is the one under nsys, but three other tools ran with it. Write `pairs_of(times, tool)`: `times` has seconds by a `frozenset` of tools; return all pairs (without the tool, with it) of runs that differ in this tool alone.
 
 1. Go through the runs that have the tool.
 2. Its partner is the run with the same set less that tool, where there is one.
@@ -483,7 +483,7 @@ labkit.plots.show(paper[["observer", "pairs"]].join(percent(paper)).rename_axis(
 
 # %% cell-16 [markdown]
 """
-Yours and theirs, an observer a line: a mark is the ratio, its bar the interval; theirs is hollow, since it was recorded. Theirs is a whole training beside an A100, yours a step on this machine: compare which intervals include 1, not the ratios. A tool of both stands on one line.
+Yours and theirs, an observer a line: a mark is the ratio, its bar the interval; theirs is hollow, since it was recorded. Theirs is a whole training on an A100, yours a step on this machine: compare which intervals include 1, not the ratios. A tool of both stands on one line.
 """
 
 # %% cell-17
@@ -578,7 +578,7 @@ EXERCISES["31.why_nsys"] = Explanation(
 
 Time of a step is not all. A profiler keeps what it has seen until it is asked, and then writes it down. Each row below will be a process of its own that runs the light step; under torch.profiler it records the *whole* run and writes the trace at its end.
 
-**How many MiB more will the process hold under torch.profiler than under nobody?**
+**How many MiB more will the process hold under torch.profiler than without it?**
 """
 
 # %% guess-memory
@@ -634,7 +634,7 @@ def train(name):  # milliseconds a step, and what labkit says of others
 
 # %% hog-guess-prose [markdown]
 """
-**How many per cent longer will its step take beside one busy loop a core**, each in a process of its own?
+**How many per cent longer will its step take next to one busy loop per core**, each in a process of its own?
 """
 
 # %% guess-hog
@@ -642,7 +642,7 @@ guess("31.hog", 50.0, "% longer")
 
 # %% hog-prose [markdown]
 """
-The busy loops count to a billion. A process that ends at once starts them, so that they are nobody's children here: to labkit they are other programs.
+The busy loops count to a billion. A process that ends at once starts them, so that they are no children of this kernel: to labkit they are other programs.
 """
 
 # %% hog
@@ -662,7 +662,7 @@ def beside_hogs(name):
 
 # %% hog-run-prose [markdown]
 """
-Pairs again: alone, then beside the loops. The table has what others took of the run's cores (a share), in turn alone and beside the loops.
+Pairs again: alone, then next to the loops. The table has what others took of the run's cores (a share), in turn alone and next to the loops.
 """
 
 # %% hog-run
@@ -763,7 +763,7 @@ claim("E8", f"{low:.1f} s alone, {high:.1f} s profiled ({steps} steps, median of
 
 # %% claim-d1-prose [markdown]
 """
-radT's abstract says that models are "sensitive to interference". Yours was trained alone and beside busy loops; judge by the interval of the slowdown, and by whether labkit marked the runs beside the loops.
+radT's abstract says that models are "sensitive to interference". Yours was trained alone and next to busy loops; judge by the interval of the slowdown, and by whether labkit marked the runs beside the loops.
 """
 
 # %% claim D1 points=1 grade_id="claim-d1"
@@ -778,7 +778,7 @@ answer = (
 )
 ### END SOLUTION
 said = "no interval" if len(trained) < 2 else f"95 % {slower_low:.2f} to {slower_high:.2f}"
-claim("D1", f"{slower:.2f} times as long beside busy loops ({said}); {marked} of {len(trained)} runs marked", answer)
+claim("D1", f"{slower:.2f} times as long next to busy loops ({said}); {marked} of {len(trained)} runs marked", answer)
 
 # %% scores-prose [markdown]
 """
@@ -816,7 +816,7 @@ results(
 - Compare within rounds, in random order, runs that differ in one thing, and give an interval: a difference without one is a rumour.
 - An interval that includes 1 says that you cannot tell, not that there is no effect; the number of pairs follows from the spread.
 - Looking costs; a sampler in a process of its own costs little, a profiler pays for each operation, in time, memory and at its end. Monitor the whole run, profile a few steps.
-- Others look, too: a run is worth little without what else ran beside it.
+- Others look, too: a run is worth little without what else ran at the same time.
 
 **Next:** [Profile top-down](32_profile_top_down.ipynb)
 """

@@ -5,9 +5,9 @@
 After this notebook you will be able to
 
 - **profile** a few steady steps of your own training, and read where they go;
-- **measure** what operators cost beside their work: the gaps between them, and those that compute nothing;
+- **measure** what operators cost on top of their work: the gaps between them, and those that compute nothing;
 - **bound** what a change can gain before you make it;
-- **mend** five common bottlenecks with code of yours, and measure each beside your guess and its bound;
+- **fix** five common bottlenecks with code of yours, and compare each with your guess and its bound;
 - **choose** the profiler that fits the question, and the one that comes next.
 
 **Time:** 80 minutes with six functions of a few lines, in two halves that stand alone (your own step; a slow trainer); the machine computes for about two minutes on 2 CPU cores. No GPU is needed.
@@ -264,7 +264,7 @@ labkit.plots.show(labkit.report.phase_bars(own))
 
 # %% operators-prose [markdown]
 """
-Phases say *where*, operators say *what*: each row is an operator's own time, without what it calls, and what it achieved beside the machine's limits. A small share of the limit over many calls is the mark of **overhead**.
+Phases say *where*, operators say *what*: each row is an operator's own time, without what it calls, and what it achieved compared with the machine's limits. A small share of the limit over many calls is the mark of **overhead**.
 """
 
 # %% operators
@@ -274,7 +274,7 @@ labkit.plots.show(labkit.report.operator_texts(own.operators.head(8)))
 """
 ### Exercise 32.why_phase
 
-Explain in two sentences why the largest phase of *your* step is the largest: with its number, with what it does so often, and with what one could change at which cost.
+Explain in two sentences why the largest phase of *your* step is the largest: with its number, with what it does how often, and with what one could change at which cost.
 """
 
 # %% imports-explain
@@ -385,8 +385,8 @@ cost_us = max(0.0, own.time.step_us - own.unprofiled_step_us) / (len(events) / o
 each = [overheads(one, cost_us, {f"aten::{name}" for name in VIEWS}) for _, one in events.groupby("step")]
 shares = {name: median(one[name] for one in each) / own.time.step_us for name in ("T1", "T5")}
 print(f"{len(events) / own.time.steps:,.0f} operators a step, looking costs {cost_us:.2g} µs each")
-told = f"T1 {shares['T1']:.1%}, T5 {shares['T5']:.1%} of a step at batch 512 ({own.time.steps} steps); no T2 to T4"
-print(told)
+overheads = f"T1 {shares['T1']:.1%}, T5 {shares['T5']:.1%} of a step at batch 512 ({own.time.steps} steps); no T2 to T4"
+print(overheads)
 
 # %% claim-B8-prose [markdown]
 """
@@ -400,7 +400,7 @@ print(told)
 verdict = "holds here" if sum(shares.values()) > 0.05 else "does not hold here"
 answer = verdict, "an analogue: T1 and T5 alone are worth a model where they take more than 5 % of a step"
 ### END SOLUTION
-claim("B8", told, answer)
+claim("B8", overheads, answer)
 
 # %% claim-B2-prose [markdown]
 """
@@ -416,7 +416,7 @@ claim("B2", f"{one_ms:.3g} of {many_ms:.3g} ms pass with one row, too (medians o
 
 # %% kernels-prose [markdown]
 """
-How far does one come without any overhead? Lin et al. find that the time of kernels alone underpredicts a step by up to 78.5 %. The kernels of a CPU are the operators that compute: products, lookups and operations on each element, whose bytes labkit can count, and those that gather or scatter rows by an index. Their own times, added up, beside a step without a profiler, both at their quickest, for other programs only make them longer; of the step the time of the processor:
+How far does one come without any overhead? Lin et al. find that the time of kernels alone underpredicts a step by up to 78.5 %. The kernels of a CPU are the operators that compute: products, lookups and operations on each element, whose bytes labkit can count, and those that gather or scatter rows by an index. Their own times, added up, and a step without a profiler, both at their quickest, for other programs only make them longer; of the step the time of the processor:
 """
 
 # %% kernels-alone
@@ -542,16 +542,16 @@ tell(before.findings)
 
 # %% mend-prose [markdown]
 """
-A bound is not a promise. You will mend the five one after the other, guess each gain first, and see what is left. The order below is not the tool's on every machine, which does not matter in the end.
+A bound is not a promise. You will fix the five one after the other, guess each gain first, and see what is left. The order below is not the tool's on every machine, which does not matter in the end.
 
-`mend` remembers each change: it measures the trainer with the change beside the one without, in turns, and profiles it again. The bound it keeps is the tool's, which may take in what other findings claim: larger batches, say, also spread the cost of lookups.
+`improve` remembers each change: it measures the trainer with the change and the one without, in turns, and profiles it again. The bound it keeps is the tool's, which may take in what other findings claim: larger batches, say, also spread the cost of lookups.
 """
 
 # %% mend
 fixes, profiles, gains = {}, {"slow": before}, []
 
 
-def mend(name: str, bottleneck: str, **fix) -> float:
+def improve(name: str, bottleneck: str, **fix) -> float:
     old, new = apparatus.SlowTrainer(**fixes), apparatus.SlowTrainer(**fixes, **fix)
     bound = next((each.bound for each in list(profiles.values())[-1].findings if each.name == bottleneck), None)
     measured = apparatus.speed_up(old, new, rounds=rounds, seconds=seconds)
@@ -664,7 +664,7 @@ Measured on your machine, with your function in the trainer:
 """
 
 # %% lookup-reveal
-reveal("32.lookups", mend("one lookup", "lookups", look_up=look_up))
+reveal("32.lookups", improve("one lookup", "lookups", look_up=look_up))
 
 # %% diff-prose [markdown]
 """
@@ -696,7 +696,7 @@ The change is a number:
 """
 
 # %% batch-reveal
-reveal("32.batch", mend("larger batches", "batch size", batch_size=large))
+reveal("32.batch", improve("larger batches", "batch size", batch_size=large))
 tell(profiles["larger batches"].findings)
 
 # %% input-prose [markdown]
@@ -819,7 +819,7 @@ And how fast is it?
 """
 
 # %% input-reveal
-reveal("32.input", mend("batches at once", "input", make_batch=make_batch))
+reveal("32.input", improve("batches at once", "input", make_batch=make_batch))
 
 # %% sync-prose [markdown]
 """
@@ -842,7 +842,7 @@ Write `hits(logit, label)`: how many logits are on their label's side (logit abo
 1. Compare whole tensors.
 2. Sum where the two comparisons agree.
 
-*Hint:* neither `int()` nor `.item()`: whoever prints the sum will wait for it, nobody else.
+*Hint:* neither `int()` nor `.item()`: only the code that prints the sum will wait for it.
 """
 
 # %% answer 32.hits
@@ -896,7 +896,7 @@ In the trainer:
 """
 
 # %% sync-reveal
-reveal("32.sync", mend("hits at once", "sync", count_hits=hits))
+reveal("32.sync", improve("hits at once", "sync", count_hits=hits))
 
 # %% precision-prose [markdown]
 """
@@ -927,7 +927,7 @@ guess("32.precision", 1.5, "times as fast")
 """
 
 # %% precision-reveal
-reveal("32.precision", mend("bf16", "precision", precision="bf16"))
+reveal("32.precision", improve("bf16", "precision", precision="bf16"))
 
 # %% gains-prose [markdown]
 """

@@ -231,7 +231,7 @@ print(f"{same[0]:.3g} times as fast ({same[1]:.3g} to {same[2]:.3g}), measured")
 
 # %% gains-prose [markdown]
 """
-`gain` measures an idea against the step before it, keeps it for the figure, and prints it beside the bound that was predicted, if there was one.
+`gain` measures an idea against the step before it, keeps it for the figure, and prints it next to the bound that was predicted, if there was one.
 """
 
 # %% gain
@@ -336,7 +336,7 @@ EXERCISES["33.gather"] = WrittenExercise(
 
 A row that a batch names twice gets the **sum** of both gradients. Write `sum_rows(rows, gradient)` for `rows` of any shape and `gradient` of that shape and a last dimension D. Return the distinct rows (U,) in ascending order, and their sums (U, D).
 
-1. Which rows are there, and which place among them has each lookup? `unique` tells both.
+1. Which rows are there, and which place among them has each lookup? `unique` gives both.
 2. Add each lookup's gradient at its place.
 
 *Hint:* `sums[place] = ...` and `+=` keep only the last of a row; `index_add_` adds them all.
@@ -813,7 +813,7 @@ reveal("33.pairs", gain("pairs", gathered, paired, bound))
 """
 ## Idea 3: bf16, where it pays
 
-labkit's rule (`labkit/fast/precision.py`) takes bf16 where a processor multiplies it with units of its own, and tells why. **How many times as fast will your step be in bf16 on this machine?** Below 1 means slower.
+labkit's rule (`labkit/fast/precision.py`) takes bf16 where a processor multiplies it with units of its own, and says why. **How many times as fast will your step be in bf16 on this machine?** Below 1 means slower.
 """
 
 # %% guess-bf16
@@ -974,7 +974,7 @@ def kit_step(precision):
 
 # %% rule-measure-prose [markdown]
 """
-Six candidates; each beside the rule's choice, in pairs:
+Six candidates; each compared with the rule's choice, in pairs:
 """
 
 # %% rule-candidates
@@ -989,15 +989,15 @@ Measured:
 
 # %% rule-measure
 others = {name: step for name, step in candidates.items() if step is not chosen}
-beside = {name: faster(chosen, step) for name, step in others.items()}
-best = max(beside, key=lambda name: beside[name][0])
-told = {
+against = {name: faster(chosen, step) for name, step in others.items()}
+best = max(against, key=lambda name: against[name][0])
+texts = {
     name: f"{ratio:.3g} times as fast ({low:.3g} to {high:.3g}, {rounds} pairs)"
-    for name, (ratio, low, high) in beside.items()
+    for name, (ratio, low, high) in against.items()
 }
-for name, words in told.items():
-    print(f"{name:13} {words} beside the rule's choice, measured")
-reveal("33.rule", max(1.0, beside[best][0]))
+for name, text in texts.items():
+    print(f"{name:13} {text} compared with the rule's choice, measured")
+reveal("33.rule", max(1.0, against[best][0]))
 
 # %% claim-I4-prose [markdown]
 """
@@ -1008,10 +1008,10 @@ reveal("33.rule", max(1.0, beside[best][0]))
 
 # %% claim I4 points=1
 ### BEGIN SOLUTION
-verdict = "holds here" if beside[best][0] <= 1.05 else "does not hold here"
+verdict = "holds here" if against[best][0] <= 1.05 else "does not hold here"
 answer = verdict, "an analogue: it holds where no candidate is more than 5 % faster than what the rule picked"
 ### END SOLUTION
-claim("I4", f"the best other step, {best}, beside the rule's choice, labkit, {rule}: {told[best]}", answer)
+claim("I4", f"the best other step, {best}, compared with the rule's choice, labkit, {rule}: {texts[best]}", answer)
 
 # %% step-results-prose [markdown]
 """
@@ -1027,7 +1027,7 @@ results(
     bf16_gain=(gains["bf16"]["measured"], 0.01, 20),
     memory_gain=(kept_gain, 0.1, 50),
     logits_differ=(difference, 0, 0.05),
-    rule_behind=(beside[best][0], 0.01, 10),
+    rule_behind=(against[best][0], 0.01, 10),
 )
 
 # %% run-prose [markdown]

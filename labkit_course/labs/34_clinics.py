@@ -5,7 +5,7 @@
 After this notebook you will be able to
 
 - **diagnose** six experiments whose numbers are false, each after a case that happened;
-- **mend** each, with a test that the broken code fails;
+- **fix** each, with a test that the broken code fails;
 - **tell** signal from chance, and a good run from a lucky one;
 - **audit** a model by what it is, not by what it is called.
 
@@ -45,7 +45,7 @@ seed = 0
 """
 ## Six patients
 
-Each case below runs without an error and prints a number that looks like a result. Read the code, guess what the number would be if it were right, mend it, and see. The data are the click log of [Train a DLRM](10_train_dlrm.ipynb), its dense features alone, and a model of one layer: what is broken here breaks large models in the same way.
+Each case below runs without an error and prints a number that looks like a result. Read the code, guess what the number would be if it were right, fix it, and see. The data are the click log of [Train a DLRM](10_train_dlrm.ipynb), its dense features alone, and a model of one layer: what is broken here breaks large models in the same way.
 """
 
 # %% patient
@@ -115,7 +115,7 @@ print(f"AUC {auc_on(train(broken_batches, clicked), validation):.3f}, measured")
 
 # %% case1-guess [markdown]
 """
-The best possible AUC on this log is 0.80 with all features. **Which AUC does the mended code reach with the dense ones alone?**
+The best possible AUC on this log is 0.80 with all features. **Which AUC does the fixed code reach with the dense ones alone?**
 """
 
 # %% case1-guess-cell
@@ -436,7 +436,7 @@ Write `best_of(values, seeds)`: on average, how good is the best of `seeds` runs
 
 # %% answer 34.best_of
 def best_of(values: list[float], seeds: int) -> float:
-    """Mean of the best of so many draws, with replacement, from the values."""
+    """Mean of the best of `seeds` draws, with replacement, from the values."""
     ### BEGIN SOLUTION
     ordered = sorted(values)
     at_most = [(place / len(ordered)) ** seeds for place in range(len(ordered) + 1)]
@@ -794,7 +794,7 @@ results(
 """
 ## Recap
 
-- A number that looks like a result needs one that looks like chance beside it.
+- A number that looks like a result needs one that looks like chance next to it.
 - One order for rows and labels; one split to choose, another to report.
 - The best of many grows with the many: report mean, interval and count.
 - Time what you name: the step, or the loading, or both, and say which.

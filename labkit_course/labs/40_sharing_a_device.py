@@ -346,11 +346,11 @@ pd.DataFrame({"MiB": {name: f"{size / 2**20:.3g}" for name, size in rows.items()
 
 # %% ex-40-fits [markdown]
 """
-A scheduler that believes such a formula lets jobs wait for ever: [Clinics](34_clinics.ipynb) takes apart the model for which CARMA's authors saw 111.8 GiB predicted and 1.47 GB used.
+A scheduler that believes such a formula lets jobs wait indefinitely: [Clinics](34_clinics.ipynb) takes apart the model for which CARMA's authors saw 111.8 GiB predicted and 1.47 GB used.
 
 ### Write: `fits` (8 minutes)
 
-`fits(needs, memory, parts=None)` says whether jobs that need so many bytes (`needs`, a list) can run at once on a device of `memory` bytes.
+`fits(needs, memory, parts=None)` says whether jobs that need these bytes (`needs`, a list) can run at once on a device of `memory` bytes.
 
 1. `parts` is None: they share all of it.
 2. `parts` is a list of bytes: the device is divided so, each job gets a part of its own, and you choose which.
@@ -444,7 +444,7 @@ refused = not endings("refused", f"my_job.py[memory={each // 2**20}MiB] {data} {
 
 # %% fits-fails-prose [markdown]
 """
-And what if nobody checks? Measure what the process of your job needs at its peak, with a batch of 25,000, and take a device of just that, as labkit's budgets count it. Your job fits alone; divided in two, each copy has half. (`smoke` leaves this out.)
+And what if no one checks? Measure what the process of your job needs at its peak, with a batch of 25,000, and take a device of just that, as labkit's budgets count it. Your job fits alone; divided in two, each copy has half. (`smoke` leaves this out.)
 """
 
 # %% fits-fails
@@ -585,7 +585,7 @@ How far off were you? (If other programs disturbed the run alone, there is no an
 """
 
 # %% together-reveal
-disturbed = table["epoch_s"].idxmin() != "alone"  # nobody is faster together than alone
+disturbed = table["epoch_s"].idxmin() != "alone"  # no job is faster together than alone
 reveal("40.shared", None if disturbed else table["gain"].get("cpu-shared"))
 reveal("40.pinned", None if disturbed else table["gain"].get("cpu-pinned"))
 
@@ -627,7 +627,7 @@ EXERCISES["40.why_gain"] = Explanation(
 """
 ## What is a partition worth?
 
-Two things are still mixed up: how much slower a job is on half of the cores, and how much it is disturbed by a neighbour there. So run one copy on a single core with **nobody** on the other. **How many times as fast is your job alone with all cores as with one?**
+Two things are still mixed up: how much slower a job is on half of the cores, and how much it is disturbed by a neighbour there. So run one copy on a single core with **nothing** on the other. **How many times as fast is your job alone with all cores as with one?**
 """
 
 # %% second-core-guess
@@ -649,7 +649,7 @@ if profile != "smoke":
     cores_worth = alone / one_core
     interference = one_core / jobs.loc["cpu-pinned", "steps_per_s"].mean()  # of two cores: one core each
 reveal("40.cores", cores_worth)
-print(f"beside a neighbour, on a core of its own: {interference:.2f} times as long")
+print(f"next to a neighbour, on a core of its own: {interference:.2f} times as long")
 
 # %% dynamic-prose [markdown]
 """
@@ -743,7 +743,7 @@ labkit.plots.show(means.rename(columns={"sm_active": "SM activity (%)"}))
 """
 ## Judge
 
-Each card sets a paper's sentence beside your numbers. A verdict is one of "holds here", "does not hold here" and "cannot be tested here"; say where a CPU only stands for a GPU. Where other programs disturbed the runs, say that it cannot be tested.
+Each card sets a paper's sentence next to your numbers. A verdict is one of "holds here", "does not hold here" and "cannot be tested here"; say where a CPU only stands for a GPU. Where other programs disturbed the runs, say that it cannot be tested.
 """
 
 # %% judge-words
@@ -808,7 +808,7 @@ Is a partition free of interference? Pinned cores share caches and memory bandwi
 """
 
 # %% claim C4 points=1
-said = f"{times(interference)} as long beside a neighbour on the other core, {of}"
+said = f"{times(interference)} as long next to a neighbour on the other core, {of}"
 ### BEGIN SOLUTION
 free_of_it = "holds here" if interference < 1.05 else "does not hold here"
 verdict_c4 = untested if disturbed or interference != interference else free_of_it

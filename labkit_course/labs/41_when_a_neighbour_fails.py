@@ -120,7 +120,7 @@ EXERCISES["41.why_crash"] = Explanation(
 """
 ## A hang
 
-A job that hangs is worse than one that crashes, because nobody notices. Here, *faulty* stops training and keeps a core busy with something else, as a program that waits busily for a lock does. It is deaf to SIGTERM.
+A job that hangs is worse than one that crashes, because it goes unnoticed. Here, *faulty* stops training and keeps a core busy with something else, as a program that waits busily for a lock does. It is deaf to SIGTERM.
 
 **How fast are the neighbours meanwhile, of what they were while *faulty* still trained?** 1 means as fast, 2 twice as fast.
 """
@@ -221,13 +221,13 @@ What would your watcher have said of the hang above, just before the client was 
 # %% hung-used
 before_end = hang.steps[(hang.steps["at_s"] < hang.gone_s) & (hang.steps["steps_per_s"] > 0)]
 moments = {client: own["at_s"].tolist() for client, own in before_end.groupby("job")}
-print("hangs:", hung(moments, now=hang.gone_s, factor=2) or "nobody, as far as so short a time tells")
+print("hangs:", hung(moments, now=hang.gone_s, factor=2) or "none, as far as so short a time shows")
 
 # %% usable-prose [markdown]
 """
 ## When is the device usable again?
 
-A fault is over when somebody else can work. So a *fresh* process was started after the crash above, and would have been tried again had it been refused. Another had been started before *faulty* began, for comparison. The neighbours trained beside both. Most of its time is what any start takes: the interpreter, and importing torch.
+A fault is over when somebody else can work. So a *fresh* process was started after the crash above, and would have been tried again had it been refused. Another had been started before *faulty* began, for comparison. The neighbours trained during both. Most of its time is what any start takes: the interpreter, and importing torch.
 
 **How many seconds after the crash had the fresh process taken its first step?**
 """
@@ -288,7 +288,7 @@ for row in documented.itertuples():
 
 # %% gpu-prose [markdown]
 """
-Documents are not always of one mind: the plug-in for Kubernetes says of time-slicing that if one crashes, all do; the API speaks of the *process* that has to start anew. Measure where you can. Where a GPU is at hand, the next cell lets a client write out of its memory, under each mode that is possible; for MIG, make as many instances as there are clients and add `"mig"`.
+Documents are not always of one mind: the plug-in for Kubernetes says of time-slicing that if one crashes, all do; the API speaks of the *process* that has to start again. Measure where you can. Where a GPU is at hand, the next cell lets a client write out of its memory, under each mode that is possible; for MIG, make as many instances as there are clients and add `"mig"`.
 """
 
 # %% gpu
@@ -372,7 +372,7 @@ guess("41.ended", 2.0, "clients")
 
 # %% blast-used-prose [markdown]
 """
-Count it, and what it would be if nobody used two:
+Count it, and what it would be if no client used two:
 """
 
 # %% blast-used

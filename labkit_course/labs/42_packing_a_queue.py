@@ -207,7 +207,7 @@ guess("42.makespan", 20.0, "% shorter")
 
 # %% cell-07 [markdown]
 """
-The replay takes no time: it only adds up. A job beside others progresses more slowly, by as much as such pairs were recorded to (`shared_slowdown`), and takes its *true* memory shortly after its start. The scheduler believes the same pairs, so it **knows what will happen**, as no real one does. All numbers are **predicted from recorded profiles**.
+The replay takes no time: it only adds up. A job next to others progresses more slowly, by as much as such pairs were recorded to (`shared_slowdown`), and takes its *true* memory shortly after its start. The scheduler believes the same pairs, so it **knows what will happen**, as no real one does. All numbers are **predicted from recorded profiles**.
 """
 
 # %% compare
@@ -529,7 +529,7 @@ halved = labkit.sharing.simulate(believed, devices, labkit.sharing.get_policy("b
 
 # %% cell-12 [markdown]
 """
-What came of it, beside labkit's estimates:
+What came of it, and labkit's estimates:
 """
 
 # %% half-table
@@ -651,7 +651,7 @@ results(
 ## Recap
 
 - A queue gains from sharing even though every job in it loses: what shrinks is the wait.
-- Memory decides first. A wrong estimate costs an attempt, and recovery costs a device that nobody else may use meanwhile.
+- Memory decides first. A wrong estimate costs an attempt, and recovery costs a device that no other job may use meanwhile.
 - A greedy scheduler that knows every pair need not be the best one; one that knows utilisations alone can come as far, and one that knows memory alone does not.
 - Energy falls with the time that devices idle and with the time that they are busy; a replay knows only assumed watts.
 - A replay is as good as what was recorded: run something, and compare.

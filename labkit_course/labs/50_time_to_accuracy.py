@@ -468,7 +468,7 @@ EXERCISES["50.success"] = WrittenExercise(
 """
 ### Exercise 50.cost
 
-Whoever rents a machine pays for failures, too. Write `expected_cost_usd(spent_s, reached, usd_per_h)`: what a success costs if each run that fails is started anew, from the seconds that each run spent and whether it arrived.
+Whoever rents a machine pays for failures, too. Write `expected_cost_usd(spent_s, reached, usd_per_h)`: what a success costs if each run that fails is started again, from the seconds that each run spent and whether it arrived.
 
 *Hint:* all that was spent, over the number of successes. No success: `math.inf`.
 """
@@ -479,7 +479,7 @@ from collections.abc import Sequence
 
 
 def expected_cost_usd(spent_s: Sequence[float], reached: Sequence[bool], usd_per_h: float) -> float:
-    """Expected cost of a success, if each run that fails is started anew."""
+    """Expected cost of a success, if each run that fails is started again."""
     ### BEGIN SOLUTION
     if not any(reached):
         return math.inf
@@ -531,7 +531,7 @@ labkit.plots.show(costs)
 """
 ## When the target moves
 
-In that study the dearest platform reached the first accuracy target 10–30 % and 60–70 % sooner than the other two, and "the differences among the platforms almost disappear at slightly higher accuracy targets". **Can your runs show that?** All have one batch size: with the same seed both budgets take the same steps, and only a step's time differs. So the ratio of times is the same at *every* target, by construction. What could move is
+In that study the most expensive platform reached the first accuracy target 10–30 % and 60–70 % sooner than the other two, and "the differences among the platforms almost disappear at slightly higher accuracy targets". **Can your runs show that?** All have one batch size: with the same seed both budgets take the same steps, and only a step's time differs. So the ratio of times is the same at *every* target, by construction. What could move is
 
 ratio of times = ratio of step times × ratio of steps to the target,
 
@@ -856,7 +856,7 @@ claim("H2", result, answer, how="recorded")
 
 # %% claim-H5-prose [markdown]
 """
-The study compares platforms at the largest batch of each, beside a common one. Is the largest a platform's better choice, on these recordings?
+The study compares platforms at the largest batch of each, and at a common one. Is the largest a platform's better choice, on these recordings?
 """
 
 # %% claim H5 points=1

@@ -78,7 +78,7 @@ A row is one training to its last target, at batch 32 and the largest power limi
 """
 ### Exercise 51.grams
 
-A training takes so many hours at so many watts, on the grid of that country. How many grams of CO₂ equivalent is that? `draw` prints your numbers.
+A training takes `hours` at `watts`, on the grid of that country. How many grams of CO₂ equivalent is that? `draw` prints your numbers.
 """
 
 # %% draw-51-grams
@@ -137,8 +137,8 @@ tiers = {
 for device, tier in tiers.items():
     for name, unit in (("rental_price_usd_per_h", "an hour"), ("list_price_usd", "to buy")):
         price = tier.figure(name)
-        told = f"${price.value:,g} {unit}: {price.source}, {price.date}" if price.value else f"no price {unit}"
-        print(f"{device}: {told}{'; ' * bool(price.note)}{price.note or ''}")
+        shown = f"${price.value:,g} {unit}: {price.source}, {price.date}" if price.value else f"no price {unit}"
+        print(f"{device}: {shown}{'; ' * bool(price.note)}{price.note or ''}")
 
 # %% guess-share-prose [markdown]
 """
@@ -154,7 +154,7 @@ guess("51.electricity", 20.0, "%")
 
 Write `bill(hours, joules, tier, *, years, usd_per_kwh, g_per_kwh)`: what one training costs, as a dict of
 
-1. `rent_usd` by `tier.rental_price_usd_per_h`; `purchase_usd`, its hours' share of `tier.list_price_usd` over so many years of 365.25 × 24 hours;
+1. `rent_usd` by `tier.rental_price_usd_per_h`; `purchase_usd`, its hours' share of `tier.list_price_usd` over `years` years of 365.25 × 24 hours;
 2. `electricity_usd` and `carbon_g`, by the kilowatt-hour.
 
 *Hint:* the catalogue has `None` where it knows no price. What does a training cost then?
@@ -219,7 +219,7 @@ EXERCISES["51.bill"] = WrittenExercise(
 
 # %% bill-use [markdown]
 """
-One training on each GPU, to its last target, at batch 32, by your function. A dash is a price that nobody knows.
+One training on each GPU, to its last target, at batch 32, by your function. A dash is a price that is not known.
 """
 
 # %% bill-use-code
@@ -290,7 +290,7 @@ for own in some.itertuples():
 """
 ## What a target costs
 
-Not every training arrives, and failures are paid for. If each one that fails is started anew, a success costs all that was spent over the number of successes: of seconds and of joules alike. `crossings` says how many seconds each run spent, and its average power makes joules of them.
+Not every training arrives, and failures are paid for. If each one that fails is started again, a success costs all that was spent over the number of successes: of seconds and of joules alike. `crossings` says how many seconds each run spent, and its average power makes joules of them.
 """
 
 # %% attempts
@@ -326,7 +326,7 @@ print(f"assumed: {assumed_percent(five):.0f} % of these hours, {assumed_percent(
 
 Write `expected(runs, by)`: from a frame like that, a row for each group of the columns `by`, with `time_s` and `energy_j` of a success, and the counts `runs` and `reached`.
 
-1. Sum `spent_s` and `spent_j` over *all* runs of a group. Joules that nobody measured are NaN, and make the sum NaN.
+1. Sum `spent_s` and `spent_j` over *all* runs of a group. Joules that were not measured are NaN, and make the sum NaN.
 2. Divide by how many reached. None: `inf`, and the row stays.
 
 *Hint:* `groupby(by)`, `.agg` with `column.sum(skipna=False)`, `div(..., axis=0)`, `reset_index()`.
@@ -337,7 +337,7 @@ import pandas as pd
 
 
 def expected(runs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Expected seconds and joules of a success, each failure started anew, a row a group."""
+    """Expected seconds and joules of a success, each failure started again, a row a group."""
     ### BEGIN SOLUTION
     of_setting = runs.groupby(by)
     reached = of_setting["reached"].sum()
@@ -407,7 +407,7 @@ EXERCISES["51.expected"] = WrittenExercise(
 
 # %% expected-use [markdown]
 """
-Yours beside the mean of the finished, at the hardest target on the V100, and beside `labkit.tta.survival_curve`, which computes the same:
+Yours and the mean of the finished, at the hardest target on the V100, and `labkit.tta.survival_curve`, which computes the same:
 """
 
 # %% expected-use-code
@@ -437,8 +437,8 @@ def costs_of(job):
     tables = [expected(attempts(runs, evaluations, goal), SETTING).assign(target=goal) for goal in goals]
     costs = pd.concat(tables, ignore_index=True)
     bills = [bill(own.time_s / 3600, own.energy_j, tiers[own.device], **assumed) for own in costs.itertuples()]
-    told = runs[["metric", "higher_is_better", "provenance"]].iloc[0]
-    return costs.join(pd.DataFrame(bills)).assign(**told)
+    facts = runs[["metric", "higher_is_better", "provenance"]].iloc[0]
+    return costs.join(pd.DataFrame(bills)).assign(**facts)
 
 
 costs = costs_of("deepspeech2 on librispeech")
@@ -447,7 +447,7 @@ costs = costs_of("deepspeech2 on librispeech")
 """
 ### Exercise 51.cheapest
 
-Write `cheapest(costs, by)`: for each `target` the `device` of the row that costs least by that column, as a dict. A cost that nobody knows is never the least, and a target that no run reaches has no entry.
+Write `cheapest(costs, by)`: for each `target` the `device` of the row that costs least by that column, as a dict. A cost that is not known is never the least, and a target that no run reaches has no entry.
 
 *Hint:* `np.isfinite`, then `groupby("target")[by].idxmin()`.
 """
@@ -528,8 +528,8 @@ The same with its distances: of each GPU the best setting, by each price. What h
 """
 
 # %% figure-costs
-told = ["device", "target", "metric", "higher_is_better", "provenance"]
-best = costs.groupby(told, as_index=False)[DOLLARS].min()
+keys = ["device", "target", "metric", "higher_is_better", "provenance"]
+best = costs.groupby(keys, as_index=False)[DOLLARS].min()
 labkit.plots.show(labkit.plots.figure_costs(best, DOLLARS))
 rents = best.set_index(["device", "target"])["rent_usd"]
 reveal("51.p100", rents["P100", 0.40] / rents["A40", 0.40])
@@ -599,14 +599,14 @@ labkit.plots.show(
 
 # %% claim-H3-prose [markdown]
 """
-The study of speech recognition on three GPU platforms (ADMS 2020) says that one gets "good results even without high-end equipment". Take as high-end the dearest of these tiers by rent, and as good the hardest target: does a tier of at most half its rent get there, in at most 1.25 times its time?
+The study of speech recognition on three GPU platforms (ADMS 2020) says that one gets "good results even without high-end equipment". Take as high-end the most expensive of these tiers by rent, and as good the hardest target: does a tier of at most half its rent get there, in at most 1.25 times its time?
 """
 
 # %% claim H3 points=1
 hours = costs[costs["target"] == 0.35].groupby("device")["time_s"].min() / 3600
 rent = pd.Series({device: tier.rental_price_usd_per_h for device, tier in tiers.items()})
-dearest, others = rent.idxmax(), rent[rent <= rent.max() / 2].index
-ratios = pd.DataFrame({"time": hours / hours[dearest], "cost": hours * rent / (hours * rent)[dearest]}).loc[others]
+costliest, others = rent.idxmax(), rent[rent <= rent.max() / 2].index
+ratios = pd.DataFrame({"time": hours / hours[costliest], "cost": hours * rent / (hours * rent)[costliest]}).loc[others]
 words = ", ".join(
     f"{own.Index} takes {own.time:.2f} of its time, {own.cost:.2f} of its cost" for own in ratios.itertuples()
 )
@@ -614,7 +614,7 @@ words = ", ".join(
 verdict = "holds here" if (ratios["time"] <= 1.25).any() else "does not hold here"
 answer = verdict, "an analogue: single GPUs of 2018 to 2020, and the lowest rent is that of the newest, no small one"
 ### END SOLUTION
-claim("H3", f"WER 0.35 without the dearest ({dearest}): {words}", answer, how="recorded")
+claim("H3", f"WER 0.35 without the most expensive ({costliest}): {words}", answer, how="recorded")
 
 # %% batch [markdown]
 """
@@ -985,7 +985,7 @@ reveal("51.eta_of_rent", eta_of_prices(rent[device], usd_per_kwh, max_power_w))
 
 # %% eta-words [markdown]
 """
-At twenty cents an hour, which a card of some $5,000 comes to over three years, nothing but time is worth saving; η = 0.5, which Zeus takes where nobody says otherwise, is the choice of an owner to whom an hour is worth some three cents, or shows a concern for carbon that the price of electricity does not have in it.
+At twenty cents an hour, which a card of some $5,000 comes to over three years, nothing but time is worth saving; η = 0.5, which Zeus takes by default, is the choice of an owner to whom an hour is worth some three cents, or shows a concern for carbon that the price of electricity does not have in it.
 """
 
 # %% other-prices-prose [markdown]

@@ -429,7 +429,7 @@ labkit.plots.show((100 * errors).to_frame("error a product (%), geometric mean")
 
 # %% cell-18 [markdown]
 """
-And the sums of all operators, beside the step. No bytes, no calls, no caches: a data sheet fails in an instructive way, and a roofline of the best speeds is still too short. labkit's own models learn from some hundred timed operators of each kind how far off such physics is; `labkit calibrate` makes them of your machine in two minutes, and `labkit predict` uses them.
+And the sums of all operators, and the step. No bytes, no calls, no caches: a data sheet fails in an instructive way, and a roofline of the best speeds is still too short. labkit's own models learn from some hundred timed operators of each kind how far off such physics is; `labkit calibrate` makes them of your machine in two minutes, and `labkit predict` uses them.
 """
 
 # %% sums
@@ -457,7 +457,7 @@ claim("B2", said, answer, how="measured")
 
 # %% prose-claim-B8 [markdown]
 """
-The paper tells five types of overheads apart. Does each of them count, with a per cent of the recorded step or more?
+The paper distinguishes five types of overheads. Does each of them count, with a per cent of the recorded step or more?
 """
 
 # %% claim B8 points=1
@@ -532,7 +532,7 @@ results(
 """
 ## Recap
 
-- A step ends when the host *and* the device are done; a walk over launches with two clocks tells which of them decides.
+- A step ends when the host *and* the device are done; a walk over launches with two clocks says which of them decides.
 - The five overheads say what the host does around launches; taking one away shows what it is worth, which its own length does not.
 - Idle time matters where kernels are short: small batches, small models, many operators.
 - A data sheet's FLOP/s say little of operators that move bytes; a roofline says more, and what is learnt from measurements most.

@@ -353,7 +353,7 @@ guess("62.machine", 1.3, "times as fast")
 
 # %% machine-use [markdown]
 """
-Three machines that nobody here has:
+Three machines that are not here:
 """
 
 # %% machine
@@ -469,7 +469,7 @@ uniform = rng.integers(0, length, count).tolist()
 
 # %% zipf-shares [markdown]
 """
-The formula beside the cache:
+The formula and the cache:
 """
 
 # %% zipf-shares-code
@@ -582,7 +582,7 @@ print(f"an exchange (gloo): {1e6 * exchange.start_s:.0f} µs, and {2**20 * 1e6 *
 
 # %% nccl-prose [markdown]
 """
-On GPUs the exchange is NCCL's. These are the exchanges of the step on eight V100s from [A performance model](60_performance_model.ipynb), counted from when the last rank had come, beside what your fit of gloo says for as many bytes a process. Small messages cost their start, here as there:
+On GPUs the exchange is NCCL's. These are the exchanges of the step on eight V100s from [A performance model](60_performance_model.ipynb), counted from when the last rank had come, and what your fit of gloo says for as many bytes a process. Small messages cost their start, here as there:
 """
 
 # %% nccl
@@ -621,9 +621,9 @@ for seed in range({"smoke": 1, "standard": 10, "full": 30}[profile]):
     tables_ms = [table_ms(tables, number) for number in range(6)]
     ways = labkit.perfmodel.sharding.placements(tables, 2, random=3, seed=seed)
     sent = {name: factor * 4 * 2048 * 32 * max(way.count(0), way.count(1)) for name, way in ways.items()}
-    told = {name: placed_ms(tables_ms, way, 1e3 * exchange.seconds(sent[name])) for name, way in ways.items()}
+    predicted = {name: placed_ms(tables_ms, way, 1e3 * exchange.seconds(sent[name])) for name, way in ways.items()}
     real = labkit.perfmodel.sharding.measure_placements(tables, ways, 2)
-    right.append(real[min(told, key=told.get)] <= 1.05 * min(real.values()))
+    right.append(real[min(predicted, key=predicted.get)] <= 1.05 * min(real.values()))
 print(f"{sum(right)} of {len(right)} choices were right: predicted, then measured")
 
 # %% prose-claim-B3 [markdown]
@@ -744,7 +744,7 @@ results(
 ## Recap
 
 - A step is a list of operators; who knows what each takes on a machine can say what a change is worth before anyone makes it.
-- Predict the gain first, then measure in turns: a prediction that nobody checks is an opinion.
+- Predict the gain first, then measure in turns: a prediction that is not checked is an opinion.
 - A data sheet knows operations and weights. It misses calls, caches and rows that are looked up.
 - Popular rows stay in the cache; a formula for uniform ids is too pessimistic.
 - With several processes the slowest decides, and a good prediction of each table is enough to place them well.
