@@ -49,9 +49,8 @@ def run_plan(args: argparse.Namespace) -> int:
     if not memory:
         raise UserError(f"--memory is {args.memory!r}: give a size such as 2GiB.", field="memory")
     if not args.table_dir.is_dir():
-        raise UserError(
-            f"--table-dir: there is no folder {args.table_dir}: make it, or name another.", field="table_dir"
-        )
+        said = f"--table-dir: there is no folder {args.table_dir}: make it, or name another."
+        raise UserError(said, field="table_dir")
     keep_memory()
     dim = args.embedding_dim
     if args.preset is None:
@@ -132,6 +131,5 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) 
 
 
 def _times(row: Any) -> str:
-    if row.step_ms != row.step_ms:
-        return "-"
-    return f"{row.step_ms:.3g} ({row.step_ms_low:.3g} to {row.step_ms_high:.3g})"
+    is_known = row.step_ms == row.step_ms
+    return f"{row.step_ms:.3g} ({row.step_ms_low:.3g} to {row.step_ms_high:.3g})" if is_known else "-"

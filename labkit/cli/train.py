@@ -33,18 +33,13 @@ def add_job_parser(subparsers: argparse._SubParsersAction, name: str, words: str
 def run_train(args: argparse.Namespace) -> int:
     if args.help:
         return print_help(args)
-    if args.resume is not None:
-        return run_here(resumed_command(args, args.passed_on, args.job), args.json)
-    return run_here(harness_command(args, read_settings(args)[0].command()), args.json)
+    if args.resume is None:
+        return run_here(harness_command(args, read_settings(args)[0].command()), args.json)
+    return run_here(resumed_command(args, args.passed_on, args.job), args.json)
 
 
 def read_settings(args: argparse.Namespace, more: Sequence[str] = ()) -> tuple[TrainingJob, dict[str, Any]]:
-    """The job that the flags of its script describe, and the settings that they name; read here, and nowhere again.
-
-    Args:
-        args: of a parser that `add_job_parser` made.
-        more: further flags, which count before those of args.
-    """
+    """The job that the flags of its script, and then `more`, describe, and the settings that they name."""
     from labkit.jobs import read_flags
 
     prog = args.parser.prog
