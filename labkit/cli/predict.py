@@ -65,32 +65,20 @@ def run_script(args: argparse.Namespace) -> int:
 def _predict(
     args: argparse.Namespace, command: ScriptCommand, job: TrainingJob | None = None, *, has_target: bool = False
 ) -> int:
+    from labkit import perfmodel
     from labkit.hardware import get_tier, size_text
-    from labkit.perfmodel import (
-        ALL,
-        NO_CHANGE,
-        captured_steps,
-        card_notes,
-        need_of,
-        predict_steps,
-        read_card,
-        tier_change,
-        tier_notes,
-        to_target,
-        uncertainties,
-    )
 
     # all that can be refused is read before anything waits for cores
-    card, tier = read_card(args.card), args.tier and get_tier(args.tier)
-    change = tier_change(card, tier) if tier else NO_CHANGE
+    card, tier = perfmodel.read_card(args.card), args.tier and get_tier(args.tier)
+    change = perfmodel.tier_change(card, tier) if tier else perfmodel.NO_CHANGE
     samples = batch_size_of(command) if job is None else job.batch_size
-    need = need_of(job, args.runs_dir) if job is not None and has_target else None
+    need = perfmodel.need_of(job, args.runs_dir) if job is not None and has_target else None
     with bound(args, command) as stop:
-        captured = captured_steps(command, stop)
-    prediction = predict_steps(captured.steps, card, job.name if job else ALL, change)
-    target = to_target(prediction, samples, need, tier.name if tier else card.tier) if need else None
-    notes = [*uncertainties(prediction), *captured.notes, *card_notes(card, command.budget)]
-    notes += tier_notes(tier, captured.memory_bytes) if tier else []
+        captured = perfmodel.captured_steps(command, stop)
+    prediction = perfmodel.predict_steps(captured.steps, card, job.name if job else perfmodel.ALL, change)
+    target = perfmodel.to_target(prediction, samples, need, tier.name if tier else card.tier) if need else None
+    notes = [*perfmodel.uncertainties(prediction), *captured.notes, *perfmodel.card_notes(card, command.budget)]
+    notes += perfmodel.tier_notes(tier, captured.memory_bytes) if tier else []
     samples_per_s = samples and 1e3 * samples / prediction.step_ms
     if args.json:
         facts = {
