@@ -29,8 +29,8 @@ def run_tiers(args: argparse.Namespace) -> int:
 
     tiers = [get_tier(args.name)] if args.name else list(load_tiers().values())
     if args.json:
-        told = [tier.to_dict() for tier in tiers]
-        print(json.dumps(told[0] if args.name else told, indent=2))
+        content = [tier.to_dict() for tier in tiers]
+        print(json.dumps(content[0] if args.name else content, indent=2))
     elif args.name:
         _print_tier(tiers[0])
     else:
@@ -55,8 +55,8 @@ def _print_tier(tier: Tier) -> None:
     for name, figure in tier.figures.items():
         _, meaning = (FIGURES | SERVER_FIGURES)[name]
         remarks = [figure.source, figure.note, None if figure.checked else "not verified in the named source"]
-        told = {"figure": meaning, "value": _cell(figure), "source": "\n".join(filter(None, remarks))}
-        rows.append(told | {"date": figure.date})
+        row = {"figure": meaning, "value": _cell(figure), "source": "\n".join(filter(None, remarks))}
+        rows.append(row | {"date": figure.date})
     print_frame(console, rows)
     pages = {figure.source: figure.url for figure in tier.figures.values() if figure.source}
     for title, url in pages.items():

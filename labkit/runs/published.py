@@ -137,7 +137,7 @@ def recorded(recording: str | Path, /, **only: Any) -> Frames:
     names = [name for name in SETTINGS if name in runs]
     rates = runs.groupby(["job", "device", *names])["learning_rate"].nunique()
     settings = runs[names + ["learning_rate"] * bool((rates > 1).any())].to_dict("records")
-    where = dict.fromkeys(("host", "device", "preset"))  # the budget is the device, and the machine is not told
+    where = dict.fromkeys(("host", "device", "preset"))  # the budget is the device, and the machine is unknown
     runs = runs.assign(
         budget=runs["device"],
         provenance=card.provenance,
@@ -147,7 +147,7 @@ def recorded(recording: str | Path, /, **only: Any) -> Frames:
         folder=None,
         recording=str(recording),
         host=card.name,
-        settings=[{"budget": own, **where, **told} for own, told in zip(runs["device"], settings, strict=True)],
+        settings=[{"budget": own, **where, **more} for own, more in zip(runs["device"], settings, strict=True)],
     )
     runs = runs.assign(**dict.fromkeys(set(RUN_COLUMNS) - set(runs), np.nan)).reset_index(drop=True)
     add_setting(runs)

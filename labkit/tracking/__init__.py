@@ -1,4 +1,4 @@
-"""What a training script tells labkit, through one small object: `labkit.Run`."""
+"""`labkit.Run`, through which a training script reports to labkit, and the harness around the script."""
 
 import lazy_loader
 

@@ -216,7 +216,7 @@ def crossing(
     run, ends = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts)
     order = np.argsort(sign * targets)
     passed = np.searchsorted(sign * targets[order], np.where(np.isnan(values), -np.inf, sign * values), side="right")
-    needed, least = np.broadcast_to(confirm, len(counts))[run], passed  # each passes so many of the targets
+    needed, least = np.broadcast_to(confirm, len(counts))[run], passed  # number of targets that each evaluation passes
     for step in range(1, max(needed, default=1)):
         later = np.append(passed[step:], np.zeros(min(step, len(passed)), int))
         later[np.arange(len(later)) + step >= ends[run]] = 0

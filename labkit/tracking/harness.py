@@ -240,8 +240,8 @@ class SpawnedRuns:
     def listen(self) -> None:
         """Pass on the reports of runs in other processes, and any stop request to them."""
         with self._lock:
-            told = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
-            lines = told.split("\n")[self._heard : -1]  # the last is not yet whole
+            text = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
+            lines = text.split("\n")[self._heard : -1]  # the last line may still be incomplete
             self._heard += len(lines)
             for line in lines:
                 self._hear(json.loads(line))
@@ -255,11 +255,11 @@ class SpawnedRuns:
             self._folder, self._is_ending = None, False
             self._harness.answers.append({name: value for name, value in event.items() if name != "kind"})
             return
-        told = read_event(event)
-        if isinstance(told, Started):
-            self._folder = Path(told.folder)
-        self._harness.tell(told)
-        if isinstance(told, Ready):
+        report = read_event(event)
+        if isinstance(report, Started):
+            self._folder = Path(report.folder)
+        self._harness.tell(report)
+        if isinstance(report, Ready):
             self._file.with_suffix(".go").touch()
 
 

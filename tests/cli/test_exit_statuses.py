@@ -45,4 +45,4 @@ def test_a_file_where_a_folder_should_be_is_the_users_to_mend(tmp_path, capsys):
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "folder")]) == 2
     assert not list(tmp_path.glob(".*.part"))
     assert main(["runs", "list", "--runs-dir", str(tmp_path / "file")]) == 2
-    assert "this is a file" in capsys.readouterr().err
+    assert "is a file, not a folder" in capsys.readouterr().err

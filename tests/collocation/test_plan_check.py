@@ -59,4 +59,4 @@ def test_what_stands_against_a_row_or_the_plan_is_told_where_it_is():
     found = check_plan(plan_of("alone", job("a", memory_bytes=GIB)), estimate)
     assert found.rows[0].needs_bytes == GIB and found.refusals == (), "what the plan gives counts before the estimate"
     (refusal,) = check_plan(Plan("p", (Workload("w", "naive", (job("a"),)),), device="7"), estimate).refusals
-    assert "there is no device '7' here" in refusal
+    assert "this machine has no device '7'" in refusal

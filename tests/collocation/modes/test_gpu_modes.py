@@ -116,7 +116,7 @@ def test_a_device_has_a_number_a_uuid_and_its_beginning_and_others_are_refused(t
     divided = get_devices(Nvml(fake_nvml(*AMPERE, mig=slices_in(state))))
     named = {"MIG-2": "MIG-2", "0": "MIG-1", FIRST: "MIG-1"}  # a divided GPU stands for its first slice
     assert {name: find_device(name, divided).uuid for name in named} == named
-    for name, words in {"7": "no device '7' here", "GPU-": "several devices begin with"}.items():
+    for name, words in {"7": "has no device '7'", "GPU-": "several devices start with"}.items():
         with pytest.raises(UserError, match=words) as refused:
             find_device(name, devices)
         assert f"0 (NVIDIA A100-SXM4-40GB, {FIRST}); 1 (" in str(refused.value)

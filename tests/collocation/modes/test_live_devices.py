@@ -43,7 +43,7 @@ def test_devices_that_cannot_be_shared_are_refused_with_the_reason():
     for options, words in (
         ({"library": fake_nvml(*AMPERE, computing={SECOND: [process(1)]})}, "is used by someone else"),
         ({"library": fake_nvml(*AMPERE), "wanted": ["cpu", "0"]}, "devices of one kind"),
-        ({"library": fake_nvml(*AMPERE), "wanted": ["7"]}, "there is no device '7'"),
+        ({"library": fake_nvml(*AMPERE), "wanted": ["7"]}, "no device '7'"),
     ):
         with pytest.raises(UserError, match=words):
             devices(**options)

@@ -196,7 +196,7 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
             "plans/mix.yaml, line 3, field 'script': there is no script plans/nope.py: check the path, which "
             "counts from the plan's folder.\n"
             "plans/mix.yaml, line 4, field 'seed': 'x' is not a whole number: write one, such as 256.\n"
-            "plans/mix.yaml, line 5, field 'target': target: 78 is nothing to train the AUC to: give a value above 0 "
+            "plans/mix.yaml, line 5, field 'target': target: the AUC cannot be trained to 78: give a value above 0 "
             "and up to 1 ",
         ),
         (
