@@ -3,6 +3,7 @@
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from labkit import plots
 from labkit.errors import UserError
 from labkit.hardware import Calibration, one_thread
 from labkit.profiling import profile_steps
@@ -28,7 +29,8 @@ def test_each_view_has_a_figure_words_and_a_line_of_code_that_draws_the_same(pro
         titles[title] = view.figure.layout.xaxis.title.text
         assert "Horizontal axis" in view.words.value
         assert choice.code in view.code.value.replace("&#x27;", "'")
-        drawn = eval(choice.code, vars(profile_views) | {"profile": profile})
+        names = {name: getattr(plots, name) for name in dir(plots) if name.startswith("figure_")}
+        drawn = eval(choice.code, vars(profile_views) | names | {"profile": profile})
         assert [trace.name for trace in drawn.data] == [trace.name for trace in view.figure.data] != []
     assert list(titles) == ["Phases", "Icicle", "Timeline", "Roofline", "Memory"]
     assert len(set(titles.values())) == 5
