@@ -75,6 +75,8 @@ def check_shape(value: Any, shape: Any, name: str = "", *, exact: bool = False) 
     kinds, words = _PLAIN.get(shape, (list, "a list") if origin in (list, tuple) else (dict, "an object with keys"))
     if shape is Any or (value is None and type(None) in inner):
         return
+    if hasattr(shape, "from_json"):
+        kinds = dict  # it checks its own content when it is built
     if origin is Literal:
         kinds, words = type(value) if value in inner else (), f"one of {', '.join(map(str, inner))}"
     elif type(None) in inner or origin is Annotated:
@@ -90,7 +92,7 @@ def check_shape(value: Any, shape: Any, name: str = "", *, exact: bool = False) 
             raise ValueError(f"{name or 'the content'} must have {len(each)} items, not {len(value)}")
         for index, (item, hint) in enumerate(zip(value, each, strict=True)):
             check_shape(item, hint, f"{name}[{index}]", exact=exact)
-    elif kinds is dict:
+    elif kinds is dict and not hasattr(shape, "from_json"):
         prefix = f"{name}." if name else ""
         hints, required = (dict.fromkeys(value, inner[1]), ()) if origin is dict else _keys(shape)
         if exact and (unknown := [key for key in value if key not in hints]):
@@ -107,6 +109,8 @@ def build(value: Any, shape: Any) -> Any:
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
     if value is None or type(None) in inner or origin is Annotated:
         return None if value is None else build(value, inner[0])
+    if hasattr(shape, "from_json"):
+        return shape.from_json(value)
     if dataclasses.is_dataclass(shape):
         hints = _keys(shape)[0]
         return shape(**{name: build(value[name], hint) for name, hint in hints.items() if name in value})

@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 
 from labkit.hardware import find_device, get_devices, package_versions, read_cpu
+from labkit.launch import Mix, Workload, parse_jobs, with_baseline, with_seconds
 from labkit.runs import Provenance
-from labkit.sharing import Plan, Workload, collocate, parse_jobs, verdict, with_baseline, with_seconds
+from labkit.sharing import collocate, verdict
 
 HERE = Path(__file__).parent
 CPU_MIXES = {
@@ -53,7 +54,7 @@ def main() -> None:
     workloads = tuple(
         Workload(f"{name}-{mode}", mode, tuple(parse_jobs(jobs))) for name, jobs in mixes.items() for mode in modes
     )
-    plan = Plan("grid", workloads, device=args.device, repeats=args.repeats)
+    plan = Mix("grid", workloads, device=args.device, repeats=args.repeats)
     with tempfile.TemporaryDirectory() as temporary:
         group = collocate(with_baseline(with_seconds(plan, args.seconds), "one"), args.runs_dir or Path(temporary))
         found = verdict(group)

@@ -11,7 +11,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from pathlib import Path
 from statistics import fmean
@@ -19,23 +19,23 @@ from statistics import fmean
 import numpy as np
 
 from labkit.hardware import read_cpu
+from labkit.json_data import to_json
+from labkit.launch import PlannedJob, parse_jobs
 from labkit.runs import Provenance, read_run
 from labkit.sharing import (
     PROFILES_FILE,
     Attempt,
     JobProfile,
-    PlannedJob,
     QueuedJob,
-    QueueRecord,
     RecordedJob,
     RecordedPair,
     RecordedProfiles,
     cpu_admission,
-    get_policy,
     job_memory,
     live_devices,
-    parse_jobs,
+    new_queue,
     run_queue,
+    tracked_jobs,
 )
 from labkit.telemetry import Look, read_samples
 from labkit.tracking import StopRequest
@@ -71,20 +71,20 @@ def whole_runs(jobs: Sequence[PlannedJob], runs_dir: Path) -> list[tuple[Attempt
     while not tried or (tried[-1][0]["disturbed"] and len(tried) < TRIES):
         live, look = live_devices(["cpu"]), Look()
         with StopRequest() as stop:
-            folder = run_queue(
-                [QueuedJob(job, profile=JobProfile(1, 0.01)) for job in jobs],
+            queue = [QueuedJob(job, profile=JobProfile(1, 0.01)) for job in jobs]
+            launches = new_queue(queue, live, "best-fit", runs_dir)
+            run_queue(
+                launches,
                 live,
-                get_policy("best-fit"),
-                runs_dir=runs_dir,
-                on_event=lambda event: None,
+                on_event=lambda part, event: None,
                 stop=stop,
                 admission=cpu_admission(lambda profiles: [1.0] * len(profiles)),
             )
-        others, attempts = look.others(), [job.attempts[-1] for job in QueueRecord.read(folder).jobs]
+        others, attempts = look.others(), [job.attempts[-1] for job in tracked_jobs(launches)]
         for job, attempt in zip(jobs, attempts, strict=True):
             if attempt.ending != "done":
                 raise SystemExit(f"{job.name}: {attempt.ending}: {attempt.reason}")
-        tried.append((others, [(attempt, folder / attempt.run) for attempt in attempts]))
+        tried.append((others, [(attempt, launches.folder / attempt.run) for attempt in attempts]))
     others, runs = min(tried, key=lambda each: each[0]["cpu_share"])
     spans = ", ".join(f"{job.name} {run.ends_s - run.starts_s:.1f} s" for job, (run, _) in zip(jobs, runs, strict=True))
     print(f"{spans}; other programs took {others['cpu_share']:.0%} of the cores", flush=True)
@@ -143,8 +143,7 @@ def queue_text(queue: Sequence[tuple[RecordedJob, float]]) -> str:
         "jobs:",
     ]
     for number, (each, arrives_s) in enumerate(queue, start=1):
-        flags = dict(zip(each.job.arguments[::2], each.job.arguments[1::2], strict=True))
-        told = {name.removeprefix("--").replace("-", "_"): value for name, value in flags.items()}
+        told = each.job.job.settings()
         settings = "".join(f", {name}: {value}" for name, value in told.items() if name not in ("preset", "seed"))
         name = f"{each.job.name}-{number:02d}"
         lines.append(f'  - {{job: "{each.job.label}", name: {name}, arrives: {arrives_s:.1f}{settings}}}')
@@ -165,7 +164,7 @@ def main() -> None:
     note = f"whole runs on shared cores: each job alone, the shortest of {args.repeats}, and each pair"
     provenance = Provenance.now("recorded", note)
     recorded = RecordedProfiles(cpu.model, cpu.available_cores, cpu.memory_bytes, provenance, jobs, pairs)
-    (args.to / PROFILES_FILE).write_text(json.dumps(asdict(recorded), indent=1) + "\n", encoding="utf-8")
+    (args.to / PROFILES_FILE).write_text(json.dumps(to_json(recorded), indent=1) + "\n", encoding="utf-8")
     if args.jobs == list(JOBS):
         (args.to / "queue_60.yaml").write_text(queue_text(draw_queue(jobs)), encoding="utf-8")
 

@@ -5,24 +5,37 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.cli.console import Console, json_rows, print_frame, print_last
+from labkit.cli.display import Display
 from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
-    from labkit.sharing import CsvPlan, JobEvent, Plan, RoundRecord
+    import pandas as pd
 
-TRYING = "what a job takes of the memory is found out over its first steps, once ..."
-RADT_STATUS = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+    from labkit.launch import Launches, Mix, Part
+    from labkit.sharing import MixCheck, Verdict
+
+TRYING = "measuring the memory of each job over its first steps, once ..."
+ENDED_BADLY = 1
+"""Exit status where a job failed"""
+LEGEND = (
+    "Gain: work done together, of that one after another (weighted speed-up). Slowdown: a job's time for its steps, of "
+    "that alone in the same repeat; mean and worst (of mode alone: of the median, which shows how much the machine "
+    "itself varies). Fairness: Jain's index of the jobs' speeds, 1 being even."
+)
 EPILOG = """examples:
   labkit collocate --jobs "dlrm:tour x2, speech:tour" --mode cpu-shared,cpu-pinned --repeats 3
   labkit collocate --jobs "train.py --seed {seed} x2" --mode cpu-pinned
-  labkit collocate plan.yaml --check
-  labkit collocate experiment.csv          (a CSV of radT's; statuses go to experiment.status.csv)
-  labkit collocate --show GROUP
+  labkit collocate mix.yaml --check
+  labkit collocate experiment.csv          (a CSV of radT's)
+  labkit collocate --resume MIX
+  labkit collocate --show MIX
 """
 
 
@@ -36,123 +49,278 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("plan", nargs="?", type=Path, metavar="PLAN", help="a plan in YAML, or a CSV of radT's")
-    add("--jobs", metavar="JOBS", help='instead of a plan: "dlrm:tour x3, train.py --lr 0.1"')
-    modes = "naive, mps, mig, cpu-shared, cpu-pinned, alone (default: the plan's; else naive or cpu-shared)"
+    add("mix", nargs="?", type=Path, metavar="MIX", help="a mix in YAML, or a CSV of radT's")
+    add("--jobs", metavar="JOBS", help='instead of a file: "dlrm:tour x3, train.py --lr 0.1"')
+    modes = "naive, mps, mig, cpu-shared, cpu-pinned, alone (default: those of the file; else naive or cpu-shared)"
     add("--mode", metavar="M[,M]", help=modes)
     add("--device", metavar="D", help="cpu, or a GPU's number or UUID (default: the first GPU, or cpu)")
-    add("--timeout", type=float, metavar="S", help="end a round after so long (default: 3600)")
+    add("--timeout", type=float, metavar="S", help="end a round after S seconds (default: 3600)")
     spin = "let idle CPU threads wait busily, OpenMP's default, which is ruinous on shared cores"
     add("--spin", action="store_true", help=spin)
-    mig = "create the MIG slices that mode mig lacks, and destroy them, and only them, at the end"
-    add("--allow-mig-changes", action="store_true", help=mig)
-    add("--repeats", type=int, metavar="N", help="run every round so often; 3 or more give intervals")
-    add("--seconds", type=float, metavar="S", help="train labkit's jobs for so long, unless they say themselves")
-    alone = "which run alone first: each, one of those that differ in their seed only, or none (default: each)"
+    add("--repeats", type=int, metavar="N", help="run every round N times; 3 or more give intervals")
+    add("--seconds", type=float, metavar="S", help="train labkit's jobs for S seconds, unless they name an end")
+    alone = "jobs that run alone first: each, one of those that differ in their seed only, or none (default: each)"
     add("--baseline", choices=("each", "one", "none"), default="each", help=alone)
-    add("--check", action="store_true", help="check the plan, and start nothing")
-    add("--resume", metavar="GROUP", help="go on with a group that was cut short")
-    add("--show", metavar="GROUP", help="print the verdict on a group")
+    add("--check", action="store_true", help="check the mix, and start nothing")
+    add("--resume", metavar="MIX", help="go on with a mix that was cut short")
+    add("--show", metavar="MIX", help="print the verdict on a mix that was run")
     add("--undisturbed", action="store_true", help="with --show: leave out rounds that other programs disturbed")
-    add("--list", action="store_true", help="list the groups below --runs-dir")
+    add("--list", action="store_true", help="list the mixes below --runs-dir")
     add_flags(parser, "no_wait", "runs_dir", "json")
     parser.set_defaults(run=run_collocate)
 
 
 def run_collocate(args: argparse.Namespace) -> int:
-    from labkit.cli.collocate_text import print_groups, print_verdict
-    from labkit.sharing import GroupRecord
+    from labkit.launch import Launches
+    from labkit.sharing import mix_in, read_mix
 
-    asked = [name for name in ("plan", "jobs", "resume", "show", "list") if getattr(args, name)]
+    asked = [name for name in ("mix", "jobs", "resume", "show", "list") if getattr(args, name)]
     if len(asked) != 1:
-        raise UserError("name one of: a plan's file, --jobs, --resume GROUP, --show GROUP, or --list.")
+        raise UserError("name one of: a file, --jobs, --resume MIX, --show MIX, or --list.")
     if args.undisturbed and not args.show:
-        raise UserError("--undisturbed leaves rounds of a group out that has run: give it with --show GROUP.")
+        raise UserError("--undisturbed leaves out rounds of a mix that was run: give it with --show MIX.")
     if args.list:
-        print_groups(args.runs_dir, as_json=args.json)
+        _print_mixes(args.runs_dir, as_json=args.json)
         return 0
     if args.show:
-        folder = GroupRecord.find(args.show, args.runs_dir)
-        return print_verdict(folder, as_json=args.json, undisturbed=args.undisturbed)
+        launches = read_mix(Launches.find(args.show, args.runs_dir, "mix"))
+        return _print_verdict(launches, as_json=args.json, undisturbed=args.undisturbed)
     if args.resume:
-        folder = GroupRecord.find(args.resume, args.runs_dir)
-        return _check_and_run(args, GroupRecord.read(folder).plan, None, resumed=folder)
-    return _check_and_run(args, *_asked_plan(args), resumed=None)
+        launches = read_mix(Launches.find(args.resume, args.runs_dir, "mix"))
+        return _check_and_run(args, mix_in(launches), launches)
+    mix, notices = _asked_mix(args)
+    for notice in notices:
+        Console(stderr=args.json, highlight=False).print(notice, soft_wrap=True)
+    return _check_and_run(args, mix, None)
 
 
-def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *, resumed: Path | None) -> int:
-    """Check a plan, print the table, and run it, or go on with its group, where nothing is against it."""
-    from labkit.cli.collocate_text import GroupDisplay, print_check, print_verdict
-    from labkit.cli.console import Console, print_last
+def _check_and_run(args: argparse.Namespace, mix: Mix, launches: Launches | None) -> int:
+    """Check a mix, print the table, and run it, or go on with its launches, where nothing is against it."""
     from labkit.hardware import find_device, get_devices
-    from labkit.sharing import RoundEvent, check_plan, job_memory, leased_cpu, made_slices, resume_plan, run_plan
+    from labkit.sharing import check_mix, job_memory, leased_cpu, new_mix, resume_mix, run_mix
     from labkit.tracking import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
-    for notice in csv.notices if csv is not None else ():
-        console.print(notice, soft_wrap=True)
-    with contextlib.ExitStack() as stack:
-        if not args.check:
-            device = find_device(plan.device, get_devices())
-            stack.enter_context(leased_cpu(device, waits=not args.no_wait, say=console.print))
+    device = find_device(mix.device, get_devices())
+    # a check does not wait for cores, and takes none
+    with leased_cpu(device, waits=not args.no_wait, say=console.print) if not args.check else contextlib.nullcontext():
         with console.status(TRYING):
-            found = check_plan(plan, job_memory)
-        if found.lacks_slices_only and args.allow_mig_changes and not args.check:
-            stack.enter_context(made_slices(plan, found.needs, console.print))
-            found = check_plan(plan, job_memory)
-        print_check(console, plan, found)
+            found = check_mix(mix, job_memory)
+        _print_check(console, mix, found)
         if found.refusals:
             raise UserError("\n".join(["nothing was started:", *(f"  {line}" for line in found.refusals)]))
         if args.check:
             if args.json:
                 print_last(json.dumps({"rows": [asdict(row) for row in found.rows], "warnings": found.warnings}))
             return 0
-        with StopRequest() as stop, GroupDisplay(console) as display:
-
-            def hear(event: JobEvent | RoundEvent) -> None:
-                display.show(event)
-                if csv is not None and isinstance(event, RoundEvent) and event.record.ended_at is not None:
-                    keep_statuses(csv, event.record, plan.repeats)
-
-            if resumed:
-                resume_plan(resumed, on_event=hear, stop=stop)
+        with StopRequest() as stop, MixDisplay(console) as display:
+            if launches is None:
+                launches = new_mix(mix, args.runs_dir, needs=found.needs, quiet=found.quiet)
+                run_mix(launches, display.show, stop)
             else:
-                known = {"needs": found.needs, "quiet": found.quiet}
-                resumed = run_plan(plan, runs_dir=args.runs_dir, on_event=hear, stop=stop, **known)
-    return print_verdict(resumed, as_json=args.json, stopped=bool(stop))
+                resume_mix(launches, display.show, stop)
+    return _print_verdict(launches, as_json=args.json, stopped=bool(stop))
 
 
-def keep_statuses(csv: CsvPlan, ended: RoundRecord, repeats: int) -> None:
-    """Write what became of a CSV's rows beside it, in the words of MLflow, which radT writes."""
-    rows = csv.rows.get(ended.workload, {})
-    for job in ended.jobs:
-        # a row is finished when its last repeat is
-        if job.job in rows and (job.status != "done" or ended.repeat == repeats - 1):
-            csv.record(ended.workload, job.job, RADT_STATUS.get(job.status, "FAILED"), job.run or "")
-
-
-def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
-    """The plan of the command line, its baseline included, and the CSV whose statuses are kept."""
+def _asked_mix(args: argparse.Namespace) -> tuple[Mix, list[str]]:
+    """The mix of the command line, its baseline included, and what its user should know of it."""
     from labkit.hardware import find_device, get_devices
-    from labkit.sharing import on_device, plan_of, read_csv_plan, read_yaml_plan, with_baseline, with_seconds
+    from labkit.launch import on_device, read_csv_mix, read_yaml_mix, with_baseline, with_seconds
+    from labkit.sharing import mix_of
 
     is_cpu = find_device(args.device, get_devices()).kind == "cpu"
     usual = "cpu-shared" if is_cpu else "naive"  # plain processes, as that is called on the device
     modes = [mode.strip() for mode in args.mode.split(",")] if args.mode else []
-    suffix, csv = "" if args.jobs else args.plan.suffix.lower(), None
+    suffix, notices = "" if args.jobs else args.mix.suffix.lower(), []
     if args.jobs:
-        plan = plan_of(args.jobs, modes or [usual], baseline="none")
+        mix = mix_of(args.jobs, modes or [usual], baseline="none")
     elif suffix == ".csv":
         if modes:
-            raise UserError(f"{args.plan}: the column Collocation says how its rows share: leave --mode away.")
-        csv = read_csv_plan(args.plan)
-        plan = csv.plan
+            raise UserError(f"{args.mix}: the column Collocation says how its rows share: remove --mode.")
+        mix, notices = read_csv_mix(args.mix)
     elif suffix in (".yaml", ".yml"):
-        plan = read_yaml_plan(args.plan, modes=modes, default_mode=usual)
+        mix = read_yaml_mix(args.mix, modes=modes, default_mode=usual)
     else:
-        raise UserError(f"{args.plan}: a plan is a .yaml, .yml or .csv file: rename it, or use --jobs.")
+        raise UserError(f"{args.mix}: a mix is a .yaml, .yml or .csv file: rename it, or use --jobs.")
     if args.device is not None:
-        plan = on_device(plan, args.device)
+        mix = on_device(mix, args.device)
     given: dict[str, Any] = {"repeats": args.repeats, "timeout_s": args.timeout, "spin": args.spin or None}
-    plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
-    return with_baseline(with_seconds(plan, args.seconds), args.baseline), csv
+    mix = replace(mix, **{name: value for name, value in given.items() if value is not None})
+    return with_baseline(with_seconds(mix, args.seconds), args.baseline), notices
+
+
+def _print_check(console: Console, mix: Mix, found: MixCheck) -> None:
+    """Print the table before the start: one row per job, with what it would have and need, or what is against it."""
+    from rich.text import Text
+
+    from labkit.hardware import size_text
+
+    rows = [
+        {
+            "mode": row.mode,
+            "job": row.job,
+            "needs": "unknown" if row.needs_bytes is None else size_text(row.needs_bytes),
+            "free": "" if row.free_bytes is None else size_text(row.free_bytes),
+            "may have": Text("; ".join(row.why_not), "red") if row.why_not else row.device,
+        }
+        for row in found.rows
+    ]
+    if rows:
+        print_frame(console, rows, f"{mix.name}: before the start")
+    needs = "Needs: measured over a job's first steps, or given by the mix."
+    console.print(f"{needs} Each round runs {mix.repeats} time{'s' * (mix.repeats > 1)}.", soft_wrap=True)
+    for warning in found.warnings:
+        console.print(warning, style="yellow", soft_wrap=True)
+
+
+class MixDisplay(Display):
+    """The rounds of a mix, and on a terminal each job of the round under way."""
+
+    def __init__(self, console: Console):
+        super().__init__(console, evaluations=False)
+
+    def show(self, part: Part, event: dict[str, Any]) -> None:
+        """Take an event of `run_mix`."""
+        from labkit.tracking import read_event
+
+        name, kind = part.launch.about["job"], event["kind"]
+        if kind == "Round":
+            self.begin(event["text"])
+            if event["over"] or not self.console.is_terminal:
+                self.print(event["text"])
+        elif kind == "State":
+            self.says(name, part.status.replace("_", " "))
+        elif kind not in ("Go", "Ended", "Failed"):
+            super().show(read_event(event), name)
+
+
+def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:
+    """Print one row per mix."""
+    from labkit.launch import Launches
+    from labkit.runs import note_left_out
+    from labkit.sharing import read_mix
+
+    rows = []
+    for folder in Launches.folders(runs_dir, "mix"):
+        try:
+            launches = read_mix(folder)
+            named = {"group": launches.head.id, "status": launches.head.status}
+            named["plan"] = launches.head.content["mix"]["name"]
+        except UserError as error:  # one that cannot be read does not hide the others
+            note_left_out(folder, str(error))
+            continue
+        rounds = launches.rounds()
+        done = sum(all(part.status == "done" for part in parts) for parts in rounds)
+        rows.append(named | {"rounds": len(rounds), "done": done})
+    if as_json:
+        print_last(json.dumps(rows))
+    elif rows:
+        print_frame(Console(highlight=False), rows)
+    else:
+        Console(highlight=False).print(f"There are no mixes in {runs_dir}.")
+
+
+def _print_verdict(launches: Launches, *, as_json: bool, stopped: bool = False, undisturbed: bool = False) -> int:
+    """Print what a mix came to; the command's exit status."""
+    from labkit.sharing import advise, disturbed_rounds, not_attributed, verdict
+
+    folder, head, parts = launches.folder, launches.head, list(launches.parts.values())
+    found = verdict(folder, undisturbed=undisturbed)
+    if undisturbed and found.jobs.empty:
+        raise UserError(f"{folder}: other programs disturbed every round, so none is left to judge.")
+    advice = advise(found)
+    broken = [part for part in parts if part.status not in ("done", "waiting", "running")]
+    status = 130 if stopped else ENDED_BADLY if broken else 0
+    if as_json:
+        frames = {name: json_rows(getattr(found, name)) for name in ("modes", "slowdowns", "time_to_accuracy")}
+        content = {"group": head.id, "folder": str(folder), "status": head.status, "jobs": list(map(_as_json, parts))}
+        print_last(json.dumps(content | frames | {"advice": [vars(each) for each in advice]}))
+        return status
+    console = Console(highlight=False)
+    # a job alone is in the tables of its mixes
+    mixes = found.modes.loc[(found.modes["jobs"] > 1) | (found.modes["mode"] != "alone"), "mix"].unique()
+    for mix in mixes:
+        _print_mix(console, found, mix)
+    lines = [(LEGEND, "dim")] if len(mixes) else [(_job_alone(row), "") for row in found.jobs.to_dict("records")]
+    lines += [(f"Verdict on {each.mix}: {each.reason}", "") for each in advice]
+    for part in broken:
+        ended = f"{part.launch.about['job']}: {part.status.replace('_', ' ')}: {part.reason}"
+        lines.append((f"{ended}; what it printed: {folder / part.log}", "red"))
+    lines.append((not_attributed(found.jobs), "dim"))
+    lines.append((f"mix {head.id} ({head.status}): {folder}\nwhat the jobs printed: {folder / 'logs'}", ""))
+    if disturbed := disturbed_rounds(found.jobs):
+        words = f"{len(disturbed)} of {found.jobs['round'].nunique()} rounds were disturbed "
+        words += f"({next(iter(disturbed.values()))}): `labkit collocate --show {head.id} --undisturbed` "
+        lines.append((f"{words}leaves them out.", "yellow"))
+    if head.status in ("stopped", "interrupted"):
+        rounds = launches.rounds()
+        ended = sum(all(part.has_ended for part in own) for own in rounds)
+        words = f"{ended} of {len(rounds)} rounds have ended; the above is about these."
+        lines.append((f"{words}\ngo on with: labkit collocate --resume {folder}", ""))
+    for words, style in lines:
+        if words:
+            console.print(words, style=style, soft_wrap=True)
+    return status
+
+
+def _as_json(part: Part) -> dict[str, Any]:
+    about, of = part.launch.about, ("status", "run", "reason", "wall_s", "device", "log")
+    named = {"mode": part.launch.mode, "repeat": about["repeat"], "job": about["job"], "label": part.launch.label}
+    return named | {name: getattr(part, name) for name in of} | {"attempt": max(1, part.attempts)}
+
+
+def _print_mix(console: Console, found: Verdict, mix: str) -> None:
+    import pandas as pd
+
+    modes, slow, times = (
+        frame[frame["mix"] == mix] for frame in (found.modes, found.slowdowns, found.time_to_accuracy)
+    )
+    shown = {
+        "mode": modes["mode"],
+        "gain": _intervals(modes, "gain"),
+        "slowdown": _intervals(modes, "slowdown"),
+        "worst": modes["worst_slowdown"],
+        "fairness": modes["fairness"],
+        "makespan (s)": modes["makespan_s"].round(1),
+        "energy (J)": modes["energy_j"].round(1),
+    }
+    print_frame(console, pd.DataFrame(shown), f"{mix}: {', '.join(sorted(set(modes['provenance'])))}")
+    times = times.assign(median_s=[_time(row) for row in times.to_dict("records")])
+    for title, frame, value in (
+        ("slowdown of each job", slow[slow["mode"] != "alone"], "slowdown"),
+        ("time to target", times, "median_s"),
+    ):
+        if len(frame):
+            cells = frame.pivot(index="job", columns="mode", values=value)
+            order = {"index": frame["job"].unique(), "columns": frame["mode"].unique()}
+            print_frame(console, cells.reindex(**order).reset_index(), title)
+    notes = modes["energy_note"].dropna().unique()
+    if modes["energy_j"].isna().all() and len(notes):
+        console.print(f"Energy: {notes[0]}.", soft_wrap=True)
+
+
+def _job_alone(row: dict[str, Any]) -> str:
+    from labkit.hardware import size_text
+
+    words = [f"{row['job']} ({row['provenance']}): {row['status'].replace('_', ' ')}"]
+    if row["steps"] == 0:
+        words.append("no step of an optimiser of torch was seen")
+    elif math.isfinite(row["steps_per_s"]):
+        words.append(f"{row['steps']:,.0f} steps in {row['wall_s']:.1f} s, {row['steps_per_s']:,.1f} per second")
+    if math.isfinite(row["peak_memory_bytes"]):
+        words.append(f"{size_text(row['peak_memory_bytes'])} of memory at its peak")
+    return "; ".join(words)
+
+
+def _time(row: dict[str, Any]) -> str:
+    if math.isfinite(row["median_s"]):
+        return f"{row['median_s']:.3g} s"
+    return f"not reached in {row['rounds'] - row['reached']:.0f} of {row['rounds']:.0f}"
+
+
+def _intervals(modes: pd.DataFrame, name: str) -> list[str]:
+    told = []
+    for value, low, high in modes[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False):
+        interval = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else ""
+        told.append(f"{value:.2f}{interval}" if math.isfinite(value) else "-")
+    return told

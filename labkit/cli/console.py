@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -92,6 +93,11 @@ def frame_table(table: pd.DataFrame | Sequence[dict[str, Any]], title: str | Non
     for row in cells:
         shown.add_row(*row)
     return shown
+
+
+def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of a frame as JSON: what is not a number is null."""
+    return json.loads(frame.to_json(orient="records", double_precision=6))
 
 
 def _cell(value: Any) -> str | Text:

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.cli.collocate import TRYING
+from rich.text import Text
+
+from labkit.cli.collocate import ENDED_BADLY, TRYING
+from labkit.cli.console import Console, json_rows, marked, print_frame, print_last
 from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 from labkit.hardware import parse_size, size_text
-from labkit.sharing import POLICIES, Admission, PackingDevice, cpu_admission, get_policy
 
 if TYPE_CHECKING:
-    from labkit.sharing import QueuedJob, QueueRecord
+    import pandas as pd
+
+    from labkit.launch import Launches
+    from labkit.sharing import CheckedQueueJob, LiveDevice, QueuedJob
 
 SIMULATED_DEVICES = 2
+POLICIES = ("exclusive", "best-fit")
+"""Of `labkit.sharing.POLICIES`, which would be slow to load here"""
+LEGEND = (
+    "Makespan: from the first arrival to the last end. Completion and wait: means over the jobs that are done. "
+    "Slowdown: a job's time over that alone, under exclusive or as the queue has it. OOM: attempts that ran out of "
+    "memory. In brackets: times that of the first row."
+)
 EPILOG = """examples:
   labkit pack datasets/recorded/queue_60.yaml --simulate --compare
   labkit pack datasets/recorded/queue_8.yaml --check
   labkit pack datasets/recorded/queue_8.yaml --policy best-fit --compare
+  labkit pack --resume QUEUE
 """
 
 
@@ -39,38 +54,45 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add = parser.add_argument
     add("queue", nargs="?", type=Path, metavar="QUEUE", help="a queue in YAML")
     add("--policy", choices=POLICIES, default="best-fit", help="(default: best-fit)")
-    compare = "run it under exclusive first; with --simulate, under all policies"
+    compare = "run it under exclusive first"
     add("--compare", action="store_true", help=compare)
     add("--device", metavar="D[,D]", help="cpu, or GPUs' numbers or UUIDs (default: all GPUs, or cpu)")
     add("--check", action="store_true", help="check the queue, and start nothing")
     add("--simulate", action="store_true", help="start nothing; predict from recorded profiles")
     add("--devices", type=int, metavar="N", help=f"simulate so many devices (default: {SIMULATED_DEVICES})")
     add("--memory", metavar="SIZE", help="of each device that counts (default: what is free)")
+    add("--resume", metavar="QUEUE", help="go on with a queue that was cut short")
     add("--show", metavar="QUEUE", help="print what a queue came to")
     add_flags(parser, "no_wait", "runs_dir", "json")
     parser.set_defaults(run=run_pack)
 
 
 def run_pack(args: argparse.Namespace) -> int:
-    from labkit.cli.pack_text import print_queues
-    from labkit.sharing import QueueRecord, read_queue
+    from labkit.launch import Launches
+    from labkit.sharing import read_pack, read_queue
 
-    if (args.queue is None) == (args.show is None):
-        raise UserError("name one of: a queue's file, or --show QUEUE.")
+    if sum(each is not None for each in (args.queue, args.show, args.resume)) != 1:
+        raise UserError("name one of: a queue's file, --resume QUEUE, or --show QUEUE.")
     if args.devices is not None and not args.simulate:
         raise UserError("--devices is for --simulate: real devices are chosen with --device.")
-    if args.show:
-        folder = QueueRecord.find(args.show, args.runs_dir)
-        return print_queues([(folder, QueueRecord.read(folder))], as_json=args.json, stopped=False)
+    if args.show or args.resume:
+        launches = read_pack(Launches.find(args.show or args.resume, args.runs_dir, "queue"))
+        return _print_queues([launches], as_json=args.json, stopped=False) if args.show else _resume(launches, args)
     queue = read_queue(args.queue)
     return _simulate(queue, args) if args.simulate else _check_and_run(queue, args)
 
 
 def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
-    from labkit.cli.collocate_text import json_rows
-    from labkit.cli.console import Console, print_last
-    from labkit.cli.pack_text import print_totals
-    from labkit.sharing import check_queue, pack_report, read_recorded, refuse_if_any, shared_slowdown
+    from labkit.sharing import (
+        Admission,
+        PackingDevice,
+        check_queue,
+        cpu_admission,
+        pack_report,
+        read_recorded,
+        refuse_if_any,
+        shared_slowdown,
+    )
 
     recorded = read_recorded()
     count = SIMULATED_DEVICES if args.devices is None else args.devices
@@ -83,22 +105,20 @@ def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     slowdown, of_cpu = shared_slowdown(recorded), all(job.profile.like for job in queue)
     # jobs that were not recorded may be a GPU's, which CARMA's limit is for
     admission = cpu_admission(slowdown) if of_cpu else Admission(slowdown=slowdown)
-    names = tuple(POLICIES) if args.compare else (args.policy,)
+    names = POLICIES if args.compare else (args.policy,)
     report = pack_report(queue, devices, names, slowdown=slowdown, admission=admission)
     if args.json:
         print_last(json.dumps({"provenance": "predicted", "policies": json_rows(report.totals)}))
         return 0
     console, on = Console(highlight=False), f"{count} devices of {size_text(memory_bytes)}"
-    print_totals(console, report.totals, f"{len(queue)} jobs on {on}: predicted from recorded profiles")
+    _print_totals(console, report.totals, f"{len(queue)} jobs on {on}: predicted from recorded profiles")
     by = f"recorded pairs of jobs on {recorded.device}" if of_cpu else "utilisations"
     console.print(f"Slowdowns by {by}; profiles recorded {recorded.provenance.when[:10]}.", soft_wrap=True)
     return 0
 
 
 def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
-    from labkit.cli.console import Console
-    from labkit.cli.pack_text import print_queue_check, print_queues
-    from labkit.sharing import QueueRecord, check_here, leased_cpu, live_devices, refuse_if_any, run_queue, telling
+    from labkit.sharing import check_here, leased_cpu, live_devices, new_queue, refuse_if_any, run_queue, telling
     from labkit.tracking import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
@@ -106,40 +126,52 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     live = live_devices(names, shared=args.policy != "exclusive", memory_bytes=_size(args.memory))
     with console.status(TRYING):
         checked = check_here(queue, live)
-    print_queue_check(console, checked, live)
+    _print_queue_check(console, checked, live)
     queue = refuse_if_any(checked)
     if args.check:
         return 0
-    records: list[tuple[Path, QueueRecord]] = []
-    began_s = time.monotonic()
-
-    def tell(text: str) -> None:
-        console.print(f"{time.monotonic() - began_s:7.1f} s  {text}", soft_wrap=True)
-
+    ran: list[Launches] = []
     with leased_cpu(live[0].device, waits=not args.no_wait, say=console.print), StopRequest() as stop:
         for name in dict.fromkeys(["exclusive", args.policy] if args.compare else [args.policy]):
             console.print(f"{name}: {len(queue)} jobs", style="bold")
-            folder = run_queue(
-                queue,
-                live,
-                get_policy(name),
-                runs_dir=args.runs_dir,
-                on_event=telling(tell),
-                stop=stop,
-                name=f"{args.queue.stem}-{name}",
-            )
-            records.append((folder, QueueRecord.read(folder)))
+            ran.append(new_queue(queue, live, name, args.runs_dir, f"{args.queue.stem}-{name}"))
+            run_queue(ran[-1], live, on_event=telling(_teller(console)), stop=stop)
             if stop:
                 break
             if name == "exclusive":
-                queue = _timed_alone(records[-1][1])
-    return print_queues(records, as_json=args.json, stopped=bool(stop))
+                queue = _timed_alone(ran[-1])
+    return _print_queues(ran, as_json=args.json, stopped=bool(stop))
 
 
-def _timed_alone(record: QueueRecord) -> list[QueuedJob]:
+def _resume(launches: Launches, args: argparse.Namespace) -> int:
+    from labkit.sharing import leased_cpu, live_devices, resume_queue, telling
+    from labkit.tracking import StopRequest
+
+    console = Console(stderr=args.json, highlight=False)
+    content = launches.head.content
+    # devices as they are now, with the memory that counted then
+    live = [
+        replace(each, packing=replace(each.packing, memory_bytes=device["memory_bytes"]))
+        for device in content["devices"]
+        for each in live_devices([device["name"]], shared=content["policy"] != "exclusive")
+    ]
+    with leased_cpu(live[0].device, waits=not args.no_wait, say=console.print), StopRequest() as stop:
+        resume_queue(launches, live, on_event=telling(_teller(console)), stop=stop)
+    return _print_queues([launches], as_json=args.json, stopped=bool(stop))
+
+
+def _teller(console: Console) -> Callable[[str], None]:
+    """Prints lines with the time since now."""
+    began_s = time.monotonic()
+    return lambda text: console.print(f"{time.monotonic() - began_s:7.1f} s  {text}", soft_wrap=True)
+
+
+def _timed_alone(launches: Launches) -> list[QueuedJob]:
     """The jobs with the durations that they had under exclusive, which the others' slowdowns are against."""
+    from labkit.sharing import tracked_jobs
+
     queue = []
-    for job in record.jobs:
+    for job in tracked_jobs(launches):
         profile = job.queued.profile
         if job.status == "done":
             profile = replace(job.profile, duration_s=job.attempts[-1].ends_s - job.attempts[-1].starts_s)
@@ -150,5 +182,78 @@ def _timed_alone(record: QueueRecord) -> list[QueuedJob]:
 def _size(text: str | None) -> int | None:
     size = None if text is None else parse_size(text)
     if text is not None and not size:
-        raise UserError(f"--memory {text!r} is no size: give one such as 2GiB.")
+        raise UserError(f"--memory {text!r} is not a size: give one such as 2GiB.")
     return size
+
+
+def _print_queue_check(console: Console, checked: Sequence[CheckedQueueJob], live: Sequence[LiveDevice]) -> None:
+    """Print the table before the start: one row per job, with its needs and where it fits, or what is against it."""
+    rows = []
+    for row in checked:
+        profile = row.queued.profile
+        rows.append(
+            {
+                "job": row.queued.name,
+                "comes": f"{row.queued.arrives_s:g} s",
+                "needs": size_text(profile.memory_estimate_bytes) if profile else "",
+                "busy": f"{profile.utilisation:.0%}" if profile else "",
+                "fits on": Text("; ".join(row.why_not), "red") if row.why_not else ", ".join(row.fits),
+            }
+        )
+    print_frame(console, rows, "before the start")
+    for each in live:
+        free = size_text(each.packing.memory_bytes)
+        console.print(f"{each.packing.name}: {each.share.device}; {free} are free for the queue", soft_wrap=True)
+    console.print("; ".join(dict.fromkeys(row.source for row in checked)), style="dim", soft_wrap=True)
+
+
+def _print_queues(ran: Sequence[Launches], *, as_json: bool, stopped: bool) -> int:
+    """Print what queues that ran came to, exclusive first where it was run; the command's exit status."""
+    from labkit.sharing import schedule_in, side_by_side, tracked_jobs
+
+    totals = side_by_side([schedule_in(launches) for launches in ran])
+    status = 130 if stopped else ENDED_BADLY if (totals["failed"] > 0).any() else 0
+    if as_json:
+        queues = [{"queue": each.head.id, "folder": str(each.folder), "status": each.head.status} for each in ran]
+        print_last(json.dumps({"queues": queues, "policies": json_rows(totals)}))
+        return status
+    console = Console(highlight=False)
+    _print_totals(console, totals, f"{len(ran[0].parts)} jobs: measured")
+    for launches in ran:
+        head, folder = launches.head, launches.folder
+        for job in tracked_jobs(launches):
+            for attempt in job.attempts:
+                if attempt.ending not in ("done", None):
+                    again = ", then it ran alone" if attempt is not job.attempts[-1] else ""
+                    line = marked("[red]{}: {}[/red]{}: {}", job.name, attempt.ending, again, attempt.reason)
+                    console.print(line, soft_wrap=True)
+        console.print(f"queue {head.id} ({head.status}): {folder}", soft_wrap=True)
+        console.print(f"what the jobs printed: {folder / 'logs'}", soft_wrap=True)
+        if head.status in ("stopped", "interrupted"):
+            console.print(f"go on with: labkit pack --resume {folder}", soft_wrap=True)
+    return status
+
+
+def _print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
+    """Print policies side by side (`labkit.sharing.side_by_side`)."""
+    import pandas as pd
+
+    shown = {
+        "policy": totals["policy"],
+        "makespan (s)": _compared(totals, "makespan", "s"),
+        "completion (s)": _compared(totals, "mean_completion", "s"),
+        "wait (s)": totals["mean_wait_s"].round(1),
+        "slowdown": totals["mean_slowdown"].round(2),
+        "OOM": totals["ooms"],
+        "done": totals["done"],
+        "energy (J)": _compared(totals, "energy", "j"),
+    }
+    print_frame(console, pd.DataFrame(shown), title)
+    console.print(LEGEND, style="dim", soft_wrap=True)
+    unknown = " is unknown" if totals["energy_j"].isna().any() else ""
+    console.print(f"Energy{unknown}: {totals['energy_note'].iloc[-1]}.", soft_wrap=True)
+
+
+def _compared(totals: pd.DataFrame, name: str, unit: str) -> list[str]:
+    pairs = zip(totals[f"{name}_{unit}"], totals[f"{name}_ratio"], strict=True)
+    return [f"{value:.1f} ({ratio:.2f})" if math.isfinite(value) else "unknown" for value, ratio in pairs]

@@ -1,5 +1,25 @@
 from .engine import End as End, Engine as Engine, OnEvent as OnEvent, Start as Start, resume as resume
 from .launches import Launch as Launch, Launches as Launches, Part as Part
+from .mix import (
+    CPU_MODES as CPU_MODES,
+    MODES as MODES,
+    Mix as Mix,
+    PlannedJob as PlannedJob,
+    Workload as Workload,
+    mix_launches as mix_launches,
+    mix_words as mix_words,
+    on_device as on_device,
+    shared_with as shared_with,
+    with_baseline as with_baseline,
+    with_seconds as with_seconds,
+)
+from .mix_file import (
+    parse_jobs as parse_jobs,
+    read_csv_mix as read_csv_mix,
+    read_jobs as read_jobs,
+    read_yaml_mix as read_yaml_mix,
+)
+from .rows import Mistakes as Mistakes, Row as Row, read_settings as read_settings, read_yaml as read_yaml
 from .sweep import (
     Cell as Cell,
     Progress as Progress,

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from labkit.errors import UserError
@@ -22,7 +21,7 @@ from labkit.process import (
     marked,
     wait_until_gone,
 )
-from labkit.runs import STOP_POLL_S, fail_killed, timestamp
+from labkit.runs import STOP_POLL_S, RunRecord, fail_killed, readable_runs, run_folders, timestamp
 from labkit.tracking import ScriptCommand, StopRequest
 
 WORKER = "labkit.tracking.worker"
@@ -74,8 +73,15 @@ class End:
     reason: str
     said: Mapping[str, Any] = field(default_factory=dict)
     """What it reported itself, Ended or Failed; empty where it could not"""
-    was_killed: bool = False
-    """Whether it did not end when it was asked to"""
+    exit_status: int | None = None
+    """Exit status of its process, below 0 a signal's number; None where that did not end"""
+    was_asked: bool = False
+    """Whether it was asked to end"""
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it did not end when it was asked to."""
+        return self.was_asked and (self.exit_status or 0) < 0
 
     @property
     def answer(self) -> dict[str, Any]:
@@ -219,6 +225,7 @@ class Engine:
         for part in parts:
             part.wait_again()
             part.status, part.attempts = "running", part.attempts + 1
+            part.log = "" if self.shows_output else f"logs/{part.name}{f'-{part.attempts}' * (part.attempts > 1)}.log"
         executor = self.executor()
         try:
             starts = self.begin(parts)
@@ -234,7 +241,6 @@ class Engine:
             raise
         for part, start in zip(parts, starts, strict=True):
             part.device = start.device
-            part.log = "" if self.shows_output else f"logs/{part.name}{f'-{part.attempts}' * (part.attempts > 1)}.log"
         self.launches.save(*parts)
         self._rounds.append(_Round({part.name: part for part in parts}))
         for part, start in zip(parts, starts, strict=True):
@@ -322,9 +328,9 @@ class Engine:
         said, at_s = each.said.get(part.name, ({}, time.monotonic()))
         status = said.get("status") or ("stopped" if event["asked"] else "failed")
         reason = said.get("reason", "")
-        end = End(status, reason, said, event["asked"] and (event["status"] or 0) < 0)
+        end = End(status, reason, said, event["status"], event["asked"])
         if end.answer:
-            part.run = Path(end.answer["folder"]).name
+            part.run = part.run or end.answer["run"]
             reason = reason or end.answer["result"].get("reason", "")
         elif not event["asked"] and (event["status"] or 0) < 0 and part.run is not None:
             # it crashed, or the system had no memory: its own record cannot say so
@@ -368,20 +374,24 @@ def end_left_over(launches: Launches) -> None:
 
 
 def resume(launches: Launches) -> None:
-    """Make what is not done wait again; a round of which something is left starts again as a whole.
-
-    A launch that had ended when its launcher was killed counts as ended, by the record of its run.
-
-    Raises:
-        UserError: it ran on another machine, or the file does not have all that its processes need.
-    """
+    """Make what is not done wait again; a round of which something is left starts again as a whole."""
     end_left_over(launches)
+    found = unheard_records(launches)
     for parts in launches.rounds():
         for part in parts:
-            record = launches.record_of(part) if part.status == "running" else None
-            if record is not None and record.status == "done":
-                part.status, part.reason = "done", record.result["reason"]
+            if (record := found.get(part.name)) is not None and record.status == "done":
+                part.status, part.run, part.reason = "done", record.id, record.result["reason"]
                 part.wall_s = record.result.get("wall_s")
         if any(part.status != "done" for part in parts):
             for part in parts:
                 part.wait_again()
+
+
+def unheard_records(launches: Launches) -> dict[str, RunRecord]:
+    """The records, by name, of launches that were under way when their launcher was killed: an end may be missed."""
+    logs = {part.log: name for name, part in launches.parts.items() if part.status == "running"}
+    found = {}
+    for _, record in readable_runs(run_folders(launches.runs_dir)) if logs else ():
+        if (name := logs.get(record.config.get("collocation", {}).get("log", ""))) is not None:
+            found[name] = record
+    return found

@@ -9,14 +9,14 @@ import os
 import platform
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import filelock
 
 from labkit.errors import DataError, UserError
-from labkit.json_data import Moment, build, check_shape, parse_json
+from labkit.json_data import Moment, build, check_shape, parse_json, to_json
 from labkit.runs import (
     Provenance,
     RunRecord,
@@ -35,6 +35,8 @@ FILE = "launches.jsonl"
 SCHEMA_VERSION = 3
 """1 and 2 were group.json, queue.json and a file for each cell of a sweep"""
 ENDED = ("done", "failed", "stopped", "timed_out", "out_of_memory")
+OLD = {"mix": "group.json", "queue": "queue.json"}
+"""Files of lists that earlier versions wrote, by kind"""
 BESIDE = {"mix": 0, "queue": 0, "sweep": 2}
 """Levels from the folder of a list up to the folder of its runs, by kind; 1 for other kinds"""
 
@@ -62,7 +64,7 @@ class Launch:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Launch:
-        """A launch as `asdict` gave it."""
+        """A launch as `to_json` gave it."""
         return cls(**values | {"job": ScriptCommand.from_dict(values["job"]), "after": tuple(values["after"])})
 
 
@@ -308,13 +310,14 @@ class Launches:
 
     @classmethod
     def folders(cls, runs_dir: Path | str, kind: str) -> list[Path]:
-        """The folders of all lists of a kind, oldest first."""
-        return sorted(path.parent for path in Path(runs_dir).glob(f"*-{kind}-*/{FILE}"))
+        """The folders of all lists of a kind, oldest first; those of earlier versions, too."""
+        names = [f"????????-??????-{kind}-*/{FILE}", *(f"*/{OLD[each]}" for each in OLD if each == kind)]
+        return sorted(path.parent for name in names for path in Path(runs_dir).glob(name))
 
     @classmethod
     def find(cls, name: str, runs_dir: Path | str, kind: str) -> Path:
         """The folder of that path, id, or beginning of an id; a UserError where there is none, or more than one."""
-        if (Path(name) / FILE).is_file():
+        if any((Path(name) / file).is_file() for file in (FILE, OLD.get(kind, FILE))):
             return Path(name)
         folders = cls.folders(runs_dir, kind)
         if not folders:
@@ -331,7 +334,7 @@ def _line(kind: str, value: Head | Launch | Part) -> str:
     if kind == "state":
         content = {"launch": value.name} | {name: getattr(value, name) for name in STATE}
     else:
-        content = asdict(value)
+        content = to_json(value)
     return json.dumps({kind: shielded(content)}) + "\n"
 
 

@@ -15,6 +15,7 @@ from .containment import (
     wait_until_gone as wait_until_gone,
 )
 from .supervisor import (
+    JOB_GRACE_S as JOB_GRACE_S,
     JobProcess as JobProcess,
     SupervisedJobs as SupervisedJobs,
     SupervisorDied as SupervisorDied,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from labkit.launch import CPU_MODES, MODES
 from labkit.runs import read_telemetry
-from labkit.sharing.plan.plan import CPU_MODES, MODES
 from labkit.sharing.verdicts import Verdict
 
 FASTER = 0.9
@@ -27,7 +27,7 @@ class Advice:
 
 
 def advise(found: Verdict) -> list[Advice]:
-    """Advice for each mix of a group that more than one job is in.
+    """Advice for each mix of those run that more than one job is in.
 
     Sharing is advised where the 95 % interval of its gain, each repeat beside its own runs alone, lies above 1. Of the
     modes that gain so, the one that gains most is taken, or the fairer of those whose intervals meet its own. Where

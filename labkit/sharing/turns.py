@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from labkit.sharing.group_frames import last_step_s
-from labkit.sharing.plan.planned_job import mix_words
+from labkit.launch import mix_words
+from labkit.sharing.frames import last_step_s
 
 BROKEN = ("failed", "out_of_memory")
 """How a job's speed says nothing; one that was stopped or timed out had a speed until then."""

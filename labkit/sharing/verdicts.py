@@ -1,4 +1,4 @@
-"""The verdict on a group: what each way of sharing gained and cost, turn by turn and over its repeats."""
+"""The verdict on a mix: what each way of sharing gained and cost, turn by turn and over its repeats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from labkit.sharing.group_frames import job_table
+from labkit.sharing.frames import job_table
 from labkit.sharing.turns import jain, turn_table, what_broke
 from labkit.tta import median_time
 
@@ -31,7 +31,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Verdict:
-    """Everything that was found out about a group, in frames."""
+    """Everything that was found out about a mix, in frames."""
 
     jobs: pd.DataFrame
     """One row a job and round (`job_table`)"""
@@ -47,17 +47,17 @@ class Verdict:
     """The same over the repeats (`accuracy_summary`)"""
 
 
-def verdict(group_folder: Path | str, *, undisturbed: bool = False) -> Verdict:
-    """Read a group and judge it.
+def verdict(mix_folder: Path | str, *, undisturbed: bool = False) -> Verdict:
+    """Read a mix and judge it.
 
     Args:
-        group_folder: of the group.
+        mix_folder: of the mix.
         undisturbed: leave out rounds in which other programs disturbed a job.
 
     Raises:
-        UserError: the folder is no readable group.
+        UserError: the folder is not a readable mix.
     """
-    jobs = job_table(group_folder)
+    jobs = job_table(mix_folder)
     if undisturbed:
         jobs = jobs[~jobs["round"].isin(disturbed_rounds(jobs))].reset_index(drop=True)
     turns = turn_table(jobs)

@@ -22,6 +22,7 @@ from .observer_effect import (
 )
 from .other_prices import on_front as on_front, priced as priced
 from .overhead_slider import overheads as overheads
+from .own_policy import OwnPolicy as OwnPolicy
 from .recorded_step import (
     RecordedStep as RecordedStep,
     own_step as own_step,

@@ -23,8 +23,10 @@ import pandas as pd
 
 from labkit.errors import UserError, did_you_mean
 from labkit.hardware import Nvml, find_device, get_devices
+from labkit.jobs import ScriptJob
+from labkit.launch import MODES, PlannedJob
 from labkit.process import JobProcess, SupervisedJobs, how_ended, marked
-from labkit.sharing import MODES, Place, PlannedJob, Share, leased_cpu, mode_shares
+from labkit.sharing import Place, Share, leased_cpu, mode_shares
 from labkit_course.apparatus.faulty_client import FAULTS, Fault
 
 FAULTY = "faulty"
@@ -99,7 +101,7 @@ def run_fault(
 
     Args:
         fault: one of `labkit_course.apparatus.FAULTS`.
-        mode: how they share the device; any of `labkit.sharing.MODES` but alone.
+        mode: how they share the device; any of `labkit.launch.MODES` but alone.
         neighbours: clients that train the same model and do not fail.
         device: as `find_device` takes it; None takes the CPU in modes of the CPU, else the first GPU.
         seconds: for which rates are measured before the fault, during a hang, and after it.
@@ -121,7 +123,9 @@ def run_fault(
     if FAULTS[fault].gpu_only and chosen.kind == "cpu":
         raise UserError(f"fault {fault} happens in a kernel of a GPU, and the device is the CPU: choose segfault.")
     # only their names and device matter to the mode; what they train is in their program
-    clients = [PlannedJob(name, "") for name in (FAULTY, *(f"neighbour-{n}" for n in range(1, neighbours + 1)))]
+    clients = [
+        PlannedJob(name, ScriptJob("")) for name in (FAULTY, *(f"neighbour-{n}" for n in range(1, neighbours + 1)))
+    ]
     with leased_cpu(chosen), tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as folder:
         with Nvml() as nvml:
             shares = mode_shares(mode, clients, Place(chosen, devices, nvml))

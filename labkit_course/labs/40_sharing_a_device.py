@@ -422,7 +422,7 @@ from pathlib import Path
 
 
 def endings(name, jobs):
-    plan = labkit.sharing.plan_of(jobs, ["cpu-pinned"], baseline="none", device="cpu")
+    plan = labkit.sharing.mix_of(jobs, ["cpu-pinned"], baseline="none", device="cpu")
     try:
         labkit.sharing.collocate(plan, Path(runs_dir, name))
     except labkit.errors.UserError as error:
@@ -480,7 +480,7 @@ In profile `smoke` only pinned runs. `labkit collocate --jobs "my_job.py synthet
 repeats, epochs = {"smoke": (1, 2), "standard": (3, 12), "full": (5, 40)}[profile]
 job = f"{data} {batch_size} {epochs} {{seed}}"
 ways = ["cpu-pinned"] if profile == "smoke" else ["cpu-shared", "cpu-pinned"]
-pair_plan = labkit.sharing.plan_of(f"my_job.py {job} x2", ways, repeats=repeats, baseline="one", device="cpu")
+pair_plan = labkit.sharing.mix_of(f"my_job.py {job} x2", ways, repeats=repeats, baseline="one", device="cpu")
 pair = labkit.sharing.verdict(labkit.sharing.collocate(pair_plan, runs_dir))
 
 # %% gain-prose [markdown]
@@ -642,7 +642,7 @@ The same job, pinned to one core, by itself; in `smoke` it is left out.
 nan = float("nan")
 one_core, cores_worth, interference = nan, nan, nan
 if profile != "smoke":
-    single = labkit.sharing.plan_of(
+    single = labkit.sharing.mix_of(
         f"my_job.py[cores=1] {job}", ["cpu-pinned"], repeats=repeats, baseline="none", device="cpu"
     )
     one_core = labkit.sharing.verdict(labkit.sharing.collocate(single, runs_dir)).jobs["steps_per_s"].mean()
@@ -734,7 +734,7 @@ able = [mode for mode in ("naive", "mps") if modes[mode] is None]
 print("\n".join(f"Not run: {modes[mode]}." for mode in ("naive", "mps") if mode not in able))
 on_gpu = pd.DataFrame(columns=["mode", "steps_per_s", "sm_active"])
 if able:
-    plan = labkit.sharing.plan_of("dlrm:tour x2", able, repeats=repeats, seconds=10, baseline="one")
+    plan = labkit.sharing.mix_of("dlrm:tour x2", able, repeats=repeats, seconds=10, baseline="one")
     on_gpu = labkit.sharing.verdict(labkit.sharing.collocate(plan, runs_dir)).jobs
 means = on_gpu.groupby("mode", sort=False)[["steps_per_s", "sm_active"]].mean()
 labkit.plots.show(means.rename(columns={"sm_active": "SM activity (%)"}))

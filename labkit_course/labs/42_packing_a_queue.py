@@ -197,7 +197,7 @@ EXERCISES["42.best_fit"] = WrittenExercise(
 
 # %% cell-06 [markdown]
 """
-CARMA ([arXiv 2508.19073](https://arxiv.org/abs/2508.19073)), whose policies these are, found about 35 % less makespan and 15 % less energy than exclusive, for 60 jobs of its own on a server with four GPUs. **By how many per cent is the makespan of our 60 jobs shorter with best-fit than with exclusive?**
+CARMA ([arXiv 2508.19073](https://arxiv.org/abs/2508.19073)), whose idea this is, found about 35 % less makespan and 15 % less energy than exclusive, for 60 jobs of its own on a server with four GPUs. **By how many per cent is the makespan of our 60 jobs shorter with best-fit than with exclusive?**
 """
 
 # %% guess-makespan
@@ -378,10 +378,10 @@ Three beliefs under the same truth: the recorded pairs, your utilisations, and m
 """
 
 # %% unknown
-blind = labkit.sharing.OwnPolicy(
-    "memory alone", lambda need, busy, devices: best_fit(need, [free for free, _ in devices])
-)
-own = labkit.sharing.OwnPolicy("utilisations (yours)", place)
+from labkit_course.apparatus import OwnPolicy
+
+blind = OwnPolicy("memory alone", lambda need, busy, devices: best_fit(need, [free for free, _ in devices]))
+own = OwnPolicy("utilisations (yours)", place)
 known = {"slowdown": slowdown, "admission": labkit.sharing.cpu_admission(slowdown)}
 plans = {"known pairs": labkit.sharing.simulate(queue, devices, labkit.sharing.get_policy("best-fit"), **known)}
 plans |= {each.name: labkit.sharing.simulate(queue, devices, each, slowdown=slowdown) for each in (own, blind)}

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from processes import marked_where, wait_for
 
 from labkit.cli import main
-from labkit.cli.collocate import keep_statuses
-from labkit.sharing import GroupRecord, RoundRecord, read_csv_plan
-from labkit.sharing.launching.jobs_record import JobOutcome
+from labkit.launch import Launches
 
 SCRIPT = """\
 import sys, time
@@ -48,6 +42,12 @@ def script(tmp_path, monkeypatch) -> Path:
     return path
 
 
+def mix_of(tmp_path) -> Launches:
+    """The one that was run."""
+    (folder,) = Launches.folders(tmp_path / "runs", "mix")
+    return Launches.read(folder)
+
+
 def test_a_mix_is_checked_run_and_judged(tmp_path, script, capsys):
     script.write_text(WITH_RUN)
     jobs = f"{script}[memory=1GiB] {{seed}} x2"
@@ -68,9 +68,9 @@ def test_a_mix_is_checked_run_and_judged(tmp_path, script, capsys):
     shown = capsys.readouterr().out
     assert "2 × train.py: measured" in shown and "Verdict on 2 × train.py" in shown
     assert "time to target" in shown and "slowdown of each job" in shown and "alone, own hardware" in shown
-    odd = tmp_path / "runs" / "20260101-000000-group-odd-0000"
+    odd = tmp_path / "runs" / "20260101-000000-mix-odd-0000"
     odd.mkdir()
-    (odd / "group.json").write_text(json.dumps({"schema_version": "of elsewhere"}))
+    (odd / "launches.jsonl").write_text(json.dumps({"head": {"schema_version": "of elsewhere"}}) + "\n")
     assert main(["collocate", "--list"]) == 0
     said = capsys.readouterr()
     assert answer["group"] in said.out
@@ -89,7 +89,7 @@ def test_a_mix_is_checked_run_and_judged(tmp_path, script, capsys):
 def test_what_cannot_run_is_refused_before_anything_starts(tmp_path, script, capsys):
     for arguments in ([], ["plan.yaml", "--jobs", "dlrm"], ["--show", "a", "--list"]):
         assert main(["collocate", *arguments]) == 2
-        assert "name one of: a plan's file, --jobs, --resume GROUP, --show GROUP, or --list" in capsys.readouterr().err
+        assert "name one of: a file, --jobs, --resume MIX, --show MIX, or --list" in capsys.readouterr().err
     jobs = f"dlrm:tour[memory=900GiB], {script}[memory=1GiB]"
     assert main(["collocate", "--jobs", jobs, "--mode", "mps,cpu-pinned"]) == 2
     said = capsys.readouterr().err
@@ -101,24 +101,13 @@ def test_what_cannot_run_is_refused_before_anything_starts(tmp_path, script, cap
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_csv_of_radts_runs_unchanged_and_has_its_statuses_beside_it(tmp_path, script, capsys):
+def test_a_csv_of_radts_runs_unchanged(tmp_path, script, capsys):
     plan = tmp_path / "experiment.csv"
-    plan.write_text(
-        f"{HEADER}1,1,one,FINISHED,abc,cpu,-,smi+top,train.py,3 0\n"
-        "1,2,left,,,cpu,-,smi+top,train.py,3 0\n"
-        '1,2,right,,,cpu,-,smi+top,train.py,"3 0"\n'
-    )
-    before = plan.read_text()
+    plan.write_text(f"{HEADER}1,1,one,FINISHED,abc,cpu,-,smi+top,train.py,3 0\n")
     assert main(["collocate", str(plan), "--baseline", "none"]) == 0
-    assert "1-1 is finished, and left out." in capsys.readouterr().out
-    (group,) = GroupRecord.folders(tmp_path / "runs")
-    left, right = [job.run for job in GroupRecord.read(group).rounds[0].jobs]
-    assert plan.read_text() == before
-    assert plan.with_name("experiment.status.csv").read_text().splitlines()[1:] == [
-        "1,1,one,FINISHED,abc,cpu,-,smi+top,train.py,3 0",
-        f"1,2,left,FINISHED,{left},cpu,-,smi+top,train.py,3 0",
-        f"1,2,right,FINISHED,{right},cpu,-,smi+top,train.py,3 0",
-    ]
+    assert "Status is not read, so all rows run" in capsys.readouterr().out
+    (part,) = mix_of(tmp_path).parts.values()
+    assert (part.status, part.launch.about["job"]) == ("done", "one")
 
 
 def test_a_failure_is_told_with_its_reason(tmp_path, script, capsys):
@@ -126,52 +115,7 @@ def test_a_failure_is_told_with_its_reason(tmp_path, script, capsys):
     assert main(["collocate", "--jobs", f"{script}[memory=1GiB]", "--mode", "alone"]) == 1
     said = capsys.readouterr().out
     assert "train: failed" in said and "ValueError: cannot open [/data/train] for [red]reading" in said
-    (group,) = GroupRecord.folders(tmp_path / "runs")
+    group = mix_of(tmp_path).folder
     assert "Traceback" in (group / "logs/alone-alone-0-train.log").read_text()
     assert main(["collocate", "--show", str(group)]) == 1
     assert "cannot open [/data/train] for [red]reading" in capsys.readouterr().out
-
-
-def test_a_row_is_finished_when_its_last_repeat_is(tmp_path, script):
-    plan = tmp_path / "experiment.csv"
-    plan.write_text(f"{HEADER}1,1,a,,,cpu,-,smi,train.py,60 0.05\n")
-    csv = read_csv_plan(plan)
-    for repeat, run in enumerate(("r1", "r2")):
-        outcome = JobOutcome("a", "train.py", "done", run)
-        keep_statuses(csv, RoundRecord("1-1", "alone", repeat, [outcome], ended_at="now"), repeats=2)
-        assert csv.status_file.exists() == (run == "r2")
-    assert "1,1,a,FINISHED,r2," in csv.status_file.read_text()
-
-
-def test_a_killed_group_is_resumed_where_it_was_and_runs_stop_ends_one_job(tmp_path, script, monkeypatch):
-    jobs = f"{script}[memory=1GiB] 40 0.05 x2"
-    command = [sys.executable, "-m", "labkit", "collocate", "--jobs", jobs, "--mode", "cpu-shared", "--baseline", "one"]
-    launcher = subprocess.Popen(command, cwd=tmp_path)
-
-    def rounds() -> list[RoundRecord]:
-        groups = GroupRecord.folders(tmp_path / "runs")
-        return GroupRecord.read(groups[0]).rounds if groups else []
-
-    wait_for(lambda: rounds() and rounds()[1].go_at is not None)
-    launcher.send_signal(signal.SIGKILL)
-    launcher.wait(60)
-    (group,) = GroupRecord.folders(tmp_path / "runs")
-    before = GroupRecord.read(group)
-    assert (before.status, before.rounds[0].status) == ("interrupted", "done")
-    wait_for(lambda: not marked_where(lambda process: Path(process.cwd()) == tmp_path))
-    assert not list(group.glob(".group.json.*"))
-
-    script.write_text(script.read_text().replace("range(", "range(10**9 + "))
-    resumed = subprocess.Popen([*command[:4], "--resume", str(group)], cwd=tmp_path, stdout=subprocess.DEVNULL)
-
-    def is_training(job: JobOutcome) -> bool:
-        return job.attempt == 2 and job.run is not None and any((group / job.run).glob("metrics/*"))
-
-    wait_for(lambda: all(map(is_training, rounds()[1].jobs)))
-    for job in rounds()[1].jobs:
-        assert main(["runs", "stop", job.run]) == 0
-    assert resumed.wait(60) == 1
-    after = GroupRecord.read(group)
-    assert after.rounds[0] == before.rounds[0], "what was done is not run again"
-    ends = [(job.status, job.reason, job.attempt) for job in after.rounds[1].jobs]
-    assert ends == [("stopped", "stopped by request", 2)] * 2

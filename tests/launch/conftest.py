@@ -22,7 +22,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def light(monkeypatch):
-    """Processes without torch in place of those of runs."""
+    """Processes without torch in place of those of runs: light_run's, or those of another module."""
     from labkit.launch import engine
 
     monkeypatch.setattr(engine, "WORKER", "light_run")

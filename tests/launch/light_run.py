@@ -26,7 +26,13 @@ def main() -> int:
     words = command["arguments"]
     given = {name[2:]: value for name, value in itertools.pairwise(words) if name.startswith("--")}
     ends, runs_dir = given.get("ends", "done"), Path(command["runs_dir"])
-    parent.listen(at_end=stop.set)
+    go = threading.Event()
+
+    def end() -> None:
+        stop.set()
+        go.set()
+
+    parent.listen(lambda order: go.set(), end)
 
     def fail(reason: str, status: str = "failed", **more) -> int:
         parent.tell("Failed", **{"status": status, "reason": reason, "answer": None, "refused": False} | more)
@@ -40,15 +46,20 @@ def main() -> int:
     if ends == "refused":
         return fail("there is no such data", refused=True)
     time.sleep(float(given.get("late", 0)))
+    config = {"job": "t", "train": {}} | {name: command[name] for name in ("sweep", "collocation") if command[name]}
+    budget = {"name": (command["budget"] or {"name": "whole"})["name"], "torch_name": "cpu"}
     record = RunRecord(
-        f"{time.time_ns()}-{os.getpid()}", "t", {"job": "t", "train": {}, "sweep": command["sweep"]},
-        {"name": command["budget"]["name"], "torch_name": "cpu"}, None, [], os.uname().nodename, {}, None,
+        f"{time.time_ns()}-{os.getpid()}", "t", config, budget, None, [], os.uname().nodename, {}, None,
         command["seed"], [], Provenance.now("measured"), "running", *started, timestamp(),
     )  # fmt: skip
     folder = runs_dir / record.id
     folder.mkdir(parents=True)
     record.save(folder)
     parent.tell("Started", run=record.id, folder=str(folder), config=record.config)
+
+    if command["waits"]:
+        parent.tell("Ready")
+        go.wait()
 
     def finish(status: str, ended_by: str, reason: str) -> dict:
         record.status, record.ended_at = status, timestamp()
@@ -63,7 +74,8 @@ def main() -> int:
 
     while stop.wait(float(given.get("takes", 0))) and given.get("deaf"):
         time.sleep(60)
-    once = runs_dir / f"{command['sweep']['cell']}.crashed"
+    own = command["sweep"] or command["collocation"]
+    once = runs_dir / f"{own.get('cell', own.get('job'))}.crashed"
     if stop.is_set():
         parent.tell("Ended", **finish("stopped", "stopped", "stopped by its launcher"))
     elif ends == "killed" or (ends == "crashes-once" and not once.exists()):
@@ -80,7 +92,7 @@ def main() -> int:
         return fail("diverged", answer=finish("failed", "diverged", "the loss is nan"), refused=True)
     else:
         with (runs_dir / LOG).open("a") as log:
-            log.write(f"{' '.join(command['arguments'])} repeat {command['sweep']['repeat']}\n")
+            log.write(f"{' '.join(words)} repeat {own.get('repeat')}\n")
         parent.tell("Ended", **finish("done", "script", "the script ended"))
     return 0
 

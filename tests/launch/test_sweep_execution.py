@@ -3,12 +3,8 @@
 import errno
 import itertools
 import json
-import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -180,24 +176,6 @@ def test_a_second_process_is_refused_while_one_runs_the_sweep(write, runs):
     process.kill()
     process.wait()
     wait_for(lambda: not cells_of(runs))
-
-
-def test_killed_between_and_inside_of_cells_each_cell_ends_exactly_once(write, runs):
-    file, chance, kills = write("settings: {takes: 0.1}\ngrid: {x: [1, 2, 3, 4, 5, 6]}\n"), random.Random(1), 3
-    for number in range(kills):
-        process = start(file, runs)
-        wait_for(lambda least=number: (runs / LOG).exists() and len((runs / LOG).read_text().splitlines()) > least)
-        time.sleep(chance.uniform(0, 0.3))  # the moment is what is drawn
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    process = start(file, runs)
-    assert process.wait(60) == 0, process.stderr.read().decode()
-    keys = {cell.key for cell in read_sweep_file(file).cells}
-    assert ended(runs) == dict.fromkeys(keys, 1), "each once"
-    statuses = Counter(record.status for _, record in readable_runs(run_folders(runs)))
-    assert statuses["running"] == 0 and statuses["done"] == 6
-    assert all(part.attempts == 1 for part in read_states("s", runs).parts.values())
-    assert not cells_of(runs)
 
 
 def test_a_cell_that_was_under_way_when_the_sweep_broke_off_comes_last(write, runs):

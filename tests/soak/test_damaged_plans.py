@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from campaign import each_told, labkit
 
-from labkit.launch import read_sweep_file
+from labkit.hardware import cpu_device
+from labkit.launch import read_csv_mix, read_sweep_file, read_yaml_mix
 from labkit.sharing import (
-    Attempt,
-    GroupRecord,
+    LiveDevice,
     PackingDevice,
-    QueueRecord,
-    read_csv_plan,
+    Share,
+    new_mix,
+    new_queue,
+    read_pack,
     read_queue as read_queue_file,
-    read_yaml_plan,
+    tracked_jobs,
 )
-from labkit.sharing.launching.jobs_record import planned_rounds
-from labkit.sharing.packing.queue import TrackedJob
 
 CSV = """Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params
 1,1,first,,,cpu,-,smi+top,train.py,"--lr 0.1 --note 'a, b'"
@@ -83,24 +83,32 @@ def write_records(folder: Path) -> None:
         plans = Path(other, "plans")
         plans.mkdir()
         write_plans(plans)
-        plan = read_yaml_plan(plans / "plan.yaml")
-        rounds = planned_rounds(plan)
-        jobs = [TrackedJob(queued) for queued in read_queue_file(plans / "queue.yaml")]
-    rounds[0].jobs[0].status = "done"
-    jobs[0].attempts.append(Attempt(1, 0, False, 0.0, 1.0, 60.0, "done"))
-    group = GroupRecord(id="g", plan=plan, needs={"two/dlrm-tour-1": 2**30}, rounds=rounds)
-    queue = QueueRecord(id="q", policy="best-fit", mode="cpu-shared", devices=[PackingDevice("cpu", 2**33)], jobs=jobs)
-    for name, record in (("group", group), ("queue", queue)):
+        mix = new_mix(read_yaml_mix(plans / "plan.yaml"), other, needs={"two/dlrm-tour-1": 2**30}, quiet=None)
+        live = LiveDevice(PackingDevice("cpu", 2**33), Share("all cores"), cpu_device())
+        queue = new_queue(read_queue_file(plans / "queue.yaml"), [live], "best-fit", other)
+    next(iter(mix.parts.values())).status = "done"
+    attempt = {
+        "number": 1,
+        "device": 0,
+        "alone": False,
+        "queued_s": 0.0,
+        "starts_s": 1.0,
+        "ends_s": 60.0,
+        "ending": "done",
+    }
+    next(iter(queue.parts.values())).more = {"status": "done", "attempts": [attempt]}
+    for name, launches in (("group", mix), ("queue", queue)):
         (folder / name).mkdir()
-        record.save(folder / name)
+        launches.folder = folder / name
+        launches.write()
     guesses = [{"kind": "guess", "name": f"0{n}.x", "guess": n + 0.5, "truth": 2.0, "unit": "s"} for n in range(4)]
     (folder / "progress.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in guesses))
 
 
 def read_plans(folder: Path) -> list:
     return each_told(
-        lambda: read_csv_plan(folder / "plan.csv").plan,
-        lambda: read_yaml_plan(folder / "plan.yaml"),
+        lambda: read_csv_mix(folder / "plan.csv")[0],
+        lambda: read_yaml_mix(folder / "plan.yaml"),
         lambda: read_queue_file(folder / "queue.yaml"),
         lambda: read_sweep_file(folder / "sweep.yaml"),
     )
@@ -116,7 +124,7 @@ def read_records(folder: Path) -> list:
         lambda: labkit("collocate", "--list", "--runs-dir", folder),
         lambda: labkit("collocate", "--show", folder / "group"),
         lambda: labkit("pack", "--show", folder / "queue"),
-        lambda: QueueRecord.read(folder / "queue").jobs,
+        lambda: tracked_jobs(read_pack(folder / "queue")),
     )
     return [scores.getvalue(), *told]
 

@@ -1,1 +1,0 @@
-"""Starts jobs together, watches them, and leaves nothing running whatever happens."""

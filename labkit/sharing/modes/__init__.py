@@ -1,1 +1,0 @@
-"""Ways to share a device: what each needs here, and what it gives each job."""

@@ -1,0 +1,272 @@
+"""Runs a mix round by round, and goes on with one that was cut short; the notebooks' way to do that in one call."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.hardware import OF_A_CPU, Budget, Nvml, find_device, get_devices
+from labkit.json_data import build, check_shape, read_json, to_json
+from labkit.launch import (
+    End,
+    Engine,
+    Launch,
+    Launches,
+    Mix,
+    OnEvent,
+    Part,
+    PlannedJob,
+    Start,
+    Workload,
+    mix_launches,
+    parse_jobs,
+    resume,
+    shared_with,
+    with_baseline,
+    with_seconds,
+)
+from labkit.launch.launches import FILE, OLD, Head
+from labkit.process import JOB_GRACE_S
+from labkit.runs import HIDDEN, Provenance, restored
+from labkit.sharing.check import check_mix, job_memory
+from labkit.sharing.modes import mode_shares
+from labkit.sharing.shares import Place, Share, leased_cpu
+from labkit.tracking import ScriptCommand, StopRequest
+
+FREE_AGAIN_S = 10.0
+"""Time for which a driver may list the processes of a round after it has ended"""
+
+
+def mix_of(
+    jobs: str,
+    modes: Sequence[str],
+    *,
+    repeats: int = 1,
+    seconds: float | None = None,
+    baseline: str = "each",
+    device: str | None = None,
+) -> Mix:
+    """The mix that `labkit collocate --jobs JOBS --mode MODES` runs.
+
+    Args:
+        jobs: such as "dlrm:tour x3, speech:tour".
+        modes: some of `labkit.launch.MODES`.
+        repeats: how many times each round runs.
+        seconds: as in `with_seconds`.
+        baseline: as in `with_baseline`.
+        device: cpu, a GPU's number or UUID; None takes the first GPU, or the CPU.
+    """
+    parsed = tuple(parse_jobs(jobs))
+    workloads = tuple(Workload(mode, mode, parsed) for mode in modes)
+    return with_baseline(with_seconds(Mix("jobs", workloads, device=device, repeats=repeats), seconds), baseline)
+
+
+def collocate(mix: Mix, runs_dir: Path | str, tell: Callable[[str], None] = print) -> Path:
+    """Run a mix to its end; interrupting the kernel ends it politely, and what it did stays in its folder.
+
+    Args:
+        mix: what shares what.
+        runs_dir: the folder in which the folder of the mix is made.
+        tell: called with warnings, and with a line for each round.
+
+    Returns:
+        The folder of the mix, for `labkit.sharing.verdict`.
+
+    Raises:
+        UserError: the mix cannot run here, with every reason; nothing was started then. Or a job failed.
+    """
+    with leased_cpu(find_device(mix.device, get_devices()), say=tell):
+        found = check_mix(mix, job_memory)
+        if found.refusals:
+            raise UserError("\n".join(["nothing was started:", *found.refusals]))
+        for warning in found.warnings:
+            tell(warning)
+
+        def hear(part: Part, event: dict[str, Any]) -> None:
+            if event["kind"] == "Round" and event["over"]:
+                tell(event["text"])
+
+        with StopRequest() as stop:
+            launches = new_mix(mix, runs_dir, needs=found.needs, quiet=found.quiet)
+            run_mix(launches, hear, stop)
+    if stop:
+        raise KeyboardInterrupt
+    if broken := [part for part in launches.parts.values() if part.status != "done"]:
+        lines = (f"{part.launch.about['job']} {part.status}: {part.reason}" for part in broken)
+        raise UserError("\n".join([f"{launches.folder}:", *lines]))
+    return launches.folder
+
+
+def new_mix(mix: Mix, runs_dir: Path | str, *, needs: Mapping[str, int], quiet: bool | None) -> Launches:
+    """A mix as a list of launches, in a folder of its own.
+
+    Args:
+        mix: what shares what; it has been checked.
+        runs_dir: the folder in which that folder is made.
+        needs: bytes that each job is estimated to take, by WORKLOAD/JOB.
+        quiet: whether other programs leave the CPU alone; None looks before each round.
+    """
+    content = {"mix": to_json(mix), "needs": dict(needs), "quiet": quiet}
+    return Launches.new(runs_dir, "mix", mix.name, mix_launches(mix), **content)
+
+
+def read_mix(folder: Path | str) -> Launches:
+    """A mix that was run, by this version of labkit or an earlier one."""
+    folder = Path(folder)
+    return Launches.read(folder, "mix") if (folder / FILE).exists() else _old_mix(folder)
+
+
+def mix_in(launches: Launches) -> Mix:
+    """What a list of launches was made of; a UserError where it is damaged."""
+    try:
+        check_shape(launches.head.content.get("mix"), Mix)
+        return build(launches.head.content["mix"], Mix)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{launches.file}: its mix is damaged ({error}): run it again.") from error
+
+
+def run_mix(launches: Launches, on_event: OnEvent, stop: StopRequest) -> None:
+    """Run what waits of a mix; `stop` ends it politely."""
+    MixRun(launches, stop=stop, on_event=on_event).run()
+
+
+def resume_mix(launches: Launches, on_event: OnEvent, stop: StopRequest) -> None:
+    """Go on with a mix that was cut short: rounds that are done stay, the others run again as a whole.
+
+    Raises:
+        UserError: it is still running, ran on another machine, or its file does not have all that its jobs need.
+    """
+    if not launches.file.exists():
+        raise UserError(f"{launches.folder}: an earlier version of labkit ran this: run it again.")
+    with launches.locked():
+        _refuse_resuming(launches)
+        resume(launches)
+        run_mix(launches, on_event, stop)
+
+
+def _refuse_resuming(launches: Launches) -> None:
+    if HIDDEN in json.dumps([asdict(part.launch) for part in launches.parts.values()]):
+        raise UserError(
+            f"{launches.folder}: arguments of its jobs look like secrets, and {FILE} has {HIDDEN} in their place: run "
+            "it again. LABKIT_VERBATIM=1 makes new ones keep such values."
+        )
+    if launches.head.host != platform.node():
+        raise UserError(
+            f"{launches.folder}: this ran on {launches.head.host}, and times of two machines cannot be compared: run "
+            "it again here."
+        )
+
+
+class MixRun(Engine):
+    """Round after round, each job with its share of the device."""
+
+    grace_s = JOB_GRACE_S
+
+    def __init__(self, launches: Launches, **how: Any):
+        super().__init__(launches, **how)
+        self._mix, content = mix_in(launches), launches.head.content
+        self._needs, self._quiet = content["needs"], content["quiet"]
+        self._of = {part.name: own for own in launches.rounds() for part in own}
+        """The round of each launch"""
+
+    def begin(self, parts: Sequence[Part]) -> list[Start]:
+        self._tell_round(parts[0], over=False)
+        mode, workload = parts[0].launch.mode, parts[0].launch.about["workload"]
+        (jobs,) = [own.jobs for own in self._mix.workloads if (own.name, own.mode) == (workload, mode)]
+        named = {job.name: job for job in jobs}
+        own = [named[part.launch.about["job"]] for part in parts]
+        shares = self._shares(mode, workload, own)
+        told, clients, starts = shared_with(mode, own), {}, []
+        if mode == "mps":
+            gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in shares.values()})
+            clients = self.executor().start_mps(gpus)
+        for part, job in zip(parts, own, strict=True):
+            share = shares[job.name]
+            shared = {"group": self.launches.folder.name, "job": job.name, "log": part.log, **told}
+            command = with_share(part.launch.job, share, self.launches.folder, shared)
+            starts.append(Start(command, clients | share.environment, share.device))
+        return starts
+
+    def settle(self, part: Part, end: End) -> None:
+        super().settle(part, end)
+        if all(each.has_ended for each in self._of[part.name]):
+            if self.executor().alive:
+                self.executor().sweep()
+            self._tell_round(part, over=True)
+
+    def title(self, part: Part) -> str:
+        return part.launch.about["job"]
+
+    def _tell_round(self, part: Part, *, over: bool) -> None:
+        rounds, own = list({id(each): each for each in self._of.values()}.values()), self._of[part.name]
+        text = f"round {rounds.index(own) + 1} of {len(rounds)}, {part.launch.mode}"
+        if over:
+            ends = (
+                f"{self.title(each)} {each.status.replace('_', ' ')} after {each.wall_s or 0:.1f} s" for each in own
+            )
+            text = f"{text}: {', '.join(ends)}"
+        self.on_event(part, {"kind": "Round", "over": over, "text": text})
+
+    def _shares(self, mode: str, workload: str, jobs: list[PlannedJob]) -> dict[str, Share]:
+        """What each job gets; a driver may list a process of the round before for a moment after it has ended."""
+        needs = {job.name: self._needs[key] for job in jobs if (key := f"{workload}/{job.name}") in self._needs}
+        until = time.monotonic() + FREE_AGAIN_S
+        while True:
+            devices = get_devices()
+            device = find_device(self._mix.device, devices)
+            try:
+                with Nvml() as nvml:
+                    return mode_shares(mode, jobs, Place(device, devices, nvml, needs, self._mix.spin, self._quiet))
+            except UserError:
+                if device.kind == "cpu" or time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
+
+
+def with_share(command: ScriptCommand, share: Share, folder: Path, shared: dict[str, Any]) -> ScriptCommand:
+    """The command of a job with what it gets of a device; `shared` is for its record, of those that share it."""
+    budget = None
+    if share.memory_bytes is not None:
+        cores = None if share.cores is None else len(share.cores)
+        given = "" if cores is None else f"cores={cores},"
+        name = f"{given}memory={share.memory_bytes // 2**20}MiB"
+        budget = Budget(name, cores, share.memory_bytes, emulated=True, not_emulated=OF_A_CPU)
+    own = {"runs_dir": str(folder), "budget": budget, "device": share.torch_name, "cores": share.cores}
+    return replace(command, **own, collocation=shared)
+
+
+def _old_mix(folder: Path) -> Launches:
+    """A mix that an earlier version of labkit ran, by its group.json."""
+    path = folder / OLD["mix"]
+    try:
+        content = restored(read_json(path, dict[str, Any], fix="Restore it from a copy, or delete the folder."))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{folder}: labkit ran no mix here, because it has no {FILE}.") from None
+    try:
+        jobs = {
+            (own["name"], own["mode"], job["name"]): job for own in content["plan"]["workloads"] for job in own["jobs"]
+        }
+        made = {name: content[name] for name in ("id", "host", "status", "started_at", "ended_at")}
+        provenance, needs = Provenance(**content["provenance"]), content.get("needs", {})
+        head = Head(kind="mix", content={"mix": content["plan"], "needs": needs}, provenance=provenance, **made)
+        head.status = "interrupted" if head.status == "running" else head.status
+        launches = Launches(folder, head)
+        for number, each in enumerate(content["rounds"]):
+            for of in each["jobs"]:
+                job = jobs[each["workload"], each["mode"], of["job"]]
+                key = repr((job["script"], job["arguments"]))
+                about = {"workload": each["workload"], "repeat": each["repeat"], "job": of["job"], "job_key": key}
+                how = {"label": of["label"], "mode": each["mode"], "together": str(number), "about": about}
+                launch = Launch(f"{number}-{of['job']}", ScriptCommand(job["script"], tuple(job["arguments"])), **how)
+                state = {name: of[name] for name in ("status", "run", "reason", "wall_s", "device", "log")}
+                part = Part(launch=launch, attempts=of.get("attempt", 1), go_at=each["go_at"], **state)
+                launches.parts[launch.name] = part
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: this record is damaged, or of another version of labkit ({error}).") from error
+    return launches

@@ -1,0 +1,186 @@
+"""What a job may get of a device, and the modes on a CPU: plain processes, or each on cores and memory of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.hardware import (
+    THREAD_VARIABLES,
+    Device,
+    Nvml,
+    find_device,
+    leased_cores,
+    own_cores,
+    read_cpu,
+    size_text,
+)
+from labkit.launch import PlannedJob
+
+Refusal = tuple[str | None, str]
+"""The job that cannot run so, or None where the mode itself cannot be had, and why."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What binds the process of one job."""
+
+    device: str
+    """The GPU, the slice, or the cores, for people"""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that bind it, such as CUDA_VISIBLE_DEVICES; an empty value removes a variable"""
+    cores: tuple[int, ...] | None = None
+    """CPU cores that it is bound to; None leaves it all of them"""
+    memory_bytes: int | None = None
+    """Cap on its memory, or None"""
+    torch_name: str = "cpu"
+    """What torch calls the device in the job's process"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What every mode looks at."""
+
+    device: Device
+    """That of the mix"""
+    devices: Sequence[Device]
+    """All devices, the CPU first"""
+    nvml: Nvml
+    """An open session"""
+    needs: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that each job is estimated to take, by its name"""
+    spin: bool = False
+    """Whether idle CPU threads wait busily"""
+    quiet: bool | None = None
+    """Whether other programs leave the CPU alone; None looks"""
+
+    def need(self, job: PlannedJob) -> int | None:
+        """Bytes of memory that count for a job: what was asked for, else the estimate; None where neither is known."""
+        return job.memory_bytes or self.needs.get(job.name)
+
+    def device_of(self, job: PlannedJob) -> Device:
+        """The device that a job asks for, else that of the mix; a UserError where there is no such device."""
+        return self.device if job.device is None else find_device(job.device, self.devices)
+
+    def refusals(self, jobs: Sequence[PlannedJob], against: Callable[[Device, int], list[str]]) -> list[Refusal]:
+        """Jobs whose device there is not, and what is against each device, given how many of them it would have.
+
+        Without jobs, the device of the mix is looked at.
+        """
+        count, refused = Counter(), []
+        for job in jobs:
+            try:
+                count[self.device_of(job)] += 1
+            except UserError as error:
+                refused.append((job.name, str(error)))
+        for device in count or [self.device]:
+            refused += [(None, reason) for reason in against(device, count[device])]
+        return refused
+
+
+def free_bytes(where: str, nvml: Nvml) -> int | None:
+    """Free memory of the CPU, "cpu", or of a GPU or slice, its UUID; None where it is not known."""
+    if where == "cpu":
+        return read_cpu().memory_available_bytes
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", where)
+    memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
+    return None if memory.reason else memory.value.free
+
+
+def leased_cpu(device: Device, **how: Any) -> contextlib.AbstractContextManager[list[int]]:
+    """Holds all cores of this process while jobs share them, as `lease_cores` takes them; of a GPU's jobs, none."""
+    how = {"say": lambda words: print(words, file=sys.stderr)} | how
+    return leased_cores(device.cores if device.kind == "cpu" else 0, **how)
+
+
+def cpu_environment(spin: bool) -> dict[str, str]:
+    """Variables of every job on a CPU: it sees no GPU; unless they may spin, idle threads give up their core.
+
+    OpenMP's threads wait busily for their next loop, which is best alone and ruinous together: on two cores, two
+    DLRM jobs of two threads each reached 0.19 of one job's throughput together so, and 1.25 with PASSIVE (measured).
+    """
+    return {"CUDA_VISIBLE_DEVICES": "-1"} | ({} if spin else {"OMP_WAIT_POLICY": "PASSIVE"})
+
+
+def cpu_share(device: Device, spin: bool) -> Share:
+    """A share of all cores, which nothing binds."""
+    cores = f"{device.cores} core{'s' * (device.cores != 1)}"
+    waits = ", threads that wait busily" if spin else ""
+    return Share(f"{device.name}, all {cores}{waits}", cpu_environment(spin))
+
+
+def all_cores(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+    """All cores for each job."""
+    return {job.name: cpu_share(place.device_of(job), place.spin) for job in jobs}
+
+
+def why_not_pinned(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+    """Every reason why the CPU cannot be divided so."""
+    if not hasattr(os, "sched_setaffinity"):
+        return [(None, "this system has no CPU affinity, so no job can be kept on its cores: use cpu-shared")]
+    cores, memory, refused = place.devices[0].cores, read_cpu().memory_available_bytes, []
+    for wish, there, text, of, at_most in (
+        ("cores", cores, str, "cores", f"this process may use {cores}"),
+        ("memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free"),
+    ):
+        asked = {job.name: getattr(job, wish) for job in jobs if getattr(job, wish) is not None}
+        total = sum(asked.values())
+        if total > there or (total == there and len(asked) < len(jobs)):
+            each = ", ".join(f"{name} {text(n)}" for name, n in asked.items())
+            left = "" if total > there else ", and the others need some as well"
+            why = f"the jobs ask for {text(total)} {of} together ({each}): {at_most}{left}; ask for less"
+            refused.append((None, why))
+    return refused
+
+
+def partitions(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+    """Cores and memory of its own for each job; where there are more jobs than cores, several jobs have one."""
+    cpu = place.devices[0]
+    dealt = deal_cores(jobs, own_cores()[: cpu.cores])
+    left = read_cpu().memory_available_bytes - sum(job.memory_bytes or 0 for job in jobs)
+    others = sum(job.memory_bytes is None for job in jobs)
+    found = {}
+    for job in jobs:
+        cores = dealt[job.name]
+        beside = sum(1 for other in dealt.values() if set(other) & set(cores)) - 1
+        words = f"{cpu.name}, core{'s' * (len(cores) > 1)} {', '.join(map(str, sorted(cores)))}"
+        words += f" with {beside} other job{'s' * (beside > 1)}" if beside else ""
+        memory = job.memory_bytes or left // others
+        variables = cpu_environment(place.spin) | dict.fromkeys(THREAD_VARIABLES, str(len(cores)))
+        found[job.name] = Share(f"{words}, {size_text(memory)}", variables, tuple(sorted(cores)), memory)
+    return found
+
+
+def deal_cores(jobs: Sequence[PlannedJob], order: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Cores for each job: as many as it asks for, and an equal share of the others for those that ask for none.
+
+    Hardware threads of one core go to one job as far as the numbers allow, because they share its caches. Where
+    there are more jobs than cores left, the cores are dealt round robin. `order` is the logical CPUs, one of every
+    physical core first.
+    """
+    asking = [job for job in jobs if job.cores is not None]
+    others = [job for job in jobs if job.cores is None]
+    taken = order if others else order[: sum(job.cores for job in asking)]
+    free = sorted(taken, key=lambda cpu: (_physical(cpu), cpu))
+    dealt = {}
+    for job in asking:
+        dealt[job.name], free = tuple(free[: job.cores]), free[job.cores :]
+    for place, job in enumerate(others):
+        begin, end = place * len(free) // len(others), (place + 1) * len(free) // len(others)
+        dealt[job.name] = tuple(free[begin:end]) if len(others) <= len(free) else (free[place % len(free)],)
+    return dealt
+
+
+def _physical(cpu: int) -> int:
+    """The first logical CPU of the physical core that a logical CPU is of."""
+    siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    first = re.match(r"\d+", siblings.read_text()) if siblings.is_file() else None
+    return int(first[0]) if first else cpu

@@ -1,0 +1,60 @@
+"""`python killed.py sweep|mix|queue FOLDER COUNT`: makes a list of light runs, or goes on with it, to be killed."""
+
+import sys
+from pathlib import Path
+
+from labkit.hardware import cpu_device
+from labkit.jobs import ScriptJob
+from labkit.launch import Launches, Mix, PlannedJob, Workload, engine, opened, read_sweep_file, run_sweep
+from labkit.sharing import (
+    JobProfile,
+    LiveDevice,
+    PackingDevice,
+    QueuedJob,
+    Share,
+    new_mix,
+    new_queue,
+    resume_mix,
+    resume_queue,
+    run_mix,
+    run_queue,
+)
+from labkit.tracking import StopRequest
+
+DEVICE = LiveDevice(PackingDevice("cpu", 2**33), Share("all cores"), cpu_device())
+
+
+def jobs(folder: Path, count: int) -> list[PlannedJob]:
+    return [
+        PlannedJob(f"j{n}", ScriptJob(str(folder / "train.py"), ("--takes", "0.1", "--x", str(n))))
+        for n in range(count)
+    ]
+
+
+def sweep(folder: Path, count: int, stop: StopRequest) -> None:
+    (folder / "s.yaml").write_text(f"script: train.py\nsettings: {{takes: 0.1}}\ngrid: {{x: {[*range(count)]}}}\n")
+    with opened(read_sweep_file(folder / "s.yaml"), folder / "runs") as progress:
+        run_sweep(progress, lambda part, event: None, stop)
+
+
+def mix(folder: Path, count: int, stop: StopRequest) -> None:
+    if found := Launches.folders(folder / "runs", "mix"):
+        return resume_mix(Launches.read(found[0]), lambda part, event: None, stop)
+    workloads = Workload("w", "alone", tuple(jobs(folder, count))), Workload("w", "cpu-shared", tuple(jobs(folder, 2)))
+    made = new_mix(Mix("m", workloads, device="cpu"), folder / "runs", needs={}, quiet=True)
+    return run_mix(made, lambda part, event: None, stop)
+
+
+def queue(folder: Path, count: int, stop: StopRequest) -> None:
+    ways = {"on_event": lambda part, event: None, "stop": stop}
+    if found := Launches.folders(folder / "runs", "queue"):
+        return resume_queue(Launches.read(found[0]), [DEVICE], **ways)
+    queued = [QueuedJob(job, profile=JobProfile(2**32, 0.2)) for job in jobs(folder, count)]
+    return run_queue(new_queue(queued, [DEVICE], "best-fit", folder / "runs"), [DEVICE], **ways)
+
+
+if __name__ == "__main__":
+    engine.WORKER = "light_run"
+    kind, folder, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    with StopRequest() as asked:
+        {"sweep": sweep, "mix": mix, "queue": queue}[kind](folder, count, asked)
