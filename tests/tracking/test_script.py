@@ -141,7 +141,7 @@ def test_what_cannot_be_run_is_refused(runs, monkeypatch, capsys):
         ([], "name the script to run"),
         (["--seeds", "0", "train.py"], "--seeds is 0"),
         (["--seeds", "2", "--resume", "run"], "omit --seeds"),
-        (["--resume", "run", "train.py"], "remove train.py"),
+        (["--resume", "run", "train.py"], "omit train.py"),
         (["--budget", "everything", "train.py"], "everything"),
         (["--budget", "cores=4096", "train.py"], "4096 cores"),
         (["--sample-hz", "0", "train.py"], "a number of samples a second from 0.1 to 100"),
