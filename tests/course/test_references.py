@@ -1,5 +1,6 @@
 """References against what others made: torch's CTC loss and EmbeddingBag, the kit's cache, and arithmetic."""
 
+import inspect
 import math
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from labkit.errors import UserError
 from labkit.placement.cached import CacheIndex
-from labkit_course.lab import from_lab
+from labkit_course.lab import from_lab, load_lab
 
 ctc_loss, decompose, sooner_share = (from_lab("21", name) for name in ("ctc_loss", "decompose", "sooner_share"))
 LruCache, placed_step = (from_lab("12", name) for name in ("LruCache", "placed_step"))
@@ -80,3 +82,18 @@ def test_a_step_of_rows_elsewhere_is_that_of_an_embedding_bag_with_sgd():
         sgd.step()
         torch.testing.assert_close(loss, own.detach())
     torch.testing.assert_close(table, bag.weight.detach())  # sums of gradients in another order
+
+
+def test_a_lab_is_loaded_without_being_run_and_without_the_students_code(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mylab").mkdir()
+    (tmp_path / "mylab" / "machine.py").write_text("def ratio_interval(alone, under):\n    return 0\n")
+    load_lab.cache_clear()
+    lab = load_lab("31")
+    assert lab.ratio_interval is from_lab("02", "ratio_interval") and capsys.readouterr().out == ""
+    assert not hasattr(lab, "profile")  # of the parameters cell
+    for code in (lab.overhead, LruCache):  # a function and a class, from their lines in the file
+        assert inspect.getsource(code).startswith(("def overhead(", "class LruCache:"))
+    assert inspect.getsourcefile(lab.overhead) == lab.__file__
+    with pytest.raises(UserError, match="no lab '99': the labs are 00, 01"):
+        load_lab("99")
