@@ -144,7 +144,7 @@ def test_what_cannot_be_run_is_refused(runs, monkeypatch, capsys):
         (["--resume", "run", "train.py"], "omit train.py"),
         (["--budget", "everything", "train.py"], "everything"),
         (["--budget", "cores=4096", "train.py"], "4096 cores"),
-        (["--sample-hz", "0", "train.py"], "a number of samples a second from 0.1 to 100"),
+        (["--sample-hz", "0", "train.py"], "a number of samples per second from 0.1 to 100"),
     ):
         assert main(["run", *arguments]) == 2
         assert words in capsys.readouterr().err
