@@ -96,7 +96,7 @@ def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[s
 
 def _imports(code: list[NotebookNode]) -> Iterator[ast.ImportFrom]:
     for cell in code:
-        lines = [line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!"))]
+        lines = [line for line in cell.source.splitlines() if not is_magic(line, "python")]
         yield from (each for each in ast.walk(ast.parse("\n".join(lines))) if isinstance(each, ast.ImportFrom))
 
 
