@@ -54,7 +54,7 @@ def test_a_profiled_run_counts_for_nothing_else_and_is_not_resumed(profiled, cap
     assert main(["report", str(profiled), "--out", str(profiled.parent / "page.html")]) == 2
     assert "2 profiled runs left out" in capsys.readouterr().out
     assert main(["train", "dlrm", "--resume", record.id, "--runs-dir", str(profiled)]) == 2
-    assert "made to be profiled" in capsys.readouterr().err
+    assert "was profiled, so it has no checkpoint" in capsys.readouterr().err
 
 
 def test_the_page_has_every_view_and_needs_no_network(profiled, capsys):
