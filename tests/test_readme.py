@@ -35,7 +35,7 @@ SMALLER = [
     (r"(labkit run .*)--seeds 3(.*)", r"\1--seeds 1\2"),
     (r"(labkit collocate .*)cpu-shared,(cpu-pinned.*)", r"\1\2"),
     (r"(labkit collocate (?!.*--baseline).*)", r"\1 --baseline none"),
-    # memory that is given is not measured: tests/collocation/memory
+    # memory that is given is not measured: tests/sharing
     (r"(labkit collocate --jobs \"dlrm:tour\[data=synthetic-small)(.*)", r"\1,memory=1GiB\2"),
     (r"(labkit collocate --jobs \"train.py)( x2.*)", r"\1[memory=1GiB]\2"),
     (r"(labkit calibrate)(.*)", r"\1 --seconds 20\2"),
