@@ -10,9 +10,8 @@ from .figures import (
     figure_kernel_shapes as figure_kernel_shapes,
     figure_predicted_gains as figure_predicted_gains,
 )
-from .largest_batches import largest_batch as largest_batch, memory_held as memory_held
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits
-from .memory_score import counted_bytes as counted_bytes
+from .memory import counted_bytes as counted_bytes, largest_batch as largest_batch, memory_held as memory_held
 from .observer_effect import (
     effects as effects,
     observe as observe,

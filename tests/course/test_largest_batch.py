@@ -4,7 +4,7 @@ import pytest
 
 from labkit.errors import UserError
 from labkit_course.apparatus import largest_batch, memory_held
-from labkit_course.apparatus.largest_batches import HEADROOM, tried_sizes
+from labkit_course.apparatus.memory import HEADROOM, tried_sizes
 
 MIB_A_SAMPLE = 16
 SCRIPT = f"""

@@ -1,8 +1,13 @@
-"""The largest batch that a budget's memory holds: short runs under it, doubled until one runs out, then bisected."""
+"""What a job holds: its tensors, its process, and the largest batch that a budget's memory has room for.
+
+The largest batch is found by short runs, doubled until one runs out, then bisected. Run as a program, this takes a
+script's first steps while every allocation of a tensor is counted.
+"""
 
 from __future__ import annotations
 
 import collections
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +16,8 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware import Budget, held
 from labkit.jobs import job_command
-from labkit.tracking import LaunchedRun, ScriptCommand, WorkerFailed
+from labkit.process import Child, Parent
+from labkit.tracking import LaunchedRun, ScriptCommand, StopRequest, WorkerFailed, run_command
 
 HEADROOM = 8
 """A trial has an eighth less memory than the budget: later epochs bring batches of other lengths, whose kernels and
@@ -19,7 +25,9 @@ buffers stay. The recogniser `tour`, with narrower images, at a batch of 256 hel
 and 386 after ten (one core of an AMD EPYC, 25 November 2026); with a sixteenth, one of 18 longer runs with other seeds
 ran out."""
 LOOK_S = 0.02
-"""So often a process is asked what it holds"""
+"""Seconds between two looks at what a process holds."""
+STEPS = 3
+"""Steps whose tensors are counted: the optimiser's state is there while a whole step is taken, twice."""
 
 
 class _Trial(LaunchedRun):
@@ -110,3 +118,31 @@ def _less(budget: Budget) -> Budget:
     """The budget with an eighth less of each memory that it caps."""
     caps = {name: getattr(budget, name) for name in ("memory_bytes", "gpu_memory_bytes")}
     return replace(budget, **{name: cap and cap - cap // HEADROOM for name, cap in caps.items()})
+
+
+def counted_bytes(command: ScriptCommand) -> int:
+    """Peak of all tensors in a script's first steps on a CPU, in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
+        content = replace(command, runs_dir=folder, device="cpu").to_dict()
+        with Child("labkit_course.apparatus.memory", content) as child:
+            counted = next((message["bytes"] for message in child.messages() if message["kind"] == "Counted"), None)
+            if counted is None:
+                said = child.stderr_tail().strip().splitlines()[-1:]
+                raise UserError(f"{command.script}: the process that counts its tensors failed: {''.join(said)}")
+    return counted
+
+
+def main() -> None:
+    from torch.profiler import ProfilerActivity, profile  # only where tensors are counted
+
+    parent, steps = Parent(), itertools.count(1)
+    command = ScriptCommand.from_dict(parent.content)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run_command(command, StopRequest(), lambda event: None, on_step=lambda: next(steps) == STEPS)
+    events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    changes = [event.nbytes() for event in events if event.name() == "[memory]"]
+    parent.tell("Counted", bytes=max(itertools.accumulate(changes)))
+
+
+if __name__ == "__main__":
+    main()
