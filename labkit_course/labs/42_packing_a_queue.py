@@ -378,10 +378,10 @@ Three beliefs under the same truth: the recorded pairs, your utilisations, and m
 """
 
 # %% unknown
-from labkit_course.apparatus import OwnPolicy
+from labkit_course import apparatus
 
-blind = OwnPolicy("memory alone", lambda need, busy, devices: best_fit(need, [free for free, _ in devices]))
-own = OwnPolicy("utilisations (yours)", place)
+blind = apparatus.OwnPolicy("memory alone", lambda need, busy, held: best_fit(need, [free for free, _ in held]))
+own = apparatus.OwnPolicy("utilisations (yours)", place)
 known = {"slowdown": slowdown, "admission": labkit.sharing.cpu_admission(slowdown)}
 plans = {"known pairs": labkit.sharing.simulate(queue, devices, labkit.sharing.get_policy("best-fit"), **known)}
 plans |= {each.name: labkit.sharing.simulate(queue, devices, each, slowdown=slowdown) for each in (own, blind)}
