@@ -149,7 +149,7 @@ def test_what_the_data_or_the_machine_refuses_makes_no_run(train, tmp_path, monk
         ({"device": "cuda:7"}, "cuda:7"),
         ({"device": "tpu"}, "tpu"),
         ({"batch_size": 100_000_000}, r"batch_size .--batch-size. is 100,?000,?000"),
-        ({"compress": "quotient-remainder", "compress_to": 0.001}, r"--compress-to 0\.\d+ or more, or take"),
+        ({"compress": "quotient-remainder", "compress_to": 0.001}, r"--compress-to 0\.\d+ or more, or use"),
         ({"preset": "mlperf-v1", "data": "synthetic", "budget": "cores=1,memory=1MiB"}, "embedding tables"),
         ({"placement": "cached", "cache_rows": 99999999}, r"a cache of 99,999,999 rows, and the tables have \d"),
     ):
