@@ -9,7 +9,7 @@ import operator
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from labkit.hardware import one_thread
@@ -91,7 +91,7 @@ class _TooLong(BaseException):
 
 
 @contextlib.contextmanager
-def _limited() -> Iterator[None]:
+def _limited() -> Generator[None]:
     """Raise `_TooLong` in what does not end; where the system has no such timer, wait."""
 
     def stop(*_: Any) -> None:

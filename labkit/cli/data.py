@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -196,7 +196,7 @@ def run_recorded_fetch(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def shown_progress() -> Iterator[Progress]:
+def shown_progress() -> Generator[Progress]:
     """Show the progress on standard error; messages of fraction 0, from before the work, stay on the screen."""
     from labkit.cli.console import Console
     from labkit.cli.display import Display

@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ def run_monitor(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
+def _watched(args: argparse.Namespace) -> Generator[Iterator[tuple[str, list]]]:
     """An endless iterator of a title and new readings."""
     if args.record and args.replay:
         raise UserError("--record and --replay cannot be combined: give one of them.")

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +101,7 @@ def _predict(
 
 
 @contextlib.contextmanager
-def bound(args: argparse.Namespace, command: ScriptCommand) -> Iterator[StopRequest]:
+def bound(args: argparse.Namespace, command: ScriptCommand) -> Generator[StopRequest]:
     """Bind this process to a command's budget; with --json, the script's output goes to standard error."""
     from labkit.cli.display import TrainingDisplay
     from labkit.tracking import StopRequest, bind_process

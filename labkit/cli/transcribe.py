@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def run_transcribe(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
+def _ended_as_by_ctrl_c() -> Generator[None]:
     """Let a kill or a closed terminal end the block as Ctrl-C does, so that the file of a pipe is removed."""
 
     def stop(*_: object) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -131,7 +131,7 @@ def launch_us(device: torch.device, *, calls: int = 2000, repeats: int = 7) -> f
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> Generator[None]:
     """Let torch compute on one thread during the block.
 
     On busy cores several threads wait for each other, and small operations take longer.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from datetime import datetime
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def own_cores() -> list[int]:
 
 
 @contextlib.contextmanager
-def leased_cores(count: int, **how) -> Iterator[list[int]]:
+def leased_cores(count: int, **how) -> Generator[list[int]]:
     """Hold cores during a block, with the arguments of `lease_cores`; cores held before stay held after it."""
     before, lent = _held(), os.environ.get(LEASED_VARIABLE)
     try:

@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -232,7 +232,7 @@ class Launches:
                 raise
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Generator[None]:
         """Keep other processes from running the same list, for as long as the block lasts and this process lives.
 
         Raises:
@@ -263,7 +263,7 @@ class Launches:
             lock.release()
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> Generator[None]:
         """Say that it runs, and at the end of the block, however that comes, that it does not."""
         self.head.status, self.head.ended_at = "running", None
         self.head.pid, self.head.pid_started = own_process()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -70,7 +70,7 @@ class Mistakes:
         self.add(row.places.get(name, f"{row.place}, field {name!r}"), what)
 
     @contextmanager
-    def noting(self, row: Row, usual: str | None = None) -> Iterator[None]:
+    def noting(self, row: Row, usual: str | None = None) -> Generator[None]:
         """Note a UserError that the block raises, and go on after the block.
 
         It is about the field that it names itself if the row has that, else about the usual one.

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -251,7 +251,7 @@ def read_progress(sweep: Sweep, runs_dir: Path) -> Progress:
 
 
 @contextlib.contextmanager
-def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> Iterator[Progress]:
+def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> Generator[Progress]:
     """Hold a sweep for the block, in which `run_sweep` may run it; what an earlier process left of it has ended then.
 
     Raises:

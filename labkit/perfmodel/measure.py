@@ -12,7 +12,7 @@ import itertools
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 
@@ -164,7 +164,7 @@ def at_usual_speed(found: Sequence[tuple[TimedStep, float]]) -> list[TimedStep]:
 
 
 @contextlib.contextmanager
-def no_collection() -> Iterator[None]:
+def no_collection() -> Generator[None]:
     """Collect no garbage in the block, where it would be part of a timing."""
     gc.collect()
     gc.disable()

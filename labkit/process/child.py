@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,7 @@ def _first_line() -> bytes:
 
 
 @contextlib.contextmanager
-def silenced() -> Iterator[None]:
+def silenced() -> Generator[None]:
     """Hide what is printed, and what C++ code writes to standard error, during the block."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -11,7 +11,7 @@ import mmap
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class PhaseClock:
         return self._open[-1][0] if self._open else ""
 
     @contextlib.contextmanager
-    def watch(self, name: str) -> Iterator[None]:
+    def watch(self, name: str) -> Generator[None]:
         """Time the block as a phase; its time does not count for an enclosing phase."""
         self.begin(name)
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ OF_RUN = (INPUT, SYNC)
 
 
 @contextlib.contextmanager
-def replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Iterator[None]:
+def replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Generator[None]:
     """Replace an attribute during the block by `by(attribute)`."""
     plain = getattr(owner, name)
     setattr(owner, name, by(plain))
@@ -85,7 +85,7 @@ class ScriptSteps:
         return ended
 
     @contextlib.contextmanager
-    def watched(self, before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Iterator[None]:
+    def watched(self, before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Generator[None]:
         """Watch what the block calls in this thread; optimiser steps are reported as by `optimiser_steps`."""
         self._before_first, self._after_each = before_first, after_each
         with contextlib.ExitStack() as stack:
@@ -142,7 +142,7 @@ class ScriptSteps:
             self._has_stepped = True
 
     @contextlib.contextmanager
-    def _named(self, name: str) -> Iterator[None]:
+    def _named(self, name: str) -> Generator[None]:
         """A phase that the script or its Run names."""
         if name not in PHASES:  # the script's own word: in the trace only
             with torch.profiler.record_function(name):

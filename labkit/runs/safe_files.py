@@ -8,14 +8,14 @@ import errno
 import os
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from labkit.errors import UserError
 
 
 @contextlib.contextmanager
-def disk_full_as_user_error(folder: Path) -> Iterator[None]:
+def disk_full_as_user_error(folder: Path) -> Generator[None]:
     """Turn "no space left" inside the block into a UserError that names the folder, its free space and the fix."""
     try:
         yield
@@ -75,7 +75,7 @@ def note_left_out(path: Path, why: str) -> None:
 
 
 @contextlib.contextmanager
-def notes_kept() -> Iterator[list[str]]:
+def notes_kept() -> Generator[list[str]]:
     """Collect the notes of the block as well, for a page that is read elsewhere."""
     notes: list[str] = []
     token = _collected.set(notes)

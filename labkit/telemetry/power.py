@@ -13,7 +13,7 @@ import sys
 import time
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ class Idle:
 
 
 @contextlib.contextmanager
-def sampled(device: Device) -> Iterator[Iterator[Readings]]:
+def sampled(device: Device) -> Generator[Iterator[Readings]]:
     """Endless readings of the machine at even intervals, within the block."""
     with open_ladder(None, [device], HZ, lambda kind, what: None) as ladder:
         clock = SampleClock(HZ)

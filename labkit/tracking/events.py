@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -104,7 +104,7 @@ def phase(name: str) -> AbstractContextManager:
 
 
 @contextlib.contextmanager
-def watched_by(watcher: Watcher) -> Iterator[None]:
+def watched_by(watcher: Watcher) -> Generator[None]:
     """Report the phases to this watcher during the block."""
     global _watcher
     before, _watcher = _watcher, watcher

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ class Harness:
     _computing_on: str | None = None
 
     @contextlib.contextmanager
-    def wrapped(self) -> Iterator[Harness]:
+    def wrapped(self) -> Generator[Harness]:
         """Make this the harness of the process during the block."""
         global _current
         assert _current is None, "one harness per process"

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from labkit.tracking.run import Run, open_run
 
 
 @contextlib.contextmanager
-def optimiser_steps(before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Iterator[None]:
+def optimiser_steps(before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Generator[None]:
     """Report the steps in the block, through torch's hooks; only those of the optimiser that steps first."""
     from torch.optim import optimizer as optimizers
 
@@ -139,7 +139,7 @@ def exit_status(answer: dict[str, Any]) -> int:
 
 
 @contextlib.contextmanager
-def as_main(script: Path, command: ScriptCommand) -> Iterator[None]:
+def as_main(script: Path, command: ScriptCommand) -> Generator[None]:
     """Set sys.argv, sys.path and the folder as for `python script arguments`, during the block."""
     argv, path = sys.argv, sys.path
     sys.argv = [str(script), *command.arguments]
@@ -180,7 +180,7 @@ class _ImplicitRun:
 
 
 @contextlib.contextmanager
-def _heard(spawned: SpawnedRuns, harness: Harness) -> Iterator[None]:
+def _heard(spawned: SpawnedRuns, harness: Harness) -> Generator[None]:
     """Listen to runs in processes that the script starts, and interrupt a script without a `Run`, as Ctrl-C would."""
     ended = threading.Event()
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -169,14 +169,14 @@ def _absent(tool: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _sampler(hz: float) -> Iterator[None]:
+def _sampler(hz: float) -> Generator[None]:
     with tempfile.TemporaryDirectory() as folder, Sampler(Path(folder), hz=hz):
         yield
 
 
 def _loop(*command: str) -> Observer:
     @contextlib.contextmanager
-    def watching() -> Iterator[None]:
+    def watching() -> Generator[None]:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 yield
@@ -187,7 +187,7 @@ def _loop(*command: str) -> Observer:
 
 
 @contextlib.contextmanager
-def _profiler(**options: bool) -> Iterator[Any]:
+def _profiler(**options: bool) -> Generator[Any]:
     from torch.profiler import profile
 
     # Kineto's library writes to standard error at each start, end and allocation

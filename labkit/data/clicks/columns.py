@@ -9,7 +9,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -228,7 +228,7 @@ def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Generator[None]:
     """Turn any error of reading a damaged file into a DataError that names the file."""
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, wait
 from typing import Protocol
 
@@ -126,7 +126,7 @@ class WithTimeout:
 @contextlib.contextmanager
 def open_ladder(
     pid: int | None, devices: Sequence[Device], hz: float, on_fault: OnFault, *, nvml: Nvml | None = None
-) -> Iterator[Ladder]:
+) -> Generator[Ladder]:
     """The ladder of this machine, open during the block.
 
     Args:
