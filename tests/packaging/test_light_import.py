@@ -1,5 +1,6 @@
 """`import labkit` and the commands that do not compute start without the heavy libraries."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -29,3 +30,8 @@ def test_starts_without_heavy_libraries(command, tmp_path):
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not {*json.loads(done.stdout.splitlines()[-1])} & {*HEAVY}
+
+
+def test_an_import_of_a_package_that_moved_says_where_it_is():
+    with pytest.raises(ModuleNotFoundError, match=r"labkit\.course is labkit_course now"):
+        importlib.import_module("labkit.course")
