@@ -13,7 +13,7 @@ from pathlib import Path
 VERSION = "0.1.0"
 """Version of the package; pyproject reads it from here."""
 
-REPOSITORY = ""
+REPOSITORY: str = ""
 """The public address on GitHub, such as https://github.com/pytorch/pytorch; empty while the project has none."""
 
 BRANCH = "main"

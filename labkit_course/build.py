@@ -117,9 +117,10 @@ class ForStudents(NbGraderPreprocessor):
 def configure(config: Config) -> None:
     """Set nbgrader up for this course: our stub, no guesses, and no student's guesses kept as the instructor's."""
     config.ClearSolutions.code_stub = {"python": STUB}
-    config.GenerateAssignment.preprocessors = [*GenerateAssignment.preprocessors.default(), ForStudents]
+    config.GenerateAssignment.preprocessors = [*(GenerateAssignment.preprocessors.default() or ()), ForStudents]
     config.Execute.timeout = PROFILES["standard"].cell_s  # nbgrader's 30 s are too few to train in
-    config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), "runs", "mylab"]  # which stay with the student
+    own = ("runs", "mylab")  # which stay with the student
+    config.CourseDirectory.ignore = [*(CourseDirectory.ignore.default() or ()), *own]
     os.environ.setdefault("LABKIT_COURSE", str(Path(tempfile.gettempdir()) / "labkit-grading"))
 
 

@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         place = "`--resume RUN --`" if getattr(args, "resume", None) else "its name"
         hint = f"; a script's own flags stand behind {place}" if hasattr(args, "script") else ""
         parser.error(f"unrecognized arguments: {' '.join(passed_on)}{hint}")
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # ty: ignore[invalid-assignment]  # always called with positions only
     try:
         return args.run(args)
     except BrokenPipeError:

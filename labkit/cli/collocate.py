@@ -116,9 +116,9 @@ def _check_and_run(args: argparse.Namespace, mix: Mix, launches: Launches | None
         with StopRequest() as stop, MixDisplay(console) as display:
             if launches is None:
                 launches = new_mix(mix, args.runs_dir, needs=found.needs, quiet=found.quiet)
-                run_mix(launches, display.show, stop)
+                run_mix(launches, display.show_part, stop)
             else:
-                resume_mix(launches, display.show, stop)
+                resume_mix(launches, display.show_part, stop)
     return _print_verdict(launches, as_json=args.json, stopped=bool(stop))
 
 
@@ -179,7 +179,7 @@ class MixDisplay(Display):
     def __init__(self, console: Console):
         super().__init__(console, evaluations=False)
 
-    def show(self, part: Part, event: dict[str, Any]) -> None:
+    def show_part(self, part: Part, event: dict[str, Any]) -> None:
         """Take an event of `run_mix`."""
         from labkit.tracking import read_event
 
@@ -191,7 +191,7 @@ class MixDisplay(Display):
         elif kind == "State":
             self.says(name, part.status.replace("_", " "))
         elif kind not in ("Go", "Ended", "Failed"):
-            super().show(read_event(event), name)
+            self.show(read_event(event), name)
 
 
 def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:

@@ -37,7 +37,7 @@ class Display:
         self._evaluations, self._head = evaluations, ""
         self._live = Live(console=console, refresh_per_second=4, transient=True)
         self._noticed: set[str] = set()
-        self._does: dict[str, str] = {}
+        self._does: dict[str, str | None] = {}
         self._began: dict[str, dict[str, Any]] = {}
         """Configuration of each run, by its name."""
 
@@ -147,13 +147,13 @@ class TourDisplay(Display):
         super().__init__(console)
         self._runs_dir = runs_dir
 
-    def show(self, part: Part, event: dict[str, Any]) -> None:
+    def show_part(self, part: Part, event: dict[str, Any]) -> None:
         """Take an event of `run_tour`."""
         about = part.launch.about
         name = f"{about['job']} {about['budget']} seed {about['seed']}"
         if event["kind"] != "State":
             if event["kind"] not in ("Ended", "Failed"):
-                super().show(read_event(event), name)
+                self.show(read_event(event), name)
         elif part.status != "running":
             self.says(name, None)
             self.print(f"{name}: {self._end_of(part)}", "red" if part.status == "failed" else "")

@@ -73,7 +73,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         with opened(sweep, args.runs_dir, retry_failed=args.retry_failed) as progress:
             print_preview(console, progress)
             with StopRequest() as stop, SweepDisplay(console, progress, args.runs_dir) as display:
-                run_cells(progress, display.show, stop)
+                run_cells(progress, display.show_part, stop)
             if stop:
                 again = f"{_counts(progress)}. The same command goes on: labkit sweep {args.file}{there}"
                 console.print(again, soft_wrap=True)
@@ -135,14 +135,14 @@ class SweepDisplay(Display):
         self._progress, self._runs_dir = progress, runs_dir
         self._names = {cell.key: progress.sweep.words(cell) or progress.sweep.job for cell in progress.sweep.cells}
 
-    def show(self, part: Part, event: dict[str, Any]) -> None:
+    def show_part(self, part: Part, event: dict[str, Any]) -> None:
         """Take an event of `labkit.launch.run_sweep`."""
         from labkit.tracking import read_event
 
         name = self._names[part.name]
         if event["kind"] != "State":
             if event["kind"] not in ("Ended", "Failed"):
-                super().show(read_event(event), name)
+                self.show(read_event(event), name)
             return
         if part.status == "running":
             return

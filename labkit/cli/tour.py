@@ -40,7 +40,7 @@ def run_tour(args: argparse.Namespace) -> int:
         f"{len(tour)} runs, one after another: {', '.join(args.jobs)} × budgets × seeds. Ctrl-C keeps what is done."
     )
     with StopRequest() as stop, TourDisplay(console, args.runs_dir) as display:
-        launches = run_tour(tour, args.runs_dir, display.show, stop)
+        launches = run_tour(tour, args.runs_dir, display.show_part, stop)
     folders = [launches.run_folder(part) for part in launches.parts.values() if part.run is not None]
     if folders:
         from labkit.report import headline, notes, terminal_frames, write_report

@@ -17,7 +17,8 @@ batch, W threads.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numba
 import numpy as np
@@ -48,8 +49,9 @@ class CompiledTables:
         self._threads, self._lookups = 0, 0  # that scratch memory is allocated for
         if not is_trial:  # compile or load the kernel now: half a second that should not be part of a step
             small = EmbeddingTables([1], tables.weight.shape[1])
-            trial = type(optimiser)([torch.nn.init.zeros_(small.weight)], lr=optimiser.param_groups[0]["lr"])
-            trial = CompiledTables(small, trial, is_trial=True)
+            make = cast(Callable[..., torch.optim.Optimizer], type(optimiser))
+            of_small = make([torch.nn.init.zeros_(small.weight)], lr=optimiser.param_groups[0]["lr"])
+            trial = CompiledTables(small, of_small, is_trial=True)
             small(torch.zeros(1, 1, 1, dtype=torch.int32)).sum().backward()
             trial.step()
 

@@ -8,7 +8,7 @@ of the same name (`tests/fast`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ _GUARDED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 """Methods whose decorator imports the compiler"""
 
 
-def without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
+def without_compiler(kind: type[Optimizer]) -> Callable[..., Optimizer]:
     """A subclass of an optimiser that does the same without importing the compiler (`benchmarks/start_up.py`)."""
     plain_step = inspect.unwrap(kind.step)
 

@@ -23,6 +23,7 @@ class EmbeddingTables(nn.Module):
         self._num_rows = list(num_rows)
         self.weight = nn.Parameter(torch.empty(sum(num_rows), embedding_dim))  # (R, D)
         starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
+        self.row_start: Tensor
         self.register_buffer("row_start", starts.to(torch.int32), persistent=False)  # (F,)
         self.keeps_bags = False
         """Whether the backward pass keeps the gradient of the bags for `take_bags` instead of setting `weight.grad`"""

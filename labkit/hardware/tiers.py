@@ -149,7 +149,7 @@ def match_tier(device: Device) -> Tier | None:
 
 def tier_name(device: Device) -> str | None:
     tier = match_tier(device)
-    return tier and tier.name
+    return tier.name if tier is not None else None
 
 
 def cpu_tier(cores: int | None) -> Tier | None:

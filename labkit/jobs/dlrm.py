@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +51,7 @@ def chosen_tables(job: DlrmJob, device: str) -> Callable[..., nn.Module]:
     return partial(CompressedTables, method=job.compress, share=job.compress_to, tables=tables)
 
 
-def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[torch.optim.Optimizer]:
+def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[Any]:
     dense = [*model.bottom.parameters(), *model.top.parameters()]
     dense_kind, table_kind = OPTIMISERS[name]
     if isinstance(model.tables, PlacedTables):

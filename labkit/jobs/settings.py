@@ -364,4 +364,5 @@ def memory_for_tables(placement: Placement, budget: Budget | None = None) -> tup
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
     budget = budget if computes_on == torch_name else None
     there = read_cpu().memory_available_bytes if device.kind == "cpu" else device.memory_bytes
-    return device.name, (budget and budget.memory_bytes) or there or float("inf")
+    allowed = budget.memory_bytes if budget is not None else None
+    return device.name, allowed or there or float("inf")

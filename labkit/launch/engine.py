@@ -84,7 +84,7 @@ class End:
         return self.was_asked and (self.exit_status or 0) < 0
 
     @property
-    def answer(self) -> dict[str, Any]:
+    def answer(self) -> Mapping[str, Any]:
         """Run, folder, status and result; empty where there is no run."""
         return (self.said if self.said.get("kind") == "Ended" else self.said.get("answer")) or {}
 
@@ -380,8 +380,8 @@ def resume(launches: Launches) -> None:
     for parts in launches.rounds():
         for part in parts:
             if (record := found.get(part.name)) is not None and record.status == "done":
-                part.status, part.run, part.reason = "done", record.id, record.result["reason"]
-                part.wall_s = record.result.get("wall_s")
+                part.status, part.run, part.reason = "done", record.id, (record.result or {}).get("reason") or ""
+                part.wall_s = (record.result or {}).get("wall_s")
         if any(part.status != "done" for part in parts):
             for part in parts:
                 part.wait_again()

@@ -297,6 +297,8 @@ class Launches:
                 if number == 1 and content["head"].get("schema_version") != SCHEMA_VERSION:
                     raise UserError(f"{path}: another version of labkit wrote this: open it there, or run it again.")
                 found = _read_line(content, found, cls, Path(folder))
+            if found is None:
+                raise ValueError("it is empty")
             head = found.head
         except UserError:
             raise
@@ -347,6 +349,8 @@ def _read_line(content: dict[str, Any], found: Launches | None, cls: type[Launch
         if found is None:
             return cls(folder, head)
         found.head = head
+    elif found is None:
+        raise ValueError("its first line is no head")
     elif kind == "launch":
         check_shape(values, Launch)
         launch = Launch.from_json(values)

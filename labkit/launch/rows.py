@@ -209,7 +209,7 @@ def numbered(names: Sequence[str]) -> list[str]:
 class _Loader(yaml.SafeLoader):
     """Makes texts of scalars: 0.80 stays "0.80", and 1e-3, a text in YAML 1.1, can be a number."""
 
-    yaml_implicit_resolvers: ClassVar = {
+    yaml_implicit_resolvers: ClassVar = {  # ty: ignore[incompatible-attribute-override]  # the stubs call it an instance's
         first: [(tag, form) for tag, form in resolvers if tag.endswith((":merge", ":null"))]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }

@@ -213,7 +213,7 @@ def reconcile(part: Part, runs: Sequence[tuple[Path, RunRecord]]) -> None:
         part.status, part.attempts = "waiting", begun
         if failed and len(failed) > begun:  # it was recorded, and the sweep ended before it knew
             folder, record = failed[-1]
-            part.attempts, part.run, part.reason = len(failed), folder.name, (record.result or {}).get("reason", "")
+            part.attempts, part.run, part.reason = len(failed), folder.name, (record.result or {}).get("reason") or ""
             part.status = "failed" if part.attempts >= MOST_ATTEMPTS else "waiting"
     if part.status != "done":
         part.out_of_time = False

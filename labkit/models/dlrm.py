@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +65,7 @@ class TableAFeature(nn.Module):
 
     def table_weights(self) -> list[Tensor]:
         """The weight (rows, D) of each table."""
-        return [bag.weight for bag in self.bags]
+        return [bag.get_parameter("weight") for bag in self.bags]
 
 
 class PairwiseDots(nn.Module):
@@ -89,7 +90,7 @@ class Dlrm(nn.Module):
         self,
         config: DlrmConfig,
         *,
-        tables: Callable[..., nn.Module] = TableAFeature,
+        tables: Callable[..., Any] = TableAFeature,
         interaction: Callable[[int], nn.Module] = PairwiseDots,
     ):
         """Build the model; `labkit.fast` has faster equivalents of `tables` and `interaction`."""
@@ -97,7 +98,7 @@ class Dlrm(nn.Module):
         self.config = config
         features = config.num_tables + 1
         self.bottom = _mlp(config.dense_dim, config.bottom_mlp, last_relu=True)
-        self.tables = tables(config.num_rows, config.embedding_dim)
+        self.tables: Any = tables(config.num_rows, config.embedding_dim)
         self.interaction = interaction(features)
         self.top = _mlp(config.embedding_dim + features * (features - 1) // 2, config.top_mlp, last_relu=False)
         self._initialise()

@@ -165,7 +165,7 @@ class KernelModel:
     def is_known(self, features: np.ndarray) -> np.ndarray:
         """Whether each is within the timed range of arithmetic, bytes, tables and rows, up to a factor of two."""
         own, new = (_logarithms(each)[:, : len(SIZES)] for each in (self.points.features, features))
-        return ((new >= own.min(0) - 1) & (new <= own.max(0) + 1)).all(1)
+        return np.all((new >= own.min(0) - 1) & (new <= own.max(0) + 1), axis=1)
 
     def _physics(self, features: np.ndarray, arithmetic: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
         faster = np.array([1.0, arithmetic, 1.0, *[bandwidth] * 3])  # a call and a row looked up wait as before

@@ -273,7 +273,7 @@ class _Trial:
         """`share` of the rows are in the trial, and the same share of a memory cap."""
         if place.uses_disk:
             place = replace(place, memory_cap=max(2**20, int(share * place.memory_cap_bytes)))
-        self.tables = placed_tables(place, shape.optimiser, folder=folder)(shape.num_rows, shape.embedding_dim)
+        self.tables: Any = placed_tables(place, shape.optimiser, folder=folder)(shape.num_rows, shape.embedding_dim)
         for weight in self.tables.table_weights():
             weight.uniform_(-0.01, 0.01) if self.is_placed else nn.init.uniform_(weight, -0.01, 0.01)
         self._optimiser = _optimiser(self.tables, shape.optimiser)

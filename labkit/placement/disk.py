@@ -95,7 +95,7 @@ class DiskStore(RowStore):
     def close(self) -> None:
         super().close()
         self._readers.shutdown()
-        self._rows = None
+        self._rows = np.empty((0, self.width), np.float32)  # nothing views the mapping any more
         self._map.close()
         self._file.close()
 

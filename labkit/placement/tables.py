@@ -231,7 +231,7 @@ class Ahead:
     Batches are tuples or lists, with the int32 (B, F, L) at index `categorical`.
     """
 
-    def __init__(self, loader: Iterable[Any], tables: PlacedTables, categorical: int):
+    def __init__(self, loader: Any, tables: PlacedTables, categorical: int):
         self._loader, self._tables, self._place = loader, tables, categorical
         if hasattr(loader, "at"):
             self.at: Callable[[int, int], Iterator[Any]] = lambda epoch, start: self._ahead(loader.at(epoch, start))

@@ -238,9 +238,9 @@ def _ends(points: pd.DataFrame, x: str, y: str) -> str:
     parts = []
     for device, own in points.groupby("device", sort=False):
         front = (own[own["front"]] if "front" in own else own).sort_values(x)
-        points = [f"{row.setting} ({number_text(row[x])}, {number_text(row[y])})" for _, row in front.iterrows()]
+        settings = [f"{row.setting} ({number_text(row[x])}, {number_text(row[y])})" for _, row in front.iterrows()]
         if "front" in own:
-            ends = " to ".join(dict.fromkeys((points[0], points[-1])))
+            ends = " to ".join(dict.fromkeys((settings[0], settings[-1])))
             parts.append(f"Of {len(own)} settings of {device} {len(front)} are on the front: {ends}")
         else:
             parts.append(f"{device}: {'; '.join(points)}")

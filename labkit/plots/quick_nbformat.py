@@ -14,7 +14,7 @@ def import_nbformat() -> None:
     """Import nbformat without that grammar, if it is installed and not yet imported."""
     if "jsonschema" in sys.modules or _GRAMMAR in sys.modules:
         return
-    sys.modules[_GRAMMAR] = None
+    sys.modules[_GRAMMAR] = None  # ty: ignore[invalid-assignment]  # None makes its import fail
     try:
         with contextlib.suppress(ImportError):
             import nbformat  # noqa: F401

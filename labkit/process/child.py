@@ -111,7 +111,8 @@ class Child:
         """All its messages, until its end."""
         with contextlib.suppress(EOFError):
             while True:
-                yield self.next_message()
+                if (message := self.next_message()) is not None:
+                    yield message
 
     def stderr_tail(self, characters: int = 4000) -> str:
         """The end of what it has printed to its standard error so far."""
@@ -167,6 +168,7 @@ class Child:
         self._inbox.put(message)
 
     def _listen(self) -> None:
+        assert self._process.stdout is not None  # a pipe
         with self._process.stdout as stream:
             for line in stream:
                 with contextlib.suppress(ValueError):  # other output on the pipe is no JSON

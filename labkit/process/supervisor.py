@@ -143,7 +143,7 @@ class SupervisedJobs:
         Raises:
             UserError: it does not start.
         """
-        silent = {"why_not": f"CUDA MPS does not start: it did not answer for {MPS_S:g} s."}
+        silent: dict[str, Any] = {"why_not": f"CUDA MPS does not start: it did not answer for {MPS_S:g} s."}
         event = self._ask("mps", MPS_S, gpus=list(gpus)) or silent
         if "why_not" in event:
             raise UserError(event["why_not"])

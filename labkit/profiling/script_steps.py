@@ -169,7 +169,7 @@ class ScriptSteps:
         """A class of annotations that close the step when torch's annotation of the optimiser ends."""
         close = self._close
 
-        class ClosingAnnotation(plain):
+        class ClosingAnnotation(plain):  # ty: ignore[unsupported-base]  # known only at run time
             def __exit__(self, *error: Any) -> None:
                 super().__exit__(*error)
                 if self.name.startswith("Optimizer.step#"):

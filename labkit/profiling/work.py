@@ -253,9 +253,9 @@ def operators_at_work(trace: Trace) -> pd.DataFrame:
     outermost = known & ~within(known, events["parent"].to_numpy())
     took = calls["duration_us"] if trace.kernels.empty else launched_us(trace)[calls.index]
     rows = [
-        (kind[0], 1, duration, *works[kind])
+        (kind[0], 1, duration, *work)
         for kind, duration, counts in zip(kinds, took, outermost[calls.index], strict=True)
-        if counts
+        if counts and (work := works[kind]) is not None
     ]
     frame = pd.DataFrame(rows, columns=["operator", "calls", "time_us", "flop", "bytes"])
     sums = frame.groupby("operator").sum()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def write_page(out: Path | str, html: str) -> Path:
     return out
 
 
-def page_facts(records: list[RunRecord], left_out: Iterable[str] = ()) -> dict[str, str]:
+def page_facts(records: list[RunRecord], left_out: Sequence[str] = ()) -> dict[str, str]:
     """The facts at the head of the page by their terms, in order; with notes about runs that could not be read."""
     if not records:
         return {}

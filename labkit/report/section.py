@@ -67,7 +67,7 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     table = tta.summary_of(shown)
     series = list(runs.groupby(SERIES, sort=False, dropna=False).indices.values())
     drawn = [Series(*key) for key in curves.groupby(SERIES, sort=False, dropna=False).groups]
-    payload = {
+    payload: dict[str, Any] = {
         "id": identifier,
         "grid": grid if measured else [],
         "labels": labels,
@@ -75,7 +75,7 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
         **_of_runs(found, len(grid), series),
         **(_figures(found, shown, grid, drawn) if measured else {"axes": []}),
     }
-    section = {
+    section: dict[str, Any] = {
         "payload": payload,
         "headline": headline(table),
         "id": identifier,

@@ -46,6 +46,7 @@ from .record import (
     Others as Others,
     Provenance as Provenance,
     RunRecord as RunRecord,
+    Status as Status,
     disturbance_text as disturbance_text,
     is_alive as is_alive,
     own_process as own_process,

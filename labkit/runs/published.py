@@ -93,7 +93,7 @@ def read_card(recording: str | Path) -> Card:
             "one that you made (docs/recordings.md)."
         )
     try:
-        content = tomllib.loads((folder / CARD).read_text(encoding="utf-8")) | {"folder": folder}
+        content: dict[str, Any] = tomllib.loads((folder / CARD).read_text(encoding="utf-8")) | {"folder": folder}
         content["originals"] = tuple(Original(**each) for each in content.get("originals", []))
         card = Card(**content)
     except (TypeError, ValueError) as error:

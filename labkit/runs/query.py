@@ -43,7 +43,7 @@ class Event(_Known):
 
 
 class Resumed(Event):
-    step: int
+    step: int  # ty: ignore[invalid-typed-dict-field]  # optional in other events only
     parts: int
 
 
@@ -195,6 +195,7 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
     A damaged part is noted and left out.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from labkit.runs.parts import METRICS, current_parts, part_numbers, read_part
 
@@ -209,7 +210,7 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
                 continue
             last = min((step for parts, step in resumed if part_numbers(path)[0] < parts), default=None)
             if last is not None:
-                table = table.filter(pa.compute.field("step") <= last)
+                table = table.filter(pc.field("step") <= last)
             tables.append(table.add_column(0, "run", pa.repeat(folder.name, len(table))))
     schema = METRICS.insert(0, pa.field("run", pa.string()))
     return pa.concat_tables([schema.empty_table(), *tables]).to_pandas()

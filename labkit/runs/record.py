@@ -71,6 +71,8 @@ class Train(TypedDict, total=False):
     target_metric: str | None
     target: float | None
     higher_is_better: bool | None
+    on_bad_row: Any  # Any: a user's script may have a setting of this name
+    features: Any
 
 
 class Shared(TypedDict):
@@ -91,11 +93,14 @@ class Config(TypedDict, total=False):
     train: Train
     collocation: Shared
     sweep: Swept
+    model: Any  # Any: a user's script may have a setting of this name
+    profile: Any
 
 
 class UsedBudget(TypedDict, total=False):
     name: str
     torch_name: str
+    cores: float | None
 
 
 class UsedDevice(TypedDict, total=False):
@@ -122,6 +127,8 @@ class Result(TypedDict, total=False):
     energy_j: float | None
     energy_note: str | None
     others: Others | None
+    ended_by: str
+    metrics: Any  # Any: records of older versions are not checked for it
 
 
 @dataclass
@@ -170,7 +177,7 @@ class RunRecord:
         return "none" if self.seed is None else self.seed
 
     @property
-    def shared(self) -> dict[str, Any] | None:
+    def shared(self) -> Shared | None:
         """How it shared its device (group, mode, jobs, mix); None if it had the device to itself."""
         shared = self.config.get("collocation")
         return shared if shared is not None and shared["mode"] != "alone" else None
@@ -262,7 +269,9 @@ def is_alive(pid: int, started: float) -> bool:
 
 def own_process() -> tuple[int, float]:
     """Pid and start of this process."""
-    return os.getpid(), process_started(os.getpid())
+    started = process_started(os.getpid())
+    assert started is not None  # this process is alive
+    return os.getpid(), started
 
 
 def disturbance_text(others: Others | None) -> str:

@@ -21,7 +21,7 @@ import filelock
 
 from labkit.errors import UserError
 from labkit.runs.private import shielded
-from labkit.runs.record import RunRecord, own_process, read_run, timestamp
+from labkit.runs.record import Config, Result, RunRecord, Status, own_process, read_run, timestamp
 from labkit.runs.safe_files import disk_full_as_user_error
 
 STOP, STOP_POLL_S = "stop-requested", 0.25
@@ -88,7 +88,7 @@ class RunWriter:
 
     @classmethod
     def reopen(
-        cls, folder: Path, lock: filelock.BaseFileLock, *, from_step: int, config: dict[str, Any], **machine: Any
+        cls, folder: Path, lock: filelock.BaseFileLock, *, from_step: int, config: Config, **machine: Any
     ) -> RunWriter:
         """Continue a run after `from_step` steps; what it recorded beyond that step is superseded.
 
@@ -134,8 +134,8 @@ class RunWriter:
     def flush(self) -> None:
         self._metrics.flush()
 
-    def finish(self, status: str, result: dict[str, Any]) -> None:
-        """Write what is left and the final record, and close the writer."""
+    def finish(self, status: Status, result: Any) -> None:
+        """Write what is left and the final record, a `Result` that may have more keys, and close the writer."""
         self.record.status, self.record.result, self.record.ended_at = status, result, timestamp()
         with contextlib.ExitStack() as stack:  # from the last to the first, each even if another one fails
             stack.callback(self._lock.release)
@@ -154,7 +154,7 @@ def fail_killed(folder: Path | str, reason: str) -> dict[str, Any] | None:
     with _open_lines(folder / "events.jsonl") as events:
         for event in ({"event": "fault", "kind": "error", "what": reason}, ended):
             events.write(json.dumps(event | {"time": timestamp()}) + "\n")
-    result = {"reason": reason, "ended_by": "killed"}
+    result: Result = {"reason": reason, "ended_by": "killed"}
     record.status, record.result, record.ended_at = "failed", result, timestamp()
     record.save(folder)
     return {"run": record.id, "folder": str(folder), "status": record.status, "result": result}

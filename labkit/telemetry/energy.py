@@ -131,5 +131,5 @@ def _intervals(samples: list[Sample]) -> list[tuple[Sample, Sample]]:
 
 def _why(samples: dict[str, list[Sample]], counters: tuple[str, ...], otherwise: str) -> str:
     relevant = [sample for name, rows in samples.items() if name.startswith(counters) for sample in rows]
-    noted = [sample for sample in relevant if sample.value is None and sample.note]
-    return max(noted, key=lambda sample: sample.time_ns).note if noted else otherwise
+    noted = [(sample.time_ns, sample.note) for sample in relevant if sample.value is None and sample.note]
+    return max(noted, key=lambda each: each[0])[1] if noted else otherwise

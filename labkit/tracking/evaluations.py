@@ -57,7 +57,7 @@ class Evaluations:
         position = self.position
         position.metrics, position.evaluated_step = numbers, position.step
         is_new = position.step != self._replayed_step  # otherwise these weights were evaluated before a resume
-        name = self.target and self.target.metric.name
+        name = self.target.metric.name if self.target is not None else None
         if is_new:
             for each, number in numbers.items():
                 self._log.metric(each, number, position.point)

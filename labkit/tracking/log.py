@@ -12,7 +12,7 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware import Budget, Device, get_devices, is_out_of_memory, memory_error, package_versions
 from labkit.json_data import to_json
-from labkit.runs import Provenance, RunRecord, RunWriter, lock_run, read_events, read_run, shielded, worse
+from labkit.runs import Provenance, RunRecord, RunWriter, Status, lock_run, read_events, read_run, shielded, worse
 from labkit.telemetry import (
     DEFAULT_HZ,
     FAULTS,
@@ -49,7 +49,7 @@ class RunLog:
         if harness.command.power_limit_w is not None:
             train["power_limit_w"] = harness.command.power_limit_w
         self._harness = harness
-        self.config = {"job": name, **sections, "train": train} | harness.described()
+        self.config: Any = {"job": name, **sections, "train": train} | harness.described()
         resumed = harness.command.resume
         self.before = None if resumed is None else read_run(resumed)
         """Record that an earlier process of this run left; None for a new run."""
@@ -135,7 +135,8 @@ class RunLog:
             torch.cuda.reset_peak_memory_stats(torch_name)
         if self._run is not None:
             if self._run.record.budget.get("torch_name") != torch_name:
-                self._run.record.devices = [device.to_dict() for device in self._devices()]
+                used: list[Any] = [device.to_dict() for device in self._devices()]
+                self._run.record.devices = used
                 self._run.record.budget = to_json(self._harness.budget)
                 self._run.record.save(self.folder)
             self._sampler.enter_context(self._sampled(self._run))
@@ -210,7 +211,7 @@ class RunLog:
             return str(memory_error(self._harness.budget, get_devices()[0], error))
         return f"{type(error).__name__}: {error}"
 
-    def finish(self, status: str, result: dict[str, Any], *, is_fault: bool) -> None:
+    def finish(self, status: Status, result: dict[str, Any], *, is_fault: bool) -> None:
         """Write the final record, with memory and energy from the samples; `is_fault` also records a fault."""
         try:
             before = self.before and (self.before.result or {}).get("others")
@@ -247,7 +248,7 @@ class RunLog:
             return None
         import torch
 
-        return max(self._peak_gpu_before, torch.cuda.max_memory_reserved(self._torch_name))
+        return max(int(self._peak_gpu_before), torch.cuda.max_memory_reserved(self._torch_name))
 
 
 def amd_gpus(torch_name: str) -> list[Device]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.runs import Status
 from labkit.tracking.best_weights import Kept
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Stopped, StopRequest, in_notebook
@@ -132,7 +133,7 @@ class Run:
             raise SystemExit(EXIT_STOPPED)
         return isinstance(error, Stopped)
 
-    def _leave(self, error: BaseException | None) -> str:
+    def _leave(self, error: BaseException | None) -> Status:
         """Record how it ended. Returns its status."""
         global _open_run
         status, word, reason = self._stopping.ending_of(error, self._log.why)

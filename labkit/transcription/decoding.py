@@ -138,7 +138,7 @@ def beam_search(
     for row in probabilities:
         tried = (np.flatnonzero(row[1:] >= least) + 1).tolist()
         row = row.tolist()
-        found: defaultdict[_Prefix, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        found: dict[_Prefix, list[float]] = defaultdict(lambda: [0.0, 0.0])
         for prefix, (after_blank, after_character) in kept.items():
             both = after_blank + after_character
             same = found[prefix]

@@ -55,14 +55,14 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
 
 def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = False) -> pd.DataFrame:
     """`run_table` of folders whose records were read; `undisturbed` omits runs that other programs disturbed."""
-    records = {folder.resolve(): record for folder, record in records}
-    names = Counter(folder.name for folder in records)
+    found = {folder.resolve(): record for folder, record in records}
+    names = Counter(folder.name for folder in found)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise UserError(
             f"two of the folders given are named {twice[0]}, but each run needs a name of its own: omit or rename one."
         )
-    counted = {folder: record for folder, record in records.items() if not (record.profiled or record.is_trial)}
+    counted = {folder: record for folder, record in found.items() if not (record.profiled or record.is_trial)}
     rows = [_run_row(folder, record) for folder, record in counted.items()]
     rows = [row for row in rows if not (undisturbed and row["disturbed"])]
     table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "data"])

@@ -146,8 +146,8 @@ def median_time(reached: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.n
     tests = (waiting < 0.5 + 1e-9, waiting < 0.5 - 1e-9, lower_is_below, upper_is_below)
     at_half, after_half, low, high = map(first_where, tests)
     is_known = reached.any(-1) & (counted >= MIN_RUNS_FOR_INTERVAL)
-    bounds = (np.where(is_known, each, np.nan) for each in (low, high, 1 - 2 * (tail[..., 0] - 1e-9)))
-    return (at_half + after_half) / 2, *bounds
+    low, high, level = (np.where(is_known, each, np.nan) for each in (low, high, 1 - 2 * (tail[..., 0] - 1e-9)))
+    return (at_half + after_half) / 2, low, high, level
 
 
 def survival_curve(reached: np.ndarray, time: np.ndarray) -> pd.DataFrame:
@@ -167,7 +167,8 @@ def _estimate(reached: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Share of runs that still wait after each run, in order of time, and two moments of its upper limit: (..., R)."""
     at_risk = np.arange(reached.shape[-1], 0, -1)
     factors = (1 - reached / at_risk, *(np.where(reached, at_risk / (at_risk + power), 1.0) for power in (1, 2)))
-    return tuple(np.cumprod(factor, axis=-1) for factor in factors)
+    waiting, first, second = (np.cumprod(factor, axis=-1) for factor in factors)
+    return waiting, first, second
 
 
 def _share_below_half(first_moment: np.ndarray, second_moment: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ def toured(tmp_path, tour, on_event=lambda part, event: None):
     with TourDisplay(console, tmp_path / "runs") as display:
 
         def show(part, event):
-            display.show(part, event)
+            display.show_part(part, event)
             on_event(part, event)
 
         done = run_tour(tour, tmp_path / "runs", show, StopRequest())

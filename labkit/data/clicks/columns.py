@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +58,7 @@ def open_bytes(path: Path) -> BinaryIO:
     """Open a file for reading and unpack gzip, which is recognised by its first bytes, whatever its name."""
     with path.open("rb") as file:
         packed = file.read(2) == GZIP_MAGIC
-    return gzip.open(path, "rb") if packed else path.open("rb")
+    return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
 
 
 def is_parquet(path: Path) -> bool:

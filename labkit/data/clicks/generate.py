@@ -268,8 +268,8 @@ def config_bytes(config: GeneratorConfig) -> int:
 
 def column_names(config: GeneratorConfig) -> tuple[list[str], list[str]]:
     """The names of the dense and the categorical features, in Criteo's style."""
-    kinds = (("I", config.dense_dim), ("C", len(config.num_rows)))
-    return tuple([f"{letter}{number}" for number in range(1, count + 1)] for letter, count in kinds)
+    dense, categorical = range(1, config.dense_dim + 1), range(1, len(config.num_rows) + 1)
+    return [f"I{number}" for number in dense], [f"C{number}" for number in categorical]
 
 
 def write_clicks(out: Path, rows: int, config: GeneratorConfig, file_format: str, progress: Progress) -> None:

@@ -105,7 +105,8 @@ def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[
     if stands_for is None or own is None:
         return budget.gpu_percent / 100 if budget.gpu_percent else 1.0, None
     figures = [(getattr(stands_for, name), getattr(own, name)) for name in ("fp32_tflops", "bandwidth_gb_s")]
-    return tuple(None if None in pair else pair[0] / pair[1] for pair in figures)
+    arithmetic, bandwidth = (None if None in pair else pair[0] / pair[1] for pair in figures)
+    return arithmetic, bandwidth
 
 
 def _measured(budget: Budget, repeats: int) -> _Speeds:

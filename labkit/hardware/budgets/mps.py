@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from labkit.errors import UserError
 
@@ -45,9 +46,10 @@ def start_mps(gpus: Sequence[str] = ()) -> tuple[dict[str, str], subprocess.Pope
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     command, pipe = [sys.executable, "-m", "labkit.hardware.budgets.mps"], subprocess.PIPE
-    how = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.STDOUT, "text": True, "env": environment}
+    how: dict[str, Any] = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.STDOUT, "text": True, "env": environment}
     guard = subprocess.Popen(command, start_new_session=True, **how)  # a new session: Ctrl-C is for the run only
     said = []
+    assert guard.stdout is not None  # a pipe
     for line in guard.stdout:
         if line.startswith(READY):
             return pipes(line.removeprefix(READY).strip()), guard

@@ -93,8 +93,8 @@ def _own_budget(text: str, cpu: Device) -> Budget:
             raise UserError(f"The budget {text!r} gives {key}= twice: remove one of them.")
         if key == "cores" and value.isdecimal() and int(value) > 0:
             limits["cores"] = int(value)
-        elif key == "memory" and value[-1:].isalpha() and parse_size(value):
-            limits["memory"] = parse_size(value)
+        elif key == "memory" and value[-1:].isalpha() and (size := parse_size(value)):
+            limits["memory"] = size
         else:
             raise UserError(
                 f"{part.strip()!r} in the budget {text!r} is not valid: write cores=N with N at least 1, and memory= "

@@ -40,7 +40,7 @@ class JetsonCounters:
 
 def _reader(root: Path, patterns: tuple[str, ...], scale: float) -> Callable[[], float] | None:
     path = next((path for pattern in patterns for path in sorted(root.glob(pattern))), None)
-    return path and (lambda: scale * float(path.read_text()))
+    return None if path is None else lambda: scale * float(path.read_text())
 
 
 def _power_reader(root: Path) -> Callable[[], float] | None:

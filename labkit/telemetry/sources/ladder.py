@@ -49,8 +49,8 @@ class Ladder:
 
     def close(self) -> None:
         for source in self._sources:
-            if hasattr(source, "close"):
-                source.close()
+            if (close := getattr(source, "close", None)) is not None:
+                close()
 
 
 def _readings(source: Counters) -> Iterator[Reading]:
@@ -113,8 +113,8 @@ class WithTimeout:
 
     def close(self) -> None:
         """Close the source, unless it hangs."""
-        if self._late is None and hasattr(self._source, "close"):
-            self._source.close()
+        if self._late is None and (close := getattr(self._source, "close", None)) is not None:
+            close()
 
     def _ask(self, answer: Future) -> None:
         try:

@@ -26,7 +26,7 @@ Read = Callable[[], Iterator[Reading]]
 def zeus_places() -> list[tuple[Callable[[], Read], Reading]]:
     """What Zeus could read here: a function that opens it, and the reading if that fails."""
     nothing = Reading("host", "host", "cpu_energy", None, "J", "Zeus")
-    found = [(_daemon, nothing)] if os.environ.get(SOCKET) else []
+    found: list[tuple[Callable[[], Read], Reading]] = [(_daemon, nothing)] if os.environ.get(SOCKET) else []
     found += [(_apple, nothing)] if (sys.platform, platform.machine()) == ("darwin", "arm64") else []
     found += [(_amd, nothing._replace(device=f"{HIP}0", scope="device", counter="energy"))] if _has_amd_gpu() else []
     return found
