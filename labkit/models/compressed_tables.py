@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from math import ceil, isqrt
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,18 +31,16 @@ class CompressedTables(nn.Module):
         *,
         method: str,
         share: float,
-        tables: Callable[..., Any] = TableAFeature,
+        tables: Callable = TableAFeature,
     ):
         """`num_rows` are the categories of each feature; `tables` stores the rows and looks them up."""
         super().__init__()
         kept = _most_rows(num_rows, method, share)
         remainders, quotients = zip(*(_stored(rows, method, kept) for rows in num_rows), strict=True)
-        self.divisor: Tensor
-        self.paired: Tensor
         self.register_buffer("divisor", torch.tensor(remainders, dtype=torch.int32).view(-1, 1), persistent=False)
         paired = [feature for feature, rows in enumerate(quotients) if rows]
         self.register_buffer("paired", torch.tensor(paired, dtype=torch.int64), persistent=False)  # (P,)
-        self.stored: Any = tables([*remainders, *filter(None, quotients)], embedding_dim)
+        self.stored = tables([*remainders, *filter(None, quotients)], embedding_dim)
 
     def forward(self, categorical: Tensor) -> Tensor:
         """Return the sums (B, F, D) for int32 (B, F, L), category numbers within each feature."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +89,7 @@ class Dlrm(nn.Module):
         self,
         config: DlrmConfig,
         *,
-        tables: Callable[..., Any] = TableAFeature,
+        tables: Callable = TableAFeature,
         interaction: Callable[[int], nn.Module] = PairwiseDots,
     ):
         """Build the model; `labkit.fast` has faster equivalents of `tables` and `interaction`."""
@@ -98,7 +97,7 @@ class Dlrm(nn.Module):
         self.config = config
         features = config.num_tables + 1
         self.bottom = _mlp(config.dense_dim, config.bottom_mlp, last_relu=True)
-        self.tables: Any = tables(config.num_rows, config.embedding_dim)
+        self.tables = tables(config.num_rows, config.embedding_dim)
         self.interaction = interaction(features)
         self.top = _mlp(config.embedding_dim + features * (features - 1) // 2, config.top_mlp, last_relu=False)
         self._initialise()

@@ -160,9 +160,8 @@ def read_rows(given: float | str | None) -> float | None:
     >>> read_rows("5,000"), read_rows("10%"), read_rows(0.5)
     (5000, 0.1, 0.5)
     """
-    if not isinstance(given, str):
-        rows = given
-    else:
+    rows = None if isinstance(given, str) else given
+    if isinstance(given, str):
         amount = re.fullmatch(r"(\d[\d,_]*)|(\d+(?:\.\d+)?)%", given)
         rows = 0 if amount is None else int(re.sub("[,_]", "", amount[1])) if amount[1] else float(amount[2]) / 100
     if rows is not None and not rows > 0:

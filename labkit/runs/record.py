@@ -127,7 +127,6 @@ class Result(TypedDict, total=False):
     energy_j: float | None
     energy_note: str | None
     others: Others | None
-    ended_by: str
     metrics: Any  # Any: records of older versions are not checked for it
 
 
@@ -269,9 +268,7 @@ def is_alive(pid: int, started: float) -> bool:
 
 def own_process() -> tuple[int, float]:
     """Pid and start of this process."""
-    started = process_started(os.getpid())
-    assert started is not None  # this process is alive
-    return os.getpid(), started
+    return os.getpid(), round(psutil.Process().create_time(), 1)
 
 
 def disturbance_text(others: Others | None) -> str:

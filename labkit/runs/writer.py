@@ -21,7 +21,7 @@ import filelock
 
 from labkit.errors import UserError
 from labkit.runs.private import shielded
-from labkit.runs.record import Config, Result, RunRecord, Status, own_process, read_run, timestamp
+from labkit.runs.record import Config, RunRecord, Status, own_process, read_run, timestamp
 from labkit.runs.safe_files import disk_full_as_user_error
 
 STOP, STOP_POLL_S = "stop-requested", 0.25
@@ -154,7 +154,7 @@ def fail_killed(folder: Path | str, reason: str) -> dict[str, Any] | None:
     with _open_lines(folder / "events.jsonl") as events:
         for event in ({"event": "fault", "kind": "error", "what": reason}, ended):
             events.write(json.dumps(event | {"time": timestamp()}) + "\n")
-    result: Result = {"reason": reason, "ended_by": "killed"}
+    result: Any = {"reason": reason, "ended_by": "killed"}
     record.status, record.result, record.ended_at = "failed", result, timestamp()
     record.save(folder)
     return {"run": record.id, "folder": str(folder), "status": record.status, "result": result}
