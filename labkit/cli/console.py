@@ -37,8 +37,8 @@ class Console(rich.console.Console):
     reader leaves (`labkit train dlrm | head`), it prints nothing more, and the command goes on.
     """
 
-    def __init__(self, **options: Any):
-        super().__init__(**{"markup": False, "emoji": False} | options)
+    def __init__(self, *, markup: bool = False, emoji: bool = False, **options: Any):
+        super().__init__(markup=markup, emoji=emoji, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(harmless(text), **options)  # before its width is measured

@@ -7,7 +7,7 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from labkit.data import POLICIES, POLICY_WORDS, UNASKED
 from labkit.errors import UserError
@@ -115,7 +115,7 @@ def run_prepare(args: argparse.Namespace) -> int:
             data = str(fetch(data, DOWNLOADS[data].archives, progress=progress))
         kind = kind_of(data) if args.schema is None else "clicks"
         policy = args.on_bad_row or UNASKED[kind]
-        options = {"on_bad_row": policy, "progress": progress, "seed": args.seed}
+        options: dict[str, Any] = {"on_bad_row": policy, "progress": progress, "seed": args.seed}
         if kind == "speech":
             from labkit.data.speech import load_speech
 

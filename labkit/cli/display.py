@@ -168,6 +168,7 @@ class TourDisplay(Display):
         if part.status != "done" or part.run is None:
             return part.status if part.status == "stopped" else f"failed: {part.reason}"
         result = read_run(self._runs_dir / part.run).result
+        assert result is not None  # of a run that is done
         test = "".join(f"  test {name} {value:.4f}" for name, value in list(result["metrics"].items())[:1])
         if result["target_reached"]:
             return f"reached its target after {result['time_to_target_s']:.1f} s{test}"

@@ -36,7 +36,7 @@ BY = {
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    words = {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    words: dict[str, Any] = {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
     said = "Run each cell of a grid of settings, seeds and budgets, one after another."
     parser = subparsers.add_parser("sweep", help="run a grid of settings, seeds and budgets", description=said, **words)
     add = parser.add_argument
@@ -160,6 +160,7 @@ class SweepDisplay(Display):
         if part.status != "done":
             return f"{'failed' if part.status == 'failed' else 'is tried once more'}: {part.reason}"
         result = read_run(self._runs_dir / part.run).result
+        assert result is not None  # of a run that is done
         reached, rate = result.get("time_to_target_s"), result.get("samples_per_s")
         told = [f"target after {reached:.1f} s" if reached is not None else str(result["reason"])]
         told += [f"test {name} {value:.4f}" for name, value in list(result.get("metrics", {}).items())[:1]]

@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pooch
 import requests
@@ -72,7 +73,7 @@ def list_datasets() -> list[Dataset]:
     return [*made, shipped, *LISTED.values()]
 
 
-def _listed(name: str, archives: tuple[dict, ...] = (), **facts: str) -> Dataset:
+def _listed(name: str, archives: tuple[dict, ...] = (), **facts: Any) -> Dataset:
     if not archives:
         return Dataset(name, origin="your copy", **facts)
     found = tuple(Archive(**archive) for archive in archives)

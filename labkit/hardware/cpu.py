@@ -45,7 +45,7 @@ def parse_size(text: str) -> int | None:
     """
     amount = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text)
     unit = UNITS.get(amount[2].upper()) if amount else None
-    return int(float(amount[1]) * unit) if unit else None
+    return int(float(amount[1]) * unit) if amount and unit else None
 
 
 ISA_FLAGS = {

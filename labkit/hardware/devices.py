@@ -82,8 +82,8 @@ def get_devices(nvml: Nvml | None = None) -> list[Device]:
 def cpu_device() -> Device:
     """Return this machine's CPU, named after its board where that is known (Raspberry Pi, Jetson)."""
     cpu = read_cpu()
-    may_use = {"memory_bytes": cpu.memory_bytes, "cores": cpu.available_cores, "machine_cores": cpu.machine_cores}
-    return Device("cpu", 0, cpu.board or cpu.model, torch_name="cpu", **may_use)
+    has = Device("cpu", 0, cpu.board or cpu.model, torch_name="cpu", memory_bytes=cpu.memory_bytes)
+    return replace(has, cores=cpu.available_cores, machine_cores=cpu.machine_cores)
 
 
 def is_jetson(root: Path = Path("/")) -> bool:

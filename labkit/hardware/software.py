@@ -30,7 +30,7 @@ def requirements() -> dict[str, tuple[str, str]]:
     for line in listed:
         requirement, _, marker = (part.strip() for part in line.partition(";"))
         extra = re.search(r"extra == ['\"](\w+)", marker)
-        need, name = extra[1] if extra else "core", re.match(r"[\w.-]+", requirement)[0]
+        need, name = extra[1] if extra else "core", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         if need in EXTRAS and name != "labkit":
             found[name] = requirement, need
     return found

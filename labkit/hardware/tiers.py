@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from labkit.errors import UserError
 from labkit.hardware.devices import Device
@@ -57,7 +57,7 @@ class Sourced:
 
     def figure(self, name: str) -> Figure:
         """A figure with its source, for example `tier.figure("power_w")`."""
-        return self.figures[name]
+        return vars(self)["figures"][name]
 
     def __getattr__(self, name: str) -> float | None:
         figure = vars(self).get("figures", {}).get(name)
@@ -83,7 +83,7 @@ class Tier(Sourced):
     figures: Mapping[str, Figure] = field(default_factory=dict, repr=False, compare=False, hash=False)
 
     def to_dict(self) -> dict:
-        plain = {key: getattr(self, key) for key in ("name", "label", "kind", "year", "cores", "note")}
+        plain: dict[str, Any] = {key: getattr(self, key) for key in ("name", "label", "kind", "year", "cores", "note")}
         return plain | {key: vars(figure) for key, figure in self.figures.items()}
 
 
@@ -93,7 +93,7 @@ def load_tiers() -> Mapping[str, Tier]:
     tiers = {}
     for name, entry, figures in read_entries("tiers", FIGURES | SERVER_FIGURES):
         figures = {key: each for key, each in figures.items() if key in FIGURES or entry["kind"] == "server"}
-        plain = {key: entry.get(key) for key in ("label", "kind", "year", "cores", "note")}
+        plain: dict[str, Any] = {key: entry.get(key) for key in ("label", "kind", "year", "cores", "note")}
         tiers[name] = Tier(name, figures=MappingProxyType(figures), match=tuple(entry.get("match", [])), **plain)
     return MappingProxyType(tiers)
 

@@ -65,7 +65,8 @@ class Launch:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Launch:
         """A launch as `to_json` gave it."""
-        return cls(**values | {"job": ScriptCommand.from_dict(values["job"]), "after": tuple(values["after"])})
+        made: dict[str, Any] = {"job": ScriptCommand.from_dict(values["job"]), "after": tuple(values["after"])}
+        return cls(**values | made)
 
 
 @dataclass(kw_only=True)

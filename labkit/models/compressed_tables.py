@@ -37,9 +37,9 @@ class CompressedTables(nn.Module):
         super().__init__()
         kept = _most_rows(num_rows, method, share)
         remainders, quotients = zip(*(_stored(rows, method, kept) for rows in num_rows), strict=True)
-        self.register_buffer("divisor", torch.tensor(remainders, dtype=torch.int32).view(-1, 1), persistent=False)
+        self.divisor = nn.Buffer(torch.tensor(remainders, dtype=torch.int32).view(-1, 1), persistent=False)
         paired = [feature for feature, rows in enumerate(quotients) if rows]
-        self.register_buffer("paired", torch.tensor(paired, dtype=torch.int64), persistent=False)  # (P,)
+        self.paired = nn.Buffer(torch.tensor(paired, dtype=torch.int64), persistent=False)  # (P,)
         self.stored = tables([*remainders, *filter(None, quotients)], embedding_dim)
 
     def forward(self, categorical: Tensor) -> Tensor:

@@ -165,8 +165,9 @@ def _flop(name: str, arguments: tuple) -> float:
     return 0.0 if work is None else float(work.flop)
 
 
-def _moved(name: str, arguments: tuple, inputs: list, results: list, changed: list) -> dict[str, float]:
-    table, sparse = inputs[0] if inputs else None, [each for each in inputs if each.is_sparse]
+def _moved(name: str, arguments: tuple, inputs: list[Any], results: list, changed: list) -> dict[str, float]:
+    table: Any = inputs[0] if inputs else None
+    sparse = [each for each in inputs if each.is_sparse]
     if name in ROWS:
         place, times = ROWS[name]
         rows = next(each for each in tree_flatten(arguments[place])[0] if isinstance(each, Tensor))

@@ -41,7 +41,9 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     if refused := place.refusals(jobs, lambda device, _: _why_no_mig(device)):
         return refused
     matched = matched_slices(jobs, place)
-    refused = [(job.name, _why_no_slice(job, matched, place)) for job in jobs if job.name not in matched]
+    refused: list[tuple[str | None, str]] = [
+        (job.name, _why_no_slice(job, matched, place)) for job in jobs if job.name not in matched
+    ]
     if refused:
         layout, why = proposed_layout(jobs, place)
         refused.append((None, layout.advice() if layout else f"no layout is proposed: {why}"))

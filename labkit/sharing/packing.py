@@ -144,7 +144,7 @@ def check_queue(
     What a row says itself counts first. Otherwise its memory is estimated, in bytes, once for jobs that are alike, and
     how busy it keeps a device is what was recorded of such a job on a device of that kind, or all of it.
     """
-    estimated: dict[tuple, int | str] = {}  # bytes, or why there are none
+    estimated: dict[Any, int | str] = {}  # bytes, or why there are none
     largest = max(devices, key=lambda device: device.memory_bytes)
     rows = []
     for queued in queue:
@@ -277,11 +277,12 @@ def resume_queue(launches: Launches, live: Sequence[LiveDevice], *, on_event: On
         for job in tracked_jobs(launches):
             part, last = launches.parts[job.name], job.attempts[-1] if job.attempts else None
             record = found.get(job.name)
-            if record is not None and record.status == "done":
+            if last is not None and record is not None and record.status == "done":
                 last.run, last.ending, job.status = record.id, "done", "done"
-                last.ends_s = last.starts_s + record.result["wall_s"]
+                last.ends_s = last.starts_s + ((record.result or {}).get("wall_s") or 0.0)
             elif job.status in ("running", "stopped"):
-                last.ending, last.reason = "stopped", last.reason or "the packer was killed"
+                if last is not None:
+                    last.ending, last.reason = "stopped", last.reason or "the packer was killed"
                 job.status = "queued"
             part.more = _history(job)
             part.status = job.status

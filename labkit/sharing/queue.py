@@ -121,7 +121,7 @@ class TrackedJob:
         return self.queued.name
 
     @property
-    def profile(self) -> JobProfile:
+    def profile(self) -> JobProfile | None:
         return self.queued.profile
 
 

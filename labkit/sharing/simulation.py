@@ -127,6 +127,7 @@ class _SimulatedDevices:
         if job is None:
             return []
         truth, ending = job.tracked.profile, "done"
+        assert truth is not None and truth.memory_bytes is not None and truth.duration_s is not None  # checked
         if not job.taken_bytes:
             if truth.memory_bytes <= self.free_bytes(job.device):
                 job.taken_bytes, job.milestone_s = truth.memory_bytes, truth.duration_s

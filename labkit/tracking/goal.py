@@ -90,7 +90,7 @@ class Target:
             return cls(_directed(watched[2], watched[1] == "max", text), None)
         parts = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", text)
         try:
-            name, operator, value = parts[1], parts[2], float(parts[3])
+            name, operator, value = parts[1], parts[2], float(parts[3])  # ty: ignore[not-subscriptable]  # TypeError if None
         except (TypeError, ValueError):
             raise UserError(
                 f"target {text!r} is not valid: write a metric, >= or <=, and a number, such as "

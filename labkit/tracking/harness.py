@@ -266,6 +266,10 @@ class SpawnedRuns:
 class SpawnedHarness(Harness):
     """The harness of another process, seen from a process that its script has started."""
 
+    _told: Path
+    _parent: int
+    _family: int
+
     def tell(self, event: Any) -> None:
         self._write({"kind": type(event).__name__, **asdict(event)})
         if isinstance(event, Ready):

@@ -83,7 +83,7 @@ class Run:
         self.position = Position(next_evaluation=evaluate_every or 0)
         self.result: dict[str, Any] = {}
         """The result of the run; complete after the block."""
-        self._log: RunLog | None = None
+        self._log: RunLog = None  # ty: ignore[invalid-assignment]  # until the block begins
         self.is_implicit = False
         """Whether this run counts the steps of a script that has no run of its own."""
         self.is_leaving = False

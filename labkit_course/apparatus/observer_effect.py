@@ -187,7 +187,7 @@ def _loop(*command: str) -> Observer:
 
 
 @contextlib.contextmanager
-def _profiler(**options: bool) -> Generator[Any]:
+def _profiler(**options: Any) -> Generator[Any]:
     from torch.profiler import profile
 
     # Kineto's library writes to standard error at each start, end and allocation

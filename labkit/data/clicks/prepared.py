@@ -45,6 +45,7 @@ class ClickLog:
     def __init__(self, folder: Path):
         self.folder = folder
         meta = read_json(folder / "meta.json")
+        assert meta is not None  # `prepare_once` gives complete folders only
         self.name: str = meta["name"]
         self.dense_names: list[str] = meta["dense_names"]
         self.categorical_names: list[str] = meta["categorical_names"]

@@ -80,6 +80,7 @@ class SpeechSet:
     def __init__(self, folder: Path):
         self.folder = folder
         meta = read_json(folder / "meta.json")
+        assert meta is not None  # `prepare_once` gives complete folders only
         self.name: str = meta["name"]
         self.alphabet = Alphabet()
         self.fingerprint: str = meta["fingerprint"]
