@@ -280,9 +280,8 @@ def resume_queue(launches: Launches, live: Sequence[LiveDevice], *, on_event: On
             if last is not None and record is not None and record.status == "done":
                 last.run, last.ending, job.status = record.id, "done", "done"
                 last.ends_s = last.starts_s + ((record.result or {}).get("wall_s") or 0.0)
-            elif job.status in ("running", "stopped"):
-                if last is not None:
-                    last.ending, last.reason = "stopped", last.reason or "the packer was killed"
+            elif last is not None and job.status in ("running", "stopped"):
+                last.ending, last.reason = "stopped", last.reason or "the packer was killed"
                 job.status = "queued"
             part.more = _history(job)
             part.status = job.status

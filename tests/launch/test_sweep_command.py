@@ -139,6 +139,9 @@ def test_a_damaged_state_is_refused_with_its_line(write, light, tmp_path):
         assert (error.value.file, error.value.line) == (path, 2)
     path.write_text(f"{head}\n{launch}\n" + '{"state": {"launch":')
     assert list(read_sweep(file, tmp_path / "runs")["state"]) == ["done"], "the half of a line is none yet"
+    path.write_text("")
+    with pytest.raises(DataError, match="it is empty"):
+        read_sweep(file, tmp_path / "runs")
 
 
 def test_a_sweep_of_an_earlier_version_is_continued_by_the_records_of_its_runs(write, light, tmp_path):
