@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from made_up import new_run
 
 from labkit.models import ConvBlock, SpeechConfig, SpeechModel
-from labkit.runs import Provenance, RunWriter
 from labkit.tracking.checkpoint import save_checkpoints
 
 
@@ -25,33 +25,14 @@ def tiny_model(kind: str = "conv", strides: tuple[int, ...] = (2, 2), block=Conv
 
 
 def write_speech_run(
-    runs_dir: Path,
-    model: SpeechModel | None = None,
-    *,
-    status: str | None = "done",
-    job="speech",
-    data="",
-    saves=True,
+    runs_dir: Path, model: SpeechModel | None = None, *, status: str | None = "done", job="speech", data="", saves=True,
     **train,
-) -> Path:
+) -> Path:  # fmt: skip
     """The run of a model, with these settings of its training; None of `status`: it is still running."""
     model = model or tiny_model()
-    run = RunWriter.create(
-        runs_dir,
-        job,
-        config={
-            "job": job,
-            "data": {"name": data or "shipped", "source": data or "shipped", "fingerprint": ""},
-            "model": asdict(model.config),
-            "train": train,
-        },
-        budget={"name": "all-cores"},
-        tier=None,
-        devices=[],
-        seed=0,
-        provenance=Provenance.now("measured"),
-        software={},
-    )
+    source = {"name": data or "shipped", "source": data or "shipped", "fingerprint": ""}
+    config = {"job": job, "data": source, "model": asdict(model.config), "train": train}
+    run = new_run(runs_dir, job, config=config, budget={"name": "all-cores"})
     if saves:
         save_checkpoints({run.folder / "checkpoint" / "best.pt": {"kept": {"model": model.state_dict()}}})
     if status is not None:

@@ -49,30 +49,28 @@ def arriving(times, **more):
     return made_up(values, every_s=[end for _, end in kinds], unreached=[kind for kind, _ in kinds], **more)
 
 
+def new_run(runs_dir, name="t", *, torch_name="cpu", provenance="measured", note="", **described):
+    """The writer of a run that has begun, on no device by default; `described` replaces fields of its record."""
+    given = {"config": {}, "budget": {"torch_name": torch_name}, "tier": None, "devices": [], "seed": 0, "software": {}}
+    return RunWriter.create(runs_dir, name, provenance=Provenance.now(provenance, note), **given | described)
+
+
 def write_run(
     runs_dir, values, *, budget="all-cores", seed=0, every_s=2.0, tier="cloud-cpu-2", data="synthetic", status="done",
     config=None, others=None, energy_note="no counter", **train,
 ):  # fmt: skip
     """A run's folder: an evaluation of the AUC every 1,000 samples, also of log loss; killed if status is None."""
     train = {"target": 0.78, "target_metric": "auc", "lr": 0.001, "seed": seed, **train}
-    run = RunWriter.create(
+    device = {"name": "A test's CPU", "kind": "cpu", "cores": 1, "machine_cores": 2, "memory_bytes": 2**33}
+    run = new_run(
         runs_dir,
         "synthetic",
         config={"job": "dlrm", "data": {"name": data, "fingerprint": data}, "train": train, **(config or {})},
         budget={"name": budget, "torch_name": "cpu"},
         tier=tier,
-        devices=[
-            {
-                "name": "A test's CPU",
-                "kind": "cpu",
-                "cores": 1,
-                "machine_cores": 2,
-                "memory_bytes": 2**33,
-                "torch_name": "cpu",
-            }
-        ],
+        devices=[device | {"torch_name": "cpu"}],
         seed=seed,
-        provenance=Provenance.now("measured" if budget == "all-cores" else "emulated"),
+        provenance="measured" if budget == "all-cores" else "emulated",
         software={"labkit": "0", "torch": "2"},
     )
     for number, value in enumerate(values, start=1):

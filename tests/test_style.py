@@ -7,18 +7,12 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
+TY_OPTIONS = ["--output-format", "concise", "--python", sys.prefix]
 CHECKS = {
     "ruff finds nothing": [sys.executable, "-m", "ruff", "check", "--no-cache", "."],
     "ruff would format nothing": [sys.executable, "-m", "ruff", "format", "--no-cache", "--check", "."],
     "imports run one way": [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
-    "types fit": [
-        str(Path(sys.executable).with_name("ty")),
-        "check",
-        "--output-format",
-        "concise",
-        "--python",
-        sys.prefix,
-    ],
+    "types fit": [str(Path(sys.executable).with_name("ty")), "check", *TY_OPTIONS],
 }
 
 

@@ -4,13 +4,13 @@ import io
 
 import numpy as np
 import pandas as pd
+from made_up import new_run
 from rich.table import Table
 from rich.text import Text
 
 from labkit.cli import main
 from labkit.cli.console import Console, marked, print_frame
 from labkit.cli.display import Display
-from labkit.runs import Provenance, RunWriter
 from labkit.tracking import Notice, Preparing
 
 NAME = "[red]cnn[/red] [v2] \x1b[2J:smile:"
@@ -29,10 +29,7 @@ def test_names_are_printed_letter_by_letter():
 
 
 def test_a_run_of_any_name_is_shown(tmp_path, capsys):
-    run = RunWriter.create(
-        tmp_path, "x", config={"job": NAME, "train": {"note": NAME}}, budget={"name": NAME}, tier=None, devices=[],
-        seed=0, provenance=Provenance.now("measured", NAME), software={},
-    )  # fmt: skip
+    run = new_run(tmp_path, "x", config={"job": NAME, "train": {"note": NAME}}, budget={"name": NAME}, note=NAME)
     run.event("fault", kind="error", what=NAME)
     run.finish("failed", {"reason": NAME})
     for command in (["list"], ["show", run.run_id]):

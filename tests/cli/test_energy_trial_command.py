@@ -3,12 +3,13 @@
 import json
 
 import pytest
+from made_up import new_run
 
 import labkit
 from labkit import hardware, telemetry
 from labkit.cli import main
 from labkit.hardware import Device
-from labkit.runs import Provenance, RunWriter, read_events, read_run
+from labkit.runs import read_events, read_run
 from labkit.tracking import RunFailed
 from labkit.tta import run_table
 
@@ -47,10 +48,7 @@ def gpu(tmp_path, monkeypatch):
         if train_s == 13 and command.trial["number"] == 2:
             raise RunFailed("it diverged", {"folder": "x", "status": "failed", "result": {}})
         train = {} if command.power_limit_w is None else {"power_limit_w": command.power_limit_w}
-        writer = RunWriter.create(
-            tmp_path, "t", config={"trial": command.trial, "train": train}, budget={"torch_name": "cuda:0"}, tier=None,
-            devices=[], seed=0, provenance=Provenance.now("measured"), software={},
-        )  # fmt: skip
+        writer = new_run(tmp_path, torch_name="cuda:0", config={"trial": command.trial, "train": train})
         writer.event("began", clock_s=0.0)
         for step in range(1, 31):
             writer.metric(step=step, wall_s=step, train_s=step, samples=10 * step, name="loss", value=1.0)
@@ -139,10 +137,7 @@ def test_a_trial_of_a_script_is_a_run_that_says_so(script, tmp_path, capsys, mon
 
 
 def test_a_run_whose_folder_was_named_trial_something_is_told_of(tmp_path, capsys):
-    writer = RunWriter.create(
-        tmp_path, "trial", config={}, budget={}, tier=None, devices=[], seed=0,
-        provenance=Provenance.now("measured"), software={},
-    )  # fmt: skip
+    writer = new_run(tmp_path, "trial", budget={})
     writer.finish("done", {})
     writer.folder.rename(tmp_path / "trial-of-mine")
     assert main(["energy", "trial-", "--runs-dir", str(tmp_path)]) == 0

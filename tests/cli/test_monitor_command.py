@@ -6,9 +6,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from made_up import new_run
 
 from labkit.cli import main
-from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs import TELEMETRY
 from labkit.runs.parts import PartWriter
 from labkit.telemetry import Latest, Reading, Tail, TelemetryWriter
 
@@ -62,10 +63,7 @@ def test_a_process_that_ends_ends_the_view(capsys):
 
 @pytest.fixture
 def run(tmp_path):
-    writer = RunWriter.create(
-        tmp_path, "t", config={}, budget={"torch_name": "cpu"}, tier=None, devices=[], seed=0,
-        provenance=Provenance.now("measured"), software={},
-    )  # fmt: skip
+    writer = new_run(tmp_path)
     parts = PartWriter(writer.folder / "telemetry", TELEMETRY)
     row = {"device": "host", "scope": "process", "pid": 1, "counter": "cpu_percent", "unit": "% of a core"}
     for second, value in enumerate((10.0, 99.5)):

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_up import new_run
 
 from labkit.cli.run import resumed_command
 from labkit.errors import UserError
-from labkit.runs import Provenance, RunWriter
+from labkit.runs import RunWriter
 from labkit.runs.private import given_again, shielded
 
 HOME = str(Path.home())
@@ -21,8 +22,7 @@ SHIELDED = ["--token", "***", "--api-key=***", "--data", "~/clicks", "--pad-toke
 
 def written(runs_dir: Path) -> RunWriter:
     config = {"job": "own", "script": f"{HOME}/train.py", "arguments": ARGUMENTS, "train": {"hf_token": "s3cret-words"}}
-    of = {"budget": {}, "tier": None, "devices": [], "seed": 0, "software": {}}
-    writer = RunWriter.create(runs_dir, "own", config=config, provenance=Provenance.now("measured"), **of)
+    writer = new_run(runs_dir, "own", config=config, budget={})
     writer.event("fault", kind="error", what=f"no access to {HOME}/x by https://me:pw@host/ with s3cret-words")
     writer.finish("stopped", {"reason": f"train.py --token s3cret-words failed in {HOME}"})
     return writer

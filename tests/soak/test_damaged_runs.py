@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from campaign import each_told, labkit
+from made_up import new_run
 
 from labkit.hardware import Calibration
 from labkit.profiling import FACTS, save_card
 from labkit.profiling.profile import KINETO
-from labkit.runs import Provenance, RunWriter
 
 TWO_RUNS = """
 import labkit
@@ -70,10 +70,7 @@ def page(runs: Path) -> str:
 
 def write_profiled(folder: Path) -> None:
     """A profiled run of two steps, with a trace of torch's own."""
-    run = RunWriter.create(
-        folder, "tiny", config={"job": "tiny", "profile": {}}, tier=None, seed=0,
-        budget={"name": "all-cores"}, devices=[], provenance=Provenance.now("measured"), software={},
-    )  # fmt: skip
+    run = new_run(folder, "tiny", config={"job": "tiny", "profile": {}}, budget={"name": "all-cores"})
     run.finish("done", {"reason": "profiled"})
     (run.folder / "trace").mkdir()
     traces = Path(__file__).parents[1] / "profiling" / "traces"

@@ -1,8 +1,9 @@
 import time
 
 import pytest
+from made_up import new_run
 
-from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs import TELEMETRY, RunWriter
 from labkit.runs.parts import PartWriter
 from labkit.telemetry.energy import cpu_energy, gpu_energy, run_energy
 from labkit.telemetry.samples import Sample, peak_memory
@@ -55,10 +56,7 @@ def write(folder, device, counter, values: dict[int, float], scope="device", uni
 
 
 def gpu_run(tmp_path, **device) -> RunWriter:
-    writer = RunWriter.create(
-        tmp_path, "t", config={}, budget={"torch_name": "cuda:0"}, tier=None, seed=0, software={},
-        devices=[{"torch_name": "cuda:0"} | device], provenance=Provenance.now("measured"),
-    )  # fmt: skip
+    writer = new_run(tmp_path, torch_name="cuda:0", devices=[{"torch_name": "cuda:0"} | device])
     write(writer.folder, "GPU-1", "energy", {0: 0.0, 1: 10.0})
     write(writer.folder, "GPU-2", "energy", {0: 0.0, 1: 1000.0})
     return writer

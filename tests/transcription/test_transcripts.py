@@ -201,37 +201,25 @@ def voices(tmp_path):
     return waves
 
 
-def outputs(recogniser, tmp_path, **options) -> list[np.ndarray]:
+@pytest.mark.parametrize(("lot", "by_file"), [(None, False), (None, True), (1, False)])
+def test_a_folder_is_one_voice_or_each_file_and_lots_are_heard_with_all_before_them(
+    tmp_path, voices, monkeypatch, lot, by_file
+):
+    recogniser, expected = Recogniser(tiny_model()), []
+    for speaker in ("anna", "ben"):
+        waves = [voices[speaker, number] for number in (1, 2)]
+        voice = Voice("log-mel")
+        if lot:
+            monkeypatch.setattr(transcripts, "LOT", lot)
+            expected += [recogniser.hear([wave], voice)[0] for wave in waves]
+        else:
+            expected += [recogniser.hear([wave])[0] for wave in waves] if by_file else recogniser.hear(waves)
     recordings = find_recordings([tmp_path / "anna", tmp_path / "ben"])
-    return [each.heard.log_probabilities for each in transcribe(recogniser, recordings, **options)]
-
-
-def same(found, expected) -> None:
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other.log_probabilities, atol=1e-4)  # orders of fp32 sums
-
-
-def test_a_folder_is_one_voice_and_another_folder_another(tmp_path, voices):
-    recogniser = Recogniser(tiny_model())
-    anna, ben = ([voices[speaker, number] for number in (1, 2)] for speaker in ("anna", "ben"))
-    same(outputs(recogniser, tmp_path), recogniser.hear(anna) + recogniser.hear(ben))
-
-
-def test_by_file_each_is_a_voice(tmp_path, voices):
-    recogniser = Recogniser(tiny_model())
-    alone = [recogniser.hear([wave])[0] for wave in voices.values()]
-    same(outputs(recogniser, tmp_path, by_file=True), alone)
+    for one, other in zip(transcribe(recogniser, recordings, by_file=by_file), expected, strict=True):
+        # orders of fp32 sums
+        np.testing.assert_allclose(one.heard.log_probabilities, other.log_probabilities, atol=1e-4)
 
 
 @pytest.mark.parametrize("kernels", ["plain", "fast"])
 def test_a_recogniser_knows_whether_it_was_trained_by_file(tmp_path, kernels):
     assert read_recogniser(write_speech_run(tmp_path, kernels=kernels)).by_file == (kernels == "plain")
-
-
-def test_lots_of_one_voice_are_heard_with_all_before_them(tmp_path, voices, monkeypatch):
-    monkeypatch.setattr("labkit.transcription.transcripts.LOT", 1)
-    recogniser, expected = Recogniser(tiny_model()), []
-    for speaker in ("anna", "ben"):
-        voice = Voice("log-mel")
-        expected += [recogniser.hear([voices[speaker, number]], voice)[0] for number in (1, 2)]
-    same(outputs(recogniser, tmp_path), expected)

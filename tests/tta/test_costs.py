@@ -4,9 +4,10 @@ import json
 import time
 
 import pytest
+from made_up import new_run
 
 from labkit.cli import main
-from labkit.runs import TELEMETRY, Provenance, RunWriter, read_run
+from labkit.runs import TELEMETRY, read_run
 from labkit.runs.parts import PartWriter
 from labkit.tta import energy_account, window_energy, windows_by_name
 
@@ -21,10 +22,7 @@ def run(tmp_path, monkeypatch):
         now = [BEGIN]
         when = lambda: time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(now[0]))  # noqa: E731
         monkeypatch.setattr("labkit.runs.writer.timestamp", when)
-        writer = RunWriter.create(
-            tmp_path, "t", config={}, budget={"torch_name": "cpu"}, tier=tier, devices=[{"torch_name": "cpu"}], seed=0,
-            provenance=Provenance.now("measured"), software={},
-        )  # fmt: skip
+        writer = new_run(tmp_path, tier=tier, devices=[{"torch_name": "cpu"}])
         begin = now[0]
         samples = PartWriter(writer.folder / "telemetry", TELEMETRY)
         for second in range(11):
@@ -91,10 +89,7 @@ def windowed(tmp_path):
     """A run of 20 s on two CPU packages: 30 W, then 90 W, by a sample a second; of `windows`, by name, in seconds."""
 
     def make(windows, *, values=None):
-        writer = RunWriter.create(
-            tmp_path, "t", config={}, budget={"torch_name": "cpu"}, tier=None, devices=[{"torch_name": "cpu"}], seed=0,
-            provenance=Provenance.now("measured"), software={},
-        )  # fmt: skip
+        writer = new_run(tmp_path, devices=[{"torch_name": "cpu"}])
         samples = PartWriter(writer.folder / "telemetry", TELEMETRY)
         values = values or {at: (30.0 * at + 60.0 * max(0, at - 10)) / 2 for at in range(21)}
         for package, (second, value) in ((package, each) for package in (0, 1) for each in values.items()):

@@ -5,9 +5,10 @@ import time
 
 import numpy as np
 import pytest
+from made_up import new_run
 from scipy import stats
 
-from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs import TELEMETRY
 from labkit.runs.parts import PartWriter
 from labkit.tta.trials import trial_means, trial_table
 
@@ -22,10 +23,8 @@ def run(tmp_path, monkeypatch):
     def make(steps_s, *, name="loss", samples=100, power_w=60.0, trial=TRIAL, **train):
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(BEGIN + 3))
         monkeypatch.setattr("labkit.runs.writer.timestamp", lambda: stamp)
-        writer = RunWriter.create(
-            tmp_path, "t", config={"job": "t", "train": train, "trial": trial}, budget={"torch_name": "cpu"}, tier=None,
-            devices=[{"torch_name": "cpu"}], seed=0, provenance=Provenance.now("measured"), software={},
-        )  # fmt: skip
+        config = {"job": "t", "train": train, "trial": trial}
+        writer = new_run(tmp_path, config=config, devices=[{"torch_name": "cpu"}])
         writer.event("began", clock_s=3.0)  # a step of 3 s was taken by then
         ends_s = np.cumsum([0.0, *steps_s])
         for step, train_s in enumerate(ends_s[1:], start=1):

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from made_up import write_run
+from made_up import new_run, write_run
 from processes import wait_for
 
 from labkit.errors import UserError
 from labkit.jobs import job_command
-from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs import TELEMETRY
 from labkit.runs.parts import PartWriter
 from labkit.tracking import LaunchedRun
 from labkit.widgets import monitor
@@ -56,10 +56,7 @@ def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
 
 def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
     gpus = [{"torch_name": f"cuda:{number}", "uuid": f"GPU-{number}"} for number in (0, 1)]
-    run = RunWriter.create(
-        tmp_path, "own-script", config={}, budget={"torch_name": "cuda:1"}, tier=None, devices=gpus, seed=0,
-        provenance=Provenance.now("measured"), software={},
-    )  # fmt: skip
+    run = new_run(tmp_path, "own-script", torch_name="cuda:1", devices=gpus)
     parts = PartWriter(run.folder / "telemetry", TELEMETRY)
     row = {"scope": "device", "pid": 1, "counter": "gpu_utilisation", "unit": "%", "source": "s", "note": ""}
     for number in range(6):

@@ -5,8 +5,9 @@ import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from made_up import new_run
 
-from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs import TELEMETRY
 from labkit.runs.parts import PartWriter
 from labkit.telemetry.energy import cpu_energy, run_energy
 from labkit.telemetry.samples import Sample
@@ -142,10 +143,7 @@ def test_a_run_on_an_amd_gpu_names_it_as_its_samples_are_named(monkeypatch):
 
 def test_the_note_of_joules_of_an_amd_card_says_that_none_was_ever_tried(tmp_path):
     device = {"torch_name": "cuda:0", "uuid": "hip:0"}
-    writer = RunWriter.create(
-        tmp_path, "t", config={}, budget={"torch_name": "cuda:0"}, tier=None, devices=[device], seed=0,
-        provenance=Provenance.now("measured"), software={},
-    )  # fmt: skip
+    writer = new_run(tmp_path, torch_name="cuda:0", devices=[device])
     rows, now_ns = PartWriter(writer.folder / "telemetry", TELEMETRY), time.time_ns()
     for second in range(3):
         row = {"device": "hip:0", "scope": "device", "pid": 1, "unit": "J", "source": "Zeus AMDGPUs", "note": None}
