@@ -166,7 +166,7 @@ def _keep_code(name: str, module: str, code: Callable, works: Callable[[Any], No
     sections[name] = cell
     text = head + "".join(f"\n# --- {each}\n{sections[each]}\n" for each in sorted(sections))
     try:
-        works(getattr(_module(module, text, path), code.__name__))
+        works(getattr(_module(module, text, path), code.__name__))  # ty: ignore[missing-attribute]  # a function
     except Exception as error:  # whatever the student's code raises
         why = f"{type(error).__name__}: {error}"
         return f"It is not kept for later labs, for its cell does not stand alone ({why}): import there what it uses.\n"

@@ -59,7 +59,7 @@ class CompiledTables:
         """Update the rows that the latest batch looked up."""
         rows, gradient = self._tables.take_bags()
         weight = self._tables.weight
-        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # at least a table each
+        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # ty: ignore[missing-attribute]
         self._make_room(threads, rows.shape[0] * rows.shape[2])
         state, step_size, numbers = self._begin_step(weight)
         update_tables(weight.detach(), state, rows, gradient, *self._room, self._kind, step_size, *numbers)

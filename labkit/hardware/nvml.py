@@ -67,8 +67,9 @@ class Nvml:
         try:
             return Answer(getattr(self._library, call)(*args))
         except pynvml.NVMLError as error:
-            reason = _REASONS.get(error.value, "{error} ({call})").format(error=error, call=call)
-            return Answer(None, reason, error.value in _LOST)
+            code = getattr(error, "value", None)
+            reason = _REASONS.get(code, "{error} ({call})").format(error=error, call=call)
+            return Answer(None, reason, code in _LOST)
 
 
 MPS_SERVER = "nvidia-cuda-mps-server"

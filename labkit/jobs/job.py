@@ -271,7 +271,7 @@ def _docstrings(kind: type) -> dict[str, str]:
             (definition,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(each))).body
         except OSError:  # typed into a console
             continue
-        for statement, below in itertools.pairwise(definition.body):
+        for statement, below in itertools.pairwise(definition.body):  # ty: ignore[missing-attribute]  # a class
             match statement, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     found[name] = " ".join(text.split())

@@ -159,7 +159,7 @@ class TableServer:
         with path.open("rb") if is_old else open_copy(path, self.store.array.nbytes) as file:
             if is_old:  # 4 bytes, then the length of a header, and the header
                 file.seek(int.from_bytes(file.read(8)[4:], "little"), os.SEEK_CUR)
-            file.readinto(self.store.array.data)
+            file.readinto(self.store.array.data)  # ty: ignore[missing-attribute]  # both are buffered
 
 
 def send(connection: Connection, header: dict[str, Any], *arrays: np.ndarray) -> None:

@@ -148,8 +148,8 @@ class Curve(NamedTuple):
     """A quantity of a run over time."""
 
     title: str
-    seconds: Sequence[float]
-    values: Sequence[float]
+    seconds: list[float]
+    values: list[float]
     unit: str = ""
 
     @property

@@ -185,7 +185,7 @@ class MixRun(Engine):
         told, clients, starts = shared_with(mode, own), {}, []
         if mode == "mps":
             gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in shares.values()})
-            clients = self.executor().start_mps(gpus)
+            clients = self.executor().start_mps(gpus)  # ty: ignore[missing-attribute]  # a Supervisor
         for part, job in zip(parts, own, strict=True):
             share = shares[job.name]
             shared = {"group": self.launches.folder.name, "job": job.name, "log": part.log, **told}
@@ -197,7 +197,7 @@ class MixRun(Engine):
         super().settle(part, end)
         if all(each.has_ended for each in self._of[part.name]):
             if self.executor().alive:
-                self.executor().sweep()
+                self.executor().sweep()  # ty: ignore[missing-attribute]  # a Supervisor
             self._tell_round(part, over=True)
 
     def title(self, part: Part) -> str:
