@@ -243,5 +243,5 @@ def _ends(points: pd.DataFrame, x: str, y: str) -> str:
             ends = " to ".join(dict.fromkeys((settings[0], settings[-1])))
             parts.append(f"Of {len(own)} settings of {device} {len(front)} are on the front: {ends}")
         else:
-            parts.append(f"{device}: {'; '.join(points)}")
+            parts.append(f"{device}: {'; '.join(settings)}")
     return ". ".join(parts) + "."

@@ -33,12 +33,8 @@ def test_a_plan_without_a_trial_is_arithmetic(tmp_path):
     }
 
 
-def test_an_optimisers_state_counts(tmp_path):
-    shape = TableShape((1_000_000,), 64, optimiser="adam")
-    assert not fits(shape, 600 * MIB, tmp_path)["device"]
-
-
-def test_a_batch_counts(tmp_path):
+def test_an_optimisers_state_and_a_batch_count(tmp_path):
+    assert not fits(TableShape((1_000_000,), 64, optimiser="adam"), 600 * MIB, tmp_path)["device"]
     shape = TableShape((1000,) * 26, 64, batch_size=100_000)
     assert shape.batch_bytes == 4 * 100_000 * 26 * (1 + 2 * 64)
     with pytest.raises(UserError, match="a smaller --batch-size"):

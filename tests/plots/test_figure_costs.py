@@ -48,15 +48,12 @@ def test_over_the_batch_size_the_axis_is_logarithmic_and_each_device_has_its_lea
 def test_the_front_is_a_line_among_faint_marks_and_what_was_chosen_is_starred():
     points = POINTS.assign(front=on_front(POINTS["time_s"], POINTS["energy_j"]))
     figure = figure_pareto(points, "time_s", "energy_j", chosen={"η = 1": 5})
-    others, front, chosen = figure.data
+    others = figure.data[0]
     names = [f"V&lt;100 · {RECORDED}", f"front of V&lt;100 · {RECORDED}", f"η = 1 · {RECORDED}"]
     assert [trace.name for trace in figure.data] == names
-    assert (list(others.text), list(front.text), list(chosen.text)) == (
-        ["neither", "far"],
-        ["fast", "thrifty"],
-        ["thrifty"],
-    )
-    assert others.mode == "markers" and front.mode == "lines+markers" and others.marker.opacity < 1
+    texts = [list(trace.text) for trace in figure.data]
+    assert texts == [["neither", "far"], ["fast", "thrifty"], ["thrifty"]]
+    assert others.mode == "markers" and figure.data[1].mode == "lines+markers" and others.marker.opacity < 1
     assert all(trace.marker.symbol.endswith("-open") for trace in figure.data)
     assert figure.layout.xaxis.range[1] == pytest.approx(2 * 3600 * 1.8), "the far one is outside"
     assert figure.layout.xaxis.type is None

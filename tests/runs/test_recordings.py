@@ -202,37 +202,31 @@ def test_recorded_and_measured_runs_together_keep_their_batch_sizes():
     assert table["batch_size"].tolist()[-2:] == [32, 64]
 
 
-def test_a_recording_that_comes_twice_is_refused():
-    one = recorded("mlperf-rcp", batch_size=512)
-    with pytest.raises(UserError, match="is in two of the sources"):
-        Frames.together(one, one)
-
-
 def test_what_a_recording_does_not_tell_is_said():
-    runs, curves = recorded("mlperf-rcp", batch_size=512)
-    with pytest.raises(UserError, match=r"have no times.*use labkit.tta.by_batch_size"):
-        summary(curves, runs, 0.058)
-    with pytest.raises(UserError, match="record no samples: give unit='epochs'"):
-        by_batch_size(curves, runs, 0.058)
-    with pytest.raises(UserError, match=r"the target 35 is beyond any word error rate, which is a share: write 0.35"):
-        survival(curves, runs, 35)
-    with pytest.raises(UserError, match="choose an easier one"):
-        figure_batch_size(by_batch_size(curves, runs, 0.01, unit="epochs"))
+    runs, curves = one = recorded("mlperf-rcp", batch_size=512)
+    for ask, words in (
+        (lambda: Frames.together(one, one), "is in two of the sources"),
+        (lambda: summary(curves, runs, 0.058), r"have no times.*use labkit.tta.by_batch_size"),
+        (lambda: by_batch_size(curves, runs, 0.058), "record no samples: give unit='epochs'"),
+        (lambda: survival(curves, runs, 35), "the target 35 is beyond any word error rate, .* write 0.35"),
+        (lambda: figure_batch_size(by_batch_size(curves, runs, 0.01, unit="epochs")), "choose an easier one"),
+    ):
+        with pytest.raises(UserError, match=words):
+            ask()
 
 
 def test_files_of_no_known_format_or_of_two_are_refused(files, tmp_path):
     (tmp_path / "mine.json").write_text('{"x": {"BS": 1}}')
-    with pytest.raises(DataError, match=r"mine.json: these are no convergence points.*Benchmark"):
-        read_published([tmp_path / "mine.json"])
-    with pytest.raises(UserError, match=r"absent.csv: there is no such file"):
-        read_published([files / "absent.csv"])
-    with pytest.raises(UserError, match=r"no format that labkit reads: summary_train.csv"):
-        read_published([files / TRAIN])
     (tmp_path / "empty.json").write_text("{}")
-    with pytest.raises(UserError, match="holds no convergence point"):
-        read_published([tmp_path / "empty.json"])
-    with pytest.raises(UserError, match="in two of the files"):
-        read_published([SHIPPED / "mlperf-rcp" / "original" / "rcps_dlrm.json"] * 2)
+    for paths, words in (
+        ([tmp_path / "mine.json"], "mine.json: these are no convergence points.*Benchmark"),
+        ([files / "absent.csv"], "absent.csv: there is no such file"),
+        ([files / TRAIN], "no format that labkit reads: summary_train.csv"),
+        ([tmp_path / "empty.json"], "holds no convergence point"),
+        ([SHIPPED / "mlperf-rcp" / "original" / "rcps_dlrm.json"] * 2, "in two of the files"),
+    ):
+        with pytest.raises(UserError, match=words):
+            read_published(paths)
 
 
 def test_a_damaged_card_is_named(tmp_path):

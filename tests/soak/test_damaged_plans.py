@@ -87,15 +87,8 @@ def write_records(folder: Path) -> None:
         live = LiveDevice(PackingDevice("cpu", 2**33), Share("all cores"), cpu_device())
         queue = new_queue(read_queue_file(plans / "queue.yaml"), [live], "best-fit", other)
     next(iter(mix.parts.values())).status = "done"
-    attempt = {
-        "number": 1,
-        "device": 0,
-        "alone": False,
-        "queued_s": 0.0,
-        "starts_s": 1.0,
-        "ends_s": 60.0,
-        "ending": "done",
-    }
+    attempt = {"number": 1, "device": 0, "alone": False, "queued_s": 0.0, "starts_s": 1.0, "ends_s": 60.0}
+    attempt["ending"] = "done"
     next(iter(queue.parts.values())).more = {"status": "done", "attempts": [attempt]}
     for name, launches in (("group", mix), ("queue", queue)):
         (folder / name).mkdir()

@@ -131,10 +131,8 @@ def test_a_guard_that_is_ended_is_missed_and_one_that_is_killed_leaves_a_warning
         power.set(100)
         psutil.Process(power.pid).send_signal(getattr(signals, signal))
         power.status()  # waits for its end
-        with pytest.raises(
-            UserError,
-            match=f"not set to 120 W: its guard {'was ended' if left == '250000' else 'ended with status -9'}",
-        ):
+        end = "was ended" if left == "250000" else "ended with status -9"
+        with pytest.raises(UserError, match=f"not set to 120 W: its guard {end}"):
             power.set(120)
     assert limit.read_text() == left
 

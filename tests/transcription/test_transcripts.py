@@ -70,13 +70,6 @@ def test_listings_say_who_speaks_and_what(tmp_path):
     assert (each.utterance.text, each.utterance.speaker) == ("ONE TWO", "1")
 
 
-def test_a_listing_that_cannot_be_read_is_told_of_and_the_next_path_is_heard(tmp_path):
-    (tmp_path / "m.jsonl").write_text('{"audio": "a.wav", "text": "one"}', encoding="utf-16")
-    (tmp_path / "a.wav").touch()
-    refused, heard = find_recordings([tmp_path / "m.jsonl", tmp_path / "a.wav"])
-    assert "UTF-16" in str(refused) and heard.name.endswith("a.wav")
-
-
 def test_a_manifest_gives_one_split_and_tells_of_its_bad_lines(tmp_path):
     (tmp_path / "a.wav").touch()
     lines = [{"audio": "a.wav", "text": "one", "split": split, "offset": 1.5} for split in ("train", "test")]
@@ -150,13 +143,14 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path):
     assert "closed" in told and "Permission" in told
 
 
-def test_what_is_not_there_is_named_and_the_rest_goes_on(tmp_path):
+def test_what_is_not_there_or_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path):
     (tmp_path / "a.wav").touch()
-    missing, empty, found = names(tmp_path / "missing.wav", tmp_path / "no", tmp_path / "a.wav")
-    assert "missing.wav: There is no such file" in missing and "no: There is no such" in empty
-    assert found.endswith("a.wav")
+    (tmp_path / "m.jsonl").write_text('{"audio": "a.wav", "text": "one"}', encoding="utf-16")
     (tmp_path / "empty").mkdir()
-    assert "no audio in this folder" in names(tmp_path / "empty")[0]
+    paths = [tmp_path / name for name in ("missing.wav", "no", "m.jsonl", "empty", "a.wav")]
+    missing, no_folder, unread, empty, found = names(*paths)
+    assert "missing.wav: There is no such file" in missing and "no: There is no such" in no_folder
+    assert "UTF-16" in unread and "no audio in this folder" in empty and found.endswith("a.wav")
 
 
 SPOKEN = np.ones(16_000, np.float32)

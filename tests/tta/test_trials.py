@@ -55,36 +55,26 @@ def test_the_warm_up_and_the_evaluation_do_not_count(run):
     assert "cooled down in 5 s" in row["note"] and "all CPU packages" in row["note"]
 
 
+SAMPLES, ENERGY, ABOVE = "samples_per_s", "energy_per_sample_j", "above_idle_j"
+SETTLED = [1.0] * 30
+
+
 @pytest.mark.parametrize(
-    ("steps_s", "why"),
-    [([0.5] * 15, "of 10 pieces of 1 s it has 8"), (1 / np.linspace(0.5, 4, 100), "its samples/s never settle")],
+    ("steps_s", "given", "known", "unknown", "why"),
+    [
+        ([0.5] * 15, {}, {}, SAMPLES, "of 10 pieces of 1 s it has 8"),
+        (1 / np.linspace(0.5, 4, 100), {}, {}, SAMPLES, "its samples/s never settle"),
+        ([], {}, {}, SAMPLES, "of 10 pieces of 1 s it has 0"),
+        (SETTLED, {"power_w": None}, {SAMPLES: 100}, "power_w", "not measurable"),
+        (SETTLED, {"name": "steps", "samples": 0}, {"power_w": 60}, ENERGY, "counts no samples"),
+        # idle power of another device is not taken off
+        (SETTLED, {"trial": TRIAL | {"torch_name": "cuda:0"}}, {ENERGY: 0.6}, ABOVE, ""),
+    ],
 )
-def test_without_a_steady_state_there_is_no_number(run, steps_s, why):
-    (row,) = trial_table([run(steps_s)]).to_dict("records")
-    assert math.isnan(row["samples_per_s"]) and why in row["note"]
-
-
-def test_a_run_without_a_step_says_so(run):
-    (row,) = trial_table([run([])]).to_dict("records")
-    assert "of 10 pieces of 1 s it has 0" in row["note"]
-
-
-def test_without_a_counter_there_is_time_and_the_reason(run):
-    folder = run([1.0] * 30, power_w=None)
-    (row,) = trial_table([folder]).to_dict("records")
-    assert row["samples_per_s"] == pytest.approx(100) and math.isnan(row["power_w"])
-    assert "not measurable" in row["note"]
-
-
-def test_a_script_that_counts_no_samples_has_watts_alone(run):
-    (row,) = trial_table([run([1.0] * 30, name="steps", samples=0)]).to_dict("records")
-    assert row["power_w"] == pytest.approx(60) and math.isnan(row["energy_per_sample_j"])
-    assert "counts no samples" in row["note"]
-
-
-def test_idle_power_of_another_device_is_not_taken_off(run):
-    (row,) = trial_table([run([1.0] * 30, trial=TRIAL | {"torch_name": "cuda:0"})]).to_dict("records")
-    assert row["energy_per_sample_j"] == pytest.approx(0.6) and math.isnan(row["above_idle_j"])
+def test_what_a_trial_does_not_show_is_no_number_and_its_note_says_why(run, steps_s, given, known, unknown, why):
+    (row,) = trial_table([run(steps_s, **given)]).to_dict("records")
+    assert {name: row[name] for name in known} == pytest.approx(known)
+    assert math.isnan(row[unknown]) and why in row["note"]
 
 
 def test_means_of_each_limit_have_students_interval(run):

@@ -65,12 +65,7 @@ FULL = OutOfMemoryError("CUDA out of memory")
 @pytest.mark.parametrize(
     ("budget", "error", "words", "never"),
     [
-        (
-            WHOLE,
-            FULL,
-            "NVIDIA T4 has (15 GiB), so it was stopped: make it smaller: reduce its batch (--batch-size",
-            "budget",
-        ),
+        (WHOLE, FULL, "NVIDIA T4 has (15 GiB), so it was stopped: make it smaller: reduce its batch (--b", "budget"),
         # a host that is full is not taken for its GPU
         (WHOLE, MemoryError("Unable to allocate 9 GiB"), "This machine ran out of memory (Unable", "T4"),
         (Budget("b", 1, 2**30), MemoryError(), "budget 'b' allows (1 GiB)", "T4"),

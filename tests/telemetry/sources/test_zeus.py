@@ -101,20 +101,19 @@ def test_amd_gpus_tell_their_energy_under_the_number_that_torch_gives_them(here)
     assert (missing.device, missing.value, missing.note) == ("hip:1", None, "not supported on this AMD GPU")
 
 
+WITHOUT_SMI = {
+    "device__gpu__amd": {"AMDGPUs": None, "amdsmi_is_available": lambda: False},
+    "device__exception": {"ZeusBaseGPUError": GpuError},
+}
+
+
 @pytest.mark.parametrize(
     ("machine", "modules", "why"),
     [
         ({"socket": "/run/zeusd.sock"}, {}, INSTALL),
         ({"apple": True}, {}, INSTALL),
         ({"amd": True}, {}, INSTALL),
-        (
-            {"amd": True},
-            {
-                "device__gpu__amd": {"AMDGPUs": None, "amdsmi_is_available": lambda: False},
-                "device__exception": {"ZeusBaseGPUError": GpuError},
-            },
-            "OSError: AMD SMI, which comes with ROCm from 6.2 on, cannot be loaded",
-        ),
+        ({"amd": True}, WITHOUT_SMI, "OSError: AMD SMI, which comes with ROCm from 6.2 on, cannot be loaded"),
     ],
 )
 def test_where_it_would_help_and_cannot_the_reason_is_told(here, machine, modules, why):
