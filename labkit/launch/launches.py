@@ -133,6 +133,8 @@ class Head:
     id: str
     content: dict[str, Any] = field(default_factory=dict)
     """What its maker needs to read it again"""
+    count: int = 0
+    """Launches that the file has once it is whole"""
     host: str = field(default_factory=platform.node)
     provenance: Provenance = field(default_factory=lambda: Provenance.now("measured"))
     status: str = "running"
@@ -208,11 +210,16 @@ class Launches:
         return list(found.values())
 
     def write(self) -> None:
-        """Write the whole file in one step, without home folders and secrets."""
+        """Write the whole file, without home folders and secrets: in one step where it replaces another."""
+        self.head.count = len(self.parts)
         lines = [_line("head", self.head)]
         for part in self.parts.values():
             lines += [_line("launch", part.launch), _line("state", part)]
-        replace_text(self.file, "".join(lines))
+        if self.file.exists():
+            replace_text(self.file, "".join(lines))
+        else:  # without a second file, which a kill would leave behind; `count` shows whether it is whole
+            with disk_full_as_user_error(self.folder):
+                self.file.write_text("".join(lines), encoding="utf-8")
 
     def save(self, *parts: Part) -> None:
         """Append what became of launches."""
@@ -298,8 +305,8 @@ class Launches:
                 if number == 1 and content["head"].get("schema_version") != SCHEMA_VERSION:
                     raise UserError(f"{path}: another version of labkit wrote this: open it there, or run it again.")
                 found = _read_line(content, found, cls, Path(folder))
-            if found is None:
-                raise ValueError("it is empty")
+            if found is None or len(found.parts) < found.head.count:
+                raise UserError(f"{folder}: nothing was started here before its launcher was killed: start it again.")
             head = found.head
         except UserError:
             raise

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 
 @pytest.fixture
-def temporary(tmp_path, monkeypatch) -> Path:
+def temporary(tmp_path, monkeypatch, light) -> Path:
     """The launchers' folder for temporary files; an MPS daemon that is none is on PATH."""
     folder = tmp_path / "tmp"
     folder.mkdir()
