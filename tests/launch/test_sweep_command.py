@@ -140,7 +140,7 @@ def test_a_damaged_state_is_refused_with_its_line(write, light, tmp_path):
     path.write_text(f"{head}\n{launch}\n" + '{"state": {"launch":')
     assert list(read_sweep(file, tmp_path / "runs")["state"]) == ["done"], "the half of a line is none yet"
     path.write_text("")
-    with pytest.raises(DataError, match="it is empty"):
+    with pytest.raises(UserError, match="nothing was started here"):
         read_sweep(file, tmp_path / "runs")
 
 
