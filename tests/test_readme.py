@@ -24,10 +24,8 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 # What makes a command smaller: that it starts, does its work and ends is tested here; where it gets to, elsewhere.
 # Where a command runs in another test as it stands, that is named.
 SMALLER = [
-    (
-        r"(labkit train speech(?!.*--data).*)",
-        r"\1 --data utterances.jsonl",
-    ),  # the shipped corpus: tests/launch/test_tour.py
+    # the shipped corpus: tests/launch/test_tour.py
+    (r"(labkit train speech(?!.*--data).*)", r"\1 --data utterances.jsonl"),
     (r"(labkit train .*)", r"\1 --max-epochs 1 --max-seconds 2"),
     (r"(labkit transcribe) datasets/speech (.*)", r"\1 utterances.jsonl \2"),  # tests/transcription
     (r"(labkit plan dlrm --tables) \d+x\d+ (.*)", r"\1 4x10000 \2"),

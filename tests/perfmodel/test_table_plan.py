@@ -27,10 +27,7 @@ def test_a_plan_without_a_trial_is_arithmetic(tmp_path):
     large = TableShape((1_000_000,), 64)  # 256 MB
     assert fits(large, 600 * MIB, tmp_path) == everywhere
     assert fits(large, 250 * MIB, tmp_path) == everywhere | {"cached": False}, "its slots come on top of the rows"
-    assert fits(large, 100 * MIB, tmp_path) == dict.fromkeys(everywhere, False) | {
-        "cached over disk": True,
-        "disk": True,
-    }
+    assert [name for name, there in fits(large, 100 * MIB, tmp_path).items() if there] == ["cached over disk", "disk"]
 
 
 def test_an_optimisers_state_and_a_batch_count(tmp_path):

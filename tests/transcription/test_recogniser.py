@@ -93,14 +93,11 @@ def test_a_run_without_a_recogniser_says_why(tmp_path, run, words):
         read_recogniser(folder)
     with pytest.raises(UserError, match="has no finished speech run"):
         newest_recogniser(tmp_path)
+    with pytest.raises(UserError, match="not a run folder"):
+        read_recogniser(tmp_path)
     good = write_speech_run(tmp_path)
     write_speech_run(tmp_path, status="failed")
     assert newest_recogniser(tmp_path) == good
-
-
-def test_where_there_is_no_run_it_says_so(tmp_path):
-    with pytest.raises(UserError, match="not a run folder"):
-        read_recogniser(tmp_path)
 
 
 @pytest.mark.parametrize(("kind", "bins"), [("log-mel", 80), ("mel", 80), ("mfcc", 40)])
