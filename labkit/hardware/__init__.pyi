@@ -13,7 +13,6 @@ from .budgets.names import (
     OF_A_GPU as OF_A_GPU,
     offered_budgets as offered_budgets,
     parse_budget as parse_budget,
-    part_of_cpu as part_of_cpu,
     possible_budgets as possible_budgets,
 )
 from .calibration import (

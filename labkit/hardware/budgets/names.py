@@ -80,11 +80,6 @@ def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
     raise UserError(f"There is no budget called {text!r}. {offer}")
 
 
-def part_of_cpu(cores: int, memory_bytes: int) -> Budget:
-    """The budget of some cores and some of the memory of this machine, under the name that `parse_budget` reads."""
-    return _cores(f"cores={cores},memory={memory_bytes // 2**20}MiB", cores, get_devices()[0], memory_bytes)
-
-
 def _own_budget(text: str, cpu: Device) -> Budget:
     limits: dict[str, int] = {}
     for part in text.split(","):
