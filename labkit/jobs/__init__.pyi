@@ -1,3 +1,4 @@
+from . import dlrm as dlrm, speech as speech
 from .command_line import job_flags as job_flags, read_flags as read_flags
 from .dlrm import OPTIMISERS as OPTIMISERS, build_optimizers as build_optimizers, evaluate as evaluate
 from .dlrm_shape import random_batches as random_batches, shape_config as shape_config

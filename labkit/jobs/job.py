@@ -68,8 +68,8 @@ class Setting:
         Raises:
             UserError: it is of another type, or none of the choices.
         """
-        if self.name in TEXTS and not isinstance(value, float):
-            return value
+        if self.name == "target" or (self.name in TEXTS and not isinstance(value, float)):
+            return value  # read by the dataclass that it becomes; a target may be a number, too
         value = str(value) if isinstance(value, PurePath) else value.item() if hasattr(value, "item") else value
         try:
             check_shape(value, str if self.shape is Path else self.shape, with_flag(self.name))

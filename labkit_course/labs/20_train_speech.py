@@ -171,13 +171,10 @@ Vowels are the bright horizontal stripes, and hissing consonants the clouds at t
 """
 
 # %% picture
-import plotly.graph_objects as go
-
-figure = go.Figure(layout={"template": "labkit_light"})
+figure = labkit.plots.new_figure("Time (s)", "Mel bin (1: lowest frequency)")
 figure.add_heatmap(x0=0, dx=0.01, z=features.T.numpy(), y0=1, dy=1, colorscale="Cividis")
 figure.update_traces(name="measured", showlegend=True, colorbar_title_text="log energy")
-figure.update_xaxes(title_text="Time (s)")
-figure.update_yaxes(title_text="Mel bin (1: lowest frequency)", range=[0.5, 80.5])
+figure.update_yaxes(range=[0.5, 80.5])
 labkit.plots.show(figure)
 
 # %% normalise-prose [markdown]
@@ -1436,8 +1433,7 @@ log_mel = log_energies(F.pad(torch.from_numpy(spoken), (200, 200)), filters)
 with torch.inference_mode():
     (ids,) = greedy(*model.eval()(heard[None], torch.tensor([len(heard)])))
 print("Your model reads:", "".join(characters[one - 1] for one in ids))
-axes = {"xaxis": {"title": "Time (s)"}, "yaxis": {"title": "Mel bin (1: lowest frequency)"}}
-figure = go.Figure(layout={"template": "labkit_light", **axes})
+figure = labkit.plots.new_figure("Time (s)", "Mel bin (1: lowest frequency)")
 figure.add_heatmap(name="measured", x0=0, dx=0.01, z=heard.T.numpy(), y0=1, dy=1, colorscale="Cividis")
 figure.update_traces(showlegend=True, colorbar_title_text="deviations")
 labkit.plots.show(figure)

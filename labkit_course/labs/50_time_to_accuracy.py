@@ -381,9 +381,7 @@ Your curves as steps: each falls at a crossing, and runs that failed hold it up 
 """
 
 # %% km-figure
-import plotly.graph_objects as go
-
-figure = go.Figure(layout={"template": "labkit_light"})
+figure = labkit.plots.new_figure("Wall time, evaluation included (s)", f"Share of runs below AUC {target}")
 for number, (own, line) in enumerate(lines.items()):
     kind = crossed.loc[crossed["budget"] == own, "provenance"].iloc[0]
     look = {"shape": "hv", "dash": ("solid", "dash")[number % 2]}
@@ -393,12 +391,11 @@ for number, (own, line) in enumerate(lines.items()):
 
 # %% km-axes-prose [markdown]
 """
-Axes with units, and one sentence on what to see.
+One sentence on what to see.
 """
 
 # %% km-axes
-figure.update_xaxes(title_text="Wall time, evaluation included (s)")
-figure.update_yaxes(title_text=f"Share of runs below AUC {target}", range=[0, 1.05])
+figure.update_yaxes(range=[0, 1.05])
 finding = f"At the end {int((~crossed['reached']).sum())} of {len(crossed)} runs are still waiting."
 labkit.plots.show(figure.update_layout(meta={"finding": finding}))
 

@@ -151,3 +151,7 @@ def test_a_reader_s_own_dataclass_has_its_fields_as_flags(tmp_path):
     assert said == "{'lr': 1.0, 'kind': 'plain', 'fused': True} ('--lr', '1.0', '--fused')\n"
     refused = run("--lrx", "1")
     assert refused.returncode == 2 and "unrecognized arguments: --lrx 1" in refused.stderr
+
+
+def test_a_target_may_be_a_number_of_the_first_metric():
+    assert DlrmJob.from_settings({"target": 0.75}) == DlrmJob(target="auc >= 0.75")
