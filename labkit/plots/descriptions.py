@@ -230,6 +230,7 @@ def three_figures(value: float) -> str:
 def provenance_once(figure: go.Figure) -> go.Figure:
     """The figure; where all of its series have the same provenance, the legend's title says it instead of each name.
 
+    >>> from labkit.plots.theme import named
     >>> drawn = go.Figure([go.Bar(**named("one-core", "measured")), go.Bar(**named("all-cores", "measured"))])
     >>> shown = provenance_once(drawn)
     >>> [trace.name for trace in shown.data], shown.layout.legend.title.text
