@@ -20,6 +20,7 @@ from . import (
     tta as tta,
     widgets as widgets,
 )
+from .errors import DataError as DataError, UserError as UserError
 from .tracking import energy as energy
 from .tracking.harness import device as device
 from .tracking.run import Run as Run

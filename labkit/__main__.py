@@ -1,5 +1,5 @@
 import sys
 
-from labkit.cli import main
+from labkit import cli
 
-sys.exit(main())
+sys.exit(cli.main())

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeVar
 
-from labkit.errors import DataError, did_you_mean
+from labkit import DataError, errors
 
 Value = TypeVar("Value")
 
@@ -96,7 +96,7 @@ def check_shape(value: Any, shape: Any, name: str = "", *, exact: bool = False) 
         prefix = f"{name}." if name else ""
         hints, required = (dict.fromkeys(value, inner[1]), ()) if origin is dict else _keys(shape)
         if exact and (unknown := [key for key in value if key not in hints]):
-            raise ValueError(f"{prefix}{unknown[0]} is unknown: {did_you_mean(unknown[0], hints)}")
+            raise ValueError(f"{prefix}{unknown[0]} is unknown: {errors.did_you_mean(unknown[0], hints)}")
         for key, hint in hints.items():
             if key in value:
                 check_shape(value[key], hint, f"{prefix}{key}", exact=exact)

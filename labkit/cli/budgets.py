@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from labkit import hardware, json_data
+
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     what = "list the budgets that `--budget` can enforce on this machine, and check how faithful they are"
@@ -16,24 +18,22 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_budgets(args: argparse.Namespace) -> int:
-    from labkit.hardware import possible_budgets
-    from labkit.json_data import to_json
-
     if args.check:
         return _check(args.check, as_json=args.json)
-    possible, refused = possible_budgets()
+    possible, refused = hardware.possible_budgets()
     if args.json:
-        print(json.dumps({"budgets": [to_json(budget) for budget in possible], "refused": refused}, indent=1))
+        print(json.dumps({"budgets": [json_data.to_json(budget) for budget in possible], "refused": refused}, indent=1))
         return 0
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware import OF_A_CPU, OF_A_GPU
 
     rows = [
         {
             "budget": budget.name,
             "what a run may use": budget.allows(),
             "the run is": "emulated" if budget.emulated else "measured",
-            "also not emulated": ", ".join(x for x in budget.not_emulated if x not in (*OF_A_CPU, *OF_A_GPU)),
+            "also not emulated": ", ".join(
+                x for x in budget.not_emulated if x not in (*hardware.OF_A_CPU, *hardware.OF_A_GPU)
+            ),
         }
         for budget in possible
     ]
@@ -49,7 +49,7 @@ def run_budgets(args: argparse.Namespace) -> int:
         "How budgets are enforced: cores by CPU affinity (if the system has it) and the number of threads of each "
         "library; memory by a process that watches the run; a share of a GPU by CUDA MPS, and its memory by the limit "
         "of torch's allocator (docs/budgets.md).\n"
-        f"No budget changes, on a CPU: {', '.join(OF_A_CPU)}; on a GPU: {', '.join(OF_A_GPU)}. "
+        f"No budget changes, on a CPU: {', '.join(hardware.OF_A_CPU)}; on a GPU: {', '.join(hardware.OF_A_GPU)}. "
         "`labkit budgets --check BUDGET` shows how much that matters."
     )
     return 0
@@ -60,9 +60,8 @@ def _check(names: list[str], *, as_json: bool) -> int:
     from dataclasses import asdict
 
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware import check_budgets
 
-    checks = check_budgets(names)
+    checks = hardware.check_budgets(names)
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=1))
         return 0

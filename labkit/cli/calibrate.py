@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from labkit import UserError, hardware, perfmodel, tracking
 from labkit.cli.flags import add_flags
-
-if TYPE_CHECKING:
-    from labkit.perfmodel import Card
 
 LEAST_S, MOST_S = 20.0, 3600.0
 
@@ -27,33 +24,27 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_calibrate(args: argparse.Namespace) -> int:
     from labkit.cli.display import TrainingDisplay
-    from labkit.errors import UserError
-    from labkit.hardware import keep_memory, parse_budget
-    from labkit.tracking import ScriptCommand, StopRequest, bind_process
 
     if not LEAST_S <= args.seconds <= MOST_S:
         raise UserError(f"--seconds is {args.seconds:g}: give {LEAST_S:g} to {MOST_S:g}.", field="seconds")
     if not args.out.parent.is_dir():
         raise UserError(f"--out: there is no folder {args.out.parent}: create it, or name another.", field="out")
-    budget = parse_budget(args.budget or "all-cores")
-    command = ScriptCommand(budget=budget, waits_for_cores=not args.no_wait)
-    with StopRequest() as stop, TrainingDisplay(to_stderr=True) as display:
-        bind_process(command, display.show, stop)
+    budget = hardware.parse_budget(args.budget or "all-cores")
+    command = tracking.ScriptCommand(budget=budget, waits_for_cores=not args.no_wait)
+    with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=True) as display:
+        tracking.bind_process(command, display.show, stop)
         import torch
 
-        from labkit.perfmodel import measure_card  # torch comes with it
-
-        keep_memory()
+        hardware.keep_memory()
         torch.set_num_threads(budget.cores or torch.get_num_threads())
-        card = measure_card(args.seconds, seed=args.seed, say=lambda words: display.print(words, "dim"))
+        card = perfmodel.measure_card(args.seconds, seed=args.seed, say=lambda words: display.print(words, "dim"))
     card.save(args.out)
     _print(card, args.out)
     return 0
 
 
-def _print(card: Card, path: Path) -> None:
+def _print(card: perfmodel.Card, path: Path) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.perfmodel import ALL
 
     console = Console(highlight=False)
     limits = card.limits
@@ -78,7 +69,7 @@ def _print(card: Card, path: Path) -> None:
                 + " µs per call",
             }
             for job, misses in card.misses.items()
-            for beyond in [card.overheads.get(job, card.overheads[ALL])]
+            for beyond in [card.overheads.get(job, card.overheads[perfmodel.ALL])]
         ],
     )
     if card.is_poor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from labkit import runs
+
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("claims", help="the papers' claims and your verdicts")
@@ -17,14 +19,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.runs import replace_text
     from labkit_course import all_claims, collect, kept, page, read_evidence, write_evidence
 
     if args.executed:
         table = args.out / "reproductions.csv"
         rows = collect(args.executed, read_evidence(table))
         write_evidence(table, rows)
-        replace_text(args.out / "reproductions.md", page(rows))
+        runs.replace_text(args.out / "reproductions.md", page(rows))
         print(f"{len(rows)} verdicts: {table}, {args.out / 'reproductions.md'}")
         return 0
     latest = {entry["name"]: entry for entry in kept("claim")}

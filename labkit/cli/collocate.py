@@ -10,16 +10,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit import UserError, hardware, launch, runs, sharing, tracking
 from labkit.cli.console import Console, json_rows, print_frame, print_last
 from labkit.cli.display import Display
 from labkit.cli.flags import add_flags
-from labkit.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from labkit.launch import Launches, Mix, Part
-    from labkit.sharing import MixCheck, Verdict
 
 TRYING = "measuring the memory of each job over its first steps, once ..."
 ENDED_BADLY = 1
@@ -71,9 +68,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_collocate(args: argparse.Namespace) -> int:
-    from labkit.launch import Launches
-    from labkit.sharing import mix_in, read_mix
-
     asked = [name for name in ("mix", "jobs", "resume", "show", "list") if getattr(args, name)]
     if len(asked) != 1:
         raise UserError("name one of: a file, --jobs, --resume MIX, --show MIX, or --list.")
@@ -83,29 +77,30 @@ def run_collocate(args: argparse.Namespace) -> int:
         _print_mixes(args.runs_dir, as_json=args.json)
         return 0
     if args.show:
-        launches = read_mix(Launches.find(args.show, args.runs_dir, "mix"))
+        launches = sharing.read_mix(launch.Launches.find(args.show, args.runs_dir, "mix"))
         return _print_verdict(launches, as_json=args.json, undisturbed=args.undisturbed)
     if args.resume:
-        launches = read_mix(Launches.find(args.resume, args.runs_dir, "mix"))
-        return _check_and_run(args, mix_in(launches), launches)
+        launches = sharing.read_mix(launch.Launches.find(args.resume, args.runs_dir, "mix"))
+        return _check_and_run(args, sharing.mix_in(launches), launches)
     mix, notices = _asked_mix(args)
     for notice in notices:
         Console(stderr=args.json, highlight=False).print(notice, soft_wrap=True)
     return _check_and_run(args, mix, None)
 
 
-def _check_and_run(args: argparse.Namespace, mix: Mix, launches: Launches | None) -> int:
+def _check_and_run(args: argparse.Namespace, mix: launch.Mix, launches: launch.Launches | None) -> int:
     """Check a mix, print the table, and run it, or go on with its launches, where nothing is against it."""
-    from labkit.hardware import find_device, get_devices
-    from labkit.sharing import check_mix, job_memory, leased_cpu, new_mix, resume_mix, run_mix
-    from labkit.tracking import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
-    device = find_device(mix.device, get_devices())
+    device = hardware.find_device(mix.device, hardware.get_devices())
     # a check does not wait for cores, and takes none
-    with leased_cpu(device, waits=not args.no_wait, say=console.print) if not args.check else contextlib.nullcontext():
+    with (
+        sharing.leased_cpu(device, waits=not args.no_wait, say=console.print)
+        if not args.check
+        else contextlib.nullcontext()
+    ):
         with console.status(TRYING):
-            found = check_mix(mix, job_memory)
+            found = sharing.check_mix(mix, sharing.job_memory)
         _print_check(console, mix, found)
         if found.refusals:
             raise UserError("\n".join(["nothing was started:", *(f"  {line}" for line in found.refusals)]))
@@ -113,54 +108,49 @@ def _check_and_run(args: argparse.Namespace, mix: Mix, launches: Launches | None
             if args.json:
                 print_last(json.dumps({"rows": [asdict(row) for row in found.rows], "warnings": found.warnings}))
             return 0
-        with StopRequest() as stop, MixDisplay(console) as display:
+        with tracking.StopRequest() as stop, MixDisplay(console) as display:
             if launches is None:
-                launches = new_mix(mix, args.runs_dir, needs=found.needs, quiet=found.quiet)
-                run_mix(launches, display.show_part, stop)
+                launches = sharing.new_mix(mix, args.runs_dir, needs=found.needs, quiet=found.quiet)
+                sharing.run_mix(launches, display.show_part, stop)
             else:
-                resume_mix(launches, display.show_part, stop)
+                sharing.resume_mix(launches, display.show_part, stop)
     return _print_verdict(launches, as_json=args.json, stopped=bool(stop))
 
 
-def _asked_mix(args: argparse.Namespace) -> tuple[Mix, list[str]]:
+def _asked_mix(args: argparse.Namespace) -> tuple[launch.Mix, list[str]]:
     """The mix of the command line, its baseline included, and what its user should know of it."""
-    from labkit.hardware import find_device, get_devices
-    from labkit.launch import on_device, read_csv_mix, read_yaml_mix, with_baseline, with_seconds
-    from labkit.sharing import mix_of
 
-    is_cpu = find_device(args.device, get_devices()).kind == "cpu"
+    is_cpu = hardware.find_device(args.device, hardware.get_devices()).kind == "cpu"
     usual = "cpu-shared" if is_cpu else "naive"  # plain processes, as that is called on the device
     modes = [mode.strip() for mode in args.mode.split(",")] if args.mode else []
     suffix, notices = "" if args.jobs else args.mix.suffix.lower(), []
     if args.jobs:
-        mix = mix_of(args.jobs, modes or [usual], baseline="none")
+        mix = sharing.mix_of(args.jobs, modes or [usual], baseline="none")
     elif suffix == ".csv":
         if modes:
             raise UserError(f"{args.mix}: the column Collocation says how its rows share: remove --mode.")
-        mix, notices = read_csv_mix(args.mix)
+        mix, notices = launch.read_csv_mix(args.mix)
     elif suffix in (".yaml", ".yml"):
-        mix = read_yaml_mix(args.mix, modes=modes, default_mode=usual)
+        mix = launch.read_yaml_mix(args.mix, modes=modes, default_mode=usual)
     else:
         raise UserError(f"{args.mix}: a mix is a .yaml, .yml or .csv file: rename it, or use --jobs.")
     if args.device is not None:
-        mix = on_device(mix, args.device)
+        mix = launch.on_device(mix, args.device)
     given: dict[str, Any] = {"repeats": args.repeats, "timeout_s": args.timeout, "spin": args.spin or None}
     mix = replace(mix, **{name: value for name, value in given.items() if value is not None})
-    return with_baseline(with_seconds(mix, args.seconds), args.baseline), notices
+    return launch.with_baseline(launch.with_seconds(mix, args.seconds), args.baseline), notices
 
 
-def _print_check(console: Console, mix: Mix, found: MixCheck) -> None:
+def _print_check(console: Console, mix: launch.Mix, found: sharing.MixCheck) -> None:
     """Print the table before the start: one row per job, with what it would have and need, or what is against it."""
     from rich.text import Text
-
-    from labkit.hardware import size_text
 
     rows = [
         {
             "mode": row.mode,
             "job": row.job,
-            "needs": "unknown" if row.needs_bytes is None else size_text(row.needs_bytes),
-            "free": "" if row.free_bytes is None else size_text(row.free_bytes),
+            "needs": "unknown" if row.needs_bytes is None else hardware.size_text(row.needs_bytes),
+            "free": "" if row.free_bytes is None else hardware.size_text(row.free_bytes),
             "may have": Text("; ".join(row.why_not), "red") if row.why_not else row.device,
         }
         for row in found.rows
@@ -179,9 +169,8 @@ class MixDisplay(Display):
     def __init__(self, console: Console):
         super().__init__(console, evaluations=False)
 
-    def show_part(self, part: Part, event: dict[str, Any]) -> None:
+    def show_part(self, part: launch.Part, event: dict[str, Any]) -> None:
         """Take an event of `run_mix`."""
-        from labkit.tracking import read_event
 
         name, kind = part.launch.about["job"], event["kind"]
         if kind == "Round":
@@ -191,23 +180,20 @@ class MixDisplay(Display):
         elif kind == "State":
             self.says(name, part.status.replace("_", " "))
         elif kind not in ("Go", "Ended", "Failed"):
-            self.show(read_event(event), name)
+            self.show(tracking.read_event(event), name)
 
 
 def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:
     """Print one row per mix."""
-    from labkit.launch import Launches
-    from labkit.runs import note_left_out
-    from labkit.sharing import read_mix
 
     rows = []
-    for folder in Launches.folders(runs_dir, "mix"):
+    for folder in launch.Launches.folders(runs_dir, "mix"):
         try:
-            launches = read_mix(folder)
+            launches = sharing.read_mix(folder)
             named = {"group": launches.head.id, "status": launches.head.status}
             named["plan"] = launches.head.content["mix"]["name"]
         except UserError as error:  # one that cannot be read does not hide the others
-            note_left_out(folder, str(error))
+            runs.note_left_out(folder, str(error))
             continue
         rounds = launches.rounds()
         done = sum(all(part.status == "done" for part in parts) for parts in rounds)
@@ -220,15 +206,16 @@ def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:
         Console(highlight=False).print(f"There are no mixes in {runs_dir}.")
 
 
-def _print_verdict(launches: Launches, *, as_json: bool, stopped: bool = False, undisturbed: bool = False) -> int:
+def _print_verdict(
+    launches: launch.Launches, *, as_json: bool, stopped: bool = False, undisturbed: bool = False
+) -> int:
     """Print what a mix came to; the command's exit status."""
-    from labkit.sharing import advise, disturbed_rounds, not_attributed, verdict
 
     folder, head, parts = launches.folder, launches.head, list(launches.parts.values())
-    found = verdict(folder, undisturbed=undisturbed)
+    found = sharing.verdict(folder, undisturbed=undisturbed)
     if undisturbed and found.jobs.empty:
         raise UserError(f"{folder}: other programs disturbed every round, so none is left to judge.")
-    advice = advise(found)
+    advice = sharing.advise(found)
     broken = [part for part in parts if part.status not in ("done", "waiting", "running")]
     status = 130 if stopped else ENDED_BADLY if broken else 0
     if as_json:
@@ -246,9 +233,9 @@ def _print_verdict(launches: Launches, *, as_json: bool, stopped: bool = False, 
     for part in broken:
         ended = f"{part.launch.about['job']}: {part.status.replace('_', ' ')}: {part.reason}"
         lines.append((f"{ended}; what it printed: {folder / part.log}", "red"))
-    lines.append((not_attributed(found.jobs), "dim"))
+    lines.append((sharing.not_attributed(found.jobs), "dim"))
     lines.append((f"mix {head.id} ({head.status}): {folder}\nwhat the jobs printed: {folder / 'logs'}", ""))
-    if disturbed := disturbed_rounds(found.jobs):
+    if disturbed := sharing.disturbed_rounds(found.jobs):
         words = f"{len(disturbed)} of {found.jobs['round'].nunique()} rounds were disturbed "
         words += f"({next(iter(disturbed.values()))}): `labkit collocate --show {head.id} --undisturbed` "
         lines.append((f"{words}leaves them out.", "yellow"))
@@ -263,13 +250,13 @@ def _print_verdict(launches: Launches, *, as_json: bool, stopped: bool = False, 
     return status
 
 
-def _as_json(part: Part) -> dict[str, Any]:
+def _as_json(part: launch.Part) -> dict[str, Any]:
     about, of = part.launch.about, ("status", "run", "reason", "wall_s", "device", "log")
     named = {"mode": part.launch.mode, "repeat": about["repeat"], "job": about["job"], "label": part.launch.label}
     return named | {name: getattr(part, name) for name in of} | {"attempt": max(1, part.attempts)}
 
 
-def _print_mix(console: Console, found: Verdict, mix: str) -> None:
+def _print_mix(console: Console, found: sharing.Verdict, mix: str) -> None:
     import pandas as pd
 
     modes, slow, times = (
@@ -300,15 +287,13 @@ def _print_mix(console: Console, found: Verdict, mix: str) -> None:
 
 
 def _job_alone(row: dict[str, Any]) -> str:
-    from labkit.hardware import size_text
-
     words = [f"{row['job']} ({row['provenance']}): {row['status'].replace('_', ' ')}"]
     if row["steps"] == 0:
         words.append("no step of an optimiser of torch was seen")
     elif math.isfinite(row["steps_per_s"]):
         words.append(f"{row['steps']:,.0f} steps in {row['wall_s']:.1f} s, {row['steps_per_s']:,.1f} per second")
     if math.isfinite(row["peak_memory_bytes"]):
-        words.append(f"{size_text(row['peak_memory_bytes'])} of memory at its peak")
+        words.append(f"{hardware.size_text(row['peak_memory_bytes'])} of memory at its peak")
     return "; ".join(words)
 
 

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from labkit import UserError, hardware
+
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("course", help="build, run and publish the notebooks")
@@ -49,8 +51,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_build(args: argparse.Namespace) -> int:
-    from labkit.errors import UserError
-
     try:
         from labkit_course import drift, write
     except ImportError as error:
@@ -68,8 +68,6 @@ def run_build(args: argparse.Namespace) -> int:
 
 def run_run(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.errors import UserError
-    from labkit.hardware import size_text
     from labkit_course import PROFILES, authored, build_site, literal, run_notebooks
 
     if args.jobs < 1:
@@ -86,7 +84,11 @@ def run_run(args: argparse.Namespace) -> int:
     rows = []
     for each in executed:
         told = {"notebook": each.source.stem, "time": f"{each.seconds:.1f} s"}
-        told |= {"peak memory": size_text(each.peak_memory_bytes), "cells": each.cells, "figures": each.figures}
+        told |= {
+            "peak memory": hardware.size_text(each.peak_memory_bytes),
+            "cells": each.cells,
+            "figures": each.figures,
+        }
         rows.append(told | {"verdict": each.verdict})
     print_frame(console, rows)
     for each in executed:
@@ -116,17 +118,15 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def run_submit(args: argparse.Namespace) -> int:
-    from labkit.hardware import size_text
     from labkit_course import hand_in
 
     count = hand_in(args.notebooks, args.runs or args.notebooks / "runs", args.out)
-    print(f"{args.out}: {count} files, {size_text(args.out.stat().st_size)}.")
+    print(f"{args.out}: {count} files, {hardware.size_text(args.out.stat().st_size)}.")
     return 0
 
 
 def _find(which: str, folder: Path) -> Path:
     """The notebook of a path, or the authored one whose name begins so."""
-    from labkit.errors import UserError
     from labkit_course import authored
 
     if which.endswith(".ipynb"):

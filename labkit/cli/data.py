@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from labkit import UserError, runs
 from labkit.data import POLICIES, POLICY_WORDS, UNASKED
-from labkit.errors import UserError
 
 if TYPE_CHECKING:
     from labkit.data import Progress
@@ -139,11 +139,9 @@ def run_prepare(args: argparse.Namespace) -> int:
 
 
 def run_recorded_list(args: argparse.Namespace) -> int:
-    from labkit.runs import recordings
-
     rows = [
         {"name": card.name, "what": card.title, "devices": ", ".join(card.devices), "by": card.cite, "when": card.date}
-        for card in recordings()
+        for card in runs.recordings()
     ]
     if args.json:
         print(json.dumps(rows))
@@ -159,15 +157,14 @@ def run_recorded_show(args: argparse.Namespace) -> int:
     import pandas as pd
 
     from labkit.cli.console import Console, print_frame
-    from labkit.runs import EVALUATIONS, RUNS, read_card
 
-    card, console = read_card(args.recording), Console(highlight=False)
+    card, console = runs.read_card(args.recording), Console(highlight=False)
     for field in ("title", "authors", "devices", "date", "source", "licence", "derived", "cannot_say"):
         value = getattr(card, field)
         words = ", ".join(value) if isinstance(value, list) else value
         console.print(f"{field.replace('_', ' ')}: {words}", soft_wrap=True, markup=False)
     rows = []
-    for file in [RUNS, EVALUATIONS] * card.has_runs + [f"{table}.parquet" for table in card.tables]:
+    for file in [runs.RUNS, runs.EVALUATIONS] * card.has_runs + [f"{table}.parquet" for table in card.tables]:
         frame = pd.read_parquet(card.folder / file)
         for name in frame:
             values = frame[name].dropna().drop_duplicates().sort_values().astype(str).tolist()
@@ -182,9 +179,8 @@ def run_recorded_fetch(args: argparse.Namespace) -> int:
 
     from labkit.cli.runs import IMPORTER
     from labkit.data import Archive, download
-    from labkit.runs import read_card
 
-    card = read_card(args.recording)
+    card = runs.read_card(args.recording)
     folder = Path(args.out) / card.name
     if not card.originals:
         raise UserError(f"recording {card.name!r} has no files to download: see its source, {card.source}.")

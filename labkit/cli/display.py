@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from labkit import launch, runs, tracking
 from labkit.cli.console import Console
-from labkit.runs import disturbance_text
-from labkit.tracking import (
-    Notice,
-    Preparing,
-    Progress,
-    Ready,
-    Started,
-    headline,
-    progress_text,
-    read_event,
-    time_left_s,
-    unreached,
-)
-
-if TYPE_CHECKING:
-    from labkit.launch import Part
 
 
 class Display:
@@ -53,18 +38,18 @@ class Display:
     def show(self, event: Any, name: str = "") -> None:
         """Show an event of `labkit.tracking.events`, of the run of this name."""
         named = f"{name}: " if name else ""
-        if isinstance(event, Notice):
+        if isinstance(event, tracking.Notice):
             if (text := f"{named}{event.text}") not in self._noticed:  # several runs may send the same note
                 self._noticed.add(text)
                 self.print(text, "dim")
-        elif isinstance(event, Started):
+        elif isinstance(event, tracking.Started):
             self.folder, self._began[name] = event.folder, event.config
             self.says(name, "building")
-        elif isinstance(event, Preparing):
+        elif isinstance(event, tracking.Preparing):
             self.says(name, f"preparing data {event.fraction:.0%}  {event.text}")
-        elif isinstance(event, Ready):
+        elif isinstance(event, tracking.Ready):
             self.says(name, "ready")
-        elif isinstance(event, Progress):
+        elif isinstance(event, tracking.Progress):
             self.says(name, text := _where(event, self._began[name]))
             if event.evaluated and self._evaluations and not self.console.is_terminal:
                 self.print(f"{named}{text}")
@@ -85,10 +70,10 @@ class Display:
         self.console.print(text, style=style, highlight=False, soft_wrap=True)
 
 
-def _where(progress: Progress, config: dict[str, Any]) -> str:
+def _where(progress: tracking.Progress, config: dict[str, Any]) -> str:
     metric, target = config["train"]["target_metric"], config["train"]["target"]
-    left = time_left_s(config, progress.point.wall_s, progress.point.samples)
-    text = progress_text(progress, metric) + (f" (target {target:g})" if target is not None else "")
+    left = tracking.time_left_s(config, progress.point.wall_s, progress.point.samples)
+    text = tracking.progress_text(progress, metric) + (f" (target {target:g})" if target is not None else "")
     return text if left is None else f"{text}  about {left:.0f} s left"
 
 
@@ -100,8 +85,8 @@ class TrainingDisplay(Display):
         self._config: dict[str, Any] = {}
 
     def show(self, event: Any, name: str = "") -> None:
-        if isinstance(event, Started):
-            self._config, text = event.config, Text(headline(event.run, event.config))
+        if isinstance(event, tracking.Started):
+            self._config, text = event.config, Text(tracking.headline(event.run, event.config))
             text.highlight_words([event.run], "bold")
             self.print(text)
         super().show(event, name)
@@ -116,7 +101,7 @@ class TrainingDisplay(Display):
         elif result["target_reached"] is False:
             limit = self._config.get("train", {}).get("max_seconds")
             means = {"failed": "failed (it would never reach it)", "censored": "censored (it was cut off before)"}
-            kind = means[unreached(answer["status"], result, limit)]
+            kind = means[tracking.unreached(answer["status"], result, limit)]
             rows["target"] = f"not reached; analysis counts this run as {kind}"
         rows |= {f"test {name}": f"{value:.4f}" for name, value in result["metrics"].items()}
         if result["samples"]:
@@ -129,7 +114,7 @@ class TrainingDisplay(Display):
                 rows[name] = f"{result[key] / 2**30:.2f} GiB"
         energy = f"{result['energy_j']:,.0f} J" if result["energy_j"] is not None else ""
         rows["energy"] = " ".join(part for part in (energy, result["energy_note"]) if part)
-        if disturbed := disturbance_text(result.get("others")):
+        if disturbed := runs.disturbance_text(result.get("others")):
             rows["disturbed"] = f"{disturbed}: run it again on a quiet machine"
         rows["run folder"] = answer["folder"]
         table = Table(show_header=False, box=None, pad_edge=False)
@@ -147,27 +132,25 @@ class TourDisplay(Display):
         super().__init__(console)
         self._runs_dir = runs_dir
 
-    def show_part(self, part: Part, event: dict[str, Any]) -> None:
+    def show_part(self, part: launch.Part, event: dict[str, Any]) -> None:
         """Take an event of `run_tour`."""
         about = part.launch.about
         name = f"{about['job']} {about['budget']} seed {about['seed']}"
         if event["kind"] != "State":
             if event["kind"] not in ("Ended", "Failed"):
-                self.show(read_event(event), name)
+                self.show(tracking.read_event(event), name)
         elif part.status != "running":
             self.says(name, None)
             self.print(f"{name}: {self._end_of(part)}", "red" if part.status == "failed" else "")
 
-    def _end_of(self, part: Part) -> str:
-        from labkit.runs import read_run
-
+    def _end_of(self, part: launch.Part) -> str:
         about = part.launch.about
         if part.status == "left_out":
             again = f"`labkit train {about['job']} --budget {about['budget']} --seed {about['seed']}`"
             return f"left out, because the tour has taken too long: {again} runs it"
         if part.status != "done" or part.run is None:
             return part.status if part.status == "stopped" else f"failed: {part.reason}"
-        result = read_run(self._runs_dir / part.run).result
+        result = runs.read_run(self._runs_dir / part.run).result
         assert result is not None  # of a run that is done
         test = "".join(f"  test {name} {value:.4f}" for name, value in list(result["metrics"].items())[:1])
         if result["target_reached"]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from labkit.hardware import size_text
+from labkit import hardware
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -22,9 +22,8 @@ def run_doctor(args: argparse.Namespace) -> int:
 
     from labkit.cli.console import Console, print_frame
     from labkit.cli.course import labs_on
-    from labkit.hardware import examine
 
-    report = examine()
+    report = hardware.examine()
     report["labs"] = labs_on(report)
     if args.json:
         print(json.dumps(report, indent=2))
@@ -69,9 +68,12 @@ def _machine(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Cores", f"{cpu['available_cores']} usable ({physical}{cpu['logical_cores']} logical{quota})"
     yield "Instructions", "\n".join([", ".join(cpu["isa"] or ["unknown"]), *cpu["isa_notes"]])
     if cpu["caches"]:
-        yield "Caches", ", ".join(f"{name} {size_text(size)}" for name, size in cpu["caches"].items())
-    yield "Memory", f"{size_text(memory['available_bytes'])} free of {size_text(memory['total_bytes'])}{limit}"
-    yield "Disk", f"{size_text(disk['free_bytes'])} free in {disk['path']}"
+        yield "Caches", ", ".join(f"{name} {hardware.size_text(size)}" for name, size in cpu["caches"].items())
+    yield (
+        "Memory",
+        f"{hardware.size_text(memory['available_bytes'])} free of {hardware.size_text(memory['total_bytes'])}{limit}",
+    )
+    yield "Disk", f"{hardware.size_text(disk['free_bytes'])} free in {disk['path']}"
     yield "Priced as", f"{cpu['tier'] or 'no tier of the catalogue'}   (labkit tiers)"
     yield "Budgets", ", ".join(f"{each['name']}{' (emulated)' * each['emulated']}" for each in report["budgets"])
 
@@ -87,7 +89,7 @@ def _gpus(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for gpu in report["gpus"]:
         facts = {
             "{}": gpu["name"],
-            "{} of memory": gpu["memory_bytes"] and size_text(gpu["memory_bytes"]),
+            "{} of memory": gpu["memory_bytes"] and hardware.size_text(gpu["memory_bytes"]),
             "{} SMs": gpu["sm_count"],
             "compute capability {}": gpu["compute_capability"],
             "{:g} W": gpu["power_limit_w"],

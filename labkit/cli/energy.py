@@ -6,8 +6,8 @@ import argparse
 import json
 import warnings
 
+from labkit import UserError, runs, tta
 from labkit.cli.flags import RUN, add_flags, refuse_unless_positive
-from labkit.errors import UserError
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -30,11 +30,9 @@ def run_energy(args: argparse.Namespace) -> int:
 
     refuse_unless_positive("--grid", args.grid)
     refuse_unless_positive("--power", args.power)
-    from labkit.runs import find_run, readable_runs, run_folders
-    from labkit.tta import energy_account, window_energy, windows_by_name
 
-    folders = [find_run(which, args.runs_dir) for which in args.which]
-    folders = folders or [folder for folder, _ in readable_runs(run_folders(args.runs_dir))]
+    folders = [runs.find_run(which, args.runs_dir) for which in args.which]
+    folders = folders or [folder for folder, _ in runs.readable_runs(runs.run_folders(args.runs_dir))]
     if not folders:
         raise UserError(
             f"{args.runs_dir} has no runs: start one with `labkit train dlrm`, or give another folder with --runs-dir."
@@ -42,8 +40,8 @@ def run_energy(args: argparse.Namespace) -> int:
     accounts, windows, options = [], [], {"estimate": args.estimate, "assumed_power_w": args.power}
     for folder in folders:
         try:
-            accounts.append(energy_account(folder, grid_g_per_kwh=args.grid, **options))
-            sums = windows_by_name(window_energy(folder, **options))
+            accounts.append(tta.energy_account(folder, grid_g_per_kwh=args.grid, **options))
+            sums = tta.windows_by_name(tta.window_energy(folder, **options))
             windows.append(sums.astype(object).where(sums.notna(), None).to_dict("records"))
         except UserError as error:
             if args.which:

@@ -8,14 +8,12 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from labkit import UserError, hardware, jobs, telemetry, tta
 from labkit.cli.flags import add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.run import given_command, script_output
-from labkit.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from labkit.telemetry import Idle
 
 STEADY = """Training is cut into pieces of a second (twentieths of it where these are longer), and is steady
 from the first of five in a row whose samples/s lie within 10 % of the median piece of the second half."""
@@ -60,32 +58,29 @@ def run_trial(args: argparse.Namespace) -> int:
     refuse_unless_positive("--cool-down", args.cool_down or None)  # 0: not
     command = given_command(args)
     from labkit.cli.console import say
-    from labkit.hardware import find_device, get_devices
-    from labkit.jobs import watch
-    from labkit.telemetry import PowerLimit, check_power_limits, cool_down, idle, sampled
 
-    device = find_device(command.budget and command.budget.torch_name, get_devices())
+    device = hardware.find_device(command.budget and command.budget.torch_name, hardware.get_devices())
     folders, before = [], None
     try:
         with contextlib.ExitStack() as stack:
             if limits:
-                check_power_limits(device, limits)
-                card = stack.enter_context(PowerLimit(device))
-            with sampled(device) as samples:
-                before = idle(samples, device)
+                telemetry.check_power_limits(device, limits)
+                card = stack.enter_context(telemetry.PowerLimit(device))
+            with telemetry.sampled(device) as samples:
+                before = telemetry.idle(samples, device)
             of_idle = {"torch_name": device.torch_name, "idle_power_w": before.power_w}
             for number in range(1, args.trials + 1):
                 for limit in (limits if number % 2 else limits[::-1]) or [None]:
                     if limit is not None:
                         card.set(limit)
-                    with sampled(device) as samples:
-                        cooled = cool_down(samples, device, before, args.cool_down)
+                    with telemetry.sampled(device) as samples:
+                        cooled = telemetry.cool_down(samples, device, before, args.cool_down)
                     under = f" under {limit:g} W" if limit else ""
                     say(f"trial {number} of {args.trials}{under}; {cooled}", to_stderr=args.json)
                     trial = of_idle | {"number": number, "cool_down": cooled}
                     own = replace(command, power_limit_w=limit, trial=trial)
                     with script_output(args.json):
-                        answer = watch(own, evaluations=False, shows_output=True, train_s=args.seconds)
+                        answer = jobs.watch(own, evaluations=False, shows_output=True, train_s=args.seconds)
                     folders.append(answer["folder"])
     finally:
         if folders:  # of those before one that failed, too
@@ -101,22 +96,19 @@ def _limits(text: str | None) -> list[float]:
         raise UserError(f"--power-limits is {text!r}: give watts with commas between, such as 100,150,200.") from error
 
 
-def _tell(folders: list[str], before: Idle, as_json: bool) -> None:
-    from labkit.tta import trial_means, trial_table
-
-    trials = trial_table(folders)
-    tables = {"trials": trials, "means": trial_means(trials)}
+def _tell(folders: list[str], before: telemetry.Idle, as_json: bool) -> None:
+    trials = tta.trial_table(folders)
+    tables = {"trials": trials, "means": tta.trial_means(trials)}
     if not as_json:
         return _print(**tables, before=before)
     told = {name: each.astype(object).where(each.notna(), None).to_dict("records") for name, each in tables.items()}
     print(json.dumps({"idle_power_w": before.power_w, "idle_note": before.note} | told | {"folders": folders}))
 
 
-def _print(trials: pd.DataFrame, means: pd.DataFrame, before: Idle) -> None:
+def _print(trials: pd.DataFrame, means: pd.DataFrame, before: telemetry.Idle) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.tta import NUMBERS
 
-    names = dict(zip(NUMBERS, ("samples/s", "W", "J a sample", "J a sample above idle"), strict=True))
+    names = dict(zip(tta.NUMBERS, ("samples/s", "W", "J a sample", "J a sample above idle"), strict=True))
 
     def row_of(row: dict) -> dict:
         told = {"power limit": "as found" if row["power_limit_w"] != row["power_limit_w"] else row["power_limit_w"]}

@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
+from labkit import UserError
 
 FLAGS: dict[str, dict[str, Any]] = {
     "runs_dir": {

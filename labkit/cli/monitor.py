@@ -11,13 +11,11 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit import UserError, hardware, runs, telemetry
 from labkit.cli.flags import add_flags
-from labkit.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from labkit.telemetry import Latest
 
 OTHER_COLUMNS, LEAST_HISTORY = 85, 6
 """Width of all columns but the history, and the smallest width of a history, in characters."""
@@ -45,13 +43,14 @@ def run_monitor(args: argparse.Namespace) -> int:
     from rich.live import Live
 
     from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
-    from labkit.telemetry import MOST_HZ, Latest
 
-    if not 0 < args.hz <= MOST_HZ:
-        raise UserError(f"--hz is {args.hz:g}: give a number of samples per second above 0, up to {MOST_HZ:g}.")
+    if not 0 < args.hz <= telemetry.MOST_HZ:
+        raise UserError(
+            f"--hz is {args.hz:g}: give a number of samples per second above 0, up to {telemetry.MOST_HZ:g}."
+        )
     if args.seconds is not None and not 0 < args.seconds < math.inf:
         raise UserError(f"--seconds is {args.seconds:g}: give a number of seconds above 0.")
-    console, latest = Console(highlight=False), Latest()
+    console, latest = Console(highlight=False), telemetry.Latest()
     once = args.once or not console.is_terminal
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_FOR_PROGRAMS)
@@ -81,23 +80,19 @@ def _watched(args: argparse.Namespace) -> Generator[Iterator[tuple[str, list]]]:
     if args.record and args.replay:
         raise UserError("--record and --replay cannot be combined: give one of them.")
     if args.replay:
-        from labkit.telemetry import replayed
-
-        yield _paced(replayed(args.replay), args.hz, f"played from {args.replay}", [])
+        yield _paced(telemetry.replayed(args.replay), args.hz, f"played from {args.replay}", [])
         return
     if args.which is not None and not args.which.isdecimal():
-        from labkit.runs import find_run
-
-        yield _of_run(find_run(args.which, args.runs_dir))
+        yield _of_run(runs.find_run(args.which, args.runs_dir))
         return
-    from labkit.hardware import get_devices
-    from labkit.telemetry import open_ladder, recorded
 
     pid, faults = None if args.which is None else int(args.which), deque(maxlen=1)  # a driver may go and come all day
     try:
-        with open_ladder(pid, get_devices(), args.hz, lambda kind, what: faults.append(what)) as ladder:
+        with telemetry.open_ladder(
+            pid, hardware.get_devices(), args.hz, lambda kind, what: faults.append(what)
+        ) as ladder:
             turns = iter(lambda: list(ladder.read()), None)
-            turns = recorded(args.record, turns) if args.record else turns
+            turns = telemetry.recorded(args.record, turns) if args.record else turns
             title = "this machine" if pid is None else f"process {pid} and its children"
             yield _paced(turns, args.hz, title, faults)
     except ProcessLookupError as error:
@@ -107,9 +102,7 @@ def _watched(args: argparse.Namespace) -> Generator[Iterator[tuple[str, list]]]:
 
 
 def _paced(turns: Iterator[list], hz: float, title: str, faults: Iterable[str]) -> Iterator:
-    from labkit.telemetry import SampleClock
-
-    clock = SampleClock(hz)
+    clock = telemetry.SampleClock(hz)
     with contextlib.suppress(ProcessLookupError):  # the process has ended
         for readings in turns:
             clock.arrive()
@@ -118,13 +111,10 @@ def _paced(turns: Iterator[list], hz: float, title: str, faults: Iterable[str]) 
 
 
 def _of_run(folder: Path) -> Iterator:
-    from labkit.runs import read_events, read_run
-    from labkit.telemetry import Tail
-
-    tail, status = Tail(folder), "running"
+    tail, status = telemetry.Tail(folder), "running"
     while status == "running":
-        status, point = read_run(folder).status, ""
-        for event in read_events(folder):
+        status, point = runs.read_run(folder).status, ""
+        for event in runs.read_events(folder):
             if event["event"] == "evaluated":
                 value = "-" if event.get("value") is None else f"{event['value']:.4f}"  # a diverged run has none
                 point = f", {event.get('metric')} {value} after {event.get('wall_s', 0):.0f} s"
@@ -133,17 +123,16 @@ def _of_run(folder: Path) -> Iterator:
             time.sleep(0.5)  # samples come in parts of five seconds
 
 
-def _view(title: str, latest: Latest, width: int) -> RenderableType:
+def _view(title: str, latest: telemetry.Latest, width: int) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
     from labkit.cli.console import frame_table
-    from labkit.telemetry import value_text
 
     rows = []
     for history in latest.shown():
         device, scope, counter, value, unit, source, _ = history.reading
-        row = {"device": device, "scope": scope, "counter": counter, "latest": value_text(value, unit)}
+        row = {"device": device, "scope": scope, "counter": counter, "latest": telemetry.value_text(value, unit)}
         # on a narrow terminal, only the newer part of a history fits
         rows.append(row | {"source": source, "history": history.bars[-max(LEAST_HISTORY, width - OTHER_COLUMNS) :]})
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]

@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from labkit import UserError, hardware, launch, sharing, tracking
 from labkit.cli.collocate import ENDED_BADLY, TRYING
 from labkit.cli.console import Console, json_rows, marked, print_frame, print_last
 from labkit.cli.flags import add_flags
-from labkit.errors import UserError
-from labkit.hardware import parse_size, size_text
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from labkit.launch import Launches
-    from labkit.sharing import CheckedQueueJob, LiveDevice, QueuedJob
 
 SIMULATED_DEVICES = 2
 POLICIES = ("exclusive", "best-fit")
@@ -68,74 +64,57 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_pack(args: argparse.Namespace) -> int:
-    from labkit.launch import Launches
-    from labkit.sharing import read_pack, read_queue
-
     if sum(each is not None for each in (args.queue, args.show, args.resume)) != 1:
         raise UserError("name one of: a queue's file, --resume QUEUE, or --show QUEUE.")
     if args.devices is not None and not args.simulate:
         raise UserError("--devices is for --simulate: real devices are chosen with --device.")
     if args.show or args.resume:
-        launches = read_pack(Launches.find(args.show or args.resume, args.runs_dir, "queue"))
+        launches = sharing.read_pack(launch.Launches.find(args.show or args.resume, args.runs_dir, "queue"))
         return _print_queues([launches], as_json=args.json, stopped=False) if args.show else _resume(launches, args)
-    queue = read_queue(args.queue)
+    queue = sharing.read_queue(args.queue)
     return _simulate(queue, args) if args.simulate else _check_and_run(queue, args)
 
 
-def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
-    from labkit.sharing import (
-        Admission,
-        PackingDevice,
-        check_queue,
-        cpu_admission,
-        pack_report,
-        read_recorded,
-        refuse_if_any,
-        shared_slowdown,
-    )
-
-    recorded = read_recorded()
+def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
+    recorded = sharing.read_recorded()
     count = SIMULATED_DEVICES if args.devices is None else args.devices
     if count < 1:
         raise UserError(f"--devices is {count}: give a whole number from 1.")
     memory_bytes = _size(args.memory) or recorded.memory_bytes
-    devices = [PackingDevice(f"device-{number}", memory_bytes) for number in range(count)]
-    checked = check_queue(recorded.fill(queue), devices, lambda job: None, recorded)
-    queue = refuse_if_any(checked, "nothing was simulated:")
-    slowdown, of_cpu = shared_slowdown(recorded), all(job.profile.like for job in queue)
+    devices = [sharing.PackingDevice(f"device-{number}", memory_bytes) for number in range(count)]
+    checked = sharing.check_queue(recorded.fill(queue), devices, lambda job: None, recorded)
+    queue = sharing.refuse_if_any(checked, "nothing was simulated:")
+    slowdown, of_cpu = sharing.shared_slowdown(recorded), all(job.profile.like for job in queue)
     # jobs that were not recorded may be a GPU's, which CARMA's limit is for
-    admission = cpu_admission(slowdown) if of_cpu else Admission(slowdown=slowdown)
+    admission = sharing.cpu_admission(slowdown) if of_cpu else sharing.Admission(slowdown=slowdown)
     names = POLICIES if args.compare else (args.policy,)
-    report = pack_report(queue, devices, names, slowdown=slowdown, admission=admission)
+    report = sharing.pack_report(queue, devices, names, slowdown=slowdown, admission=admission)
     if args.json:
         print_last(json.dumps({"provenance": "predicted", "policies": json_rows(report.totals)}))
         return 0
-    console, on = Console(highlight=False), f"{count} devices of {size_text(memory_bytes)}"
+    console, on = Console(highlight=False), f"{count} devices of {hardware.size_text(memory_bytes)}"
     _print_totals(console, report.totals, f"{len(queue)} jobs on {on}: predicted from recorded profiles")
     by = f"recorded pairs of jobs on {recorded.device}" if of_cpu else "utilisations"
     console.print(f"Slowdowns by {by}; profiles recorded {recorded.provenance.when[:10]}.", soft_wrap=True)
     return 0
 
 
-def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
-    from labkit.sharing import check_here, leased_cpu, live_devices, new_queue, refuse_if_any, run_queue, telling
-    from labkit.tracking import StopRequest
-
+def _check_and_run(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
     console = Console(stderr=args.json, highlight=False)
     names = [name.strip() for name in args.device.split(",")] if args.device else []
-    live = live_devices(names, shared=args.policy != "exclusive", memory_bytes=_size(args.memory))
+    live = sharing.live_devices(names, shared=args.policy != "exclusive", memory_bytes=_size(args.memory))
     with console.status(TRYING):
-        checked = check_here(queue, live)
+        checked = sharing.check_here(queue, live)
     _print_queue_check(console, checked, live)
-    queue = refuse_if_any(checked)
+    queue = sharing.refuse_if_any(checked)
     if args.check:
         return 0
-    ran: list[Launches] = []
-    with leased_cpu(live[0].device, waits=not args.no_wait, say=console.print), StopRequest() as stop:
+    ran: list[launch.Launches] = []
+    with sharing.leased_cpu(live[0].device, waits=not args.no_wait, say=console.print), tracking.StopRequest() as stop:
         for name in dict.fromkeys(["exclusive", args.policy] if args.compare else [args.policy]):
             console.print(f"{name}: {len(queue)} jobs", style="bold")
-            ran.append(new_queue(queue, live, name, args.runs_dir, f"{args.queue.stem}-{name}"))
-            run_queue(ran[-1], live, on_event=telling(_teller(console)), stop=stop)
+            ran.append(sharing.new_queue(queue, live, name, args.runs_dir, f"{args.queue.stem}-{name}"))
+            sharing.run_queue(ran[-1], live, on_event=sharing.telling(_teller(console)), stop=stop)
             if stop:
                 break
             if name == "exclusive":
@@ -143,20 +122,17 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     return _print_queues(ran, as_json=args.json, stopped=bool(stop))
 
 
-def _resume(launches: Launches, args: argparse.Namespace) -> int:
-    from labkit.sharing import leased_cpu, live_devices, resume_queue, telling
-    from labkit.tracking import StopRequest
-
+def _resume(launches: launch.Launches, args: argparse.Namespace) -> int:
     console = Console(stderr=args.json, highlight=False)
     content = launches.head.content
     # devices as they are now, with the memory that counted then
     live = [
         replace(each, packing=replace(each.packing, memory_bytes=device["memory_bytes"]))
         for device in content["devices"]
-        for each in live_devices([device["name"]], shared=content["policy"] != "exclusive")
+        for each in sharing.live_devices([device["name"]], shared=content["policy"] != "exclusive")
     ]
-    with leased_cpu(live[0].device, waits=not args.no_wait, say=console.print), StopRequest() as stop:
-        resume_queue(launches, live, on_event=telling(_teller(console)), stop=stop)
+    with sharing.leased_cpu(live[0].device, waits=not args.no_wait, say=console.print), tracking.StopRequest() as stop:
+        sharing.resume_queue(launches, live, on_event=sharing.telling(_teller(console)), stop=stop)
     return _print_queues([launches], as_json=args.json, stopped=bool(stop))
 
 
@@ -166,12 +142,11 @@ def _teller(console: Console) -> Callable[[str], None]:
     return lambda text: console.print(f"{time.monotonic() - began_s:7.1f} s  {text}", soft_wrap=True)
 
 
-def _timed_alone(launches: Launches) -> list[QueuedJob]:
+def _timed_alone(launches: launch.Launches) -> list[sharing.QueuedJob]:
     """The jobs with the durations that they had under exclusive, which the others' slowdowns are against."""
-    from labkit.sharing import tracked_jobs
 
     queue = []
-    for job in tracked_jobs(launches):
+    for job in sharing.tracked_jobs(launches):
         profile = job.queued.profile
         if job.status == "done":
             profile = replace(job.profile, duration_s=job.attempts[-1].ends_s - job.attempts[-1].starts_s)
@@ -180,13 +155,15 @@ def _timed_alone(launches: Launches) -> list[QueuedJob]:
 
 
 def _size(text: str | None) -> int | None:
-    size = None if text is None else parse_size(text)
+    size = None if text is None else hardware.parse_size(text)
     if text is not None and not size:
         raise UserError(f"--memory {text!r} is not a size: give one such as 2GiB.")
     return size
 
 
-def _print_queue_check(console: Console, checked: Sequence[CheckedQueueJob], live: Sequence[LiveDevice]) -> None:
+def _print_queue_check(
+    console: Console, checked: Sequence[sharing.CheckedQueueJob], live: Sequence[sharing.LiveDevice]
+) -> None:
     """Print the table before the start: one row per job, with its needs and where it fits, or what is against it."""
     rows = []
     for row in checked:
@@ -195,23 +172,22 @@ def _print_queue_check(console: Console, checked: Sequence[CheckedQueueJob], liv
             {
                 "job": row.queued.name,
                 "comes": f"{row.queued.arrives_s:g} s",
-                "needs": size_text(profile.memory_estimate_bytes) if profile else "",
+                "needs": hardware.size_text(profile.memory_estimate_bytes) if profile else "",
                 "busy": f"{profile.utilisation:.0%}" if profile else "",
                 "fits on": Text("; ".join(row.why_not), "red") if row.why_not else ", ".join(row.fits),
             }
         )
     print_frame(console, rows, "before the start")
     for each in live:
-        free = size_text(each.packing.memory_bytes)
+        free = hardware.size_text(each.packing.memory_bytes)
         console.print(f"{each.packing.name}: {each.share.device}; {free} are free for the queue", soft_wrap=True)
     console.print("; ".join(dict.fromkeys(row.source for row in checked)), style="dim", soft_wrap=True)
 
 
-def _print_queues(ran: Sequence[Launches], *, as_json: bool, stopped: bool) -> int:
+def _print_queues(ran: Sequence[launch.Launches], *, as_json: bool, stopped: bool) -> int:
     """Print what queues that ran came to, exclusive first where it was run; the command's exit status."""
-    from labkit.sharing import schedule_in, side_by_side, tracked_jobs
 
-    totals = side_by_side([schedule_in(launches) for launches in ran])
+    totals = sharing.side_by_side([sharing.schedule_in(launches) for launches in ran])
     status = 130 if stopped else ENDED_BADLY if (totals["failed"] > 0).any() else 0
     if as_json:
         queues = [{"queue": each.head.id, "folder": str(each.folder), "status": each.head.status} for each in ran]
@@ -221,7 +197,7 @@ def _print_queues(ran: Sequence[Launches], *, as_json: bool, stopped: bool) -> i
     _print_totals(console, totals, f"{len(ran[0].parts)} jobs: measured")
     for launches in ran:
         head, folder = launches.head, launches.folder
-        for job in tracked_jobs(launches):
+        for job in sharing.tracked_jobs(launches):
             for attempt in job.attempts:
                 if attempt.ending not in ("done", None):
                     again = ", then it ran alone" if attempt is not job.attempts[-1] else ""

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit import UserError, hardware, perfmodel
+
 if TYPE_CHECKING:
     import pandas as pd
-
-    from labkit.perfmodel import TableShape
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -40,31 +40,28 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_plan(args: argparse.Namespace) -> int:
-    from labkit.errors import UserError
-    from labkit.hardware import keep_memory, parse_size, read_cpu
     from labkit.jobs import get_preset
-    from labkit.perfmodel import PUBLISHED_ROWS, TableShape, plan_tables
 
-    memory = read_cpu().memory_available_bytes if args.memory is None else parse_size(args.memory)
+    memory = hardware.read_cpu().memory_available_bytes if args.memory is None else hardware.parse_size(args.memory)
     if not memory:
         raise UserError(f"--memory is {args.memory!r}: give a size such as 2GiB.", field="memory")
     if not args.table_dir.is_dir():
         said = f"--table-dir: there is no folder {args.table_dir}: make it, or name another."
         raise UserError(said, field="table_dir")
-    keep_memory()
+    hardware.keep_memory()
     dim = args.embedding_dim
     if args.preset is None:
         num_rows = read_tables(args.tables)
     else:
         preset = get_preset("dlrm", args.preset)
-        if args.preset not in PUBLISHED_ROWS:
-            known = ", ".join(PUBLISHED_ROWS)
+        if args.preset not in perfmodel.PUBLISHED_ROWS:
+            known = ", ".join(perfmodel.PUBLISHED_ROWS)
             raise UserError(f"preset {args.preset!r} has no published tables: choose one of {known}.", field="preset")
-        num_rows, dim = PUBLISHED_ROWS[args.preset], preset.model["embedding_dim"] if dim is None else dim
-    shape = TableShape(
+        num_rows, dim = perfmodel.PUBLISHED_ROWS[args.preset], preset.model["embedding_dim"] if dim is None else dim
+    shape = perfmodel.TableShape(
         num_rows, 64 if dim is None else dim, args.pooling_factor, args.batch_size, args.optimiser, args.zipf
     )
-    plan = plan_tables(shape, memory, args.table_dir)
+    plan = perfmodel.plan_tables(shape, memory, args.table_dir)
     if args.json:
         print(plan.to_json(orient="records", indent=2))
     else:
@@ -78,7 +75,6 @@ def read_tables(text: str) -> tuple[int, ...]:
     >>> read_tables("5000,2x1e6")
     (5000, 1000000, 1000000)
     """
-    from labkit.errors import UserError
 
     rows: list[int] = []
     for part in text.split(","):
@@ -90,22 +86,20 @@ def read_tables(text: str) -> tuple[int, ...]:
     return tuple(rows)
 
 
-def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) -> None:
+def _print(plan: pd.DataFrame, shape: perfmodel.TableShape, memory: int, table_dir: Path) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware import size_text
     from labkit.jobs import as_flags
-    from labkit.perfmodel import TURNS
 
     console = Console(highlight=False)
     console.print(
-        f"Tables of {size_text(shape.bytes)} with their optimiser's state; {size_text(memory)} of memory, "
-        "which the rest of a training shares."
+        f"Tables of {hardware.size_text(shape.bytes)} with their optimiser's state; {hardware.size_text(memory)} of "
+        "memory, which the rest of a training shares."
     )
     rows = [
         {
             "placement": row.placement,
-            "memory": size_text(row.memory_bytes),
-            "disk": size_text(row.disk_bytes) if row.disk_bytes else "-",
+            "memory": hardware.size_text(row.memory_bytes),
+            "disk": hardware.size_text(row.disk_bytes) if row.disk_bytes else "-",
             "fits": "yes" if row.fits else "no",
             "tables, ms per step": _times(row),
             "of device": f"{row.of_device:.0%}" if row.of_device == row.of_device else "-",
@@ -123,8 +117,8 @@ def _print(plan: pd.DataFrame, shape: TableShape, memory: int, table_dir: Path) 
     as_fast = plan[plan["fits"] & (plan["step_ms_low"] <= best["step_ms_high"])]["placement"].iloc[1:].tolist()
     ties = f" Within these turns, {', '.join(as_fast)} may be as fast." if as_fast else ""
     console.print(
-        f"Measured: steps of the tables alone, {samples:,}{asked} samples each, with {tried:,} rows{cut}. The "
-        f"brackets hold the middle three of {TURNS} turns. A place that does not fit was tried in small, too.\n"
+        f"Measured: steps of the tables alone, {samples:,}{asked} samples each, with {tried:,} rows{cut}. The brackets "
+        f"hold the middle three of {perfmodel.TURNS} turns. A place that does not fit was tried in small, too.\n"
         f"The fastest that fits: {best['placement']}: {best['why']}.{ties}\n"
         f"With a preset or data of such tables: labkit train dlrm {' '.join(as_flags(flags))}"
     )

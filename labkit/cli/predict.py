@@ -8,17 +8,11 @@ import dataclasses
 import json
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from labkit import hardware, jobs, perfmodel, tracking
 from labkit.cli.flags import add_harness_flags, add_script
 from labkit.cli.run import given_command, harness_command, script_output
 from labkit.cli.train import add_job_parser, print_help, read_settings
-from labkit.jobs import JOBS
-
-if TYPE_CHECKING:
-    from labkit.jobs import TrainingJob
-    from labkit.perfmodel import Prediction, ToTarget
-    from labkit.tracking import ScriptCommand, StopRequest
 
 EPILOG = """\
 A few steps of the script are run, to see which operators of what sizes a step calls; their time here does not count.
@@ -31,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     what = "the time of a training step on the machine of a card"
     parser = subparsers.add_parser("predict", help=what, description=f"Predict {what}.", epilog=EPILOG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, job in JOBS.items():
+    for name, job in jobs.JOBS.items():
         _add_flags(add_job_parser(commands, name, f"predict the training of {job.words}", run_job))
     script = commands.add_parser("run", help="predict any training script, unchanged", epilog=EPILOG)
     add_harness_flags(script)
@@ -63,13 +57,16 @@ def run_script(args: argparse.Namespace) -> int:
 
 
 def _predict(
-    args: argparse.Namespace, command: ScriptCommand, job: TrainingJob | None = None, *, has_target: bool = False
+    args: argparse.Namespace,
+    command: tracking.ScriptCommand,
+    job: jobs.TrainingJob | None = None,
+    *,
+    has_target: bool = False,
 ) -> int:
     from labkit import perfmodel
-    from labkit.hardware import get_tier, size_text
 
     # all that can be refused is read before anything waits for cores
-    card, tier = perfmodel.read_card(args.card), args.tier and get_tier(args.tier)
+    card, tier = perfmodel.read_card(args.card), args.tier and hardware.get_tier(args.tier)
     change = perfmodel.tier_change(card, tier) if tier else perfmodel.NO_CHANGE
     samples = batch_size_of(command) if job is None else job.batch_size
     need = perfmodel.need_of(job, args.runs_dir) if job is not None and has_target else None
@@ -96,22 +93,21 @@ def _predict(
     own = f"{card.device} with {card.threads} thread{'s' * (card.threads > 1)}, from its"
     machine = f"{f'tier {tier.name}, from the' if tier else own} card of {card.when}"
     speed = f", {samples_per_s:,.0f} samples/s" if samples else ""
-    _print(prediction, target, notes, speed, machine, size_text(captured.memory_bytes))
+    _print(prediction, target, notes, speed, machine, hardware.size_text(captured.memory_bytes))
     return 0
 
 
 @contextlib.contextmanager
-def bound(args: argparse.Namespace, command: ScriptCommand) -> Generator[StopRequest]:
+def bound(args: argparse.Namespace, command: tracking.ScriptCommand) -> Generator[tracking.StopRequest]:
     """Bind this process to a command's budget; with --json, the script's output goes to standard error."""
     from labkit.cli.display import TrainingDisplay
-    from labkit.tracking import StopRequest, bind_process
 
-    with StopRequest() as stop, TrainingDisplay(to_stderr=True) as display, script_output(args.json):
-        bind_process(command, display.show, stop)
+    with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=True) as display, script_output(args.json):
+        tracking.bind_process(command, display.show, stop)
         yield stop
 
 
-def batch_size_of(command: ScriptCommand) -> int | None:
+def batch_size_of(command: tracking.ScriptCommand) -> int | None:
     """The batch size of a script's step, if it takes --batch-size."""
     flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     flags.add_argument("--batch-size", "--batch_size", type=int)
@@ -119,7 +115,12 @@ def batch_size_of(command: ScriptCommand) -> int | None:
 
 
 def _print(
-    prediction: Prediction, target: ToTarget | None, notes: list[str], speed: str, machine: str, memory: str
+    prediction: perfmodel.Prediction,
+    target: perfmodel.ToTarget | None,
+    notes: list[str],
+    speed: str,
+    machine: str,
+    memory: str,
 ) -> None:
     from labkit.cli.console import Console, print_frame
 

@@ -6,18 +6,12 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from labkit import UserError, jobs, profiling, report, runs, tracking
 from labkit.cli.display import TrainingDisplay
 from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script
 from labkit.cli.run import given_command, harness_command, script_output
 from labkit.cli.train import add_job_parser, print_help, read_settings
-from labkit.errors import UserError
-from labkit.jobs import JOBS
-
-if TYPE_CHECKING:
-    from labkit.profiling import Comparison, Profile, ToolProfile
-    from labkit.tracking import ScriptCommand
 
 EPILOG = """\
 The first steps of a run are slow (memory is touched, kernels are chosen). So --skip steps run first, of which the later
@@ -38,7 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=EPILOG,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, job in JOBS.items():
+    for name, job in jobs.JOBS.items():
         _add_schedule(add_job_parser(commands, name, f"profile the training of {job.words}", run_job))
     words = "Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, or else "
     about = {"description": f"{words}with its optimiser's step.", "epilog": EPILOG}
@@ -63,13 +57,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _add_schedule(command: argparse.ArgumentParser) -> None:
-    from labkit.profiling import TOOLS, ProfileSettings
-
-    add, plain = command.add_argument, ProfileSettings()
+    add, plain = command.add_argument, profiling.ProfileSettings()
     add("--skip", type=int, default=plain.skip, metavar="N", help=f"steps to skip first (default: {plain.skip})")
     add("--warmup", type=int, default=plain.warmup, metavar="N", help=f"warm-up steps (default: {plain.warmup})")
     add("--steps", type=int, default=plain.steps, metavar="N", help=f"steps to record (default: {plain.steps})")
-    add("--tool", choices=TOOLS, default="torch", help="the profiler, see below (default: torch)")
+    add("--tool", choices=profiling.TOOLS, default="torch", help="the profiler, see below (default: torch)")
     add("--memory", action="store_true", help="also record each allocation")
     add("--no-shapes", action="store_true", help="do not record the sizes of inputs, nor GFLOP/s and GB/s")
 
@@ -84,44 +76,44 @@ def run_script(args: argparse.Namespace) -> int:
     return _profile(args, given_command(args))
 
 
-def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
-    from labkit.profiling import BY_HAND, CHATTER, ProfileSettings, check_tool, command_by_hand
-
-    os.environ.update({name: value for name, value in CHATTER.items() if name not in os.environ})  # before torch loads
-    settings = ProfileSettings(args.skip, args.warmup, args.steps, shapes=not args.no_shapes, memory=args.memory)
+def _profile(args: argparse.Namespace, command: tracking.ScriptCommand) -> int:
+    os.environ.update(
+        {name: value for name, value in profiling.CHATTER.items() if name not in os.environ}
+    )  # before torch loads
+    settings = profiling.ProfileSettings(
+        args.skip, args.warmup, args.steps, shapes=not args.no_shapes, memory=args.memory
+    )
     words = settings.in_words()
     if args.tool != "torch":
         if given := [flag for flag in ("memory", "no_shapes") if getattr(args, flag)]:
             flag = f"--{given[0].replace('_', '-')}"
             raise UserError(f"{flag} applies to torch.profiler, not to {args.tool}: remove it, or use --tool torch.")
-        check_tool(args.tool, command)
+        profiling.check_tool(args.tool, command)
         words = f"steps 1 to {args.skip + args.warmup} are skipped, then {args.tool} watches {args.steps} or more"
-    if args.tool in BY_HAND:
-        print(f"{command_by_hand(args.tool, command)}\n\nRun this yourself: {BY_HAND[args.tool][1]}.")
+    if args.tool in profiling.BY_HAND:
+        print(
+            f"{profiling.command_by_hand(args.tool, command)}\n\nRun this yourself: {profiling.BY_HAND[args.tool][1]}."
+        )
         return 0
-    from labkit.tracking import StopRequest, bind_process
 
-    with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json), StopRequest() as stop:
+    with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json), tracking.StopRequest() as stop:
         display.print(words, "dim")
-        bind_process(command, display.show, stop)
-        from labkit.profiling import profile_with  # torch comes with it
+        tracking.bind_process(command, display.show, stop)
 
-        folder, notes = profile_with(args.tool, command, settings, stop, display.show)
+        folder, notes = profiling.profile_with(args.tool, command, settings, stop, display.show)
         for note in notes:
             display.print(note, "dim")
     return _print(folder, args.json)
 
 
 def run_show(args: argparse.Namespace) -> int:
-    from labkit.profiling import is_tool_profile, read_profile
-    from labkit.runs import find_run
-
-    folder = find_run(args.which, args.runs_dir)
-    if args.text or args.json or is_tool_profile(folder):  # such a profile has no page, but says what opens it
+    folder = runs.find_run(args.which, args.runs_dir)
+    if (
+        args.text or args.json or profiling.is_tool_profile(folder)
+    ):  # such a profile has no page, but says what opens it
         return _print(folder, args.json)
-    from labkit.report import write_profile_page
 
-    page = write_profile_page(read_profile(folder), args.out)
+    page = report.write_profile_page(profiling.read_profile(folder), args.out)
     print(f"The profile's page: {page}")
     if not args.no_browser:
         import webbrowser
@@ -131,10 +123,9 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_diff(args: argparse.Namespace) -> int:
-    from labkit.profiling import compare, read_profile
-    from labkit.runs import find_run
-
-    difference = compare(*(read_profile(find_run(which, args.runs_dir)) for which in (args.before, args.after)))
+    difference = profiling.compare(
+        *(profiling.read_profile(runs.find_run(which, args.runs_dir)) for which in (args.before, args.after))
+    )
     if args.json:
         print(json.dumps(difference.to_dict()))
     else:
@@ -145,10 +136,9 @@ def run_diff(args: argparse.Namespace) -> int:
 def _print(folder: Path, as_json: bool) -> int:
     """Print the profile in a run's folder."""
     from labkit.cli.console import print_last
-    from labkit.profiling import is_tool_profile, read_profile, read_tool_profile
 
-    is_of_tool = is_tool_profile(folder)
-    profile = (read_tool_profile if is_of_tool else read_profile)(folder)
+    is_of_tool = profiling.is_tool_profile(folder)
+    profile = (profiling.read_tool_profile if is_of_tool else profiling.read_profile)(folder)
     if as_json:
         print_last(json.dumps(profile.to_dict()))
     else:
@@ -156,9 +146,8 @@ def _print(folder: Path, as_json: bool) -> int:
     return 0
 
 
-def print_profile(profile: Profile) -> None:
+def print_profile(profile: profiling.Profile) -> None:
     from labkit.cli.console import Console, marked, print_frame
-    from labkit.report import operator_texts
 
     console = Console(highlight=False)
     console.print(profile.headline, style="bold")
@@ -174,7 +163,7 @@ def print_profile(profile: Profile) -> None:
         )
     if profile.faults is not None:
         console.print(f"Fresh memory: {profile.faults.in_words}.")
-    print_frame(console, operator_texts(profile.operators.head(SHOWN_OPERATORS)), "Most expensive operators")
+    print_frame(console, report.operator_texts(profile.operators.head(SHOWN_OPERATORS)), "Most expensive operators")
     (gflops, gb), limits = profile.work, f"This machine's limits, measured on {profile.card.when}: {profile.limits}"
     step = f"The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
     if not profile.settings.shapes:
@@ -192,7 +181,7 @@ def print_profile(profile: Profile) -> None:
     console.print(f"\nThe interactive view: labkit profile show {profile.folder}", soft_wrap=True)
 
 
-def _print_diff(difference: Comparison, shown: int) -> None:
+def _print_diff(difference: profiling.Comparison, shown: int) -> None:
     import pandas as pd
 
     from labkit.cli.console import Console, print_frame
@@ -217,7 +206,7 @@ def _print_diff(difference: Comparison, shown: int) -> None:
     print_frame(console, rows)
 
 
-def _print_tool_profile(profile: ToolProfile) -> None:
+def _print_tool_profile(profile: profiling.ToolProfile) -> None:
     from labkit.cli.console import Console, print_frame
 
     console, facts = Console(highlight=False), profile.facts

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from labkit import UserError, plots, report
 from labkit.cli.flags import add_flags, read_only
-from labkit.errors import UserError
 
 MOST_LINES = 40
 """Most series that a page of a recording shows"""
@@ -27,8 +27,6 @@ def add_parser(subparsers) -> None:
 
 
 def run_report(args: argparse.Namespace) -> int:
-    from labkit.plots import counted
-    from labkit.report import write_report
     from labkit.runs import list_runs, recorded, run_folders
 
     if args.only and not args.recorded:
@@ -37,8 +35,8 @@ def run_report(args: argparse.Namespace) -> int:
         frames = recorded(args.recorded, **read_only(args.only))
         if (lines := len(frames.runs[["budget", "setting"]].drop_duplicates())) > MOST_LINES:
             raise UserError(f"these are {lines} series, too many for a page: choose some, as --only power_limit_w=max.")
-        page = write_report(frames, args.out)
-        print(f"{counted(len(frames.runs), 'recorded run')} in {page}\nOpen it in a browser: {page.as_uri()}")
+        page = report.write_report(frames, args.out)
+        print(f"{plots.counted(len(frames.runs), 'recorded run')} in {page}\nOpen it in a browser: {page.as_uri()}")
         return 0
     runs = list_runs(args.runs_dir)
     profiled, trials = (runs[name].astype(bool) for name in ("profiled", "trial"))
@@ -49,7 +47,7 @@ def run_report(args: argparse.Namespace) -> int:
         ("disturbed run", disturbed, "; `labkit runs list` names them."),
     ):
         if left_out.any():
-            print(f"{counted(left_out.sum(), kind)} left out{words}")
+            print(f"{plots.counted(left_out.sum(), kind)} left out{words}")
     count = len(runs) - int((profiled | trials | disturbed).sum())
     if not count:
         raise UserError(
@@ -57,6 +55,6 @@ def run_report(args: argparse.Namespace) -> int:
             "`labkit tour`, or give the folder that holds them."
         )
     # of all folders: the page names those that cannot be read
-    page = write_report(run_folders(args.runs_dir), args.out, undisturbed=args.undisturbed)
-    print(f"{counted(count, 'run')} in {page}\nOpen it in a browser: {page.as_uri()}")
+    page = report.write_report(run_folders(args.runs_dir), args.out, undisturbed=args.undisturbed)
+    print(f"{plots.counted(count, 'run')} in {page}\nOpen it in a browser: {page.as_uri()}")
     return 0

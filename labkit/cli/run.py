@@ -10,14 +10,11 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from labkit import UserError, hardware, jobs, json_data, launch, runs, tracking
 from labkit.cli.display import TrainingDisplay
 from labkit.cli.flags import add_flags, add_harness_flags, add_script
-from labkit.errors import UserError
-
-if TYPE_CHECKING:
-    from labkit.tracking import ScriptCommand
 
 EPILOG = """examples:
   labkit run train.py --lr 0.1
@@ -61,42 +58,37 @@ def run_run(args: argparse.Namespace) -> int:
     return _run_seeds(command, args.seeds, args.json)
 
 
-def given_command(args: argparse.Namespace) -> ScriptCommand:
+def given_command(args: argparse.Namespace) -> tracking.ScriptCommand:
     """The command of a script that `add_harness_flags` and `add_script` describe."""
-    from labkit.tracking import ScriptCommand
 
     script = _script(args.script, args.module)
-    own = ScriptCommand(str(script), tuple(args.arguments), module=args.script if args.module else None)
+    own = tracking.ScriptCommand(str(script), tuple(args.arguments), module=args.script if args.module else None)
     return harness_command(args, own)
 
 
-def harness_command(args: argparse.Namespace, command: ScriptCommand) -> ScriptCommand:
+def harness_command(args: argparse.Namespace, command: tracking.ScriptCommand) -> tracking.ScriptCommand:
     """The command with what the flags of `add_harness_flags` say."""
-    from labkit.hardware import parse_budget
 
     if args.sample_hz is not None and not 0.1 <= args.sample_hz <= 100:
         raise UserError(f"--sample-hz is {args.sample_hz:g}: give a number of samples per second from 0.1 to 100.")
     return replace(
         command,
         runs_dir=str(args.runs_dir),
-        budget=args.budget and parse_budget(args.budget),
+        budget=args.budget and hardware.parse_budget(args.budget),
         waits_for_cores=not args.no_wait,
         sample_hz=args.sample_hz,
     )
 
 
-def resumed_command(args: argparse.Namespace, given: list[str], job: str | None = None) -> ScriptCommand:
+def resumed_command(args: argparse.Namespace, given: list[str], job: str | None = None) -> tracking.ScriptCommand:
     """The command of an earlier run under its own budget, with further arguments; the last of a flag counts.
 
     Raises:
         UserError: there is no such run, it was no script's, or a budget is given.
     """
-    from labkit.hardware import Budget
-    from labkit.json_data import from_json
-    from labkit.runs import find_run, read_run
 
-    folder = find_run(args.resume, args.runs_dir)
-    record = read_run(folder)
+    folder = runs.find_run(args.resume, args.runs_dir)
+    record = runs.read_run(folder)
     script, keeps = record.config.get("script"), record.config.get("train", {}).get("keeps")
     keeps = keeps or (folder / "checkpoint" / "latest.pt").exists()
     why = ""
@@ -118,44 +110,39 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
         raise UserError(f"{folder}: {why}")
     own = _recorded_command(record.config, given, folder)
     try:
-        budget = from_json(Budget, record.budget) if "cores" in record.budget else None
+        budget = json_data.from_json(hardware.Budget, record.budget) if "cores" in record.budget else None
     except ValueError as error:
         raise UserError(f"{folder}: run.json is damaged (budget: {error}): start a new run.") from error
     again = {"runs_dir": str(folder.parent), "budget": budget, "sweep": record.config.get("sweep")}
     return replace(harness_command(args, own), resume=str(folder), **again)
 
 
-def _recorded_command(config: dict[str, Any], given: list[str], folder: Path) -> ScriptCommand:
+def _recorded_command(config: dict[str, Any], given: list[str], folder: Path) -> tracking.ScriptCommand:
     """The script of a run with its settings, or its arguments, and those given now."""
-    from labkit.jobs import job_from_json, known_job, read_flags
-    from labkit.runs import given_again, restored
-    from labkit.tracking import ScriptCommand
 
-    script = restored(config["script"])
+    script = runs.restored(config["script"])
     module = None if script.endswith(".py") else script
     path = _script(script, module is not None)
     if "settings" in config:
-        job = job_from_json(restored(config["settings"]))
-        return job.with_settings(**read_flags(type(job), given)).command()
-    arguments = [*given_again(config.get("arguments", []), given, folder), *given]
-    if (kind := known_job(path)) is not None:  # recorded before runs had their settings
-        return kind.from_settings(read_flags(kind, arguments)).command()
-    return ScriptCommand(str(path), tuple(arguments), module=module)
+        job = jobs.job_from_json(runs.restored(config["settings"]))
+        return job.with_settings(**jobs.read_flags(type(job), given)).command()
+    arguments = [*runs.given_again(config.get("arguments", []), given, folder), *given]
+    if (kind := jobs.known_job(path)) is not None:  # recorded before runs had their settings
+        return kind.from_settings(jobs.read_flags(kind, arguments)).command()
+    return tracking.ScriptCommand(str(path), tuple(arguments), module=module)
 
 
-def run_here(command: ScriptCommand, as_json: bool) -> int:
+def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:
     """Run a script in this process, shown on the terminal; the exit status."""
     from labkit.cli.console import print_last, say
-    from labkit.tracking import RunFailed, StopRequest, bind_process
 
     try:
         # with --json, stdout belongs to programs
-        with StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, script_output(as_json):
-            bind_process(command, display.show, stop)
-            from labkit.tracking import exit_status, print_error, run_command  # torch comes with it
+        with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, script_output(as_json):
+            tracking.bind_process(command, display.show, stop)
 
-            answer = run_command(command, stop, display.show)
-    except RunFailed as failure:
+            answer = tracking.run_command(command, stop, display.show)
+    except tracking.RunFailed as failure:
         if as_json and failure.answer:
             print_last(json.dumps(failure.answer))
         raise
@@ -166,7 +153,7 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
             print(ending.code, file=sys.stderr)  # as Python does
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except Exception as error:
-        print_error(error)
+        tracking.print_error(error)
         if display.folder is not None:
             say(f"labkit: the script failed; its run is in {display.folder}", to_stderr=True)
         return 1
@@ -174,7 +161,7 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
         print_last(json.dumps(answer))
     else:
         display.print_result(answer)
-    return exit_status(answer)
+    return tracking.exit_status(answer)
 
 
 def script_output(as_json: bool) -> contextlib.AbstractContextManager:
@@ -182,23 +169,21 @@ def script_output(as_json: bool) -> contextlib.AbstractContextManager:
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
-def _run_seeds(command: ScriptCommand, seeds: int, as_json: bool) -> int:
+def _run_seeds(command: tracking.ScriptCommand, seeds: int, as_json: bool) -> int:
     """Run a script with each seed, in a process of its own; the worst exit status."""
     from labkit.cli.console import say
-    from labkit.launch import Part, run_seeds
-    from labkit.tracking import ProgressLine, StopRequest, exit_status, read_event
 
     shown, statuses, answers = sys.stderr if as_json else sys.stdout, [], {}
-    line = ProgressLine(shown, evaluations=not as_json)
+    line = tracking.ProgressLine(shown, evaluations=not as_json)
 
-    def show(part: Part, event: dict[str, Any]) -> None:
+    def show(part: launch.Part, event: dict[str, Any]) -> None:
         if event["kind"] in ("Ended", "Failed"):
             answer = event if event["kind"] == "Ended" else event["answer"] or {}
             answers[part.name] = {name: value for name, value in answer.items() if name != "kind"}
             if event["kind"] == "Ended":
                 line(answers[part.name])
         elif event["kind"] != "State":
-            line(read_event(event))
+            line(tracking.read_event(event))
         elif part.status == "running":
             print(part.name.replace("-", " "), file=shown, flush=True)
         elif part.status != "waiting":
@@ -207,10 +192,10 @@ def _run_seeds(command: ScriptCommand, seeds: int, as_json: bool) -> int:
                 say(f"labkit: {part.reason}", to_stderr=True)
             if as_json and answer:
                 print(json.dumps(answer), flush=True)
-            statuses.append(exit_status(answer) if answer else 1)
+            statuses.append(tracking.exit_status(answer) if answer else 1)
 
-    with StopRequest() as stop:
-        launches = run_seeds(command, seeds, show, stop)
+    with tracking.StopRequest() as stop:
+        launches = launch.run_seeds(command, seeds, show, stop)
     if stop:
         raise KeyboardInterrupt
     if not as_json:

@@ -6,11 +6,10 @@ import argparse
 import json
 from typing import Any
 
+from labkit import UserError, project, runs
 from labkit.cli.flags import RUN, add_flags
-from labkit.errors import UserError
-from labkit.project import shipped_datasets
 
-IMPORTER = f"python {shipped_datasets() / 'recorded' / 'published.py'}"
+IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
 """The command that makes a recording of files that others published"""
 
 
@@ -34,9 +33,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.runs import CARD, list_rows
 
-    rows = list_rows(args.runs_dir)
+    rows = runs.list_rows(args.runs_dir)
     if args.json:
         print(json.dumps(rows))
     elif not rows:
@@ -46,7 +44,7 @@ def run_list(args: argparse.Namespace) -> int:
         console = Console()
         print_frame(console, [_line_of(row) for row in rows])
         console.print(f"Measured here{', but for * ' + ', '.join(marked) if marked else ''}.")
-    for card in [] if args.json else sorted(args.runs_dir.glob(f"*/{CARD}")):
+    for card in [] if args.json else sorted(args.runs_dir.glob(f"*/{runs.CARD}")):
         print(f"{card.parent} is a recording: `labkit data recorded show {card.parent}`.")
     return 0
 
@@ -74,10 +72,9 @@ def run_show(args: argparse.Namespace) -> int:
     import pandas as pd
 
     from labkit.cli.console import Console, marked, print_frame
-    from labkit.runs import find_run, read_events, read_metrics, read_run
 
-    folder = find_run(args.which, args.runs_dir)
-    record, events = read_run(folder), read_events(folder)
+    folder = runs.find_run(args.which, args.runs_dir)
+    record, events = runs.read_run(folder), runs.read_events(folder)
     if args.json:
         print(json.dumps(asdict(record) | {"folder": str(folder), "events": events}))
         return 0
@@ -87,7 +84,7 @@ def run_show(args: argparse.Namespace) -> int:
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
     print_frame(console, [_event_row(event) for event in events if event["event"] != "checkpoint"], "what happened")
-    logged = read_metrics([folder]).groupby("name")["value"].agg(["last", "size"])
+    logged = runs.read_metrics([folder]).groupby("name")["value"].agg(["last", "size"])
     if len(logged):
         rows = [
             {"logged": each.Index, "last": f"{each.last:.6g}", "times": f"{each.size:,}"}
@@ -101,10 +98,8 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_stop(args: argparse.Namespace) -> int:
-    from labkit.runs import find_run, request_stop
-
-    folder = find_run(args.which, args.runs_dir)
-    request_stop(folder)
+    folder = runs.find_run(args.which, args.runs_dir)
+    runs.request_stop(folder)
     print(f"Asked {folder.name} to stop; `labkit runs show {folder.name}` says when it has.")
     return 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from labkit import UserError
+
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("serve-tables")  # without a help text it is not listed
@@ -11,8 +13,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_serve_tables(args: argparse.Namespace) -> int:
-    from labkit.errors import UserError
-
     raise UserError(
         "labkit serve-tables is gone, and so is --server: `labkit train dlrm --placement remote` starts a parameter "
         "server of its own, and ends it."

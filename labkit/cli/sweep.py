@@ -7,15 +7,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit import UserError, launch, plots, runs, tracking
 from labkit.cli.console import Console
 from labkit.cli.display import Display
 from labkit.cli.flags import add_flags
-from labkit.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from labkit.launch import Part, Progress
 
 EPILOG = """examples:
   labkit sweep dlrm_batch_accuracy --dry-run        (a study that ships)
@@ -61,19 +59,17 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_sweep(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_last
-    from labkit.launch import opened, read_progress, read_sweep_file, run_sweep as run_cells
-    from labkit.tracking import StopRequest
 
     there = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
-    sweep, console = read_sweep_file(args.file), Console(stderr=args.json, highlight=False)
+    sweep, console = launch.read_sweep_file(args.file), Console(stderr=args.json, highlight=False)
     if args.dry_run:
-        progress = read_progress(sweep, args.runs_dir)
+        progress = launch.read_progress(sweep, args.runs_dir)
         print_preview(console, progress)
     else:
-        with opened(sweep, args.runs_dir, retry_failed=args.retry_failed) as progress:
+        with launch.opened(sweep, args.runs_dir, retry_failed=args.retry_failed) as progress:
             print_preview(console, progress)
-            with StopRequest() as stop, SweepDisplay(console, progress, args.runs_dir) as display:
-                run_cells(progress, display.show_part, stop)
+            with tracking.StopRequest() as stop, SweepDisplay(console, progress, args.runs_dir) as display:
+                launch.run_sweep(progress, display.show_part, stop)
             if stop:
                 again = f"{_counts(progress)}. The same command goes on: labkit sweep {args.file}{there}"
                 console.print(again, soft_wrap=True)
@@ -87,9 +83,8 @@ def run_sweep(args: argparse.Namespace) -> int:
     return int(not args.dry_run and progress.count("failed") > 0)
 
 
-def print_preview(console: Console, progress: Progress) -> None:
+def print_preview(console: Console, progress: launch.Progress) -> None:
     """Print how many cells there are, what varies, how long they will take, and what cannot run."""
-    from labkit.launch import cells_too_large
 
     sweep = progress.sweep
     varies = " × ".join(f"{name} ({count})" for name, count in sweep.varies.items()) or "nothing"
@@ -102,7 +97,9 @@ def print_preview(console: Console, progress: Progress) -> None:
         lines.append("Failed cells stay so; --retry-failed tries them again.")
     if progress.not_in_file:
         lines.append(f"{progress.not_in_file} finished cells of this name are not in this file any more; they stay.")
-    large = [(cell, why) for cell, why in cells_too_large(sweep) if progress.states[cell.key].status == "waiting"]
+    large = [
+        (cell, why) for cell, why in launch.cells_too_large(sweep) if progress.states[cell.key].status == "waiting"
+    ]
     if large:
         cell, why = large[0]
         lines.append(
@@ -112,12 +109,12 @@ def print_preview(console: Console, progress: Progress) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _counts(progress: Progress) -> str:
+def _counts(progress: launch.Progress) -> str:
     failed = progress.count("failed")
     return f"{progress.count('done')} of {len(progress.sweep.cells)} done" + f", {failed} failed" * bool(failed)
 
 
-def _time_left(progress: Progress, *, why: bool = False) -> str:
+def _time_left(progress: launch.Progress, *, why: bool = False) -> str:
     """The time left as text, and what it rests on; empty where it is not known."""
     seconds, by = progress.time_left()
     if seconds is None:
@@ -130,19 +127,18 @@ def _time_left(progress: Progress, *, why: bool = False) -> str:
 class SweepDisplay(Display):
     """The run under way, and a line for each cell that has ended."""
 
-    def __init__(self, console: Console, progress: Progress, runs_dir: Path):
+    def __init__(self, console: Console, progress: launch.Progress, runs_dir: Path):
         super().__init__(console, evaluations=False)
         self._progress, self._runs_dir = progress, runs_dir
         self._names = {cell.key: progress.sweep.words(cell) or progress.sweep.job for cell in progress.sweep.cells}
 
-    def show_part(self, part: Part, event: dict[str, Any]) -> None:
+    def show_part(self, part: launch.Part, event: dict[str, Any]) -> None:
         """Take an event of `labkit.launch.run_sweep`."""
-        from labkit.tracking import read_event
 
         name = self._names[part.name]
         if event["kind"] != "State":
             if event["kind"] not in ("Ended", "Failed"):
-                self.show(read_event(event), name)
+                self.show(tracking.read_event(event), name)
             return
         if part.status == "running":
             return
@@ -154,12 +150,10 @@ class SweepDisplay(Display):
         number = f"{ended:>{len(str(cells))}}/{cells}"
         self.print(f"{number}  {name}: {self._end_of(part)}{left}", "red" if part.status == "failed" else "")
 
-    def _end_of(self, part: Part) -> str:
-        from labkit.runs import read_run
-
+    def _end_of(self, part: launch.Part) -> str:
         if part.status != "done":
             return f"{'failed' if part.status == 'failed' else 'is tried once more'}: {part.reason}"
-        result = read_run(self._runs_dir / part.run).result
+        result = runs.read_run(self._runs_dir / part.run).result
         assert result is not None  # of a run that is done
         reached, rate = result.get("time_to_target_s"), result.get("samples_per_s")
         told = [f"target after {reached:.1f} s" if reached is not None else str(result["reason"])]
@@ -169,13 +163,12 @@ class SweepDisplay(Display):
 
 def run_show(args: argparse.Namespace) -> int:
     from labkit.cli.console import print_frame, print_last
-    from labkit.launch import OF_A_CELL, read_sweep
 
     for flag, path in (("--csv", args.csv), ("--html", args.html)):
         if path is not None and not path.absolute().parent.is_dir():
             raise UserError(f"{flag} {path}: there is no folder {path.parent}: make it, or name another.")
-    frame = read_sweep(args.sweep, args.runs_dir)
-    settings = list(frame.columns[: frame.columns.get_loc(OF_A_CELL[0])])
+    frame = launch.read_sweep(args.sweep, args.runs_dir)
+    settings = list(frame.columns[: frame.columns.get_loc(launch.OF_A_CELL[0])])
     console = Console(stderr=args.json, highlight=False)
     print_frame(console, _shown(frame, settings))
     for failed in frame[frame["state"] == "failed"].to_dict("records"):
@@ -202,22 +195,18 @@ def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
 
 def _script_columns(frame: pd.DataFrame, settings: list[str]) -> list[str]:
     """The columns of what scripts evaluated, logged and tested."""
-    from labkit.launch import OF_A_CELL, OF_ITS_RUN, OF_ITS_TARGET
 
-    return list(frame.columns[len(settings) + len(OF_A_CELL + OF_ITS_RUN + OF_ITS_TARGET) :])
+    return list(frame.columns[len(settings) + len(launch.OF_A_CELL + launch.OF_ITS_RUN + launch.OF_ITS_TARGET) :])
 
 
 def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], console: Console) -> None:
-    from labkit.plots import describe, figure_sweep, page_of
-    from labkit.runs import replace_text
-
     counts = {name: frame[name].nunique() for name in [*settings, "budget", "seed"]}
     x = args.x or max((name for name in counts if name != args.color), key=counts.__getitem__)
     others = [name for name in counts if name not in (x, "seed") and 1 < counts[name] <= MOST_LINES]
     color = args.color or next(iter(others), None)
     numbers = [name for name in ("samples_per_s", *_script_columns(frame, settings)) if frame[name].notna().any()]
-    figure = figure_sweep(frame, x, args.y or next(iter(numbers), "samples_per_s"), color)
-    console.print(describe(figure).text, soft_wrap=True)
+    figure = plots.figure_sweep(frame, x, args.y or next(iter(numbers), "samples_per_s"), color)
+    console.print(plots.describe(figure).text, soft_wrap=True)
     if args.html is not None:
-        replace_text(args.html, page_of(figure, f"Sweep {args.sweep}"))
+        runs.replace_text(args.html, plots.page_of(figure, f"Sweep {args.sweep}"))
         console.print(f"The figure: {args.html}", soft_wrap=True)

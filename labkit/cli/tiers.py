@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from labkit.hardware import Figure, Tier
+from labkit import hardware
 
 TABLE_WIDTH = 116
 """Width of the catalogue in characters. On a narrower terminal, long lines are better than numbers cut in two."""
@@ -25,9 +23,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_tiers(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware import FIGURES, get_tier, load_tiers
 
-    tiers = [get_tier(args.name)] if args.name else list(load_tiers().values())
+    tiers = [hardware.get_tier(args.name)] if args.name else list(hardware.load_tiers().values())
     if args.json:
         content = [tier.to_dict() for tier in tiers]
         print(json.dumps(content[0] if args.name else content, indent=2))
@@ -36,7 +33,7 @@ def run_tiers(args: argparse.Namespace) -> int:
     else:
         rows = [
             {"tier": tier.name, "year": str(tier.year or "-"), "cores": tier.cores or "-"}
-            | {heading: _cell(tier.figure(name)) for name, (heading, _) in FIGURES.items()}
+            | {heading: _cell(tier.figure(name)) for name, (heading, _) in hardware.FIGURES.items()}
             for tier in tiers
         ]
         print_frame(Console(width=max(Console().width, TABLE_WIDTH)), rows)
@@ -44,16 +41,15 @@ def run_tiers(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_tier(tier: Tier) -> None:
+def _print_tier(tier: hardware.Tier) -> None:
     from labkit.cli.console import Console, print_frame
-    from labkit.hardware import FIGURES, SERVER_FIGURES
 
     console = Console(highlight=False)
     about = ", ".join(str(part) for part in (tier.kind, tier.year, tier.cores and f"{tier.cores} cores") if part)
     console.print("\n".join(filter(None, [f"{tier.label}   {tier.name}: {about}", tier.note])))
     rows = []
     for name, figure in tier.figures.items():
-        _, meaning = (FIGURES | SERVER_FIGURES)[name]
+        _, meaning = (hardware.FIGURES | hardware.SERVER_FIGURES)[name]
         remarks = [figure.source, figure.note, None if figure.checked else "not verified in the named source"]
         row = {"figure": meaning, "value": _cell(figure), "source": "\n".join(filter(None, remarks))}
         rows.append(row | {"date": figure.date})
@@ -63,5 +59,5 @@ def _print_tier(tier: Tier) -> None:
         console.print(f"{title}\n  {url}", soft_wrap=True)
 
 
-def _cell(figure: Figure) -> str:
+def _cell(figure: hardware.Figure) -> str:
     return "-" if figure.value is None else f"{figure.value:,g}" + ("" if figure.checked else "*")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from labkit import launch, report, tracking, tta
 from labkit.cli.flags import add_flags
-
-if TYPE_CHECKING:
-    from labkit.launch import Launches
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -31,28 +28,24 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run_tour(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
     from labkit.cli.display import TourDisplay
-    from labkit.launch import plan_tour, run_tour
-    from labkit.tracking import StopRequest
+    from labkit.launch import run_tour
 
     console = Console()
-    tour = plan_tour(args.jobs, args.seeds, args.runs_dir)
+    tour = launch.plan_tour(args.jobs, args.seeds, args.runs_dir)
     console.print(
         f"{len(tour)} runs, one after another: {', '.join(args.jobs)} × budgets × seeds. Ctrl-C keeps what is done."
     )
-    with StopRequest() as stop, TourDisplay(console, args.runs_dir) as display:
+    with tracking.StopRequest() as stop, TourDisplay(console, args.runs_dir) as display:
         launches = run_tour(tour, args.runs_dir, display.show_part, stop)
     folders = [launches.run_folder(part) for part in launches.parts.values() if part.run is not None]
     if folders:
-        from labkit.report import headline, notes, terminal_frames, write_report
-        from labkit.tta import curves, run_table, summary
-
-        runs = run_table(folders)
-        results = summary(curves(folders, runs=runs), runs)
-        for title, frame in terminal_frames(results):
+        runs = tta.run_table(folders)
+        results = tta.summary(tta.curves(folders, runs=runs), runs)
+        for title, frame in report.terminal_frames(results):
             print_frame(console, frame, title)
-        for line in [*notes(results), *(headline(job) for _, job in results.groupby("job", sort=False))]:
+        for line in [*report.notes(results), *(report.headline(job) for _, job in results.groupby("job", sort=False))]:
             console.print(line, highlight=False)
-        page = write_report(folders, args.out)
+        page = report.write_report(folders, args.out)
         console.print(f"The plots: {page}", soft_wrap=True)
     for part in launches.parts.values():
         if part.status == "stopped" and part.run is not None:
@@ -61,7 +54,7 @@ def run_tour(args: argparse.Namespace) -> int:
     return exit_status(launches)
 
 
-def exit_status(tour: Launches) -> int:
+def exit_status(tour: launch.Launches) -> int:
     """0 when every run reached its target, 130 when stopped, 2 when the user can fix all that failed, else 1."""
     parts = tour.parts.values()
     if any(part.status in ("stopped", "waiting") for part in parts):

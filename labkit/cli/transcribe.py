@@ -12,14 +12,10 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from labkit import UserError, hardware, plots, runs, transcription
 from labkit.cli.flags import add_flags, refuse_unless_positive
-from labkit.errors import UserError
-
-if TYPE_CHECKING:
-    from labkit.runs import RunRecord
-    from labkit.transcription import Recogniser, Recording, Transcribed
 
 PIPE = "standard input"
 MOST_PIPED = 2**30
@@ -62,16 +58,19 @@ def run_transcribe(args: argparse.Namespace) -> int:
         raise UserError("--stream writes text when it is known, and --beam when all is heard: choose one.")
     if "-" in args.paths and (args.split or args.paths.count("-") > 1):
         raise UserError("- reads one recording from a pipe, which has no splits: give it once, without --split.")
-    from labkit.hardware import one_thread
-    from labkit.runs import find_run
-    from labkit.transcription import MANIFESTS, newest_recogniser, read_recogniser
 
-    if args.align and (len(args.paths) > 1 or Path(args.paths[0]).is_dir() or Path(args.paths[0]).suffix in MANIFESTS):
+    if args.align and (
+        len(args.paths) > 1 or Path(args.paths[0]).is_dir() or Path(args.paths[0]).suffix in transcription.MANIFESTS
+    ):
         raise UserError(f"--align {args.align} draws one recording: name one audio file.", field="align")
-    run = newest_recogniser(args.runs_dir) if args.which is None else find_run(args.which, args.runs_dir)
-    recogniser = read_recogniser(run)
+    run = (
+        transcription.newest_recogniser(args.runs_dir)
+        if args.which is None
+        else runs.find_run(args.which, args.runs_dir)
+    )
+    recogniser = transcription.read_recogniser(run)
     # models this small lose more by waiting for a second thread than they gain
-    with one_thread(), _ended_as_by_ctrl_c(), tempfile.TemporaryDirectory(prefix="labkit-") as folder:
+    with hardware.one_thread(), _ended_as_by_ctrl_c(), tempfile.TemporaryDirectory(prefix="labkit-") as folder:
         return _transcribe(args, recogniser, run, Path(folder))
 
 
@@ -91,39 +90,42 @@ def _ended_as_by_ctrl_c() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _recordings(args: argparse.Namespace, record: RunRecord, folder: Path) -> Iterator[Recording | UserError]:
-    from labkit.transcription import find_recordings, from_file
-
+def _recordings(
+    args: argparse.Namespace, record: runs.RunRecord, folder: Path
+) -> Iterator[transcription.Recording | UserError]:
     for path in args.paths:
         if path != "-":
-            yield from find_recordings([Path(path)], args.split, record)
+            yield from transcription.find_recordings([Path(path)], args.split, record)
             continue
         with (folder / PIPE).open("wb") as file:
             while (part := sys.stdin.buffer.read(2**20)) and file.tell() < MOST_PIPED:
                 file.write(part)
-        yield UserError(f"{PIPE}: more than 1 GiB: cut it, or name a file.") if part else from_file(folder / PIPE, PIPE)
+        yield (
+            UserError(f"{PIPE}: more than 1 GiB: cut it, or name a file.")
+            if part
+            else transcription.from_file(folder / PIPE, PIPE)
+        )
 
 
-def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, folder: Path) -> int:
+def _transcribe(args: argparse.Namespace, recogniser: transcription.Recogniser, run: Path, folder: Path) -> int:
     import numpy as np
 
     from labkit.cli.console import say
     from labkit.data.speech import resample
-    from labkit.transcription import Stream, Tally, fitted_beam, transcribe
 
     say(f"recogniser of {run}: {recogniser.quality}", to_stderr=True)
     by_file = args.by_file or recogniser.by_file
     options: dict[str, Any] = {}
     if args.stream:
-        Stream(recogniser.model)  # refuses models that hear backwards
+        transcription.Stream(recogniser.model)  # refuses models that hear backwards
         options["on_more"] = (lambda recording, piece: None) if args.json else _printed_pieces()
     if args.beam or args.lm:
-        options["decoder"], how = fitted_beam(recogniser, args.beam or BEAM, args.lm, by_file=by_file)
+        options["decoder"], how = transcription.fitted_beam(recogniser, args.beam or BEAM, args.lm, by_file=by_file)
         say(how, to_stderr=True)
     recogniser.hear([resample(np.zeros(800, np.float32), 8000)])  # imports and set-up are not timed
-    tally, last, began = Tally(), None, time.perf_counter()
+    tally, last, began = transcription.Tally(), None, time.perf_counter()
     recordings = _recordings(args, recogniser.record, folder)
-    for each in transcribe(recogniser, recordings, by_file=by_file, **options):
+    for each in transcription.transcribe(recogniser, recordings, by_file=by_file, **options):
         if isinstance(each, UserError):
             tally.failed += 1
             message = str(each).replace(f"{folder}{os.sep}", "")  # the path of a pipe's file
@@ -148,11 +150,11 @@ def _transcribe(args: argparse.Namespace, recogniser: Recogniser, run: Path, fol
     return 2 if tally.failed else 0
 
 
-def _printed_pieces() -> Callable[[Recording, str], None]:
+def _printed_pieces() -> Callable[[transcription.Recording, str], None]:
     """A function that prints the pieces of a recording after its name."""
     begun = None
 
-    def show(recording: Recording, piece: str) -> None:
+    def show(recording: transcription.Recording, piece: str) -> None:
         nonlocal begun
         name = "" if recording is begun else f"{recording.name}: "
         begun = recording
@@ -161,7 +163,7 @@ def _printed_pieces() -> Callable[[Recording, str], None]:
     return show
 
 
-def _print(args: argparse.Namespace, each: Transcribed) -> None:
+def _print(args: argparse.Namespace, each: transcription.Transcribed) -> None:
     from labkit.cli.console import say
 
     if args.json:
@@ -177,17 +179,14 @@ def _print(args: argparse.Namespace, each: Transcribed) -> None:
     print(end="", flush=True)
 
 
-def _draw(page: Path, each: Transcribed, recogniser: Recogniser) -> None:
+def _draw(page: Path, each: transcription.Transcribed, recogniser: transcription.Recogniser) -> None:
     from labkit.cli.console import say
     from labkit.data.speech import log_mel
-    from labkit.plots import figure_alignment, page_of
-    from labkit.runs import replace_text
-    from labkit.transcription import align
 
-    characters = align(each.heard.log_probabilities, each.text, recogniser.outputs_per_s)
-    figure = figure_alignment(log_mel([each.wave])[0], characters)
+    characters = transcription.align(each.heard.log_probabilities, each.text, recogniser.outputs_per_s)
+    figure = plots.figure_alignment(log_mel([each.wave])[0], characters)
     page.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(page, page_of(figure, f"What was heard in {Path(each.recording.name).name}"))
+    runs.replace_text(page, plots.page_of(figure, f"What was heard in {Path(each.recording.name).name}"))
     say(f"alignment in {page}", to_stderr=True)
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from labkit import UserError, perfmodel
 from labkit.cli.flags import add_harness_flags, add_script
 from labkit.cli.predict import add_card, batch_size_of, bound
 from labkit.cli.run import given_command, harness_command
 from labkit.cli.train import add_job_parser, print_help, read_settings
-from labkit.errors import UserError
 from labkit.jobs import JOBS
 
 USUAL = {
@@ -68,20 +68,16 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def run_job(args: argparse.Namespace) -> int:
-    from labkit.perfmodel import read_change
-
     if args.help:
         return print_help(args)
-    changes = [read_change(text) for text in args.change or (*USUAL[args.job], *USUAL_MACHINES)]
+    changes = [perfmodel.read_change(text) for text in args.change or (*USUAL[args.job], *USUAL_MACHINES)]
     jobs = [read_settings(args)[0], *(read_settings(args, change.arguments)[0] for change in changes)]
     commands = [harness_command(args, job.command()) for job in jobs]
     return _what_if(args, commands, [job.batch_size for job in jobs], changes, args.job)
 
 
 def run_script(args: argparse.Namespace) -> int:
-    from labkit.perfmodel import read_change
-
-    changes = [read_change(text) for text in args.change or USUAL_MACHINES]
+    changes = [perfmodel.read_change(text) for text in args.change or USUAL_MACHINES]
     base = given_command(args)
     if "--change" in base.arguments:
         raise UserError(f"--change comes after {base.script}, so it is the script's: put it before.", field="change")
@@ -98,12 +94,10 @@ def run_script(args: argparse.Namespace) -> int:
 
 
 def _what_if(args: argparse.Namespace, commands: list, sizes: list[int | None], changes: list, job: str) -> int:
-    from labkit.perfmodel import read_card, what_if
-
-    card = read_card(args.card)
+    card = perfmodel.read_card(args.card)
     machines = [change.on(card) for change in changes]  # refuses unknown ones before anything waits for cores
     with bound(args, commands[0]) as stop:
-        rows, notes = what_if(commands, sizes, changes, machines, card, stop, job=job, measure=args.measure)
+        rows, notes = perfmodel.what_if(commands, sizes, changes, machines, card, stop, job=job, measure=args.measure)
     if args.json:
         print(json.dumps({"device": card.device, "threads": card.threads, "notes": notes, "changes": rows}))
         return 0
@@ -123,10 +117,9 @@ def _what_if(args: argparse.Namespace, commands: list, sizes: list[int | None], 
                 **(measured if args.measure else {}),
             }
         )
-    from labkit.perfmodel import ROUNDS
 
     unit = "samples" if rows[0]["samples"] else "steps"
-    how = f"; measured here, the median of {ROUNDS} rounds in turns." if args.measure else "."
+    how = f"; measured here, the median of {perfmodel.ROUNDS} rounds in turns." if args.measure else "."
     _print(
         notes,
         shown,
@@ -137,10 +130,8 @@ def _what_if(args: argparse.Namespace, commands: list, sizes: list[int | None], 
 
 
 def run_sharding(args: argparse.Namespace) -> int:
-    from labkit.perfmodel import Tables, compare_placements, read_card
-
-    tables, card = Tables(args.rows, args.lookups, args.dim, args.batch_size), read_card(args.card)
-    rows, exchange = compare_placements(tables, args.processes, card, measure=args.measure)
+    tables, card = perfmodel.Tables(args.rows, args.lookups, args.dim, args.batch_size), perfmodel.read_card(args.card)
+    rows, exchange = perfmodel.compare_placements(tables, args.processes, card, measure=args.measure)
     if args.json:
         print(json.dumps({"device": card.device, "threads": card.threads, "placements": rows}))
         return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.errors import DataError, UserError
+from labkit import DataError, UserError
 
 LISTED = 100
 """Most skipped rows that are listed"""

@@ -13,11 +13,10 @@ from typing import Any
 import pooch
 import requests
 
+from labkit import UserError, errors, project
 from labkit.data.clicks.generate import SYNTHETIC, config_bytes
 from labkit.data.clicks.schema import DAY_FILE
 from labkit.data.store import Progress, check_disk, prepare_once, prepared_root
-from labkit.errors import UserError, did_you_mean
-from labkit.project import shipped_datasets
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".gz")
 STATES = {"made here": "on first use", "shipped": "shipped", "downloaded": "to download", "your copy": "give its path"}
@@ -67,7 +66,9 @@ def list_datasets() -> list[Dataset]:
         facts = ("clicks", f"{rows:,} rows", "Apache-2.0", "labkit's generator", "made here", config_bytes(config))
         made.append(Dataset(name, *facts))
     # labkit.data.speech is not asked, because it imports torch
-    size_bytes = sum(file.stat().st_size for file in (shipped_datasets() / "speech").rglob("*") if file.is_file())
+    size_bytes = sum(
+        file.stat().st_size for file in (project.shipped_datasets() / "speech").rglob("*") if file.is_file()
+    )
     source = "labkit's script, spoken by espeak-ng"
     shipped = Dataset("shipped", "speech", "over 1 hour", "Apache-2.0", source, "shipped", size_bytes)
     return [*made, shipped, *LISTED.values()]
@@ -99,7 +100,7 @@ def unknown(data: str, kind: str) -> UserError:
         return UserError(f"{data!r} does not ship with labkit: {hint}give the path of your copy ({dataset.source}).")
     names = [each.name for each in datasets if each.kind == kind and each.origin in ("made here", "shipped")]
     return UserError(
-        f"{data!r} is not a file, a folder or the name of a dataset: {did_you_mean(data, names)} "
+        f"{data!r} is not a file, a folder or the name of a dataset: {errors.did_you_mean(data, names)} "
         "`labkit data list` shows all datasets."
     )
 

@@ -18,8 +18,7 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock
 
-from labkit.errors import UserError
-from labkit.hardware import size_text
+from labkit import UserError, hardware
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and a short text on what is being done"""
@@ -121,14 +120,14 @@ def check_disk(folder: Path, needed_bytes: float) -> int:
         UserError: they are not enough.
     """
     if needed_bytes > free_disk_bytes(folder):
-        raise _disk_full(folder, f"needs about {size_text(needed_bytes)}")
+        raise _disk_full(folder, f"needs about {hardware.size_text(needed_bytes)}")
     return free_disk_bytes(folder)
 
 
 def _disk_full(folder: Path, need: str) -> UserError:
     return UserError(
-        f"Preparing the data {need}, and {folder.parent} has {size_text(free_disk_bytes(folder))} free: free some "
-        "space there, or set LABKIT_CACHE to a folder on a larger disk and run the command again."
+        f"Preparing the data {need}, and {folder.parent} has {hardware.size_text(free_disk_bytes(folder))} free: free "
+        "some space there, or set LABKIT_CACHE to a folder on a larger disk and run the command again."
     )
 
 

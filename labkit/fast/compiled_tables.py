@@ -26,10 +26,10 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
+from labkit import models
 from labkit.fast.tables import EmbeddingTables
-from labkit.models import RowwiseAdagrad
 
-KINDS = (torch.optim.SGD, torch.optim.Adagrad, RowwiseAdagrad, torch.optim.SparseAdam)
+KINDS = (torch.optim.SGD, torch.optim.Adagrad, models.RowwiseAdagrad, torch.optim.SparseAdam)
 SGD, ADAGRAD, ROWWISE, ADAM = range(len(KINDS))
 
 

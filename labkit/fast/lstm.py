@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labkit.models import BothWays
+from labkit import models
 
 
-class UnpackedBothWays(BothWays):
+class UnpackedBothWays(models.BothWays):
     """`labkit.models.BothWays`, with the same weights under the same names."""
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from labkit.compiled import why_not_compiled
-from labkit.errors import UserError
+from labkit import UserError, compiled
 from labkit.fast.tables import EmbeddingTables
 
 _GUARDED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
@@ -53,7 +52,7 @@ def fast_optimisers(
             "EmbeddingTables, step it with optimisers of torch, or train with --kernels plain."
         )
     of_tables = without_compiler(kinds[1])([tables.weight], lr=lr)
-    if tables.weight.device.type == "cpu" and why_not_compiled() is None:
+    if tables.weight.device.type == "cpu" and compiled.why_not_compiled() is None:
         from labkit.fast.compiled_tables import CompiledTables  # needs numba
 
         of_tables = CompiledTables(tables, of_tables)

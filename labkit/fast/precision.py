@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from labkit.hardware import read_cpu
+from labkit import hardware
 
 
 def autocast(precision: str, device: torch.device | str) -> torch.autocast:
@@ -20,7 +20,7 @@ def chosen_precision(asked: str, device: str) -> tuple[str, str]:
         capability = torch.cuda.get_device_capability(device)
         precision = "bf16" if capability >= (8, 0) else "fp32"  # tensor cores have bf16 since Ampere
         return precision, f"auto: a GPU of compute capability {capability[0]}.{capability[1]}; bf16 from 8.0 on"
-    cpu = read_cpu()
+    cpu = hardware.read_cpu()
     isa = cpu.isa or ()
     if "amx_bf16" in isa:
         return "bf16", "auto: a CPU with AMX's tiles for bf16"

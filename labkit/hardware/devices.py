@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.nvml import Nvml
 

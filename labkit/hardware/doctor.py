@@ -10,13 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from labkit import json_data
 from labkit.hardware.budgets.names import offered_budgets
 from labkit.hardware.cpu import ISA_CAPS, read_cpu
 from labkit.hardware.devices import Device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.software import EXTRAS, PROFILERS, find_mps, find_profilers, package_versions, requirements
 from labkit.hardware.tiers import tier_name
-from labkit.json_data import to_json
 
 
 def examine(nvml: Nvml | None = None) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
         "mps": find_mps(),
         "profilers": [asdict(tool) for tool in find_profilers()],
         "packages": versions,
-        "budgets": [to_json(budget) for budget in offered_budgets(devices)],
+        "budgets": [json_data.to_json(budget) for budget in offered_budgets(devices)],
     }
     advice = [*_package_advice(versions), *_gpu_advice(gpus, versions.get("torch") or ""), *_profiler_advice(report)]
     if cpu.memory_available_bytes < 2e9:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.hardware.cpu import core_order
 
 FOLDER_VARIABLE = "LABKIT_CORE_LEASES"

@@ -11,7 +11,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.hardware.devices import Device
 
 FIGURES = {

@@ -12,9 +12,8 @@ from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from collections.abc import Sequence
 from typing import Any
 
-from labkit.data import POLICY_WORDS
+from labkit import data, placement
 from labkit.jobs.job import Job, Setting, settings_of
-from labkit.placement import flag_text
 
 METAVARS = {int: "N", float: "X"}
 
@@ -53,14 +52,14 @@ def read_flags(
 
 
 def _help(kind: type[Job], setting: Setting, usual: Any) -> str:
-    words = setting.words.replace("{policies}", POLICY_WORDS)
+    words = setting.words.replace("{policies}", data.POLICY_WORDS)
     words = words.replace("{presets}", ", ".join(map(str, getattr(kind, "presets", {}).values())))
     words = words.replace("{metrics}", ", ".join(getattr(kind, "metrics", ())))
     if usual is None or "(default" in words:
         text = words
     elif setting.field.default is None:
-        text = f"{words} (default: the preset's; tour: {flag_text(setting.name, usual)})"
+        text = f"{words} (default: the preset's; tour: {placement.flag_text(setting.name, usual)})"
     else:
-        number = f"{usual:,}" if isinstance(usual, int) else flag_text(setting.name, usual)
+        number = f"{usual:,}" if isinstance(usual, int) else placement.flag_text(setting.name, usual)
         text = f"{words} (default: {number})"
     return text.replace("%", "%%")

@@ -18,10 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from labkit.errors import UserError, did_you_mean, with_flag
-from labkit.json_data import check_shape, to_json
-from labkit.placement import flag_text
-from labkit.tracking import SEED, ScriptCommand
+from labkit import UserError, errors, json_data, placement, tracking
+from labkit.json_data import to_json
 
 PATHS = ("data", "schema")
 """Settings that may be paths, which count from the folder of a plan"""
@@ -72,7 +70,7 @@ class Setting:
             return value  # read by the dataclass that it becomes; a target may be a number, too
         value = str(value) if isinstance(value, PurePath) else value.item() if hasattr(value, "item") else value
         try:
-            check_shape(value, str if self.shape is Path else self.shape, with_flag(self.name))
+            json_data.check_shape(value, str if self.shape is Path else self.shape, errors.with_flag(self.name))
         except ValueError as error:
             raise UserError(f"{error}.", field=self.name) from None
         return self.shape(value) if self.shape in (float, Path) else value
@@ -102,7 +100,7 @@ class Job:
             if value is None:
                 continue
             if name not in known:
-                raise UserError(f"{with_flag(name)} is unknown: {did_you_mean(name, known)}", field=name)
+                raise UserError(f"{errors.with_flag(name)} is unknown: {errors.did_you_mean(name, known)}", field=name)
             about = known[name]
             value = _from_folder(value, Path(folder)) if name in PATHS else value
             inner = values if about.group is None else grouped.setdefault(about.group, {})
@@ -132,7 +130,7 @@ class Job:
     def all_settings(self) -> dict[str, Any]:
         """All settings that have a value, by name, as a run's record has them."""
         values = {name: about.of(self) for name, about in settings_of(type(self)).items()}
-        return {name: flag_text(name, value) for name, value in values.items() if value is not None}
+        return {name: placement.flag_text(name, value) for name, value in values.items() if value is not None}
 
     def with_settings(self, **settings: Any) -> Self:
         """The job with other settings; what follows from them is worked out again."""
@@ -155,9 +153,9 @@ class Job:
     def script(self) -> Path:
         return Path(__file__).with_name(f"{self.name}.py")
 
-    def command(self, **harness: Any) -> ScriptCommand:
+    def command(self, **harness: Any) -> tracking.ScriptCommand:
         """What runs the job; `harness` are further fields of `ScriptCommand`."""
-        return ScriptCommand(str(self.script), self.arguments, settings=self.to_json(), **harness)
+        return tracking.ScriptCommand(str(self.script), self.arguments, settings=self.to_json(), **harness)
 
     def refuse_unless_above_zero(self, *names: str) -> None:
         """Check settings that are numbers above 0, or None."""
@@ -165,7 +163,7 @@ class Job:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 whole = "whole " if settings_of(type(self))[name].shape is int else ""
-                raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0.", field=name)
+                raise UserError(f"{errors.with_flag(name)} is {value}: give a {whole}number above 0.", field=name)
 
 
 @dataclass(frozen=True)
@@ -182,10 +180,10 @@ class ScriptJob:
 
     @property
     def takes_seed(self) -> bool:
-        return any(SEED in argument for argument in self.arguments)
+        return any(tracking.SEED in argument for argument in self.arguments)
 
     def seeded(self, seed: int) -> ScriptJob:
-        arguments = tuple(argument.replace(SEED, str(seed)) for argument in self.arguments)
+        arguments = tuple(argument.replace(tracking.SEED, str(seed)) for argument in self.arguments)
         return dataclasses.replace(self, arguments=arguments)
 
     @property
@@ -197,9 +195,9 @@ class ScriptJob:
         """JSON-able data, from which `job_from_json` makes the job."""
         return {"job": self.name, "settings": dataclasses.asdict(self)}
 
-    def command(self, **harness: Any) -> ScriptCommand:
+    def command(self, **harness: Any) -> tracking.ScriptCommand:
         """What runs the script; `harness` are further fields of `ScriptCommand`."""
-        return ScriptCommand(self.path, self.arguments, module=self.module, **harness)
+        return tracking.ScriptCommand(self.path, self.arguments, module=self.module, **harness)
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
@@ -211,10 +209,9 @@ def read_job(kind: type[AnyJob]) -> AnyJob:
     Raises:
         UserError: a setting cannot be. Flags that are not understood end the process, with status 2.
     """
-    from labkit.tracking import current_harness  # NumPy comes with it
 
-    harness = current_harness()
-    command = ScriptCommand() if harness is None else harness.command
+    harness = tracking.current_harness()
+    command = tracking.ScriptCommand() if harness is None else harness.command
     if command.settings is not None:
         settings = command.settings["settings"]
     else:
@@ -254,7 +251,7 @@ def as_flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
         if isinstance(value, bool):
             flags.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
         elif value is not None:
-            flags += [f"--{name.replace('_', '-')}", str(flag_text(name, value))]
+            flags += [f"--{name.replace('_', '-')}", str(placement.flag_text(name, value))]
     return tuple(flags)
 
 

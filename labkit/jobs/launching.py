@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError, did_you_mean
-from labkit.hardware import parse_budget
+from labkit import UserError, errors, hardware, tracking
 from labkit.jobs.job import Job, ScriptJob, as_flags
 from labkit.jobs.settings import JOBS, ShapeJob, TrainingJob
-from labkit.tracking import LaunchedRun, ProgressLine, ScriptCommand, WorkerFailed, read_event
 
 KITS_SCRIPTS = Path(__file__).parent
 """The folder of labkit's scripts, where a script is looked for last"""
@@ -29,7 +27,7 @@ def named_job(text: str) -> tuple[type[TrainingJob], str]:
     """
     name, _, preset = (part.strip() for part in text.partition(":"))
     if name not in JOBS:
-        raise UserError(f"job {name!r} is unknown: {did_you_mean(name, JOBS)} A script's name ends in .py.")
+        raise UserError(f"job {name!r} is unknown: {errors.did_you_mean(name, JOBS)} A script's name ends in .py.")
     return JOBS[name], preset
 
 
@@ -80,18 +78,18 @@ def job_command(
     runs_dir: Path | str = "runs",
     sample_hz: float | None = None,
     **settings: Any,
-) -> ScriptCommand:
+) -> tracking.ScriptCommand:
     """The command of a job: "dlrm", "speech", or the path of a script, with its settings by name.
 
     >>> job_command("dlrm", seed=1, max_seconds=None).arguments
     ('--seed', '1')
     """
-    bound = budget and parse_budget(budget)
+    bound = budget and hardware.parse_budget(budget)
     return any_job(job, settings).command(runs_dir=str(runs_dir), budget=bound, sample_hz=sample_hz)
 
 
 def watch(
-    job: str | ScriptCommand,
+    job: str | tracking.ScriptCommand,
     runs_dir: Path | str = "runs",
     *,
     evaluations: bool = True,
@@ -114,21 +112,21 @@ def watch(
     Returns:
         `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
     """
-    command = job if isinstance(job, ScriptCommand) else job_command(job, runs_dir=runs_dir, **settings)
-    line = ProgressLine(sys.stdout, evaluations=evaluations)
-    with LaunchedRun(command, shows_output) as launched:
+    command = job if isinstance(job, tracking.ScriptCommand) else job_command(job, runs_dir=runs_dir, **settings)
+    line = tracking.ProgressLine(sys.stdout, evaluations=evaluations)
+    with tracking.LaunchedRun(command, shows_output) as launched:
         try:
             _follow(launched, line, train_s or math.inf)
         except KeyboardInterrupt:
             launched.stop()
-            with contextlib.suppress(UserError, WorkerFailed):  # the run had not begun
+            with contextlib.suppress(UserError, tracking.WorkerFailed):  # the run had not begun
                 _follow(launched, line)
             raise
     return launched.answer
 
 
-def _follow(launched: LaunchedRun, line: ProgressLine, train_s: float = math.inf) -> None:
+def _follow(launched: tracking.LaunchedRun, line: tracking.ProgressLine, train_s: float = math.inf) -> None:
     for event in launched.events():
-        line(launched.answer if event["kind"] == "Ended" else read_event(event))
+        line(launched.answer if event["kind"] == "Ended" else tracking.read_event(event))
         if event["kind"] == "Progress" and event["point"]["train_s"] >= train_s:
             launched.stop()

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.errors import UserError, with_flag
-from labkit.tracking import METRICS, Target
+from labkit import UserError, errors, tracking
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,9 @@ NO_TARGET = "none"
 """The text that asks for no target where the dataset has one of its own"""
 
 
-def chosen_target(job: str, metrics: Sequence[str], data: str, asked: Target | str | float | None) -> Target:
+def chosen_target(
+    job: str, metrics: Sequence[str], data: str, asked: tracking.Target | str | float | None
+) -> tracking.Target:
     """The target asked for, or the dataset's own, or the first metric without a value to reach.
 
     Asked is a number, of the first metric, or a text such as "0.78", "log_loss=0.45", "log_loss <= 0.45" or "none".
@@ -138,13 +139,13 @@ def chosen_target(job: str, metrics: Sequence[str], data: str, asked: Target | s
     >>> str(chosen_target("dlrm", ("auc", "log_loss"), "synthetic", "log_loss=0.45"))
     'log_loss <= 0.45'
     """
-    if isinstance(asked, Target):
+    if isinstance(asked, tracking.Target):
         return asked
     if isinstance(asked, dict):
-        return Target.from_json(asked)
-    watched = f"{'max' if METRICS[metrics[0]].higher_is_better else 'min'} {metrics[0]}"
+        return tracking.Target.from_json(asked)
+    watched = f"{'max' if tracking.METRICS[metrics[0]].higher_is_better else 'min'} {metrics[0]}"
     if asked in (None, NO_TARGET, watched):
-        return Target.parse(watched if asked else GOALS.get((job, data), watched))
+        return tracking.Target.parse(watched if asked else GOALS.get((job, data), watched))
     name, operator, number = re.fullmatch(r"(?s)(?:\s*(\w+)\s*([<>]=?|=))?(.*)", str(asked)).groups()
     name = name or metrics[0]
     if name not in metrics:
@@ -153,12 +154,12 @@ def chosen_target(job: str, metrics: Sequence[str], data: str, asked: Target | s
     try:
         float(number)
     except ValueError:
-        example = 0.8 if METRICS[metrics[-1]].higher_is_better else 0.1
+        example = 0.8 if tracking.METRICS[metrics[-1]].higher_is_better else 0.1
         raise UserError(
-            f"{with_flag('target')} is {asked!r}: write a value such as 0.78, or a metric and a value such as "
+            f"{errors.with_flag('target')} is {asked!r}: write a value such as 0.78, or a metric and a value such as "
             f"{metrics[-1]}={example}.",
             field="target",
         ) from None
     if operator in (None, "="):
-        operator = ">=" if METRICS[name].higher_is_better else "<="
-    return Target.parse(f"{name} {operator} {number}")
+        operator = ">=" if tracking.METRICS[name].higher_is_better else "<="
+    return tracking.Target.parse(f"{name} {operator} {number}")

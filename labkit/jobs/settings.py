@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
-from labkit.errors import UserError, with_flag
-from labkit.hardware import Budget, get_devices, read_cpu, size_text
+from labkit import UserError, errors, hardware, models, tracking
 from labkit.jobs.job import Job, setting
 from labkit.jobs.presets import (
     DLRM_PRESETS,
@@ -17,10 +16,6 @@ from labkit.jobs.presets import (
     find_preset,
 )
 from labkit.placement import Placement, row_width
-from labkit.tracking import Target
-
-if TYPE_CHECKING:
-    from labkit.models import DlrmConfig  # torch comes with it
 
 MAX_EPOCHS = 10
 """Epochs of a run where neither the preset nor the user says how many"""
@@ -57,7 +52,7 @@ class TrainingJob(Job):
     """Dataset of `labkit data list`, a file or a folder (default: the preset's)"""
     preset: str = setting("tour", metavar="P")
     """Model and training settings: {presets}"""
-    target: Target = setting(metavar="X")
+    target: tracking.Target = setting(metavar="X")
     """Value that ends the run: a number, metric=number ({metrics}), or none (default: the dataset's)"""
     device: str = setting("auto", metavar="D")
     """Device to compute on: auto, cpu, cuda or cuda:1"""
@@ -106,7 +101,7 @@ class TrainingJob(Job):
         object.__setattr__(self, "target", chosen_target(self.name, self.metrics, self.data, self.target))
         self.refuse_unless_above_zero("batch_size", "max_epochs", "lr", "max_seconds")
         if not 0 <= self.seed < 2**63:
-            said = f"{with_flag('seed')} is {self.seed}: give a whole number from 0 to 2^63 - 1."
+            said = f"{errors.with_flag('seed')} is {self.seed}: give a whole number from 0 to 2^63 - 1."
             raise UserError(said, field="seed")
 
     @property
@@ -131,7 +126,7 @@ class TrainingJob(Job):
         """
         if self.batch_size > train_samples and self.batch_size != self.preset_values.train["batch_size"]:
             raise UserError(
-                f"{with_flag('batch_size')} is {self.batch_size:,} and the training split has {train_samples:,} "
+                f"{errors.with_flag('batch_size')} is {self.batch_size:,} and the training split has {train_samples:,} "
                 "samples, so that every step would see all of them: give at most that many.",
                 field="batch_size",
             )
@@ -198,7 +193,7 @@ class DlrmJob(TrainingJob):
                 field="compress",
             )
 
-    def refuse_large_tables(self, config: DlrmConfig) -> None:
+    def refuse_large_tables(self, config: models.DlrmConfig) -> None:
         """Stop before tables are made that, with their optimiser's state, need more than the budget or their tier has.
 
         Raises:
@@ -210,8 +205,8 @@ class DlrmJob(TrainingJob):
         holder, limit = memory_for_tables(self.placement)
         if needed > limit:
             raise UserError(
-                f"preset {self.preset!r} on this data needs {size_text(needed)} for its embedding tables and their "
-                f"optimiser state, and {holder} has {size_text(limit)} free: choose a smaller preset "
+                f"preset {self.preset!r} on this data needs {hardware.size_text(needed)} for its embedding tables and "
+                f"their optimiser state, and {holder} has {hardware.size_text(limit)} free: choose a smaller preset "
                 "(kaggle, tour), data with smaller vocabularies, --placement disk, or --compress."
             )
 
@@ -248,11 +243,11 @@ class SpeechJob(TrainingJob):
             said = f"--hidden is the width of recurrent layers, and preset {self.preset} has none: omit it."
             raise UserError(said, field="hidden")
         if not 0 <= self.clip_norm < float("inf"):
-            said = f"{with_flag('clip_norm')} is {self.clip_norm}: give a number above 0, or 0 for no clipping."
+            said = f"{errors.with_flag('clip_norm')} is {self.clip_norm}: give a number above 0, or 0 for no clipping."
             raise UserError(said, field="clip_norm")
         if self.layers is not None and self.layers > MOST_LAYERS:
-            said = f"{with_flag('layers')} is {self.layers:,}: give at most {MOST_LAYERS:,}; more take minutes to make."
-            raise UserError(said, field="layers")
+            said = f"is {self.layers:,}: give at most {MOST_LAYERS:,}; more take minutes to make."
+            raise UserError(f"{errors.with_flag('layers')} {said}", field="layers")
 
     @property
     def schedule(self) -> str:
@@ -319,12 +314,12 @@ class ShapeJob(Job):
             *("mlp_width", "mlp_depth", "batch_size", "seconds"),
         )
         if self.zipf < 0:
-            said = f"{with_flag('zipf')} is {self.zipf}: give 0 (all rows alike) or more (some more often)."
+            said = f"{errors.with_flag('zipf')} is {self.zipf}: give 0 (all rows alike) or more (some more often)."
             raise UserError(said, field="zipf")
         if self.placement.kind == "cached":
             self.placement.cached_rows(self.num_tables * self.num_rows)
 
-    def refuse_too_large(self, budget: Budget | None = None) -> None:
+    def refuse_too_large(self, budget: hardware.Budget | None = None) -> None:
         """Raise a UserError where memory, or the disk, has no room for the shape now.
 
         Args:
@@ -339,9 +334,9 @@ class ShapeJob(Job):
         step = 4 * self.batch_size * features * 2 * (self.embedding_dim + features)
         if tables + 2 * batches + step > limit:  # random numbers are drawn wider than they are kept
             raise UserError(
-                f"this shape needs {size_text(tables)} for its tables, {size_text(batches)} for {BATCHES} batches and "
-                f"at least {size_text(step)} for a step, and {holder} has {size_text(limit)} free: give fewer tables, "
-                "rows, or samples per step."
+                f"this shape needs {hardware.size_text(tables)} for its tables, {hardware.size_text(batches)} for "
+                f"{BATCHES} batches and at least {hardware.size_text(step)} for a step, and {holder} has "
+                f"{hardware.size_text(limit)} free: give fewer tables, rows, or samples per step."
             )
 
 
@@ -349,20 +344,19 @@ JOBS: dict[str, type[TrainingJob]] = {"dlrm": DlrmJob, "speech": SpeechJob}
 """The trainings that `labkit train` offers"""
 
 
-def memory_for_tables(placement: Placement, budget: Budget | None = None) -> tuple[str, float]:
+def memory_for_tables(placement: Placement, budget: hardware.Budget | None = None) -> tuple[str, float]:
     """The device that tables in a place are on, and the bytes it has for them; inf if not known.
 
     These are the bytes of the budget of a run that is to come, or of the run that this process is.
     """
-    from labkit.tracking import current_harness  # NumPy comes with it
 
-    harness, devices = current_harness(), get_devices()
+    harness, devices = tracking.current_harness(), hardware.get_devices()
     if harness is not None:
         budget = harness.command.budget
     computes_on = harness.torch_name if harness is not None else budget.torch_name if budget is not None else "cpu"
     torch_name = computes_on if placement.kind == "device" else "cpu"
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
     budget = budget if computes_on == torch_name else None
-    there = read_cpu().memory_available_bytes if device.kind == "cpu" else device.memory_bytes
+    there = hardware.read_cpu().memory_available_bytes if device.kind == "cpu" else device.memory_bytes
     allowed = budget.memory_bytes if budget is not None else None
     return device.name, allowed or there or float("inf")

@@ -9,20 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from labkit.errors import UserError
+from labkit import UserError, process, runs, tracking
 from labkit.launch.launches import Launches, Part
-from labkit.process import (
-    GRACE_S,
-    JobProcess,
-    SupervisedJobs,
-    SupervisorDied,
-    how_ended,
-    kill_until_gone,
-    marked,
-    wait_until_gone,
-)
-from labkit.runs import STOP_POLL_S, RunRecord, fail_killed, readable_runs, run_folders, timestamp
-from labkit.tracking import ScriptCommand, StopRequest
 
 WORKER = "labkit.tracking.worker"
 """What `python -m` runs for a launch"""
@@ -42,7 +30,7 @@ class Executor(Protocol):
     mark: str
     alive: bool
 
-    def start(self, job: JobProcess) -> None:
+    def start(self, job: process.JobProcess) -> None:
         """Start a process; it comes as far as its first step, and waits there for `go` if its command says so."""
 
     def go(self, *names: str) -> None:
@@ -59,7 +47,7 @@ class Executor(Protocol):
 class Start:
     """What a launch is started with."""
 
-    command: ScriptCommand
+    command: tracking.ScriptCommand
     environment: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
 
@@ -114,12 +102,12 @@ class Engine:
     `heard` and `look` (what is done meanwhile).
     """
 
-    poll_s = STOP_POLL_S
-    grace_s = GRACE_S
+    poll_s = runs.STOP_POLL_S
+    grace_s = process.GRACE_S
     shows_output = False
     """Whether what scripts print goes to standard error; else it goes to a log for each launch"""
 
-    def __init__(self, launches: Launches, *, stop: StopRequest, on_event: OnEvent = lambda part, event: None):
+    def __init__(self, launches: Launches, *, stop: tracking.StopRequest, on_event: OnEvent = lambda part, event: None):
         self.launches, self.stop, self.on_event = launches, stop, on_event
         self.pids: dict[str, int] = {}
         """Of the processes under way, by launch"""
@@ -215,7 +203,7 @@ class Engine:
     def executor(self) -> Executor:
         """The executor; a new one where there is none yet, or the one before was killed."""
         if self._executor is None or not self._executor.alive:
-            jobs = SupervisedJobs(self.grace_s, shows_output=self.shows_output)
+            jobs = process.SupervisedJobs(self.grace_s, shows_output=self.shows_output)
             self._executor = self._stack.enter_context(jobs)
             self.launches.head.mark = self._executor.mark
             self.launches.save_head()
@@ -246,7 +234,7 @@ class Engine:
         for part, start in zip(parts, starts, strict=True):
             command = replace(start.command, waits=bool(part.launch.together))
             log = str(self.launches.folder / part.log) if part.log else ""
-            executor.start(JobProcess(part.name, WORKER, command.to_dict(), log, dict(start.environment)))
+            executor.start(process.JobProcess(part.name, WORKER, command.to_dict(), log, dict(start.environment)))
             self.on_event(part, {"kind": "State"})
 
     def _listen(self) -> None:
@@ -258,7 +246,7 @@ class Engine:
             self.look()
             for each in self._rounds:
                 self._look_at(each)
-        except SupervisorDied as error:
+        except process.SupervisorDied as error:
             for part in self.running:
                 self._finish(part, End("failed", str(error)))
 
@@ -288,7 +276,7 @@ class Engine:
                 self._executor.go(*each.parts)
                 each.went_s = time.monotonic()
                 for own in each.parts.values():
-                    own.go_at = timestamp()
+                    own.go_at = runs.timestamp()
                 self.launches.save(*each.parts.values())
                 self.on_event(part, {"kind": "Go"})
 
@@ -334,10 +322,10 @@ class Engine:
             reason = reason or end.answer["result"].get("reason", "")
         elif not event["asked"] and (event["status"] or 0) < 0 and part.run is not None:
             # it crashed, or the system had no memory: its own record cannot say so
-            reason = reason or how_ended(event)
+            reason = reason or process.how_ended(event)
             with contextlib.suppress(UserError, OSError):
-                fail_killed(self.launches.run_folder(part), reason)
-        reason = reason or how_ended(event)
+                runs.fail_killed(self.launches.run_folder(part), reason)
+        reason = reason or process.how_ended(event)
         if said.get("exit_code") is not None:  # of a script that had no run: its last line says more
             last = self.log_tail(part).rpartition("\n")[2]
             reason = f"{reason}: {last}" if last and last not in reason else reason
@@ -369,8 +357,8 @@ def lent_cores() -> dict[str, str]:
 def end_left_over(launches: Launches) -> None:
     """Wait for the processes of a launcher that was killed, which thereby asked them to end; kill those that do not."""
     if mark := launches.head.mark:
-        wait_until_gone(lambda: marked(mark), LEFT_S)
-        kill_until_gone(lambda: marked(mark))
+        process.wait_until_gone(lambda: process.marked(mark), LEFT_S)
+        process.kill_until_gone(lambda: process.marked(mark))
 
 
 def resume(launches: Launches) -> None:
@@ -387,11 +375,11 @@ def resume(launches: Launches) -> None:
                 part.wait_again()
 
 
-def unheard_records(launches: Launches) -> dict[str, RunRecord]:
+def unheard_records(launches: Launches) -> dict[str, runs.RunRecord]:
     """The records, by name, of launches that were under way when their launcher was killed: an end may be missed."""
     logs = {part.log: name for name, part in launches.parts.items() if part.status == "running"}
     found = {}
-    for _, record in readable_runs(run_folders(launches.runs_dir)) if logs else ():
+    for _, record in runs.readable_runs(runs.run_folders(launches.runs_dir)) if logs else ():
         if (name := logs.get(record.config.get("collocation", {}).get("log", ""))) is not None:
             found[name] = record
     return found

@@ -15,21 +15,7 @@ from typing import Any
 
 import filelock
 
-from labkit.errors import DataError, UserError
-from labkit.json_data import Moment, build, check_shape, parse_json, to_json
-from labkit.runs import (
-    Provenance,
-    RunRecord,
-    disk_full_as_user_error,
-    is_alive,
-    own_process,
-    read_run,
-    replace_text,
-    restored,
-    shielded,
-    timestamp,
-)
-from labkit.tracking import ScriptCommand
+from labkit import DataError, UserError, json_data, runs, tracking
 
 FILE = "launches.jsonl"
 SCHEMA_VERSION = 3
@@ -47,7 +33,7 @@ class Launch:
 
     name: str
     """Unique in its list; names its log"""
-    job: ScriptCommand
+    job: tracking.ScriptCommand
     """What its process runs, with its budget; `{seed}` may still stand in its arguments"""
     label: str = ""
     """What it trains, for people: dlrm:tour, or a script's name"""
@@ -65,7 +51,7 @@ class Launch:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Launch:
         """A launch as `to_json` gave it."""
-        made: dict[str, Any] = {"job": ScriptCommand.from_dict(values["job"]), "after": tuple(values["after"])}
+        made: dict[str, Any] = {"job": tracking.ScriptCommand.from_dict(values["job"]), "after": tuple(values["after"])}
         return cls(**values | made)
 
 
@@ -87,7 +73,7 @@ class Outcome:
     """What it had of the device, for people"""
     log: str = ""
     """File in the list's folder with what its script printed"""
-    go_at: Moment | None = None
+    go_at: json_data.Moment | None = None
     """When its barrier was lifted"""
     wall_s: float | None = None
     """Seconds from the barrier to its end"""
@@ -136,15 +122,15 @@ class Head:
     count: int = 0
     """Launches that the file has once it is whole"""
     host: str = field(default_factory=platform.node)
-    provenance: Provenance = field(default_factory=lambda: Provenance.now("measured"))
+    provenance: runs.Provenance = field(default_factory=lambda: runs.Provenance.now("measured"))
     status: str = "running"
     """running, done, failed (some launch), stopped, or interrupted"""
-    pid: int = field(default_factory=lambda: own_process()[0])
-    pid_started: float = field(default_factory=lambda: own_process()[1])
+    pid: int = field(default_factory=lambda: runs.own_process()[0])
+    pid_started: float = field(default_factory=lambda: runs.own_process()[1])
     mark: str = ""
     """Mark in the environment of all processes that its executor started"""
-    started_at: Moment = field(default_factory=timestamp)
-    ended_at: Moment | None = None
+    started_at: json_data.Moment = field(default_factory=runs.timestamp)
+    ended_at: json_data.Moment | None = None
     schema_version: int = SCHEMA_VERSION
 
 
@@ -196,10 +182,10 @@ class Launches:
         """Folder of the run of a launch."""
         return None if part.run is None else self.runs_dir / part.run
 
-    def record_of(self, part: Part) -> RunRecord | None:
+    def record_of(self, part: Part) -> runs.RunRecord | None:
         """The record of the run of a launch; None where there is none that can be read."""
         with contextlib.suppress(UserError, OSError):
-            return None if part.run is None else read_run(self.run_folder(part))
+            return None if part.run is None else runs.read_run(self.run_folder(part))
         return None
 
     def rounds(self) -> list[list[Part]]:
@@ -216,9 +202,9 @@ class Launches:
         for part in self.parts.values():
             lines += [_line("launch", part.launch), _line("state", part)]
         if self.file.exists():
-            replace_text(self.file, "".join(lines))
+            runs.replace_text(self.file, "".join(lines))
         else:  # without a second file, which a kill would leave behind; `count` shows whether it is whole
-            with disk_full_as_user_error(self.folder):
+            with runs.disk_full_as_user_error(self.folder):
                 self.file.write_text("".join(lines), encoding="utf-8")
 
     def save(self, *parts: Part) -> None:
@@ -230,7 +216,7 @@ class Launches:
 
     def _append(self, lines: list[str]) -> None:
         size = self.file.stat().st_size
-        with disk_full_as_user_error(self.folder), self.file.open("a", encoding="utf-8") as file:
+        with runs.disk_full_as_user_error(self.folder), self.file.open("a", encoding="utf-8") as file:
             try:
                 file.write("".join(lines))
                 file.flush()
@@ -274,7 +260,7 @@ class Launches:
     def running(self) -> Generator[None]:
         """Say that it runs, and at the end of the block, however that comes, that it does not."""
         self.head.status, self.head.ended_at = "running", None
-        self.head.pid, self.head.pid_started = own_process()
+        self.head.pid, self.head.pid_started = runs.own_process()
         self.write()
         try:
             yield
@@ -282,7 +268,7 @@ class Launches:
             self.head.status = "stopped"
             raise
         finally:
-            self.head.ended_at = timestamp()
+            self.head.ended_at = runs.timestamp()
             self.save_head()
 
     @classmethod
@@ -301,7 +287,7 @@ class Launches:
         found, number = None, 0
         try:
             for number, line in enumerate(lines, 1):
-                content = restored(parse_json(line))
+                content = runs.restored(json_data.parse_json(line))
                 if number == 1 and content["head"].get("schema_version") != SCHEMA_VERSION:
                     raise UserError(f"{path}: another version of labkit wrote this: open it there, or run it again.")
                 found = _read_line(content, found, cls, Path(folder))
@@ -314,7 +300,9 @@ class Launches:
             raise DataError(f"this record is damaged ({error}).", file=path, line=number, fix=fix) from error
         if kind is not None and head.kind != kind:
             raise UserError(f"{folder}: this is a {head.kind}, not a {kind}.")
-        if head.status == "running" and not (head.host == platform.node() and is_alive(head.pid, head.pid_started)):
+        if head.status == "running" and not (
+            head.host == platform.node() and runs.is_alive(head.pid, head.pid_started)
+        ):
             head.status = "interrupted"
         return found
 
@@ -344,28 +332,28 @@ def _line(kind: str, value: Head | Launch | Part) -> str:
     if kind == "state":
         content = {"launch": value.name} | {name: getattr(value, name) for name in STATE}
     else:
-        content = to_json(value)
-    return json.dumps({kind: shielded(content)}) + "\n"
+        content = json_data.to_json(value)
+    return json.dumps({kind: runs.shielded(content)}) + "\n"
 
 
 def _read_line(content: dict[str, Any], found: Launches | None, cls: type[Launches], folder: Path) -> Launches:
     """Take a fact into a list; the first is its head."""
     ((kind, values),) = content.items()
     if kind == "head":
-        check_shape(values, Head)
-        head = build(values, Head)
+        json_data.check_shape(values, Head)
+        head = json_data.build(values, Head)
         if found is None:
             return cls(folder, head)
         found.head = head
     elif found is None:
         raise ValueError("its first line is no head")
     elif kind == "launch":
-        check_shape(values, Launch)
+        json_data.check_shape(values, Launch)
         launch = Launch.from_json(values)
         found.parts[launch.name] = Part(launch=launch)
     else:
         part = found.parts[values.pop("launch")]
-        check_shape(values, Outcome)
+        json_data.check_shape(values, Outcome)
         for name in STATE:
             setattr(part, name, values.get(name, getattr(part, name)))
     return found

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
-from labkit.errors import UserError
+from labkit import UserError, json_data, tracking
 from labkit.jobs import NO_TARGET, Job, ScriptJob, job_from_json
-from labkit.json_data import check_shape, to_json
 from labkit.launch.launches import Launch
-from labkit.tracking import ScriptCommand
 
 MODES = ("alone", "naive", "mps", "mig", "cpu-shared", "cpu-pinned")
 """`alone` runs the jobs one after another; `naive` and `cpu-shared` are plain processes, on a GPU and on a CPU."""
@@ -78,7 +76,7 @@ class PlannedJob:
         values = {each.name: data[each.name] for each in fields(cls) if each.name in data and each.name != "job"}
         for name, shape in get_type_hints(cls).items():
             if name in values:
-                check_shape(values[name], shape, name)
+                json_data.check_shape(values[name], shape, name)
         return cls(job=job_from_json(data["job"]), **values)
 
     @property
@@ -91,7 +89,7 @@ class PlannedJob:
         """What it trains, for people: dlrm:tour, or the script's name."""
         return self.job.label
 
-    def command(self) -> ScriptCommand:
+    def command(self) -> tracking.ScriptCommand:
         """What it runs, wherever that is."""
         if self.is_labkits:
             return self.job.seeded(self.seed).command(folder=self.folder)
@@ -105,7 +103,7 @@ class PlannedJob:
 
 def job_text(job: Job | ScriptJob) -> str:
     """A job as text, equal for jobs that differ in name, seed and place only, and share one profile."""
-    return json.dumps(to_json(job), sort_keys=True)
+    return json.dumps(json_data.to_json(job), sort_keys=True)
 
 
 def mix_words(labels: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.jobs import ScriptJob, find_script, named_job
 from labkit.launch.mix import MIG_PROFILE, MODES, Mix, PlannedJob, Workload
 from labkit.launch.rows import (

@@ -14,15 +14,14 @@ from typing import Any, ClassVar
 
 import yaml
 
-from labkit.errors import UserError, did_you_mean
-from labkit.hardware import parse_size
+from labkit import UserError, errors, hardware
 
 MOST_COPIES = 1000
 """More copies of one job are a typing error: no device holds them."""
 NUMBERS = {
     int: (int, lambda _: True, "a whole number", "256"),
     float: (float, lambda _: True, "a number", "0.5"),
-    "size": (parse_size, lambda _: True, "a size", "2GiB"),
+    "size": (hardware.parse_size, lambda _: True, "a size", "2GiB"),
     "count": (int, lambda number: number >= 1, "a whole number from 1", "3"),
     "copies": (int, lambda number: 1 <= number <= MOST_COPIES, f"a whole number from 1 to {MOST_COPIES}", "2"),
     "time": (float, lambda number: number >= 0, "a number of seconds from 0", "30"),
@@ -151,7 +150,7 @@ def read_setting(value: Any, kind: Kind) -> Any:
         return value
     if isinstance(kind, tuple):
         if value not in kind:
-            raise UserError(f"{value!r} is unknown: {did_you_mean(value, kind)}")
+            raise UserError(f"{value!r} is unknown: {errors.did_you_mean(value, kind)}")
         return value
     try:
         read, fits, words, example = NUMBERS[kind]
@@ -175,7 +174,7 @@ def read_settings(
     for name, value in row.items():
         try:
             if name not in kinds:
-                raise UserError(elsewhere.get(name, f"it is unknown: {did_you_mean(name, kinds)}"))
+                raise UserError(elsewhere.get(name, f"it is unknown: {errors.did_you_mean(name, kinds)}"))
             values[name] = read_setting(value, kinds[name])
         except UserError as error:
             mistakes.add_field(row, name, str(error))

@@ -16,14 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from labkit.errors import UserError, did_you_mean
-from labkit.hardware import Budget, leased_cores
-from labkit.jobs import Job, ScriptJob
+from labkit import UserError, errors, hardware, jobs, process, tracking
 from labkit.launch.engine import End, Engine, Start, end_left_over, lent_cores
 from labkit.launch.launches import FILE, Head, Launch, Launches, Part
-from labkit.process import GRACE_S, kill_session
 from labkit.runs import RunRecord, is_alive, read_run, readable_runs, restored, run_folders
-from labkit.tracking import ScriptCommand, StopRequest
 
 FOLDER = "sweeps"
 """Below --runs-dir: a folder for each sweep, by its name"""
@@ -48,8 +44,8 @@ class Cell:
     """Name of all that decides its result, but not of its run folder or of where it was asked for"""
     settings: Mapping[str, Any]
     """Those that the sweep varies: numbers of labkit's jobs are numbers, those of a script are all texts"""
-    job: Job | ScriptJob
-    budget: Budget
+    job: jobs.Job | jobs.ScriptJob
+    budget: hardware.Budget
     seed: int | None
     """None where the sweep of a script names none"""
     repeat: int
@@ -80,11 +76,11 @@ class Sweep:
         told = {**cell.settings, "seed": cell.seed, "budget": cell.budget.name, "repeat": cell.repeat}
         return ", ".join(f"{name} {told[name]}" for name in self.varies if name in told)
 
-    def command(self, cell: Cell, runs_dir: Path | str) -> ScriptCommand:
+    def command(self, cell: Cell, runs_dir: Path | str) -> tracking.ScriptCommand:
         """The command that runs a cell."""
         told = {"name": self.name, "cell": cell.key, "settings": dict(cell.settings), "repeat": cell.repeat}
         command = cell.job.command(runs_dir=str(runs_dir), budget=cell.budget, sweep=told)
-        is_script = isinstance(cell.job, ScriptJob) and cell.job.takes_seed
+        is_script = isinstance(cell.job, jobs.ScriptJob) and cell.job.takes_seed
         return command.seeded(cell.seed) if is_script and cell.seed is not None else command
 
     def launch(self, cell: Cell, runs_dir: Path | str, after: tuple[str, ...] = ()) -> Launch:
@@ -170,7 +166,7 @@ def check_sweep(name: str, runs_dir: Path) -> None:
     if folder.is_dir():
         raise UserError(f"{folder}: an earlier version of labkit ran this sweep: give its file instead of its name.")
     known = sorted(path.name for path in (Path(runs_dir) / FOLDER).glob("*/"))
-    hint = did_you_mean(name, known) if known else "none has run there: start one with `labkit sweep FILE`."
+    hint = errors.did_you_mean(name, known) if known else "none has run there: start one with `labkit sweep FILE`."
     raise UserError(f"there is no sweep {name!r} in {runs_dir}: {hint}")
 
 
@@ -233,11 +229,11 @@ def duration_s(record: RunRecord) -> float | None:
 
 def end_orphan(pid: int, pid_started: float) -> None:
     """Wait for the process of a run whose sweep was killed, which thereby asked it to end; kill one that does not."""
-    until = time.monotonic() + GRACE_S
+    until = time.monotonic() + process.GRACE_S
     while is_alive(pid, pid_started) and time.monotonic() < until:
         time.sleep(LOOK_S)
     if is_alive(pid, pid_started):
-        kill_session(pid)
+        process.kill_session(pid)
 
 
 def read_progress(sweep: Sweep, runs_dir: Path) -> Progress:
@@ -290,7 +286,7 @@ def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> Gener
         yield Progress(sweep, launches, _earlier_s(sweep, others))
 
 
-def run_sweep(progress: Progress, on_event: OnSweepEvent, stop: StopRequest) -> None:
+def run_sweep(progress: Progress, on_event: OnSweepEvent, stop: tracking.StopRequest) -> None:
     """Run what waits of a sweep that is `opened`, in its order.
 
     A cell that crashed, was killed or ran out of memory is tried once more, then has failed. `stop` stops the run under
@@ -305,7 +301,7 @@ def run_sweep(progress: Progress, on_event: OnSweepEvent, stop: StopRequest) -> 
 class _SweepEngine(Engine):
     """One cell after another."""
 
-    def __init__(self, progress: Progress, on_event: OnSweepEvent, stop: StopRequest):
+    def __init__(self, progress: Progress, on_event: OnSweepEvent, stop: tracking.StopRequest):
         super().__init__(progress.launches, stop=stop, on_event=on_event)
         self._progress, self._sweep = progress, progress.sweep
         self._cores = contextlib.ExitStack()
@@ -319,7 +315,7 @@ class _SweepEngine(Engine):
 
         # here and not in its own process, so that waiting for cores is none of its time
         if cores := part.launch.job.budget.cores:
-            self._cores.enter_context(leased_cores(cores, say=say, stopped=lambda: bool(self.stop)))
+            self._cores.enter_context(hardware.leased_cores(cores, say=say, stopped=lambda: bool(self.stop)))
         return [Start(part.launch.job, lent_cores())]
 
     def settle(self, part: Part, end: End) -> None:

@@ -10,13 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.hardware import Budget, offered_budgets, parse_budget
-from labkit.jobs import KITS_SCRIPTS, Job, ScriptJob, ShapeJob, find_script, known_job, named_job, script_of
+from labkit import UserError, hardware, jobs, project, tracking
 from labkit.launch.rows import Kind, Mistakes, Row, read_setting, read_settings, read_yaml, safe_name
 from labkit.launch.sweep import Cell, Sweep, cell_key
-from labkit.project import shipped_sweeps
-from labkit.tracking import SEED
 
 EXAMPLE = """\
 job: dlrm:tour
@@ -113,7 +109,7 @@ def read_sweep_file(path: Path | str) -> Sweep:
 def cells_too_large(sweep: Sweep) -> Iterator[tuple[Cell, str]]:
     """The cells of labkit's shapes that this machine has no room for now, each with the reason."""
     for cell in sweep.cells:
-        if isinstance(cell.job, ShapeJob):
+        if isinstance(cell.job, jobs.ShapeJob):
             try:
                 cell.job.refuse_too_large(cell.budget)
             except UserError as error:
@@ -122,7 +118,7 @@ def cells_too_large(sweep: Sweep) -> Iterator[tuple[Cell, str]]:
 
 def find_sweep_file(path: Path) -> Path:
     """The file of that path, or of a study of that name that ships."""
-    shipped = shipped_sweeps() / f"{path}.yaml"
+    shipped = project.shipped_sweeps() / f"{path}.yaml"
     return shipped if not path.exists() and not path.suffix and shipped.is_file() else path
 
 
@@ -135,7 +131,7 @@ class _Target:
     script_name: str
     """Its whole path, so that no two scripts share cells, or the name of labkit's job, whose preset is a setting"""
     folder: Path
-    kind: type[Job] | None = None
+    kind: type[jobs.Job] | None = None
     """Its class, where labkit knows what it takes"""
     is_job: bool = False
     """Whether it is one of labkit's jobs, and no script"""
@@ -148,7 +144,9 @@ class _Target:
         known = dict.fromkeys(row, str) if self.kind is None else self.kind.kinds()
         return {name: kind for name, kind in known.items() if name not in ELSEWHERE}
 
-    def complete(self, settings: Settings, seed: int | None, limit_s: float | None) -> tuple[Settings, Job | ScriptJob]:
+    def complete(
+        self, settings: Settings, seed: int | None, limit_s: float | None
+    ) -> tuple[Settings, jobs.Job | jobs.ScriptJob]:
         """All settings that decide the result, as texts, and the job that they make.
 
         Raises:
@@ -165,27 +163,27 @@ class _Target:
         arguments = [*self.first]
         for name, value in sorted(settings.items()):
             arguments += [] if value == "false" else [f"--{name}"] if value == "true" else [f"--{name}", value]
-        if seed is not None and not any(SEED in each for each in arguments):
-            arguments += ["--seed", SEED]
-        return texts | {"": limit_s}, ScriptJob(str(self.script), tuple(arguments))  # "" is no setting's name
+        if seed is not None and not any(tracking.SEED in each for each in arguments):
+            arguments += ["--seed", tracking.SEED]
+        return texts | {"": limit_s}, jobs.ScriptJob(str(self.script), tuple(arguments))  # "" is no setting's name
 
 
 def _target(given: Mapping[str, Any], folder: Path) -> _Target:
     if "job" in given:
-        kind, preset = named_job(given["job"])
+        kind, preset = jobs.named_job(given["job"])
         label = f"{kind.name}:{preset}" if preset else kind.name
-        return _Target(label, script_of(kind.name), kind.name, folder, kind, True, preset)
-    script = find_script(given["script"], (folder, KITS_SCRIPTS))
-    kind = known_job(script) if known_job(script) is ShapeJob else None
+        return _Target(label, jobs.script_of(kind.name), kind.name, folder, kind, True, preset)
+    script = jobs.find_script(given["script"], (folder, jobs.KITS_SCRIPTS))
+    kind = jobs.known_job(script) if jobs.known_job(script) is jobs.ShapeJob else None
     return _Target(script.name, script, str(script.resolve()), folder, kind, first=tuple(given.get("arguments", ())))
 
 
-def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> list[Budget]:
-    offered, found = offered_budgets(), []
+def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> list[hardware.Budget]:
+    offered, found = hardware.offered_budgets(), []
     for name in names:
         with mistakes.noting(top, "budget"):
             whole = next((budget for budget in offered if budget.torch_name != "cpu"), offered[-1])
-            found.append(whole if name == WHOLE else parse_budget(name))
+            found.append(whole if name == WHOLE else hardware.parse_budget(name))
     return found
 
 

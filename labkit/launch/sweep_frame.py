@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit import tta
 from labkit.launch.launches import Launches, Part
 from labkit.launch.sweep import budget_name, check_sweep, find_runs, read_states, reconcile, sweep_folder
 from labkit.launch.sweep_file import find_sweep_file, read_sweep_file
@@ -83,13 +84,11 @@ def _results(records: dict[Path, RunRecord]) -> pd.DataFrame:
     """One row a run: run, OF_ITS_RUN, OF_ITS_TARGET, last values."""
     import pandas as pd
 
-    from labkit.tta import table_of, usd_per_s
-
-    runs = table_of(records.items())
+    runs = tta.table_of(records.items())
     targets = [{"run": folder.name} | (record.result or {}) for folder, record in records.items()]
     told = pd.DataFrame(targets, columns=["run", "target_reached", "time_to_target_s"])
     told["time_to_target_s"] = told["time_to_target_s"].astype(float)
-    told["cost_usd"] = told["time_to_target_s"] * usd_per_s(runs["tier"])
+    told["cost_usd"] = told["time_to_target_s"] * tta.usd_per_s(runs["tier"])
     last = read_metrics(records).groupby(["run", "name"]).tail(1)  # .last() would pass over a NaN
     last = last.set_index(["run", "name"])["value"].unstack("name")
     tests = {folder.name: (record.result or {}).get("metrics", {}) for folder, record in records.items()}

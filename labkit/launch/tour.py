@@ -6,11 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.hardware import offered_budgets
+from labkit import hardware, tracking
 from labkit.jobs import JOBS, MAX_EPOCHS, get_preset, job_command
 from labkit.launch.engine import End, Engine, OnEvent
 from labkit.launch.launches import Launch, Launches, Part
-from labkit.tracking import ScriptCommand, StopRequest
 
 RUN_SECONDS = 120.0
 """A run that has not reached its target by then is censored; on two cores it takes a sixth of that"""
@@ -29,7 +28,7 @@ def plan_tour(jobs: Sequence[str], seeds: Sequence[int], runs_dir: Path | str = 
         for job in jobs:
             epochs = get_preset(job, "tour").train.get("max_epochs", MAX_EPOCHS) if job in JOBS else None
             limits = {"max_seconds": RUN_SECONDS, "max_epochs": epochs}
-            for budget in offered_budgets():
+            for budget in hardware.offered_budgets():
                 command = job_command(job, budget=budget.name, runs_dir=runs_dir, seed=seed, **limits)
                 name = f"{Path(job).stem}-{budget.name}-{seed}"
                 about = {"job": job, "budget": budget.name, "seed": seed}
@@ -37,14 +36,14 @@ def plan_tour(jobs: Sequence[str], seeds: Sequence[int], runs_dir: Path | str = 
     return planned
 
 
-def run_tour(tour: Sequence[Launch], runs_dir: Path, on_event: OnEvent, stop: StopRequest) -> Launches:
+def run_tour(tour: Sequence[Launch], runs_dir: Path, on_event: OnEvent, stop: tracking.StopRequest) -> Launches:
     """Run a tour; `stop` stops the run under way politely, and no other starts."""
     launches = Launches.new(runs_dir, "tour", "-".join(dict.fromkeys(each.label for each in tour)), tour)
     _Tour(launches, stop=stop, on_event=on_event).run()
     return launches
 
 
-def run_seeds(command: ScriptCommand, seeds: int, on_event: OnEvent, stop: StopRequest) -> Launches:
+def run_seeds(command: tracking.ScriptCommand, seeds: int, on_event: OnEvent, stop: tracking.StopRequest) -> Launches:
     """Run a script once for each seed from 0; what it prints goes to standard error."""
     planned: list[Launch] = []
     name = Path(command.script).stem

@@ -12,7 +12,7 @@ from math import ceil, isqrt
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.models.dlrm import TableAFeature
 
 

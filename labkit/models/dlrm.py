@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import UserError
+from labkit import UserError
 
 
 @dataclass(frozen=True)

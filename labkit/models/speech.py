@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.models.augment import Masking, Noise, Warping
 
 KINDS = ("conv", "lstm", "bilstm")

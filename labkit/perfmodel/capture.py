@@ -7,11 +7,8 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 
-from labkit.errors import UserError
+from labkit import UserError, profiling, telemetry, tracking
 from labkit.perfmodel.operators import Calls, Operator
-from labkit.profiling import ProfileSettings, StepWatcher, profile_script
-from labkit.telemetry import own_peak_bytes
-from labkit.tracking import INPUT, ScriptCommand, StopRequest
 
 MEASURED_S, MOST_STEPS = 2.0, 400
 """Time and number of steps for which a script is timed"""
@@ -35,11 +32,11 @@ class CapturedSteps:
     """Notes for the user"""
 
 
-class StepCapture(StepWatcher):
+class StepCapture(profiling.StepWatcher):
     """Skips the first steps, which differ, and captures the operators of the next two; of more if these differ."""
 
     def __init__(self):
-        super().__init__(ProfileSettings(skip=2, warmup=1, steps=MOST_CAPTURED), "operators")
+        super().__init__(profiling.ProfileSettings(skip=2, warmup=1, steps=MOST_CAPTURED), "operators")
         self.steps: list[list[Operator]] = []
         self.memory_bytes = 0
         self._calls: Calls | None = None
@@ -51,7 +48,7 @@ class StepCapture(StepWatcher):
         self.is_done = len(self.steps) == self.settings.steps or (len(self.steps) == 2 and not self.differ)
         if not self.is_done and self.taken >= self.settings.skip + self.settings.warmup - 1:
             if not self.memory_bytes:  # captured storages are kept alive, and would count
-                self.memory_bytes = own_peak_bytes()
+                self.memory_bytes = telemetry.own_peak_bytes()
             self._calls = Calls()
             self._calls.__enter__()
         return self.is_done
@@ -75,11 +72,11 @@ class StepCapture(StepWatcher):
             self.steps.append(calls.operators)
 
 
-class StepTimes(StepWatcher):
+class StepTimes(profiling.StepWatcher):
     """Skips the first steps, and times those that follow, without the wait for their data."""
 
     def __init__(self):
-        super().__init__(ProfileSettings(skip=WARM - 1, warmup=1, steps=MOST_STEPS), "step times")
+        super().__init__(profiling.ProfileSettings(skip=WARM - 1, warmup=1, steps=MOST_STEPS), "step times")
         self.times_s: list[float] = []
         self._at = 0.0
 
@@ -88,7 +85,7 @@ class StepTimes(StepWatcher):
         now = time.perf_counter()
         phases, _ = self.clock.read()
         if self.taken > WARM:
-            waited_us = phases.get(INPUT, [0.0])[0]
+            waited_us = phases.get(tracking.INPUT, [0.0])[0]
             self.times_s.append(now - self._at - waited_us / 1e6)
         self._at = time.perf_counter()
         self.is_done = len(self.times_s) == MOST_STEPS or sum(self.times_s) > MEASURED_S
@@ -98,7 +95,7 @@ class StepTimes(StepWatcher):
         self.is_done = True
 
 
-def captured_steps(command: ScriptCommand, stop: StopRequest) -> CapturedSteps:
+def captured_steps(command: tracking.ScriptCommand, stop: tracking.StopRequest) -> CapturedSteps:
     """Run a script for a few steps, and capture their operators.
 
     Raises:
@@ -117,7 +114,7 @@ def captured_steps(command: ScriptCommand, stop: StopRequest) -> CapturedSteps:
     return CapturedSteps(capture.steps, capture.memory_bytes, notes)
 
 
-def measured_step_s(command: ScriptCommand, stop: StopRequest) -> float:
+def measured_step_s(command: tracking.ScriptCommand, stop: tracking.StopRequest) -> float:
     """Run a script for some steps, and return their mean time, without the wait for their data.
 
     Raises:
@@ -131,9 +128,9 @@ def measured_step_s(command: ScriptCommand, stop: StopRequest) -> float:
     return statistics.fmean(each for each in times.times_s if each <= FAR_OFF * usual_s)
 
 
-def _run(command: ScriptCommand, watcher: StepWatcher, stop: StopRequest) -> None:
+def _run(command: tracking.ScriptCommand, watcher: profiling.StepWatcher, stop: tracking.StopRequest) -> None:
     with tempfile.TemporaryDirectory() as folder:  # the run is not kept
-        profile_script(replace(command, runs_dir=folder), watcher, stop, lambda event: None)
+        profiling.profile_script(replace(command, runs_dir=folder), watcher, stop, lambda event: None)
     if watcher.is_on_gpu:
         raise UserError(
             f"{command.script}: it computes on {watcher.device}, and cards describe CPUs: give --device cpu if the "

@@ -20,10 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from labkit.errors import UserError
-from labkit.hardware import Calibration
+from labkit import UserError, hardware, runs
 from labkit.perfmodel.operators import PHASES, Operator
-from labkit.runs import replace_text
 
 TENSORS, DIMENSIONS, NUMBERS = 4, 4, 4
 """Numbers of tensors, of their sizes, and of numeric arguments that are features of an operator"""
@@ -226,7 +224,7 @@ class Card:
     when: str
     """ISO 8601 date"""
     took_s: float
-    limits: Calibration
+    limits: hardware.Calibration
     caches: tuple[float, float]
     """Bytes of the second- and last-level cache of the cores that computed"""
     noise: float
@@ -296,7 +294,7 @@ class Card:
         content["overheads"] = {job: dataclasses.asdict(each) for job, each in self.overheads.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (f"{json.dumps(name)}: {_text(value)}" for name, value in content.items())
-        replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+        runs.replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _without_bias(misses: Sequence[float]) -> list[float]:
@@ -337,7 +335,7 @@ def read_card(path: Path) -> Card:
         return Card(
             **content
             | {
-                "limits": Calibration(**content["limits"]),
+                "limits": hardware.Calibration(**content["limits"]),
                 "caches": tuple(content["caches"]),
                 "kernels": {kind: Points.from_json(points) for kind, points in content["kernels"].items()},
                 "overheads": {job: Overheads(*each) for job, each in beyond.items()},

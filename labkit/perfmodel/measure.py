@@ -19,7 +19,7 @@ from importlib import metadata
 import numpy as np
 import torch
 
-from labkit.hardware import Calibration, calibrate, cpu_device, cpu_tier, match_tier, read_cpu
+from labkit import hardware
 from labkit.perfmodel.card import (
     ALL,
     FASTEST_S,
@@ -206,7 +206,7 @@ def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], 
         say: receives progress messages.
     """
     began = time.perf_counter()
-    limits = calibrate(repeats=3)
+    limits = hardware.calibrate(repeats=3)
     steps: list[tuple[TimedStep, float]] = []
     for pair in timed_steps((1 - SHARE_OF_FIT) * seconds - (time.perf_counter() - began), seed):
         steps.append(pair)
@@ -216,13 +216,13 @@ def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], 
     return replace(fit_card(steps, limits), took_s=round(time.perf_counter() - began, 1))
 
 
-def fit_card(found: Sequence[tuple[TimedStep, float]], limits: Calibration) -> Card:
+def fit_card(found: Sequence[tuple[TimedStep, float]], limits: hardware.Calibration) -> Card:
     """Fit a card to timed steps, each with the time of the reference around it.
 
     Models are fitted at the machine's usual speed. Their errors are those of whole steps as measured, slow moments
     included, in three folds, each of which is predicted from the other two.
     """
-    cpu, threads, steps = read_cpu(), torch.get_num_threads(), at_usual_speed(found)
+    cpu, threads, steps = hardware.read_cpu(), torch.get_num_threads(), at_usual_speed(found)
     caches = float(cpu.caches.get("L2", 2**20) * threads), float(cpu.caches.get("L3", 2**23))
     rng = np.random.default_rng(0)
     points = {
@@ -253,7 +253,7 @@ def fit_card(found: Sequence[tuple[TimedStep, float]], limits: Calibration) -> C
                     misses_of[step.job].append(float(np.log(found[number][0].step_s / seconds)))
     whole_s = sum(step.times_s.sum() for step in steps)
     reference_s = np.array([each_s for _, each_s in found])
-    tier = match_tier(cpu_device()) if threads == cpu.machine_cores else cpu_tier(threads)
+    tier = hardware.match_tier(hardware.cpu_device()) if threads == cpu.machine_cores else hardware.cpu_tier(threads)
     return Card(
         device=cpu.model,
         tier=tier.name if tier else None,
@@ -279,7 +279,7 @@ def fit_all_overheads(steps: list[TimedStep]) -> dict[str, Overheads]:
     return {job: fit_overheads(own) for job, own in by_job.items() if own}
 
 
-def predicted_times_s(step: TimedStep, models: dict[str, KernelModel], limits: Calibration) -> np.ndarray:
+def predicted_times_s(step: TimedStep, models: dict[str, KernelModel], limits: hardware.Calibration) -> np.ndarray:
     """Predicted time of each operator of a step."""
     times_s = best_times_s(step.operators, limits)
     kinds = np.array([operator.kind for operator in step.operators])

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from labkit.profiling import Inputs, operator_work
+from labkit import profiling
 
 PHASES = ("forward", "backward", "optimiser")
 ROWS = {
@@ -161,7 +161,7 @@ def _flop(name: str, arguments: tuple) -> float:
     shapes = tuple(() if each is None else tuple(each.shape) for each in tensors)
     types = tuple("" if each is None else CPP_TYPES.get(each.dtype, "") for each in tensors)
     values = tuple(each if not isinstance(each, Tensor) else "" for each in arguments)
-    work = operator_work(f"aten::{name}", Inputs(shapes, types, values))
+    work = profiling.operator_work(f"aten::{name}", profiling.Inputs(shapes, types, values))
     return 0.0 if work is None else float(work.flop)
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from labkit.errors import UserError
-from labkit.hardware import Budget, Calibration, Tier, read_cpu
+from labkit import UserError, hardware
 from labkit.perfmodel.card import ALL, Card, features_of
 from labkit.perfmodel.operators import PHASES, Operator
 
@@ -86,7 +85,7 @@ WORTH_SAYING = 0.05
 """Share of the time in unknown operators above which a prediction comes with a note"""
 
 
-def tier_change(card: Card, tier: Tier) -> Change:
+def tier_change(card: Card, tier: hardware.Tier) -> Change:
     """The change to a tier of the catalogue: data sheet over measured speeds; CPUs without speeds count by cores.
 
     Raises:
@@ -187,7 +186,7 @@ def critical_path_s(operators: Sequence[Operator], times_s: Iterable[float]) -> 
 
 
 def best_times_s(
-    operators: Sequence[Operator], limits: Calibration, arithmetic: float = 1.0, bandwidth: float = 1.0
+    operators: Sequence[Operator], limits: hardware.Calibration, arithmetic: float = 1.0, bandwidth: float = 1.0
 ) -> np.ndarray:
     """Times of operators without a model: a call, and the machine's best arithmetic or bandwidth."""
     flop_per_s, bytes_per_s = 1e9 * limits.fp32_gflops * arithmetic, 1e9 * limits.bandwidth_gb_per_s * bandwidth
@@ -214,7 +213,7 @@ def uncertainties(prediction: Prediction) -> list[str]:
     return notes
 
 
-def card_notes(card: Card, budget: Budget | None) -> list[str]:
+def card_notes(card: Card, budget: hardware.Budget | None) -> list[str]:
     """Notes on a card that is poor, of another torch, or of another number of threads than the budget."""
     notes = []
     if card.is_poor:
@@ -228,7 +227,7 @@ def card_notes(card: Card, budget: Budget | None) -> list[str]:
             f"The card is of torch {versions[0]}, and this step's operators are of {versions[1]}: calibrate that "
             "machine again to be sure."
         )
-    if budget and budget.cores not in (None, card.threads) and card.device == read_cpu().model:
+    if budget and budget.cores not in (None, card.threads) and card.device == hardware.read_cpu().model:
         notes.append(
             f"The card is of {card.threads} threads, and this budget has {budget.cores} cores: make a card for it with "
             f"`labkit calibrate --budget {budget.name}`."
@@ -236,7 +235,7 @@ def card_notes(card: Card, budget: Budget | None) -> list[str]:
     return notes
 
 
-def tier_notes(tier: Tier, memory_bytes: int) -> list[str]:
+def tier_notes(tier: hardware.Tier, memory_bytes: int) -> list[str]:
     """Notes on a prediction for a tier, by a process that held this much memory."""
     notes = [
         f"Tier {tier.name} is predicted from its data sheet, relative to the card's machine. It was not measured, so "

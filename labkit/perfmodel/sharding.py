@@ -20,8 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from labkit.errors import UserError, with_flag
-from labkit.hardware import read_cpu
+from labkit import UserError, errors, hardware
 from labkit.perfmodel.card import ALL, Card
 from labkit.perfmodel.operators import operators_of
 from labkit.perfmodel.predict import predict_step
@@ -52,7 +51,7 @@ class Tables:
     def __post_init__(self):
         for name in ("rows", "lookups"):
             if min(getattr(self, name)) < 1:
-                raise UserError(f"{with_flag(name)}: give whole numbers of at least 1.", field=name)
+                raise UserError(f"{errors.with_flag(name)}: give whole numbers of at least 1.", field=name)
         if len(self.rows) != len(self.lookups):
             said = f"--rows names {len(self.rows)} tables, --lookups {len(self.lookups)}: give one number per table."
             raise UserError(said, field="lookups")
@@ -145,7 +144,7 @@ def compare_placements(
     Raises:
         UserError: the batch cannot be shared evenly, or there are fewer cores than processes.
     """
-    if processes > (cores := read_cpu().available_cores):
+    if processes > (cores := hardware.read_cpu().available_cores):
         raise UserError(
             f"--processes {processes}: each process needs a core, and this one may use {cores}: give fewer.",
             field="processes",

@@ -20,11 +20,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from labkit import UserError, errors, fast, hardware, jobs
 from labkit.data.clicks import ZipfSampler
-from labkit.errors import UserError, with_flag
-from labkit.fast import fast_optimisers
-from labkit.hardware import Tier, load_tiers, size_text
-from labkit.jobs import JOBS, OPTIMISERS, get_preset
 from labkit.placement import CACHE_SHARE, PlacedOptimiser, PlacedTables, Placement, ahead, placed_tables, row_width
 
 TRIAL_BYTES = 2**27
@@ -67,7 +64,7 @@ def table_bytes(num_rows: Sequence[int], embedding_dim: int, optimiser: str = "s
     >>> table_bytes([1000], 64), table_bytes([1000], 64, "rowwise-adagrad"), table_bytes([1000], 64, "adam")
     (256000, 260000, 768000)
     """
-    known = JOBS["dlrm"].optimisers
+    known = jobs.JOBS["dlrm"].optimisers
     if optimiser not in known:
         raise UserError(f"optimiser {optimiser!r} is unknown: choose one of {', '.join(known)}.", field="optimiser")
     return 4 * sum(num_rows) * row_width(optimiser, embedding_dim)
@@ -83,14 +80,14 @@ def tiers_that_hold(bytes_needed: float) -> pd.DataFrame:
         raise UserError(f"bytes_needed is {bytes_needed}: give a number above 0.", field="bytes_needed")
     rows = [
         (tier.name, tier.kind, memory, capacity_gb, None if capacity_gb is None else bytes_needed <= capacity_gb * 1e9)
-        for tier in load_tiers().values()
+        for tier in hardware.load_tiers().values()
         for memory, capacity_gb in _memories(tier).items()
     ]
     frame = pd.DataFrame(rows, columns=["tier", "kind", "memory", "capacity_gb", "holds"])
     return frame.astype({"capacity_gb": float, "holds": object})
 
 
-def _memories(tier: Tier) -> dict[str, float | None]:
+def _memories(tier: hardware.Tier) -> dict[str, float | None]:
     if tier.kind != "server":
         return {"host" if tier.kind == "cpu" else "one device": tier.memory_gb}
     each = tier.memory_gb
@@ -102,7 +99,7 @@ def presets_and_tiers(optimisers: Sequence[str] = ("sgd", "rowwise-adagrad")) ->
     frames = []
     for preset, num_rows in PUBLISHED_ROWS.items():
         for optimiser in optimisers:
-            needed = table_bytes(num_rows, get_preset("dlrm", preset).model["embedding_dim"], optimiser)
+            needed = table_bytes(num_rows, jobs.get_preset("dlrm", preset).model["embedding_dim"], optimiser)
             row = {"preset": preset, "optimiser": optimiser, "needed_gb": needed / 1e9}
             frames.append(pd.DataFrame([row]).merge(tiers_that_hold(needed), how="cross"))
     return pd.concat(frames, ignore_index=True)
@@ -123,10 +120,10 @@ class TableShape:
     def __post_init__(self):
         for name in ("embedding_dim", "pooling_factor", "batch_size"):
             if getattr(self, name) < 1:
-                said = f"{with_flag(name)} is {getattr(self, name)}: give a number from 1."
+                said = f"{errors.with_flag(name)} is {getattr(self, name)}: give a number from 1."
                 raise UserError(said, field=name)
         if self.zipf < 0:
-            raise UserError(f"{with_flag('zipf')} is {self.zipf}: give 0 (uniform) or more.", field="zipf")
+            raise UserError(f"{errors.with_flag('zipf')} is {self.zipf}: give 0 (uniform) or more.", field="zipf")
         if not self.num_rows or min(self.num_rows) < 1:
             raise UserError("a table has no rows: give the rows of each, such as --tables 26x1000000.", field="tables")
 
@@ -173,10 +170,10 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
     rows = [_needs(shape, each, memory_bytes, disk_free) for each in choices]
     if not any(row["fits"] for row in rows if row["placement"] != "remote"):
         raise UserError(
-            f"tables of {size_text(shape.bytes)}, with {size_text(shape.batch_bytes)} for a batch, fit nowhere here: "
-            f"{size_text(memory_bytes)} of memory, and "
-            f"{size_text(disk_free)} are free in {folder.absolute()}. Give more (--memory, --table-dir), a smaller "
-            "--batch-size, or compress the tables (--compress).",
+            f"tables of {hardware.size_text(shape.bytes)}, with {hardware.size_text(shape.batch_bytes)} for a batch, "
+            f"fit nowhere here: {hardware.size_text(memory_bytes)} of memory, and {hardware.size_text(disk_free)} are "
+            f"free in {folder.absolute()}. Give more (--memory, --table-dir), a smaller --batch-size, or compress the "
+            "tables (--compress).",
             field="tables",
         )
     if tries:
@@ -211,7 +208,7 @@ def _needs(shape: TableShape, placement: Placement, memory_bytes: int, disk_free
     on_disk = FILES * shape.bytes if placement.uses_disk else 0
     fits = in_memory <= memory_bytes and on_disk <= disk_free
     short = [
-        f"{size_text(needed)} of {where}, and {size_text(there)} are there"
+        f"{hardware.size_text(needed)} of {where}, and {hardware.size_text(there)} are there"
         for needed, there, where in ((in_memory, memory_bytes, "memory"), (on_disk, disk_free, "disk"))
         if needed > there
     ]
@@ -301,4 +298,4 @@ def _optimiser(tables: nn.Module, name: str) -> Any:
     if isinstance(tables, PlacedTables):
         return PlacedOptimiser(tables, LR)
     none: list[Tensor] = [nn.Parameter(torch.zeros(1))]
-    return fast_optimisers(OPTIMISERS[name], none, tables, LR)[1]
+    return fast.fast_optimisers(jobs.OPTIMISERS[name], none, tables, LR)[1]

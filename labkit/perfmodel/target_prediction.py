@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.errors import UserError
-from labkit.hardware import get_tier
-from labkit.jobs import TrainingJob
+from labkit import UserError, hardware, jobs, tracking, tta
 from labkit.perfmodel.predict import Prediction
 from labkit.runs import readable_runs, run_folders
-from labkit.tracking import Target, evaluated_name
-from labkit.tta import NEED, by_batch_size, cost_usd, curves as read_curves, table_of
+from labkit.tta import cost_usd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,13 +48,13 @@ class ToTarget:
     """Source of joules and dollars, or the reason why they are missing"""
 
 
-def need_of(job: TrainingJob, runs_dir: Path) -> Need:
+def need_of(job: jobs.TrainingJob, runs_dir: Path) -> Need:
     """Samples until a job's target, as runs in a folder with the same settings and data needed them."""
     settings = {name: getattr(job, name) for name in SAME if hasattr(job, name)}
     return samples_to_target(alike(runs_dir, job.name, settings, Path(job.data).name), job.target, job.batch_size)
 
 
-def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Need:
+def samples_to_target(runs: pd.DataFrame, target: tracking.Target, batch_size: int) -> Need:
     """Samples that runs needed at a batch size, or interpolated between the nearest two (linear in logarithms).
 
     Args:
@@ -68,15 +65,15 @@ def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Ne
     Raises:
         UserError: no run has reached it, or none at this batch size nor at one above and one below.
     """
-    name = evaluated_name(target.metric.name)
-    curves = read_curves(runs["folder"], metric=name, runs=runs) if len(runs) else None
+    name = tracking.evaluated_name(target.metric.name)
+    curves = tta.curves(runs["folder"], metric=name, runs=runs) if len(runs) else None
     if curves is None or curves.empty:
         raise UserError(
             f"no run here has measured {target.metric.name} with these settings, so the samples to {target} are "
             "unknown: train a run to it first.",
             field="target",
         )
-    table = by_batch_size(curves, runs, target.value)
+    table = tta.by_batch_size(curves, runs, target.value)
     table = table[np.isfinite(table["need"])].sort_values("time_s").drop_duplicates("batch_size")
     if table.empty:
         best = curves["value"].max() if target.metric.higher_is_better else curves["value"].min()
@@ -108,7 +105,7 @@ def samples_to_target(runs: pd.DataFrame, target: Target, batch_size: int) -> Ne
 
 
 def _finite(row: pd.Series) -> tuple[float, float, float]:
-    samples, low, high = (float(row[name]) for name in NEED)
+    samples, low, high = (float(row[name]) for name in tta.NEED)
     return samples, low, high if math.isfinite(high) else 2 * samples
 
 
@@ -120,7 +117,7 @@ def to_target(step: Prediction, batch_size: int, need: Need, tier: str | None) -
             (need.samples, step.step_ms), (need.low, step.low_ms), (need.high, step.high_ms)
         )
     )  # fmt: skip
-    power_w = get_tier(tier).power_w if tier else None
+    power_w = hardware.get_tier(tier).power_w if tier else None
     cost = cost_usd(seconds, tier)
     power = f"{power_w:g} W from tier {tier}'s data sheet" if power_w else "the power of its tier is unknown"
     energy_j = None if power_w is None else power_w * seconds
@@ -136,4 +133,4 @@ def alike(runs_dir: Path, job: str, settings: Mapping[str, object], data: str | 
         and data in (None, record.config.get("data", {}).get("name"))
         and settings.items() <= record.config.get("train", {}).items()
     ]
-    return table_of(records)
+    return tta.table_of(records)

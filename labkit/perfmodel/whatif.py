@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.hardware import get_tier
+from labkit import UserError, hardware, tracking
 from labkit.perfmodel.capture import captured_steps, measured_step_s
 from labkit.perfmodel.card import Card, read_card
 from labkit.perfmodel.predict import NO_CHANGE, Change, card_notes, predict_steps, tier_change, uncertainties
-from labkit.tracking import ScriptCommand, StopRequest
 
 MACHINE = ("overheads", "arithmetic", "bandwidth", "tier", "card")
 """Names of changes to the machine; any other is a flag of the script"""
@@ -34,7 +32,7 @@ class WhatIf:
 
     def on(self, card: Card) -> tuple[Card, Change]:
         """The card to predict from, and what is changed of its machine; a UserError for an unknown tier or card."""
-        start = tier_change(card, get_tier(self.machine["tier"])) if "tier" in self.machine else NO_CHANGE
+        start = tier_change(card, hardware.get_tier(self.machine["tier"])) if "tier" in self.machine else NO_CHANGE
         change = replace(
             start,
             arithmetic=start.arithmetic * float(self.machine.get("arithmetic", 1)),
@@ -71,12 +69,12 @@ def read_change(text: str) -> WhatIf:
 
 
 def what_if(
-    commands: Sequence[ScriptCommand],
+    commands: Sequence[tracking.ScriptCommand],
     sizes: Sequence[int | None],
     changes: Sequence[WhatIf],
     machines: Sequence[tuple[Card, Change]],
     card: Card,
-    stop: StopRequest,
+    stop: tracking.StopRequest,
     *,
     job: str,
     measure: bool,

@@ -17,10 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from labkit import fast, jobs, models
 from labkit.data.speech import Batch
-from labkit.fast import autocast, without_compiler
-from labkit.jobs import ShapeJob, dlrm, random_batches, shape_config, speech
-from labkit.models import SpeechConfig
 
 JOBS = ("dlrm", "speech", "cnn", "tables")
 """Kinds of steps; the last has embedding tables alone, the part that differs most between DLRMs"""
@@ -81,15 +79,15 @@ def _draw_dlrm(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _dlrm(**settings: Any) -> Callable[[], object]:
-    shape = ShapeJob.from_settings(settings)
-    batches = random_batches(shape)
-    model = dlrm.build_model(shape_config(shape), shape.kernels)
-    optimizers = dlrm.build_optimizers(model, shape.optimiser, 0.01, shape.kernels)
+    shape = jobs.ShapeJob.from_settings(settings)
+    batches = jobs.random_batches(shape)
+    model = jobs.dlrm.build_model(jobs.shape_config(shape), shape.kernels)
+    optimizers = jobs.dlrm.build_optimizers(model, shape.optimiser, 0.01, shape.kernels)
     taken = iter(range(2**62))
 
     def step() -> None:
-        with autocast(shape.precision, "cpu"):
-            loss = dlrm.loss_of(model, batches[next(taken) % len(batches)])
+        with fast.autocast(shape.precision, "cpu"):
+            loss = jobs.dlrm.loss_of(model, batches[next(taken) % len(batches)])
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()
@@ -108,12 +106,12 @@ def _draw_tables(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _tables(are_gathered: bool, **settings: Any) -> Callable[[], object]:
-    shape = ShapeJob.from_settings(settings)
+    shape = jobs.ShapeJob.from_settings(settings)
     if are_gathered:
         return _gathered(shape)
-    batches = random_batches(shape)
-    model = dlrm.build_model(shape_config(shape), shape.kernels)
-    _, optimizer = dlrm.build_optimizers(model, shape.optimiser, 0.01, shape.kernels)
+    batches = jobs.random_batches(shape)
+    model = jobs.dlrm.build_model(jobs.shape_config(shape), shape.kernels)
+    _, optimizer = jobs.dlrm.build_optimizers(model, shape.optimiser, 0.01, shape.kernels)
     taken = iter(range(2**62))
 
     def step() -> None:
@@ -124,9 +122,9 @@ def _tables(are_gathered: bool, **settings: Any) -> Callable[[], object]:
     return step
 
 
-def _gathered(shape: ShapeJob) -> Callable[[], object]:
+def _gathered(shape: jobs.ShapeJob) -> Callable[[], object]:
     """All tables in one tensor, whose rows are read and changed by index, as in hand-written scripts."""
-    batches = random_batches(shape)
+    batches = jobs.random_batches(shape)
     starts = shape.num_rows * torch.arange(shape.num_tables)[:, None]
     weight = torch.randn(shape.num_rows * shape.num_tables, shape.embedding_dim)
     moments = [torch.zeros_like(weight) for _ in range({"sgd": 0, "adam": 2}.get(shape.optimiser, 1))]
@@ -180,8 +178,8 @@ def _speech(
     precision: str,
     seed: int,
 ) -> Callable[[], object]:
-    network = speech.build_model(SpeechConfig(vocabulary=VOCABULARY, **model), kernels)
-    optimizer = speech.build_optimizer(network, "adam", 1e-3, kernels)
+    network = jobs.speech.build_model(models.SpeechConfig(vocabulary=VOCABULARY, **model), kernels)
+    optimizer = jobs.speech.build_optimizer(network, "adam", 1e-3, kernels)
     lengths = torch.randint(max(80, frames * 3 // 4), frames + 1, (batch_size,))
     lengths[0] = frames
     tokens = torch.randint(1, VOCABULARY, (batch_size, characters))
@@ -189,8 +187,8 @@ def _speech(
     batch = Batch(torch.randn(batch_size, frames, 80), lengths, tokens, counts, [""] * batch_size)
 
     def step() -> None:
-        with autocast(precision, "cpu"):
-            loss = speech.loss_of(network, batch, "cpu")
+        with fast.autocast(precision, "cpu"):
+            loss = jobs.speech.loss_of(network, batch, "cpu")
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 5.0)
         optimizer.step()
@@ -217,11 +215,11 @@ def _cnn(batch_size: int, image: int, channels: int, blocks: int, precision: str
         width = out
     pixels = (image >> blocks) ** 2
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * pixels, 10))
-    optimizer = without_compiler(torch.optim.SGD)(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = fast.without_compiler(torch.optim.SGD)(model.parameters(), lr=0.01, momentum=0.9)
     images, labels = torch.randn(batch_size, 3, image, image), torch.randint(10, (batch_size,))
 
     def step() -> None:
-        with autocast(precision, "cpu"):
+        with fast.autocast(precision, "cpu"):
             loss = F.cross_entropy(model(images).float(), labels)
         loss.backward()
         optimizer.step()

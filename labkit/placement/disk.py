@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from labkit import runs
 from labkit.placement.cached import CacheIndex
 from labkit.placement.row_store import RowStore, copy_name, open_copy, write_copy
-from labkit.runs import disk_full_as_user_error
 
 PAGE = mmap.PAGESIZE
 READERS = 32
@@ -57,7 +57,7 @@ class DiskStore(RowStore):
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._file = tempfile.TemporaryFile(dir=folder, prefix="tables-")  # noqa: SIM115  open as long as the store is
-        with disk_full_as_user_error(folder):
+        with runs.disk_full_as_user_error(folder):
             os.posix_fallocate(
                 self._file.fileno(), 0, self.bytes
             )  # without space, writing to the mapping would kill the process

@@ -26,10 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.errors import UserError
+from labkit import UserError, process
 from labkit.placement.row_store import Fetch, HostStore, RowStore, Update, copy_name, open_copy, update_rows, write_copy
 from labkit.placement.settings import row_width
-from labkit.process import Child, Parent
 
 START_S = 120.0
 """Time for the server to start: it imports torch, perhaps from a slow disk."""
@@ -51,7 +50,7 @@ class RemoteStore(RowStore):
         self._failure: UserError | None = None
         key = secrets.token_bytes(32)
         tables = {"num_rows": num_rows, "embedding_dim": embedding_dim, "optimiser": optimiser}
-        self._child = Child("labkit.placement.remote", tables | {"key": key.hex()}).start()
+        self._child = process.Child("labkit.placement.remote", tables | {"key": key.hex()}).start()
         weakref.finalize(self, self._child.end)
         message = None
         with contextlib.suppress(EOFError):
@@ -201,7 +200,7 @@ def _accepted(listener: Listener) -> Connection:
 def main() -> None:
     """Serve the process that started this one."""
     torch.set_num_threads(1)  # the cores are the trainer's
-    parent = Parent()
+    parent = process.Parent()
     parent.listen(at_end=lambda: os._exit(0))
     key = bytes.fromhex(parent.content.pop("key"))
     server = TableServer(**parent.content)

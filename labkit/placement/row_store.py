@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.errors import DataError
-from labkit.runs import disk_full_as_user_error
+from labkit import DataError, runs
 
 BETA1, BETA2, ADAM_EPS, ADAGRAD_EPS = 0.9, 0.999, 1e-8, 1e-10
 """Defaults of torch.optim.SparseAdam, torch.optim.Adagrad and RowwiseAdagrad"""
@@ -264,7 +263,7 @@ def write_copy(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         left_over.unlink()
     temporary = path.with_suffix(".part")
     try:
-        with disk_full_as_user_error(folder), temporary.open("wb") as file:
+        with runs.disk_full_as_user_error(folder), temporary.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from labkit.errors import UserError, with_flag
-from labkit.hardware import parse_size, size_text
+from labkit import UserError, errors, hardware
 
 CACHE_SHARE, MEMORY_CAP_BYTES = 0.1, 2**28
 LEAST_CAP_BYTES = 2**20
@@ -70,15 +69,15 @@ class Placement:
         for name, fitting in OF_PLACEMENT.items():
             if getattr(self, name) is not None and exact not in fitting:
                 raise UserError(
-                    f"{with_flag(name)} is for tables that are {' or '.join(fitting)}, and these are {exact}: omit it, "
-                    "or choose another --placement.",
+                    f"{errors.with_flag(name)} is for tables that are {' or '.join(fitting)}, and these are {exact}: "
+                    "omit it, or choose another --placement.",
                     field=name,
                 )
         object.__setattr__(self, "cache_rows", read_rows(self.cache_rows))
         object.__setattr__(self, "memory_cap", read_cap(self.memory_cap))
         if self.staleness is not None and self.staleness < 0:
-            said = f"{with_flag('staleness')} is {self.staleness}: give a whole number from 0, where 0 is synchronous."
-            raise UserError(said, field="staleness")
+            said = f"is {self.staleness}: give a whole number from 0, where 0 is synchronous."
+            raise UserError(f"{errors.with_flag('staleness')} {said}", field="staleness")
         if self.uses_disk and not sys.platform.startswith("linux"):
             raise UserError("placement disk needs Linux, where pages can be dropped: choose another --placement.")
 
@@ -111,8 +110,8 @@ class Placement:
         rows = asked if isinstance(asked, int) else max(1, round(asked * num_rows))
         if rows > num_rows:
             raise UserError(
-                f"{with_flag('cache_rows')} is a cache of {rows:,} rows, and the tables have {num_rows:,} together: "
-                "give fewer, or use --placement host or device.",
+                f"{errors.with_flag('cache_rows')} is a cache of {rows:,} rows, and the tables have {num_rows:,} "
+                "together: give fewer, or use --placement host or device.",
                 field="cache_rows",
             )
         return rows
@@ -147,9 +146,9 @@ class Placement:
             if size > free:
                 copies = ", with the two copies that checkpoints keep," if checkpoints else ""
                 raise UserError(
-                    f"{place}: the tables' file of {size_text(needed)}{copies} needs {size_text(size)} here, and the "
-                    f"disk has {size_text(free)} free: make room, or name a folder on another disk (--table-dir, "
-                    "--runs-dir).",
+                    f"{place}: the tables' file of {hardware.size_text(needed)}{copies} needs "
+                    f"{hardware.size_text(size)} here, and the disk has {hardware.size_text(free)} free: make room, "
+                    "or name a folder on another disk (--table-dir, --runs-dir).",
                     field="table_dir",
                 )
 
@@ -165,16 +164,16 @@ def read_rows(given: float | str | None) -> float | None:
         amount = re.fullmatch(r"(\d[\d,_]*)|(\d+(?:\.\d+)?)%", given)
         rows = 0 if amount is None else int(re.sub("[,_]", "", amount[1])) if amount[1] else float(amount[2]) / 100
     if rows is not None and not rows > 0:
-        said = f"{with_flag('cache_rows')} is {given!r}: give a number of rows from 1, or a share such as 10%."
+        said = f"{errors.with_flag('cache_rows')} is {given!r}: give a number of rows from 1, or a share such as 10%."
         raise UserError(said, field="cache_rows")
     return rows
 
 
 def read_cap(given: int | str | None) -> int | None:
     """Bytes of a memory cap, whose text has a unit."""
-    size = parse_size(given) if isinstance(given, str) else given
+    size = hardware.parse_size(given) if isinstance(given, str) else given
     if given is not None and (size or 0) < LEAST_CAP_BYTES:
-        said = f"{with_flag('memory_cap')} is {given!r}: give a size from 1MiB, such as 256MiB."
+        said = f"{errors.with_flag('memory_cap')} is {given!r}: give a size from 1MiB, such as 256MiB."
         raise UserError(said, field="memory_cap")
     return size
 
@@ -184,8 +183,8 @@ def flag_text(name: str, value: Any) -> Any:
     if name == "cache_rows" and isinstance(value, float):
         return f"{100 * value:.12g}%"
     if name == "memory_cap" and isinstance(value, int):
-        text = size_text(value).replace(" ", "")
-        return text if parse_size(text) == value else str(value)
+        text = hardware.size_text(value).replace(" ", "")
+        return text if hardware.parse_size(text) == value else str(value)
     return value if isinstance(value, int | float) else str(value)
 
 

@@ -17,14 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.errors import UserError
-from labkit.fast import EmbeddingTables, look_up
+from labkit import UserError, fast, tracking
 from labkit.placement.cached import CachedStore
 from labkit.placement.disk import DiskStore
 from labkit.placement.remote import RemoteStore
 from labkit.placement.row_store import Fetch, HostStore, RowStore, Update
 from labkit.placement.settings import Placement, row_width
-from labkit.tracking import open_run
 
 
 class Lookups:
@@ -90,7 +88,7 @@ class PlacedTables(nn.Module):
         """Return the sums (B, F, D) for int32 (B, F, L), row numbers within each table."""
         if not (self.training and torch.is_grad_enabled()):
             batch = self._lookups(categorical)
-            return look_up(self.store.peek(batch.rows)[:, : self._dim].contiguous(), batch.inverse)
+            return fast.look_up(self.store.peek(batch.rows)[:, : self._dim].contiguous(), batch.inverse)
         batch = self._prefetched(categorical) or self._lookups(categorical)
         values = self.store.pull(batch.rows, batch.fetch)  # (U, W)
         self.store.counters.lookups += categorical.numel()
@@ -172,7 +170,7 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, values: Tensor, batch: Lookups, tables: PlacedTables) -> Tensor:
         ctx.values, ctx.batch, ctx.tables = values, batch, tables
-        return look_up(values[:, : tables._dim].contiguous(), batch.inverse)
+        return fast.look_up(values[:, : tables._dim].contiguous(), batch.inverse)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
@@ -257,7 +255,7 @@ class Ahead:
 
 
 def _checkpoints() -> Path:
-    run = open_run()
+    run = tracking.open_run()
     if run is None:
         raise UserError("a copy of these tables needs a run: call this within `with labkit.Run(...) as run:`.")
     return run.folder / "checkpoint"
@@ -282,7 +280,7 @@ def placed_tables(
         UserError: the tables have no room.
     """
     if placement.kind == "device":
-        return EmbeddingTables
+        return fast.EmbeddingTables
 
     def build(num_rows: Sequence[int], embedding_dim: int) -> PlacedTables:
         size = sum(num_rows), embedding_dim, row_width(optimiser, embedding_dim)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.plots.number_texts import column_title, number_text, value_text
 from labkit.plots.theme import AXIS, DASHES, encoding, log_ticks, new_figure, series
 

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.plots.comparisons import error_bars
 from labkit.plots.number_texts import metric_label, number_text, seconds_text
 from labkit.plots.theme import INK, Encoding, log_ticks, named, new_figure, series

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.plots.number_texts import AXIS_TITLES, axis_text, budget_words, is_not_known, metric_label
 from labkit.plots.theme import INK, add_band, log_ticks, new_figure, series
 

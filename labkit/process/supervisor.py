@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.process.child import TERM_S, Child, Parent
 from labkit.process.containment import (
     DAEMON,

@@ -20,10 +20,9 @@ import numpy as np
 import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
-from labkit.process import silenced
+from labkit import process, runs
 from labkit.profiling.profile import FACTS, GRAPH, KINETO
 from labkit.profiling.tools import CHATTER, LEAST_S, OUTPUTS, TOOL_FACTS, ProfileSettings, PySpy
-from labkit.runs import replace_text
 
 try:
     import resource
@@ -155,7 +154,7 @@ class StepWatcher:
             "device": str(self.device),
             "threads": torch.get_num_threads(),
         }
-        replace_text(self.trace / name, json.dumps(of_all | facts, indent=1) + "\n")
+        runs.replace_text(self.trace / name, json.dumps(of_all | facts, indent=1) + "\n")
 
 
 class StepRecorder(StepWatcher):
@@ -185,7 +184,7 @@ class StepRecorder(StepWatcher):
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
                 self._graph = ExecutionTraceObserver().register_callback(str(self.trace / GRAPH))
-                with silenced():
+                with process.silenced():
                     self._graph.start()
         else:
             self._stop_graph()
@@ -232,7 +231,7 @@ class StepRecorder(StepWatcher):
     def _stop_graph(self) -> None:
         graph, self._graph = self._graph, None
         if graph is not None:
-            with silenced():
+            with process.silenced():
                 graph.stop()
                 graph.unregister_callback()
 

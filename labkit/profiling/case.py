@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from labkit.hardware import Calibration
+from labkit import hardware
 from labkit.profiling.over_time import within
 from labkit.profiling.step_time import IDLE, OTHER, OWN_IDLENESS, StepTime
 from labkit.profiling.work import Work, operator_work
@@ -83,7 +83,7 @@ class Case:
     """What the rules work on."""
 
     time: StepTime
-    card: Calibration
+    card: hardware.Calibration
     idle_us: float = 0.0
     """Time of a step without a core, outside of input and sync"""
     device: GpuTime | None = None

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from labkit.errors import DataError, UserError
-from labkit.hardware import Calibration
-from labkit.json_data import read_json
+from labkit import DataError, UserError, hardware, json_data, runs
 from labkit.profiling.case import Case, Faults, Finding, GpuTime
 from labkit.profiling.over_time import device_breakdown, launched_directly_us, launched_us
 from labkit.profiling.rules import diagnose
@@ -22,7 +20,6 @@ from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
 from labkit.profiling.tools import ProfileSettings
 from labkit.profiling.trace import Trace, read_trace
 from labkit.profiling.work import operators_at_work
-from labkit.runs import read_run, replace_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +53,7 @@ class Profile:
 
     folder: Path
     facts: ProfileFacts
-    card: Calibration
+    card: hardware.Calibration
     """The machine's limits, measured right after the steps"""
     provenance: str
     """Origin of the times: "measured", or "emulated" under a budget smaller than the machine"""
@@ -212,7 +209,7 @@ class Profile:
 def read_profile(folder: Path | str) -> Profile:
     """Read the profile in a run's folder; a UserError if there is none, or if it was cut short or is damaged."""
     folder = Path(folder)
-    record = read_run(folder)
+    record = runs.read_run(folder)
     if record.status == "failed":
         why = (record.result or {}).get("reason", "")
         raise UserError(
@@ -229,9 +226,9 @@ def read_profile(folder: Path | str) -> Profile:
                 f"{place / name}: the profile was cut short before this file was written ({record.status}): profile "
                 "again, with fewer steps before the recorded ones (--skip, --warmup)."
             )
-    facts = read_json(place / FACTS, ProfileFacts, fix=fix)
+    facts = json_data.read_json(place / FACTS, ProfileFacts, fix=fix)
     try:
-        card = Calibration(**read_json(place / CARD, Calibration, fix=fix))
+        card = hardware.Calibration(**json_data.read_json(place / CARD, hardware.Calibration, fix=fix))
         if min(card.fp32_gflops, card.bf16_gflops, card.bandwidth_gb_per_s) <= 0:
             raise TypeError("a speed of zero")
     except TypeError as error:
@@ -240,9 +237,9 @@ def read_profile(folder: Path | str) -> Profile:
     return Profile(folder, facts, card, record.provenance.kind, samples)
 
 
-def save_card(folder: Path, card: Calibration) -> None:
+def save_card(folder: Path, card: hardware.Calibration) -> None:
     """Keep the machine's limits next to a run's trace."""
-    replace_text(folder / "trace" / CARD, json.dumps(asdict(card), indent=1) + "\n")
+    runs.replace_text(folder / "trace" / CARD, json.dumps(asdict(card), indent=1) + "\n")
 
 
 def roofline_frames(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from labkit.hardware import VARIABLES
+from labkit import hardware, tracking
 from labkit.profiling.case import Case, Finding
 from labkit.profiling.over_time import within
 from labkit.profiling.step_time import BETWEEN, IDLE, OTHER
-from labkit.tracking import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 WORTH_SHARE = 0.05
 """Least share of a step that a reported finding claims."""
@@ -47,9 +46,9 @@ TEXTS = {
     "page faults": (
         "{faults}, take {share}: tensors get fresh memory each time, which the system clears page by page",
         "let the allocator keep what is freed: use `labkit run`, call `labkit.hardware.keep_memory()` at the beginning "
-        f"of a notebook, or, with glibc, set {VARIABLES} in the environment before Python starts",
+        f"of a notebook, or, with glibc, set {hardware.VARIABLES} in the environment before Python starts",
     ),
-    INPUT: (
+    tracking.INPUT: (
         "making or waiting for batches takes {share}",
         "make batches with array operations, not one sample at a time in Python; prepare the data once and store it; "
         "or let `DataLoader(num_workers=…)` prepare the next batch on a free core",
@@ -60,7 +59,7 @@ TEXTS = {
         "make batches with array operations, not one sample at a time in Python; evaluate, print and save every "
         "hundred steps",
     ),
-    SYNC: (
+    tracking.SYNC: (
         "reading {reads:,.0f} numbers per step from tensors (.item() and the like) and waiting for the device take "
         "{share}",
         "keep sums and losses in tensors, compute all samples at once, and read results every hundred steps",
@@ -70,7 +69,7 @@ TEXTS = {
         "had the cores",
         "find out with `--tool py-spy` what it waits for; stop other programs",
     ),
-    TO_DEVICE: (
+    tracking.TO_DEVICE: (
         "for {share} the GPU waits for copies, or only copies and communicates",
         "pin the host's memory (`pin_memory=True`) and copy with `non_blocking=True`, one batch ahead",
     ),
@@ -140,16 +139,16 @@ def _page_faults(case: Case) -> Iterator[Finding]:
 
 
 def _whole_phases(case: Case) -> Iterator[Finding]:
-    reads = case.calls(case.named("aten::item") & (case.phase != INPUT))
-    for phase in (INPUT, BETWEEN, SYNC, IDLE):
+    reads = case.calls(case.named("aten::item") & (case.phase != tracking.INPUT))
+    for phase in (tracking.INPUT, BETWEEN, tracking.SYNC, IDLE):
         events = case.calls(case.phase == phase)
         yield _finding(case, phase, case.phase_us[phase], events=events, of_host=True, reads=reads)
 
 
 def _to_device(case: Case) -> Iterator[Finding]:
     if case.device is not None:
-        us = min(case.phase_us[TO_DEVICE], case.device.idle_us) + case.device.copy_us
-        yield _finding(case, TO_DEVICE, us)
+        us = min(case.phase_us[tracking.TO_DEVICE], case.device.idle_us) + case.device.copy_us
+        yield _finding(case, tracking.TO_DEVICE, us)
 
 
 def _lookups(case: Case) -> Iterator[Finding]:
@@ -171,20 +170,20 @@ def _lookups(case: Case) -> Iterator[Finding]:
     kernels_us = case.self_us[own & ~case.short].sum() / case.card.threads
     claimed_us = us - max(one_call_us, kernels_us)
     # and the optimiser updates one parameter instead of many
-    most_us = us - one_call_us + glue_us + case.phase_us[OPTIMISER]
+    most_us = us - one_call_us + glue_us + case.phase_us[tracking.OPTIMISER]
     yield _finding(case, "lookups", claimed_us, most_us, events, said_us=us, calls=calls)
 
 
 def _updates(case: Case) -> Iterator[Finding]:
-    of_it = (case.phase == OPTIMISER) & case.open
+    of_it = (case.phase == tracking.OPTIMISER) & case.open
     if case.time.events["name"][of_it].astype(str).str.contains("_fused_|_foreach_").any():
         return  # it already updates them together
     short = of_it & case.short
     calls = case.calls(short)
     if calls < FEWEST_UPDATES:
         return
-    us = case.claim(short) + case.claim_python(OPTIMISER, np.inf)
-    yield _finding(case, "optimiser calls", us, case.phase_us[OPTIMISER], calls, calls=calls)
+    us = case.claim(short) + case.claim_python(tracking.OPTIMISER, np.inf)
+    yield _finding(case, "optimiser calls", us, case.phase_us[tracking.OPTIMISER], calls, calls=calls)
 
 
 def _precision(case: Case) -> Iterator[Finding]:
@@ -196,7 +195,7 @@ def _precision(case: Case) -> Iterator[Finding]:
     products = case.named(*PRODUCTS) & in_fp32
     if case.device is None:
         products &= (events["duration_us"] >= case.short_us).to_numpy()
-        rest_us = float(case.self_us[in_fp32 & ~products & ~case.short & (case.phase != OPTIMISER)].sum())
+        rest_us = float(case.self_us[in_fp32 & ~products & ~case.short & (case.phase != tracking.OPTIMISER)].sum())
         us = case.claim(case.below(products))
     else:  # the time of kernels counts, not that of the host's calls which launch them
         launched = case.device.launched_us / case.time.steps
@@ -213,14 +212,14 @@ def _precision(case: Case) -> Iterator[Finding]:
 
 def _batch(case: Case) -> Iterator[Finding]:
     launch_us = case.card.launch_us
-    fixed = case.short | (case.phase == OPTIMISER)
+    fixed = case.short | (case.phase == tracking.OPTIMISER)
     # long calls also have a start-up cost, and making one batch has calls of its own
-    whole_us = case.self_us[fixed & (case.phase != SYNC)].sum() + case.calls(case.counts & ~fixed) * launch_us
-    whole_us += (case.calls(np.isin(case.phase, [INPUT, BETWEEN])) + 1) * BETWEEN_LAUNCHES * launch_us
+    whole_us = case.self_us[fixed & (case.phase != tracking.SYNC)].sum() + case.calls(case.counts & ~fixed) * launch_us
+    whole_us += (case.calls(np.isin(case.phase, [tracking.INPUT, BETWEEN])) + 1) * BETWEEN_LAUNCHES * launch_us
     whole_us += _thin_products_us(case, case.counts) + sum(case.python_us.values())
     whole_us = min(whole_us, case.time.step_us)  # the terms overlap
     us = _thin_products_us(case, case.open & ~fixed) + case.claim(fixed)
-    for phase in (FORWARD, BACKWARD, OPTIMISER, OTHER):
+    for phase in (tracking.FORWARD, tracking.BACKWARD, tracking.OPTIMISER, OTHER):
         us += case.claim_python(phase, (case.calls(case.phase == phase) + 1) * BETWEEN_LAUNCHES * launch_us)
     events = case.calls(fixed & case.counts)
     yield _finding(case, "batch size", us, whole_us, events, said_us=whole_us, short_us=case.short_us)
@@ -230,7 +229,7 @@ def _thin_products_us(case: Case, counted: np.ndarray) -> float:
     """Time that products lose, compared with large ones, because the batch is their smallest size."""
     all_inputs = case.time.events["inputs"]
     first = (inputs.shapes[0] for inputs, phase in zip(all_inputs, case.phase, strict=True)
-             if phase == FORWARD and inputs.shapes)  # fmt: skip
+             if phase == tracking.FORWARD and inputs.shapes)  # fmt: skip
     rows = Counter(sizes[0] for sizes in first if len(sizes) == 2 and isinstance(sizes[0], int))
     if not rows or case.device is not None:
         return 0.0

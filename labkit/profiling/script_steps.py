@@ -20,30 +20,13 @@ from torch.autograd import profiler
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from labkit.errors import UserError
-from labkit.hardware import Calibration, calibrate, is_out_of_memory
+from labkit import UserError, hardware, tracking
 from labkit.profiling.capture import SampledSteps, StepRecorder, StepWatcher
 from labkit.profiling.profile import Profile, read_profile, save_card
 from labkit.profiling.step_time import AFTER_BACKWARD, BETWEEN, OTHER, PHASES
 from labkit.profiling.tools import ProfileSettings
-from labkit.tracking import (
-    BACKWARD,
-    FORWARD,
-    INPUT,
-    SYNC,
-    Enough,
-    Harness,
-    OnEvent,
-    Run,
-    ScriptCommand,
-    StopRequest,
-    print_error,
-    run_command,
-    watched_by,
-    whole_device,
-)
 
-OF_RUN = (INPUT, SYNC)
+OF_RUN = (tracking.INPUT, tracking.SYNC)
 """Phases that `labkit.Run` names in any script"""
 
 
@@ -89,7 +72,7 @@ class ScriptSteps:
         """Watch what the block calls in this thread; optimiser steps are reported as by `optimiser_steps`."""
         self._before_first, self._after_each = before_first, after_each
         with contextlib.ExitStack() as stack:
-            stack.enter_context(watched_by(self._named))
+            stack.enter_context(tracking.watched_by(self._named))
             self._to(BETWEEN)
             stack.callback(self._to, None)
             for hook in (
@@ -124,8 +107,8 @@ class ScriptSteps:
         self._depth += 1
         # modules that transform data have no trainable parameters
         trains = self._depth == 1 and any(parameter.requires_grad for parameter in module.parameters())
-        if trains and self._clock.phase != FORWARD:
-            self._to(FORWARD if torch.is_grad_enabled() else OTHER)  # without gradients it is an evaluation
+        if trains and self._clock.phase != tracking.FORWARD:
+            self._to(tracking.FORWARD if torch.is_grad_enabled() else OTHER)  # without gradients it is an evaluation
 
     def _leave_module(self, module: torch.nn.Module, arguments: Any, result: Any) -> None:
         if not self._is_elsewhere:
@@ -182,7 +165,7 @@ class ScriptSteps:
         def backward(*arguments: Any, **keywords: Any) -> Any:
             if self._is_elsewhere:
                 return plain(*arguments, **keywords)
-            self._to(BACKWARD)
+            self._to(tracking.BACKWARD)
             try:
                 return plain(*arguments, **keywords)
             finally:
@@ -196,7 +179,7 @@ def profile_steps(
     runs_dir: Path | str,
     *,
     name: str = "steps",
-    card: Calibration | None = None,
+    card: hardware.Calibration | None = None,
     device: str = "cpu",
     **settings: Any,
 ) -> Profile:
@@ -211,20 +194,26 @@ def profile_steps(
         settings: fields of `ProfileSettings`.
     """
     recorder, on = StepRecorder(ProfileSettings(**settings)), torch.device(device)
-    budget = whole_device(f"cuda:{on.index or 0}" if on.type == "cuda" else "cpu")
-    harness = Harness(StopRequest(), ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder)
-    phases = watched_by(recorder.clock.watch)
-    with contextlib.suppress(Enough), harness.wrapped(), phases, Run(name) as run:
+    budget = tracking.whole_device(f"cuda:{on.index or 0}" if on.type == "cuda" else "cpu")
+    harness = tracking.Harness(
+        tracking.StopRequest(), tracking.ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder
+    )
+    phases = tracking.watched_by(recorder.clock.watch)
+    with contextlib.suppress(tracking.Enough), harness.wrapped(), phases, tracking.Run(name) as run:
         run.start_clock()
         while True:
             step()
             run.step(samples=0)
-    save_card(run.folder, card or calibrate(device, repeats=3))
+    save_card(run.folder, card or hardware.calibrate(device, repeats=3))
     return read_profile(run.folder)
 
 
 def profile_with(
-    tool: str, command: ScriptCommand, settings: ProfileSettings, stop: StopRequest, on_event: OnEvent
+    tool: str,
+    command: tracking.ScriptCommand,
+    settings: ProfileSettings,
+    stop: tracking.StopRequest,
+    on_event: tracking.OnEvent,
 ) -> tuple[Path, list[str]]:
     """Profile a script with torch.profiler or py-spy, then measure the machine's limits: as `profile_script`."""
     if tool != "torch":
@@ -233,17 +222,17 @@ def profile_with(
     folder, notes = profile_script(command, recorder, stop, on_event)
     device = "cpu" if recorder.device.type == "cpu" else str(recorder.device)
     try:
-        limits = calibrate(device, repeats=3)
+        limits = hardware.calibrate(device, repeats=3)
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        if not hardware.is_out_of_memory(error):
             raise
-        limits = calibrate(device, repeats=3, copy_bytes=2**25)  # a budget of little memory
+        limits = hardware.calibrate(device, repeats=3, copy_bytes=2**25)  # a budget of little memory
     save_card(folder, limits)
     return folder, notes
 
 
 def profile_script(
-    command: ScriptCommand, observer: StepWatcher, stop: StopRequest, on_event: OnEvent
+    command: tracking.ScriptCommand, observer: StepWatcher, stop: tracking.StopRequest, on_event: tracking.OnEvent
 ) -> tuple[Path, list[str]]:
     """Run a script until its profile is recorded, then end it; return the run's folder, and notes for the user.
 
@@ -254,14 +243,16 @@ def profile_script(
     steps = ScriptSteps(observer)
     try:
         with _only_profiler(observer):
-            answer = run_command(command, stop, on_event, steps=steps.watched, observer=observer, on_step=steps.step)
+            answer = tracking.run_command(
+                command, stop, on_event, steps=steps.watched, observer=observer, on_step=steps.step
+            )
     except (UserError, OSError):
         raise
     except SystemExit as ending:
         how = f"{command.script}: the script ended by sys.exit({ending.code!r})"
         raise UserError(f"{how} before its first step: nothing was profiled.") from None
     except Exception as error:
-        print_error(error)
+        tracking.print_error(error)
         raise UserError(
             f"{command.script}: {type(error).__name__}: {error}. The script failed: fix it, and profile again."
         ) from error
@@ -275,7 +266,7 @@ def profile_script(
     return folder, [] if result["ended_by"] == "profiled" else [_ended_early(command, observer, result["reason"])]
 
 
-def _ended_early(command: ScriptCommand, observer: StepWatcher, reason: str) -> str:
+def _ended_early(command: tracking.ScriptCommand, observer: StepWatcher, reason: str) -> str:
     """A note on a run that ended before the schedule did; a UserError if nothing was recorded."""
     needed, taken = observer.settings.skip + observer.settings.warmup + 1, observer.taken
     if taken >= needed:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.errors import UserError
+from labkit import UserError, tracking
 from labkit.profiling.trace import CUDA_CALLS, Trace, nest
-from labkit.tracking import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,15 +22,28 @@ if TYPE_CHECKING:
 OTHER, IDLE = "other", "idle"
 BETWEEN = "between steps"
 """Phase of scripts from the optimiser to the next forward pass: batches are made, results are read, printed, saved."""
-OWN_WAITS = (INPUT, SYNC)
+OWN_WAITS = (tracking.INPUT, tracking.SYNC)
 """Phases in which reading numbers does not count as sync."""
-OWN_IDLENESS = (INPUT, BETWEEN, SYNC)
+OWN_IDLENESS = (tracking.INPUT, BETWEEN, tracking.SYNC)
 """Phases whose waiting is part of them and does not count as idle."""
-PHASES = (INPUT, BETWEEN, TO_DEVICE, FORWARD, BACKWARD, OPTIMISER, SYNC, OTHER)
+PHASES = (
+    tracking.INPUT,
+    BETWEEN,
+    tracking.TO_DEVICE,
+    tracking.FORWARD,
+    tracking.BACKWARD,
+    tracking.OPTIMISER,
+    tracking.SYNC,
+    OTHER,
+)
 """In the order of a step."""
 AFTER_BACKWARD = "after backward"
 """Annotation of scripts: between steps if a forward pass follows (gradients are accumulated), else other."""
-OF_TORCH = {"enumerate(DataLoader)": INPUT, "Optimizer.step": OPTIMISER, "Optimizer.zero_grad": OPTIMISER}
+OF_TORCH = {
+    "enumerate(DataLoader)": tracking.INPUT,
+    "Optimizer.step": tracking.OPTIMISER,
+    "Optimizer.zero_grad": tracking.OPTIMISER,
+}
 """Phases of the annotations that torch makes itself, by their text before "#"."""
 READS = ("aten::item", "aten::_local_scalar_dense")
 """Operators that copy a number from a tensor to Python."""
@@ -169,7 +181,7 @@ def _segments(recorded: pd.DataFrame, named: list[tuple[float, float, str]]) -> 
             inside = [phase for first, last, phase in touching if first <= left < last]
             phase = next((each for each in reversed(inside) if each != WAIT), OTHER)
             if WAIT in inside and phase not in OWN_WAITS:
-                phase = SYNC
+                phase = tracking.SYNC
             found.append((left, right, phase, number))
     return found
 
@@ -181,8 +193,8 @@ def _named(events: pd.DataFrame) -> list[tuple[float, float, str]]:
     for (start, stop), name in reversed(list(zip(_intervals(notes), notes["name"].astype(str), strict=True))):
         phase = OF_TORCH.get(name.split("#")[0], name)
         if phase == AFTER_BACKWARD:
-            phase = BETWEEN if following == FORWARD else OTHER
-        elif phase in (FORWARD, BACKWARD, OPTIMISER, INPUT, BETWEEN):
+            phase = BETWEEN if following == tracking.FORWARD else OTHER
+        elif phase in (tracking.FORWARD, tracking.BACKWARD, tracking.OPTIMISER, tracking.INPUT, BETWEEN):
             following = phase
         if phase in PHASES:
             found.append((start, stop, phase))
@@ -216,7 +228,7 @@ def _operators(trace: Trace, lane: str, segments: list[tuple[float, float, str, 
     inside = (place >= 0) & (called["start_us"].to_numpy() < ends[place])
     called, place = called[inside], place[inside]
     frame = called.assign(row=called.index, phase=phases[place].astype(object), step=numbers[place])
-    own, in_backward = frame["lane"] == lane, frame["phase"] == BACKWARD
+    own, in_backward = frame["lane"] == lane, frame["phase"] == tracking.BACKWARD
     # with a GPU, autograd has a thread of its own
     runs_backward = in_backward & frame["name"].astype(str).str.startswith(BACKWARD_CALL)
     frame = frame[own | (in_backward & frame["lane"].isin(frame.loc[runs_backward, "lane"]))]

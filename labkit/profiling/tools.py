@@ -15,12 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from labkit.errors import DataError, UserError, with_flag
-from labkit.hardware import ANSWER_TIMEOUT_S, PROFILERS, find_profiler, offered_budgets, which
-from labkit.json_data import read_json
-from labkit.process import OUT_OF_CTRL_C, end_killed
-from labkit.runs import read_run
-from labkit.tracking import ScriptCommand
+from labkit import DataError, UserError, errors, hardware, json_data, process, runs, tracking
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,8 +78,8 @@ class ProfileSettings:
         for name, least in (("skip", 2), ("warmup", 1), ("steps", 1)):
             if not least <= getattr(self, name) <= 100_000:
                 raise UserError(
-                    f"{with_flag(name)} is {getattr(self, name)}: give a whole number of at least {least}, such as "
-                    f"{getattr(ProfileSettings, name)}.",
+                    f"{errors.with_flag(name)} is {getattr(self, name)}: give a whole number of at least {least}, "
+                    f"such as {getattr(ProfileSettings, name)}.",
                     field=name,
                 )
 
@@ -101,14 +96,16 @@ class ProfileSettings:
         return (self.skip + 1) // 2
 
 
-def check_tool(name: str, script: ScriptCommand) -> None:
+def check_tool(name: str, script: tracking.ScriptCommand) -> None:
     """Raise a UserError, with the reason and the fix, if a tool cannot profile a script here."""
-    tool = find_profiler(name)
+    tool = hardware.find_profiler(name)
     if tool.path is None:
-        raise UserError(f"{name} is not on PATH: {PROFILERS[name].install}. Or use --tool torch.")
+        raise UserError(f"{name} is not on PATH: {hardware.PROFILERS[name].install}. Or use --tool torch.")
     if not tool.works:
-        raise UserError(f"{name} does not work here: {tool.note}. Install another version: {PROFILERS[name].install}.")
-    if PROFILERS[name].needs_gpu and not runs_on_gpu(script):
+        raise UserError(
+            f"{name} does not work here: {tool.note}. Install another version: {hardware.PROFILERS[name].install}."
+        )
+    if hardware.PROFILERS[name].needs_gpu and not runs_on_gpu(script):
         raise UserError(
             f"{name} profiles GPUs, and this training would run on the CPU: use --tool py-spy for Python code, "
             "--tool perf for the processor's counters, or --tool torch for operators. `labkit doctor` lists the GPUs "
@@ -120,16 +117,16 @@ def check_tool(name: str, script: ScriptCommand) -> None:
         raise UserError(why)
 
 
-def command_by_hand(name: str, script: ScriptCommand) -> str:
+def command_by_hand(name: str, script: tracking.ScriptCommand) -> str:
     """The command that profiles a script with a tool of `BY_HAND`."""
     flags = ["--runs-dir", script.runs_dir, *(["--budget", script.budget.name] if script.budget else [])]
     ran = ["-m", script.module] if script.module else [script.script]
     return f"{BY_HAND[name][0]} {shlex.join([sys.executable, '-m', 'labkit', 'run', *flags, *ran, *script.arguments])}"
 
 
-def runs_on_gpu(script: ScriptCommand) -> bool:
+def runs_on_gpu(script: tracking.ScriptCommand) -> bool:
     """Whether a script's budget, or the default one, is a GPU."""
-    return (script.budget or offered_budgets()[-1]).torch_name != "cpu"  # GPUs come last
+    return (script.budget or hardware.offered_budgets()[-1]).torch_name != "cpu"  # GPUs come last
 
 
 class ToolFacts(TypedDict):
@@ -175,8 +172,8 @@ def is_tool_profile(folder: Path) -> bool:
 def read_tool_profile(folder: Path | str) -> ToolProfile:
     """Read the profile of a run that `is_tool_profile`; a UserError if it is empty or its file is damaged."""
     folder = Path(folder)
-    read_run(folder)  # raises if the folder holds no run
-    facts = read_json(folder / "trace" / TOOL_FACTS, ToolFacts, fix="Profile again.")
+    runs.read_run(folder)  # raises if the folder holds no run
+    facts = json_data.read_json(folder / "trace" / TOOL_FACTS, ToolFacts, fix="Profile again.")
     output = folder / "trace" / OUTPUTS[facts["tool"]]
     report = output.with_suffix(".txt")
     if facts["steps"] <= 0 or facts["window_s"] <= 0 or not report.is_file():
@@ -195,11 +192,11 @@ def why_refused() -> str | None:
         ctypes.CDLL(None).prctl(SET_PTRACER, ctypes.c_ulong(-1), 0, 0, 0)
     try:
         tried = subprocess.run(
-            [which("py-spy"), "dump", "--pid", str(os.getpid())],
-            capture_output=True, text=True, errors="replace", timeout=ANSWER_TIMEOUT_S, check=False,
+            [hardware.which("py-spy"), "dump", "--pid", str(os.getpid())],
+            capture_output=True, text=True, errors="replace", timeout=hardware.ANSWER_TIMEOUT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"py-spy did not answer within {ANSWER_TIMEOUT_S} s when it was tried on this process."
+        return f"py-spy did not answer within {hardware.ANSWER_TIMEOUT_S} s when it was tried on this process."
     if tried.returncode == 0:
         return None
     said = " ".join(tried.stderr.split()) or f"status {tried.returncode}"
@@ -212,9 +209,9 @@ class PySpy:
     def __init__(self, output: Path):
         how = ["--format", "raw", "--full-filenames", "--rate", "100", "--output", str(output)]
         self._process = subprocess.Popen(
-            [which("py-spy"), "record", *how, "--pid", str(os.getpid())],
+            [hardware.which("py-spy"), "record", *how, "--pid", str(os.getpid())],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", **OUT_OF_CTRL_C,
+            text=True, errors="replace", **process.OUT_OF_CTRL_C,
         )  # fmt: skip
 
     def end(self) -> None:
@@ -225,7 +222,7 @@ class PySpy:
             said, _ = self._process.communicate(timeout=PY_SPY_GRACE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            end_killed(self._process)
+            process.end_killed(self._process)
             raise UserError(f"py-spy did not end within {PY_SPY_GRACE_S:g} s and was stopped: profile again.") from None
         if status:
             words = " ".join(said.split())

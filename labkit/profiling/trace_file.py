@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from labkit.errors import UserError
+from labkit import UserError
 
 CHUNK = 2**22
 """Number of characters read at once."""

@@ -13,13 +13,10 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from labkit import __version__
-from labkit.errors import UserError
-from labkit.plots import OFFLINE, PALETTES, count_text, in_the_dark
+from labkit import UserError, __version__, plots, tta
 from labkit.report.section import build_section
 from labkit.report.summary_text import HEADINGS, OF_TARGET
 from labkit.runs import Frames, RunRecord, note_left_out, notes_kept, read_card, readable_runs, replace_text
-from labkit.tta import curves as read_curves, table_of, with_energy
 
 FOLDER = Path(__file__).parent
 PROVENANCE_MEANS = {
@@ -46,8 +43,8 @@ def write_report(folders: Frames | Iterable[Path | str], out: Path | str, *, und
         return write_page(out, build_page(folders.curves, folders.runs, frames_facts(folders.runs)))
     with notes_kept() as left_out:
         records = readable_runs(folders)
-        runs = table_of(records, undisturbed=undisturbed)
-        curves = with_energy(read_curves(runs["folder"], runs=runs), runs)
+        runs = tta.table_of(records, undisturbed=undisturbed)
+        curves = tta.with_energy(tta.curves(runs["folder"], runs=runs), runs)
     shown = set(runs["run"])
     facts = page_facts([record for folder, record in records if folder.name in shown], left_out)
     return write_page(out, build_page(curves, runs, facts))
@@ -70,11 +67,11 @@ def build_page(curves: pd.DataFrame, runs: pd.DataFrame, facts: dict[str, str]) 
     data = {
         "jobs": [section.pop("payload") for section in sections],
         "columns": OF_TARGET,
-        "config": {**OFFLINE, "responsive": True},
-        "dark": in_the_dark(),
+        "config": {**plots.OFFLINE, "responsive": True},
+        "dark": plots.in_the_dark(),
     }
     script = Markup((FOLDER / "page.js").read_text("utf-8"))
-    fixed = {"palettes": PALETTES, "headings": HEADINGS, "script": script}
+    fixed = {"palettes": plots.PALETTES, "headings": HEADINGS, "script": script}
     text = htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False)  # cannot end its script element
     return render("page.html", sections=sections, facts=facts, data=text, **fixed)
 
@@ -103,7 +100,7 @@ def page_facts(records: list[RunRecord], left_out: Sequence[str] = ()) -> dict[s
     first, last = (pick(record.started_at for record in records)[:16].replace("T", " ") for pick in (min, max))
     kinds = dict.fromkeys(record.provenance.kind for record in records)
     facts = {
-        "Runs": f"{count_text(len(records))} ({status})",
+        "Runs": f"{plots.count_text(len(records))} ({status})",
         "Machine": _each(map(_machine, records)),
         "When": first if first == last else f"{first} to {last}",
         "Software": _each(map(_versions, records)),
@@ -118,7 +115,7 @@ def frames_facts(runs: pd.DataFrame) -> dict[str, str]:
     Raises:
         UserError: a recording among them has no times, which a page about time to accuracy needs.
     """
-    facts = {"Runs": count_text(len(runs))}
+    facts = {"Runs": plots.count_text(len(runs))}
     for (host, provenance), own in runs.groupby(["host", "provenance"], sort=False):
         if own["wall_s"].isna().all():
             raise UserError(

@@ -11,10 +11,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
-from labkit import plots
-from labkit.profiling import Profile, call_tree, memory_over_time, roofline_frames, timeline
+from labkit import plots, profiling, runs
 from labkit.report.page import render, write_page
-from labkit.runs import read_run
 
 
 @dataclass(frozen=True)
@@ -26,8 +24,8 @@ class View:
     """Sentence that says what it shows"""
     code: str
     """The expression that draws it, of a `profile`"""
-    draw: Callable[[Profile], go.Figure]
-    missing: Callable[[Profile], str | None] = lambda profile: None
+    draw: Callable[[profiling.Profile], go.Figure]
+    missing: Callable[[profiling.Profile], str | None] = lambda profile: None
     """Why there is nothing to draw; None where there is"""
 
 
@@ -45,7 +43,7 @@ def operator_texts(operators: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(texts)
 
 
-def what_to_try(profile: Profile) -> list[Markup]:
+def what_to_try(profile: profiling.Profile) -> list[Markup]:
     """The findings, as the content of items of a list."""
     answers = []
     for finding in profile.findings:
@@ -56,17 +54,17 @@ def what_to_try(profile: Profile) -> list[Markup]:
     return answers or [Markup("Nothing worth more than 5 % of the step was found.")]
 
 
-def phase_bars(profile: Profile) -> go.Figure:
+def phase_bars(profile: profiling.Profile) -> go.Figure:
     """The phases of a step as one bar."""
     phases = profile.phases.assign(step=profile.folder.name, time_ms=profile.phases["time_us"] / 1e3)
     return plots.figure_phases(phases, provenance=profile.provenance)
 
 
-def _without_shapes(profile: Profile) -> str | None:
+def _without_shapes(profile: profiling.Profile) -> str | None:
     return None if profile.settings.shapes else "Shapes were not recorded: profile again without --no-shapes."
 
 
-def _without_memory(profile: Profile) -> str | None:
+def _without_memory(profile: profiling.Profile) -> str | None:
     return "Memory was not recorded: profile again with --memory." if profile.trace.allocations.empty else None
 
 
@@ -74,21 +72,21 @@ VIEWS = (
     View("Phases", "Where the step goes, on average over the recorded steps.", "phase_bars(profile)", phase_bars),
     View("Icicle", "What calls what: below each call those that it makes, added up over the recorded steps.",
          "figure_icicle(call_tree(profile.time))",
-         lambda own: plots.figure_icicle(call_tree(own.time), provenance=own.provenance)),
+         lambda own: plots.figure_icicle(profiling.call_tree(own.time), provenance=own.provenance)),
     View("Timeline", "What ran when in the step of median length, on each thread of the host and each stream of a GPU.",
          "figure_timeline(timeline(profile.trace))",
-         lambda own: plots.figure_timeline(timeline(own.trace), provenance=own.provenance)),
+         lambda own: plots.figure_timeline(profiling.timeline(own.trace), provenance=own.provenance)),
     View("Roofline", "What the operators achieved, and what this machine can do, measured right after the steps.",
          "figure_roofline(*roofline_frames(profile))",
-         lambda own: plots.figure_roofline(*roofline_frames(own)), _without_shapes),
+         lambda own: plots.figure_roofline(*profiling.roofline_frames(own)), _without_shapes),
     View("Memory", "What the allocator held beyond what was there before the recording.",
          "figure_memory_held(memory_over_time(profile.trace))",
-         lambda own: plots.figure_memory_held(memory_over_time(own.trace), provenance=own.provenance),
+         lambda own: plots.figure_memory_held(profiling.memory_over_time(own.trace), provenance=own.provenance),
          _without_memory),
 )  # fmt: skip
 
 
-def write_profile_page(profile: Profile, out: Path | None = None) -> Path:
+def write_profile_page(profile: profiling.Profile, out: Path | None = None) -> Path:
     """Write the page, next to the trace unless a file is given, and return its absolute path."""
     page = render(
         "profile.html",
@@ -102,7 +100,7 @@ def write_profile_page(profile: Profile, out: Path | None = None) -> Path:
     return write_page(out or profile.folder / "trace" / "profile.html", page)
 
 
-def _drawn(view: View, profile: Profile) -> dict[str, str]:
+def _drawn(view: View, profile: profiling.Profile) -> dict[str, str]:
     if why := view.missing(profile):
         return {"title": view.title, "missing": why}
     figure = view.draw(profile)
@@ -113,8 +111,8 @@ def _drawn(view: View, profile: Profile) -> dict[str, str]:
     return shown | {"plot": Markup(plot), "table": Markup(words.html())}
 
 
-def _facts(profile: Profile) -> dict[str, str]:
-    record, card, (gflops, gb) = read_run(profile.folder), profile.card, profile.work
+def _facts(profile: profiling.Profile) -> dict[str, str]:
+    record, card, (gflops, gb) = runs.read_run(profile.folder), profile.card, profile.work
     done = f"{gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s" if profile.settings.shapes else "not known without shapes"
     return {
         "Run": profile.folder.name,

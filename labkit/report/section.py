@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
-from labkit import plots, tta
+from labkit import plots, tracking, tta
 from labkit.report.summary_text import (
     NO_METRIC,
     Cell,
@@ -23,7 +23,6 @@ from labkit.report.summary_text import (
     target_cells,
 )
 from labkit.runs import SERIES, Series
-from labkit.tracking import Metric, metric_named
 
 AXES = {
     "wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "energy_j": "Energy", "cost_usd": "Cost",
@@ -58,7 +57,7 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     grid, levels = [target], np.array([])
     if measured:
         targets = [target, *runs["target"].dropna().unique()]
-        grid = target_grid(curves["value"].dropna(), targets, metric_named(metric, up))
+        grid = target_grid(curves["value"].dropna(), targets, tracking.metric_named(metric, up))
         levels = np.linspace(curves["value"].min(), curves["value"].max(), BAND_LEVELS)
     start, labels = grid.index(target) if measured else 0, [goal_text(metric, each) for each in grid]
     # found once, for the slider's targets and the levels of the bands; all that follows reads from it
@@ -98,7 +97,7 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     return section
 
 
-def target_grid(values: pd.Series, targets: list[float], metric: Metric) -> list[float]:
+def target_grid(values: pd.Series, targets: list[float], metric: tracking.Metric) -> list[float]:
     """The slider's targets, from low to high: from where half of the training was done to a little past the best value.
 
     Args:

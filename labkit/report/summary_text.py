@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from markupsafe import Markup, escape
 
-from labkit.jobs import JOBS
-from labkit.plots import axis_text, budget_words, count_text, is_not_known, joules_text, metric_label, seconds_text
-from labkit.runs import Series
+from labkit import jobs, plots, runs
 
 HEADINGS = (
     "Budget", "Provenance", "Reached", "Time to target, median", "Expected with restarts", "Samples", "Samples/s",
@@ -46,7 +44,7 @@ def job_name(job: str) -> str:
     ('DLRM on adult', 'resnet')
     """
     first, space, rest = job.partition(" ")
-    return (JOBS[first].title if first in JOBS else first) + space + rest
+    return (jobs.JOBS[first].title if first in jobs.JOBS else first) + space + rest
 
 
 def goal_text(metric: str | None, target: float) -> str:
@@ -55,16 +53,16 @@ def goal_text(metric: str | None, target: float) -> str:
     >>> goal_text("auc", 0.78), goal_text(None, math.nan)
     ('AUC 0.78', 'no target')
     """
-    return "no target" if math.isnan(target) else f"{metric_label(metric)} {target:.6g}"
+    return "no target" if math.isnan(target) else f"{plots.metric_label(metric)} {target:.6g}"
 
 
 def summary_cells(row: Mapping[str, Any]) -> list[Cell]:
     """The cells of one row of `labkit.tta.summary`, under `HEADINGS`."""
     reached, time, expected, samples, cost = target_cells(row)
     memory = memory_text(row["peak_memory_bytes"], row["peak_gpu_memory_bytes"])
-    energy = joules_text(row["energy_j"]) if math.isfinite(row["energy_j"]) else "not measured"
-    speed = Cell(count_text(row["samples_per_s"]))
-    names = Cell(Series.of(row).label), Cell(row["provenance"])
+    energy = plots.joules_text(row["energy_j"]) if math.isfinite(row["energy_j"]) else "not measured"
+    speed = Cell(plots.count_text(row["samples_per_s"]))
+    names = Cell(runs.Series.of(row).label), Cell(row["provenance"])
     return [*names, reached, time, expected, samples, speed, Cell(memory), Cell(energy), cost]
 
 
@@ -73,13 +71,13 @@ def target_cells(row: Mapping[str, Any]) -> list[Cell]:
     if math.isnan(row["target"]):
         return [Cell("–")] * len(OF_TARGET)
     median, low, high = (row[f"time_{name}_s"] for name in ("median", "low", "high"))
-    is_known = not is_not_known(median, row["failed"], row["runs"])
+    is_known = not plots.is_not_known(median, row["failed"], row["runs"])
     cost, *ends = (row[f"cost{end}_usd"] for end in ("", "_low", "_high"))
     return [
         _reached_cell(row),
         time_cell(median, low, high, row["time_level"]) if is_known else Cell(NOT_KNOWN),
         time_cell(row["expected_s"], row["expected_low_s"], row["expected_high_s"], 0.95),
-        Cell(count_text(row["samples_median"])),
+        Cell(plots.count_text(row["samples_median"])),
         Cell("–") if math.isnan(cost) else time_cell(cost, *ends, 0.95, "cost_usd"),
     ]
 
@@ -98,12 +96,12 @@ def time_cell(median: float, low: float, high: float, level: float = math.nan, x
     ('6.2 s (range 5.9 – 6.5 s)', '6.2 s', '6.2 s (95 % CI 5.9 s – no bound)')
     """
     if not math.isfinite(median) or math.isnan(low) or low == high:
-        return Cell(axis_text(median, x))
+        return Cell(plots.axis_text(median, x))
     name = "range" if math.isnan(level) else f"{100 * level:.0f} % CI"
-    first, last = axis_text(low, x), axis_text(high, x) if math.isfinite(high) else "no bound"
+    first, last = plots.axis_text(low, x), plots.axis_text(high, x) if math.isfinite(high) else "no bound"
     number, space, unit = first.rpartition(" ")
     first = number if space and last.endswith(space + unit) else first  # the unit once, where both have it
-    return Cell(axis_text(median, x), f"{name} {first} – {last}")
+    return Cell(plots.axis_text(median, x), f"{name} {first} – {last}")
 
 
 def memory_text(host_bytes: float, gpu_bytes: float) -> str:
@@ -141,13 +139,15 @@ def headline(summary: pd.DataFrame) -> str:
     done, missed = summary[arrives].sort_values("time_median_s", kind="stable"), summary[~arrives]
     if done.empty:
         got_there = f"{summary['reached'].sum()} of {summary['runs'].sum()} runs got there"
-        if all(is_not_known(row["time_median_s"], row["failed"], row["runs"]) for row in summary.to_dict("records")):
+        if all(
+            plots.is_not_known(row["time_median_s"], row["failed"], row["runs"]) for row in summary.to_dict("records")
+        ):
             return f"{job} was cut off too often to say how long {goal} takes: {got_there}."
         if summary["reached"].sum():
             return f"{job} reached {goal} in half of its runs or fewer: {got_there}."
         return f"{job} did not reach {goal}: {got_there}."
     fastest, slowest = done.iloc[0], done.iloc[-1]
-    best, worst = (seconds_text(row["time_median_s"]) for row in (fastest, slowest))
+    best, worst = (plots.seconds_text(row["time_median_s"]) for row in (fastest, slowest))
     sentence = f"{job} reached {goal} in {best} ({_basis(fastest)}) on {_place(fastest, done)}"
     if len(done) > 1:
         sentence += f" and {worst} on {_place(slowest, done)}: {_sooner(fastest, slowest)}"
@@ -181,9 +181,9 @@ def _basis(row: pd.Series) -> str:
 
 
 def _place(row: pd.Series, among: pd.DataFrame) -> str:
-    own = Series.of(row)
-    several = sum(Series.of(other).label == own.label for other in among.to_dict("records")) > 1
-    label = own._replace(budget=budget_words(own.budget)).label
+    own = runs.Series.of(row)
+    several = sum(runs.Series.of(other).label == own.label for other in among.to_dict("records")) > 1
+    label = own._replace(budget=plots.budget_words(own.budget)).label
     return f"{label} ({own.provenance})" if several else label
 
 
@@ -191,9 +191,9 @@ def notes(summary: pd.DataFrame) -> list[str]:
     """Notes under the table: how rows differ, why cells are empty, what costs rest on; each reason once."""
     lines = []
     for _, rows in summary.groupby("job", sort=False):
-        fastest = Series.of(rows.iloc[int(rows["time_median_s"].to_numpy().argmin())]).label
+        fastest = runs.Series.of(rows.iloc[int(rows["time_median_s"].to_numpy().argmin())]).label
         for row in rows.to_dict("records"):
-            who = f"{job_name(row['job'])}, {Series.of(row).label}"
+            who = f"{job_name(row['job'])}, {runs.Series.of(row).label}"
             if len(row["differs_in"]) > 1:
                 what = listed(row["differs_in"])
                 lines.append(
@@ -207,7 +207,7 @@ def notes(summary: pd.DataFrame) -> list[str]:
                 )
     for subject, rows in (("Energy", summary[summary["energy_j"].isna()]), ("Cost", summary)):
         for reason, own in rows.groupby(f"{subject.lower()}_note", sort=False):
-            labels = dict.fromkeys(Series.of(row).label for row in own.to_dict("records"))
+            labels = dict.fromkeys(runs.Series.of(row).label for row in own.to_dict("records"))
             where = "" if len(own) == len(summary) else f" ({', '.join(labels)})"
             lines.append(f"{subject}{where}: {reason}.")
     return lines

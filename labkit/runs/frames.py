@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from labkit.errors import UserError
+from labkit import UserError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ import re
 import sys
 from typing import Any
 
-from labkit.errors import UserError
+from labkit import UserError
 
 HIDDEN = "***"
 SECRET = re.compile(

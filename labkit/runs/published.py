@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.errors import DataError, UserError
-from labkit.project import shipped_datasets
+from labkit import DataError, UserError, project
 from labkit.runs.frames import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, Frames, add_setting
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Card:
 
 def recordings() -> list[Card]:
     """The cards of the recordings that ship."""
-    return [read_card(path.parent) for path in sorted((shipped_datasets() / "recorded").glob(f"*/{CARD}"))]
+    return [read_card(path.parent) for path in sorted((project.shipped_datasets() / "recorded").glob(f"*/{CARD}"))]
 
 
 def read_card(recording: str | Path) -> Card:
@@ -82,7 +81,7 @@ def read_card(recording: str | Path) -> Card:
     Raises:
         UserError: there is no such recording, or its card is damaged.
     """
-    shipped = shipped_datasets() / "recorded"
+    shipped = project.shipped_datasets() / "recorded"
     folder = next((each for each in (shipped / recording, Path(recording)) if (each / CARD).is_file()), None)
     if folder is None:
         names = sorted(path.parent.name for path in shipped.glob(f"*/{CARD}"))

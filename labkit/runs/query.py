@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from labkit.errors import UserError
-from labkit.json_data import Moment, check_shape, parse_json
+from labkit import UserError, json_data
 from labkit.runs.record import RunRecord, UsedDevice, disturbance_text, read_run
 from labkit.runs.safe_files import note_left_out
 
@@ -39,7 +38,7 @@ class Event(_Known):
     """Fields of every event."""
 
     event: str
-    time: Moment
+    time: json_data.Moment
 
 
 class Resumed(Event):
@@ -76,9 +75,9 @@ def read_events(folder: Path | str) -> list[dict[str, Any]]:
         return events
     for number, line in enumerate(lines, 1):
         try:
-            event = parse_json(line)
-            check_shape(event, Event)
-            check_shape(event, _SHAPES.get(event["event"], Event))
+            event = json_data.parse_json(line)
+            json_data.check_shape(event, Event)
+            json_data.check_shape(event, _SHAPES.get(event["event"], Event))
         except ValueError as error:
             if line.strip() and number < len(lines):
                 note_left_out(path, f"line {number} is not an event ({error})")

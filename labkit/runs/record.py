@@ -13,9 +13,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 import psutil
 
-from labkit.errors import DataError, UserError
-from labkit.json_data import Moment, check_shape, read_json
-from labkit.project import VERSION
+from labkit import DataError, UserError, json_data, project
 from labkit.runs.private import shielded
 from labkit.runs.safe_files import replace_text
 
@@ -43,7 +41,7 @@ class Provenance:
     @classmethod
     def now(cls, kind: Kind, note: str = "") -> Provenance:
         """Provenance of a run that labkit starts now."""
-        return cls(kind, f"labkit {VERSION}", timestamp(), note)
+        return cls(kind, f"labkit {project.VERSION}", timestamp(), note)
 
 
 BUSY = 0.1
@@ -155,8 +153,8 @@ class RunRecord:
     """Process that writes the run."""
     pid_started: float
     """Start of that process, in seconds since 1970, because pids are reused."""
-    started_at: Moment
-    ended_at: Moment | None = None
+    started_at: json_data.Moment
+    ended_at: json_data.Moment | None = None
     result: Result | None = None
     schema_version: int = SCHEMA_VERSION
 
@@ -212,7 +210,7 @@ def read_run(folder: Path | str) -> RunRecord:
     path = Path(folder) / "run.json"
     fix = "Restore it from a copy (its metrics may still be readable), or move the folder if it is not labkit's."
     try:
-        content = read_json(path, _Versioned, fix=fix)
+        content = json_data.read_json(path, _Versioned, fix=fix)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{folder} is not a run folder, because it has no run.json: choose one that `labkit runs list` shows."
@@ -224,7 +222,7 @@ def read_run(folder: Path | str) -> RunRecord:
         )
     values = {f.name: content[f.name] for f in fields(RunRecord) if f.name in content}
     try:
-        check_shape(values, RunRecord)
+        json_data.check_shape(values, RunRecord)
         values["provenance"] = Provenance(**values["provenance"])
         record = RunRecord(**values)
     except (TypeError, ValueError) as error:

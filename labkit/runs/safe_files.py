@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Generator
 from pathlib import Path
 
-from labkit.errors import UserError
+from labkit import UserError
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 import filelock
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.runs.private import shielded
 from labkit.runs.record import Config, RunRecord, Status, own_process, read_run, timestamp
 from labkit.runs.safe_files import disk_full_as_user_error

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from labkit.launch import CPU_MODES, MODES
-from labkit.runs import read_telemetry
+from labkit import launch, runs
 from labkit.sharing.verdicts import Verdict
 
 FASTER = 0.9
@@ -51,7 +50,7 @@ def _what_is_missing(modes: pd.DataFrame, sound: pd.DataFrame) -> list[str]:
         what = f"In {mode}, {broke} of {repeats} rounds did not come to their end" if broke else f"{mode} has no gain"
         said.append(f"{what}: {row['note']}.")
     on_cpu = (modes["on"] == "cpu").all()
-    possible = [mode for mode in MODES if mode == "alone" or (mode in CPU_MODES) == on_cpu]
+    possible = [mode for mode in launch.MODES if mode == "alone" or (mode in launch.CPU_MODES) == on_cpu]
     if missing := [mode for mode in possible if mode not in modes.index or not modes.loc[mode, "complete"]]:
         said.append(f"Not measured: {', '.join(missing)}.")
     if disturbed := modes["disturbed"].sum():
@@ -125,7 +124,7 @@ def not_attributed(jobs: pd.DataFrame) -> str:
     `jobs` is of `job_table`. A counter is a job's own where it is told by process, or by MIG slice.
     """
     shared = jobs[jobs["folder"].notna() & (jobs["mode"] != "alone")]
-    samples = read_telemetry(shared["folder"]).dropna(subset="value")
+    samples = runs.read_telemetry(shared["folder"]).dropna(subset="value")
     sentences = []
     for mode, rounds in shared.groupby("mode", sort=False):
         by_scope = samples[samples["run"].isin(rounds["run"])].groupby("scope", observed=True)["counter"].agg(set)

@@ -7,16 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from labkit.errors import UserError
-from labkit.hardware import Device, Nvml, find_device, find_mps, get_devices, occupants, size_text
-from labkit.launch import Mix, PlannedJob
-from labkit.runs import disturbance_text
+from labkit import UserError, hardware, launch, runs, telemetry
 from labkit.sharing.memory_need import GROWTH_BYTES, first_steps_bytes
 from labkit.sharing.modes import mode_refusals, mode_shares
 from labkit.sharing.shares import Place, Refusal, Share, free_bytes
-from labkit.telemetry import is_quiet, others_now
 
-Estimate = Callable[[PlannedJob, str], int | None]
+Estimate = Callable[[launch.PlannedJob, str], int | None]
 """Bytes that a job takes on "cpu" or "cuda"; None where that is unknown."""
 
 
@@ -54,28 +50,28 @@ class MixCheck:
         return {f"{row.workload}/{row.job}": row.needs_bytes for row in self.rows if row.needs_bytes is not None}
 
 
-def job_memory(job: PlannedJob, kind: str) -> int | None:
+def job_memory(job: launch.PlannedJob, kind: str) -> int | None:
     """The usual `Estimate`, room to grow included; a job that was never measured here is tried for its first steps."""
     peak = first_steps_bytes(job.job.command(folder=job.folder), kind)
     return peak and peak + (GROWTH_BYTES if kind == "cpu" else 0)
 
 
-def check_mix(mix: Mix, estimate: Estimate) -> MixCheck:
+def check_mix(mix: launch.Mix, estimate: Estimate) -> MixCheck:
     """Check all rows of a mix, with what is estimated of each job's memory; nothing is started."""
-    devices = get_devices()
+    devices = hardware.get_devices()
     try:
-        device = find_device(mix.device, devices)
+        device = hardware.find_device(mix.device, devices)
     except UserError as error:
         return MixCheck(refusals=(f"{mix.name}: {error}",))
-    quiet = is_quiet()
+    quiet = telemetry.is_quiet()
     known: dict[tuple, int | str | None] = {}  # what an estimate is, or why there is none
 
-    def need_of(job: PlannedJob) -> int | str | None:
+    def need_of(job: launch.PlannedJob) -> int | str | None:
         if job.memory_bytes is not None:
             return job.memory_bytes
         kind = device.kind
         with contextlib.suppress(UserError):  # of a device that is not there, which the mode says
-            kind = find_device(job.device or mix.device, devices).kind
+            kind = hardware.find_device(job.device or mix.device, devices).kind
         key = job.job, "cpu" if kind == "cpu" else "cuda"
         if key not in known:
             try:
@@ -86,7 +82,7 @@ def check_mix(mix: Mix, estimate: Estimate) -> MixCheck:
 
     rows: list[CheckedJob] = []
     refusals: list[str] = []
-    with Nvml() as nvml:
+    with hardware.Nvml() as nvml:
         for workload in mix.workloads:
             against: dict[str | None, list[str]] = defaultdict(list)
             found = {job.name: need_of(job) for job in workload.jobs}
@@ -111,18 +107,18 @@ def check_mix(mix: Mix, estimate: Estimate) -> MixCheck:
     return MixCheck(tuple(rows), tuple(dict.fromkeys(refusals)), tuple(device_warnings(device)), quiet)
 
 
-def device_warnings(device: Device, nvml: Nvml | None = None) -> list[str]:
+def device_warnings(device: hardware.Device, nvml: hardware.Nvml | None = None) -> list[str]:
     """What else runs on a device and may disturb what is measured, in sentences; takes a moment on a CPU."""
     if device.kind == "cpu":
-        found = disturbance_text(others_now())
+        found = runs.disturbance_text(telemetry.others_now())
         return [f"In the last moment {found}: close what you can, or expect noisy numbers."] if found else []
-    with nvml or Nvml() as session:
-        found, why = occupants(device, session)
+    with nvml or hardware.Nvml() as session:
+        found, why = hardware.occupants(device, session)
     drawing = [str(each) for each in found if each.kind == "graphics"]
     notes = [f"{device.name} also draws, for {', '.join(drawing)}: numbers may be noisy."] if drawing else []
     if why is not None:
         notes.append(f"Who else uses {device.name} cannot be told: {why}.")
-    if find_mps()["daemon_seen"]:
+    if hardware.find_mps()["daemon_seen"]:
         notes.append("An MPS daemon of someone else runs on this machine: no job will be its client.")
     return notes
 
@@ -135,13 +131,13 @@ def _too_much(
     for name, need in needs.items():
         if free[name] is None:
             continue
-        there = f"{size_text(free[name])} are free"
+        there = f"{hardware.size_text(free[name])} are free"
         if need > free[name]:
-            yield name, f"{name} needs {size_text(need)} of memory, and {there}: make it smaller"
+            yield name, f"{name} needs {hardware.size_text(need)} of memory, and {there}: make it smaller"
         elif mode != "alone" and shares[name].memory_bytes is None:
             total = together[_where(shares[name])] = together[_where(shares[name])] + need
             if total > free[name]:
-                words = f"with {name} the jobs need {size_text(total)} of memory at once, and {there}"
+                words = f"with {name} the jobs need {hardware.size_text(total)} of memory at once, and {there}"
                 yield name, f"{words}: run fewer together, or smaller ones"
 
 

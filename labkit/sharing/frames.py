@@ -9,13 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit.errors import UserError
-from labkit.launch import Part
-from labkit.runs import RunRecord, disturbance_text, note_left_out, read_events, read_metrics, read_run
+from labkit import UserError, launch, runs, telemetry, tracking, tta
 from labkit.sharing.rounds import read_mix
-from labkit.telemetry import Energy, gpu_of, peak_memory, read_samples, run_energy
-from labkit.tracking import unreached
-from labkit.tta import energy_until
 
 JOB_COLUMNS = [
     "round", "workload", "mode", "repeat", "job", "label", "job_key", "status", "wall_s", "steps", "steps_per_s",
@@ -53,7 +48,7 @@ def job_table(mix_folder: Path | str) -> pd.DataFrame:
     launches = read_mix(mix_folder)
     folder, rounds = launches.folder, launches.rounds()
     folders = [folder / part.run for part in launches.parts.values() if part.run]
-    metrics = dict(list(read_metrics(folders).groupby("run", sort=False)))
+    metrics = dict(list(runs.read_metrics(folders).groupby("run", sort=False)))
     rows = []
     for number, parts in enumerate(rounds):
         first = parts[0]
@@ -77,7 +72,7 @@ def last_step_s(progress: tuple[np.ndarray, np.ndarray]) -> float:
     return float(wall_s[np.argmax(steps == steps[-1])]) if np.isfinite(steps[-1]) else np.nan
 
 
-def _of_job(folder: Path, job: Part, metrics: pd.DataFrame | None) -> dict[str, Any]:
+def _of_job(folder: Path, job: launch.Part, metrics: pd.DataFrame | None) -> dict[str, Any]:
     """Its row; progress is (steps, wall_s) from (0, 0) to the end of its training, NaN where it had none."""
     row = {name: getattr(job, name) for name in ("status", "wall_s", "run")} | {"label": job.launch.label}
     row |= {name: job.launch.about[name] for name in ("job", "job_key")}
@@ -87,19 +82,21 @@ def _of_job(folder: Path, job: Part, metrics: pd.DataFrame | None) -> dict[str, 
     if not job.run:
         return row
     try:
-        record = read_run(folder / job.run)
+        record = runs.read_run(folder / job.run)
     except UserError as error:
-        note_left_out(folder / job.run, str(error))
+        runs.note_left_out(folder / job.run, str(error))
         return row
     result, train = record.result or {}, record.config.get("train", {})
     steps, wall_s = _progress(metrics, result)
     reached_s = result.get("time_to_target_s")
     if "time_to_target_s" not in result:  # killed: what it had announced by then still counts
-        events = [e for e in read_events(folder / job.run) if e["event"] == "target_reached" and e["kind"] == "first"]
+        events = [
+            e for e in runs.read_events(folder / job.run) if e["event"] == "target_reached" and e["kind"] == "first"
+        ]
         reached_s = events[0].get("wall_s") if events else None
-    gave_up = job.status == "done" and unreached(record.status, result, train.get("max_seconds")) == "failed"
+    gave_up = job.status == "done" and tracking.unreached(record.status, result, train.get("max_seconds")) == "failed"
     evaluated = [] if metrics is None else metrics.loc[metrics["name"] == train.get("target_metric"), "wall_s"]
-    memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else peak_memory(folder / job.run)
+    memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else telemetry.peak_memory(folder / job.run)
     row |= {
         "steps": steps[-1],
         "steps_per_s": steps[-1] / wall_s[-1] if wall_s[-1] > 0 else np.nan,
@@ -112,15 +109,15 @@ def _of_job(folder: Path, job: Part, metrics: pd.DataFrame | None) -> dict[str, 
         "sm_active": _sm_active(folder / job.run, record),
         "on": "gpu" if str(record.budget.get("torch_name", "cpu")).startswith("cuda") else "cpu",
         "folder": str(folder / job.run),
-        "disturbed": disturbance_text(result.get("others")),
+        "disturbed": runs.disturbance_text(result.get("others")),
         "progress": (steps, wall_s),
     }
     return row
 
 
-def _sm_active(folder: Path, record: RunRecord) -> float:
-    gpu = gpu_of(record.devices, str(record.budget.get("torch_name", "cpu")))
-    samples = read_samples(folder, scope="device", devices=[gpu]).get("sm_active", []) if gpu else []
+def _sm_active(folder: Path, record: runs.RunRecord) -> float:
+    gpu = telemetry.gpu_of(record.devices, str(record.budget.get("torch_name", "cpu")))
+    samples = telemetry.read_samples(folder, scope="device", devices=[gpu]).get("sm_active", []) if gpu else []
     known = [sample.value for sample in samples if sample.value is not None]
     return float(np.mean(known)) if known else np.nan
 
@@ -137,45 +134,45 @@ def _progress(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, n
     return np.array(steps, float), np.array(wall_s, float)
 
 
-def _round_energy(go_at: str | None, rows: list[dict[str, Any]]) -> Energy:
+def _round_energy(go_at: str | None, rows: list[dict[str, Any]]) -> telemetry.Energy:
     """Joules that the devices of a round took from its barrier until the last of its jobs was through.
 
     Each run samples the counter of the device that it shares for as long as it trains: the last to end counts for it.
     """
     ended = sorted((row for row in rows if row["wall_s"] is not None), key=lambda row: row["wall_s"])
     if go_at is None or not ended:
-        return Energy(None, None, "the round has not ended")
+        return telemetry.Energy(None, None, "the round has not ended")
     begin_ns, round_ns = int(datetime.fromisoformat(go_at).timestamp() * 1e9), int(ended[-1]["wall_s"] * 1e9)
-    by_device: dict[str, Energy] = {}
+    by_device: dict[str, telemetry.Energy] = {}
     for row in ended:
         if "folder" in row:
-            energy = run_energy(row["folder"], of_all=True)
+            energy = telemetry.run_energy(row["folder"], of_all=True)
             device = _device_of(Path(row["folder"]), energy)
             if energy.steps or device not in by_device:
                 by_device[device] = energy
     joules, sources, notes = 0.0, [], []
     for device, energy in by_device.items():
         if not energy.steps:
-            return Energy(None, None, f"{device}: {energy.note}")
+            return telemetry.Energy(None, None, f"{device}: {energy.note}")
         until_ns = min(max(step.end_ns for step in energy.steps), begin_ns + round_ns)
         covered_ns = until_ns - max(min(step.begin_ns for step in energy.steps), begin_ns)
         of_all = f"sampled for {covered_ns / 1e9:.3g} s of the round's {round_ns / 1e9:.3g}"
         if covered_ns < LEAST_COVERED * round_ns:
-            return Energy(None, None, f"{device}: {of_all}, too little to stand for all of it")
-        before, after = energy_until(np.array([begin_ns, until_ns], float), energy.steps)
+            return telemetry.Energy(None, None, f"{device}: {of_all}, too little to stand for all of it")
+        before, after = tta.energy_until(np.array([begin_ns, until_ns], float), energy.steps)
         joules += float(after - before)
         sources.append(energy.source)
         notes.append(f"{energy.note}; {of_all}")
     if not by_device:
-        return Energy(None, None, "none of its jobs has a run")
-    return Energy(joules, " + ".join(dict.fromkeys(sources)), "; ".join(dict.fromkeys(notes)))
+        return telemetry.Energy(None, None, "none of its jobs has a run")
+    return telemetry.Energy(joules, " + ".join(dict.fromkeys(sources)), "; ".join(dict.fromkeys(notes)))
 
 
-def _device_of(folder: Path, energy: Energy) -> str:
+def _device_of(folder: Path, energy: telemetry.Energy) -> str:
     """What the energy of a run is that of: a GPU's UUID, or the whole machine."""
-    record = read_run(folder)
+    record = runs.read_run(folder)
     torch_name = str(record.budget.get("torch_name", "cpu"))
     on_board = energy.source is not None and energy.source.startswith("Jetson")
     if not torch_name.startswith("cuda") or on_board:
         return "this machine"
-    return gpu_of(record.devices, torch_name) or torch_name
+    return telemetry.gpu_of(record.devices, torch_name) or torch_name

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labkit.hardware import Device, Nvml, find_mps, occupants, size_text
-from labkit.launch import PlannedJob
+from labkit import hardware, launch
 from labkit.sharing.shares import Place, Refusal, Share
 
 EXCLUSIVE, PROHIBITED = (1, 3), 2
@@ -25,20 +24,20 @@ Source: nvidia-cuda-mps-control(1): where the connection fails, the program runs
 """
 
 
-def why_not_naive(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+def why_not_naive(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot share their GPUs as plain processes."""
     return place.refusals(jobs, lambda device, count: why_no_gpu(device, place.nvml, shared=count != 1))
 
 
-def naive(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+def naive(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     """The whole GPU for each job, at the same time."""
     return {job.name: gpu_share(place.device_of(job), "time slices of ") for job in jobs}
 
 
-def why_not_mps(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+def why_not_mps(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot be clients of an MPS daemon."""
 
-    def against(device: Device, clients: int) -> list[str]:
+    def against(device: hardware.Device, clients: int) -> list[str]:
         reasons = why_no_gpu(device, place.nvml)
         if device.kind == "mig":
             reasons.append(
@@ -48,14 +47,14 @@ def why_not_mps(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
             reasons.append(
                 f"{clients} jobs are more than the {most} that MPS serves on {device.name}: run fewer together"
             )
-        if not (mps := find_mps())["available"]:
+        if not (mps := hardware.find_mps())["available"]:
             reasons.append(f"{mps['note']}: install it, or use mode naive")
         return reasons
 
     return place.refusals(jobs, against)
 
 
-def mps(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+def mps(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     """All of the GPU for each job, or the percentage of its multiprocessors and the memory that it asks for.
 
     Source of the variables: NVIDIA, Multi-Process Service, "Environment Variables". CUDA counts the one GPU that it
@@ -68,29 +67,29 @@ def mps(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
         limit = "" if job.memory_bytes is None else f"0={max(1, job.memory_bytes // 2**20)}MB"
         bounds = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit}
         own = [f"{percent} % of the multiprocessors"] if percent else []
-        own += [f"{size_text(job.memory_bytes)} of the memory"] if limit else []
+        own += [f"{hardware.size_text(job.memory_bytes)} of the memory"] if limit else []
         words = f"{' and '.join(own) or 'all'} of {gpu_text(device)} by MPS"
         found[job.name] = Share(words, _visible(device) | bounds, torch_name="cuda:0")
     return found
 
 
-def _most_clients(device: Device) -> int:
+def _most_clients(device: hardware.Device) -> int:
     if float(device.compute_capability or 7) < 7:
         return CLIENTS_BEFORE_VOLTA
     return CLIENTS_OF_R590 if int((device.driver_version or "0").partition(".")[0]) >= R590 else CLIENTS
 
 
-def gpu_text(device: Device) -> str:
+def gpu_text(device: hardware.Device) -> str:
     """A GPU or slice in words."""
     return f"{device.name} {device.uuid}" if device.uuid else device.name
 
 
-def gpu_share(device: Device, words: str = "") -> Share:
+def gpu_share(device: hardware.Device, words: str = "") -> Share:
     """A share that binds a job to a GPU or slice, by its UUID and outside of every MPS; `words` tell what it gets."""
     return Share(f"{words}{gpu_text(device)}", {**_visible(device), **NO_MPS}, torch_name="cuda:0")
 
 
-def why_no_gpu(device: Device, nvml: Nvml, *, shared: bool = False) -> list[str]:
+def why_no_gpu(device: hardware.Device, nvml: hardware.Nvml, *, shared: bool = False) -> list[str]:
     """Every reason why no job, or no two at the same time, can run on a GPU or slice now; nothing for the CPU."""
     if device.kind == "cpu":
         return []
@@ -111,12 +110,12 @@ def why_no_gpu(device: Device, nvml: Nvml, *, shared: bool = False) -> list[str]
     return reasons
 
 
-def why_occupied(device: Device, nvml: Nvml) -> str | None:
+def why_occupied(device: hardware.Device, nvml: hardware.Nvml) -> str | None:
     """Why a GPU or slice is not free for measurements; None where it is, or where it cannot be told.
 
     What only draws, such as the desktop, is no reason.
     """
-    computing = [str(each) for each in occupants(device, nvml)[0] if each.kind == "compute"]
+    computing = [str(each) for each in hardware.occupants(device, nvml)[0] if each.kind == "compute"]
     if not computing:
         return None
     return (
@@ -125,6 +124,6 @@ def why_occupied(device: Device, nvml: Nvml) -> str | None:
     )
 
 
-def _visible(device: Device) -> dict[str, str]:
+def _visible(device: hardware.Device) -> dict[str, str]:
     """The variable that makes CUDA see this device only; the GPU of a board has a number and no UUID."""
     return {"CUDA_VISIBLE_DEVICES": device.uuid or str(device.index)}

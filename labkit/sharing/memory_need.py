@@ -16,12 +16,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from labkit.data import prepared_root
-from labkit.errors import UserError
-from labkit.hardware import Budget, get_devices, read_cpu, size_text
-from labkit.runs import replace_text
-from labkit.telemetry import read_samples
-from labkit.tracking import LaunchedRun, ScriptCommand, WorkerFailed
+from labkit import UserError, data, hardware, runs, telemetry, tracking
 
 TRIAL_STEPS, TRIAL_S, EVALUATING_S = 3, 3.0, 20.0
 """A trial ends after the script's first evaluation, else after so many steps and seconds of them; a script with a
@@ -37,7 +32,7 @@ CUDA_CONTEXT_BYTES = 512 << 20
 loaded kernels. pytorch/pytorch#86509 tells of 287 MB with kernels loaded when they are needed and 667 MB without."""
 
 
-def first_steps_bytes(command: ScriptCommand, device_kind: str) -> int | None:
+def first_steps_bytes(command: tracking.ScriptCommand, device_kind: str) -> int | None:
     """Take a script's first steps in a process of its own: how much memory of the device that held at its peak.
 
     What was measured is kept (`needs.json` beside the prepared data) by machine, text of the Python files in the
@@ -54,7 +49,7 @@ def first_steps_bytes(command: ScriptCommand, device_kind: str) -> int | None:
     Raises:
         UserError: the script was refused, as a DLRM is whose tables are larger than what is free, or failed.
     """
-    devices, torch_name = get_devices(), "cpu" if device_kind == "cpu" else "cuda:0"
+    devices, torch_name = hardware.get_devices(), "cpu" if device_kind == "cpu" else "cuda:0"
     script = Path(command.script)
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
     what = [device.name, version("torch"), version("labkit"), script.name, command.module, command.arguments]
@@ -63,18 +58,20 @@ def first_steps_bytes(command: ScriptCommand, device_kind: str) -> int | None:
         with contextlib.suppress(OSError):  # somebody else's
             hashed.update(file.read_bytes())
     key = hashed.hexdigest()
-    path = prepared_root() / "needs.json"
+    path = data.prepared_root() / "needs.json"
     if (peak := _kept(path).get(key)) is None:
         # it is killed at an eighth more than its budget (`hard_limit`)
-        budget = Budget("what is free now", None, read_cpu().memory_available_bytes * 8 // 9, torch_name)
+        budget = hardware.Budget(
+            "what is free now", None, hardware.read_cpu().memory_available_bytes * 8 // 9, torch_name
+        )
         peak = _tried(replace(command, device=torch_name, budget=budget, sample_hz=10))
         if peak is not None:
             with FileLock(path.with_name(".needs.json.lock")):
-                replace_text(path, json.dumps(_kept(path) | {key: peak}, indent=1) + "\n")
+                runs.replace_text(path, json.dumps(_kept(path) | {key: peak}, indent=1) + "\n")
     return peak
 
 
-class _Trial(LaunchedRun):
+class _Trial(tracking.LaunchedRun):
     """A run of a script's first steps, which is asked to end when they have told enough, and killed if it does not."""
 
     gave_up = outgrew = False
@@ -106,19 +103,19 @@ class _Trial(LaunchedRun):
         self.kill()
 
 
-def _tried(command: ScriptCommand) -> int | None:
-    prepared_root().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="trial-", dir=prepared_root()) as folder:
+def _tried(command: tracking.ScriptCommand) -> int | None:
+    data.prepared_root().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="trial-", dir=data.prepared_root()) as folder:
         with _Trial(replace(command.seeded(0), seed=None, runs_dir=folder)) as trial:
             try:
                 collections.deque(trial.events(), maxlen=0)
-            except (UserError, WorkerFailed) as error:
+            except (UserError, tracking.WorkerFailed) as error:
                 if not trial.gave_up:
                     what, *printed = [str(error)] if isinstance(error, UserError) else str(error).split("\n", 1)
                     if (last := printed[0].strip().rpartition("\n")[2] if printed else "") not in what:
                         what = f"{what.removesuffix(':')}: {last}"  # such as argparse's message
                     if trial.outgrew:
-                        most = size_text(command.budget.memory_bytes)
+                        most = hardware.size_text(command.budget.memory_bytes)
                         what = f"it takes more memory than is free ({most} were for it): make it smaller, or wait"
                     name = Path(command.script).name
                     why = f"{name} was tried for its first steps, to know its memory, and failed: {what}"
@@ -128,7 +125,7 @@ def _tried(command: ScriptCommand) -> int | None:
         if command.device == "cpu":
             return trial.answer["result"]["peak_memory_bytes"]
         reserved = trial.answer["result"]["peak_gpu_memory_bytes"]
-        samples = read_samples(Path(trial.answer["folder"]), scope="process").get("memory_used", [])
+        samples = telemetry.read_samples(Path(trial.answer["folder"]), scope="process").get("memory_used", [])
         told = [int(sample.value) for sample in samples if sample.value]
         return reserved and max([reserved + (0 if told else CUDA_CONTEXT_BYTES), *told])
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import pynvml
 
-from labkit.hardware import Device, size_text
-from labkit.launch import PlannedJob
+from labkit import hardware, launch
 from labkit.sharing.gpu import gpu_share, gpu_text, why_occupied
 from labkit.sharing.shares import Place, Refusal, Share
 
@@ -36,7 +35,7 @@ class MigLayout:
         )
 
 
-def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+def why_not(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot each have a slice, and a layout in which they could."""
     if refused := place.refusals(jobs, lambda device, _: _why_no_mig(device)):
         return refused
@@ -52,22 +51,22 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     return refused
 
 
-def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+def shares(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     """A slice for each job; a KeyError where the slices have changed since `why_not` looked."""
     matched = matched_slices(jobs, place)
     return {job.name: gpu_share(matched[job.name]) for job in jobs}
 
 
-def matched_slices(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Device]:
+def matched_slices(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, hardware.Device]:
     """A free slice for each job by its name, as far as there are any; none is given twice.
 
     First choose those that name a slice, then those that ask for a profile, then the others, the largest first;
     each takes the smallest that fits.
     """
-    matched: dict[str, Device] = {}
+    matched: dict[str, hardware.Device] = {}
     free = {each for each in place.devices if each.kind == "mig" and why_occupied(each, place.nvml) is None}
 
-    def rank(job: PlannedJob) -> tuple:
+    def rank(job: launch.PlannedJob) -> tuple:
         return not _names_a_slice(job), job.mig_profile is None, -(place.need(job) or 0)
 
     for job in sorted(jobs, key=rank):
@@ -78,7 +77,7 @@ def matched_slices(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Device
     return matched
 
 
-def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout | None, str]:
+def proposed_layout(jobs: Sequence[launch.PlannedJob], place: Place) -> tuple[MigLayout | None, str]:
     """The largest equal instances that fit next to those that there are, one for each job without a slice.
 
     None, and why, where there is no such layout.
@@ -109,7 +108,7 @@ def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout
     return MigLayout(uuid, max(fitting)[2], len(without)), ""
 
 
-def _why_no_mig(device: Device) -> list[str]:
+def _why_no_mig(device: hardware.Device) -> list[str]:
     if device.mig_mode == "on":
         return []
     if device.mig_mode is None:
@@ -121,24 +120,26 @@ def _why_no_mig(device: Device) -> list[str]:
     ]
 
 
-def _why_no_slice(job: PlannedJob, matched: dict[str, Device], place: Place) -> str:
+def _why_no_slice(job: launch.PlannedJob, matched: dict[str, hardware.Device], place: Place) -> str:
     there, need = _candidates(job, place), place.need(job)
     wanted = f" of profile {job.mig_profile}" if job.mig_profile else ""
-    wanted += f" with {size_text(need)}" if need else ""
-    listed = ", ".join(f"{each.mig_profile} with {size_text(each.memory_bytes or 0)}" for each in there) or "none"
+    wanted += f" with {hardware.size_text(need)}" if need else ""
+    listed = (
+        ", ".join(f"{each.mig_profile} with {hardware.size_text(each.memory_bytes or 0)}" for each in there) or "none"
+    )
     busy = [reason for each in there if (reason := why_occupied(each, place.nvml))]
     counted = f"slices: {listed}; {sum(each in matched.values() for each in there)} given to other jobs"
     return f"there is no free slice{wanted} for {job.name} ({'; '.join([counted, *busy])})"
 
 
-def _names_a_slice(job: PlannedJob) -> bool:
+def _names_a_slice(job: launch.PlannedJob) -> bool:
     return (job.device or "").startswith("MIG-")
 
 
-def _candidates(job: PlannedJob, place: Place) -> list[Device]:
+def _candidates(job: launch.PlannedJob, place: Place) -> list[hardware.Device]:
     device = place.device_of(job)
     return [device] if _names_a_slice(job) else _slices(device, place)
 
 
-def _slices(gpu: Device, place: Place) -> list[Device]:
+def _slices(gpu: hardware.Device, place: Place) -> list[hardware.Device]:
     return [each for each in place.devices if each.kind == "mig" and each.gpu_uuid == gpu.gpu_uuid]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labkit.errors import UserError
-from labkit.hardware import Device, Nvml
-from labkit.launch import CPU_MODES, PlannedJob
+from labkit import UserError, hardware, launch, telemetry
 from labkit.sharing import gpu, mig, shares
 from labkit.sharing.shares import Place, Refusal, Share
-from labkit.telemetry import is_quiet
 
 
-def _alone(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+def _alone(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     """The whole device for each job, one after another.
 
     With no other job, a job on a CPU is faster if its threads wait busily, as OpenMP's do by default; but where
@@ -20,7 +17,7 @@ def _alone(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
     """
     devices = {job.name: place.device_of(job) for job in jobs}
     on_cpu = any(device.kind == "cpu" for device in devices.values())
-    quiet = is_quiet() if on_cpu and place.quiet is None else place.quiet
+    quiet = telemetry.is_quiet() if on_cpu and place.quiet is None else place.quiet
     return {
         name: shares.cpu_share(device, quiet) if device.kind == "cpu" else gpu.gpu_share(device)
         for name, device in devices.items()
@@ -42,11 +39,11 @@ INSTEAD = {
 """On the other kind of device"""
 
 
-def mode_refusals(mode: str, jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+def mode_refusals(mode: str, jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
     """Every reason against running the jobs so, with the job's name, or None where it is the mode's."""
 
-    def other_kind(device: Device, _: int) -> list[str]:
-        if mode == "alone" or (device.kind == "cpu") == (mode in CPU_MODES):
+    def other_kind(device: hardware.Device, _: int) -> list[str]:
+        if mode == "alone" or (device.kind == "cpu") == (mode in launch.CPU_MODES):
             return []
         shares, choose = ("a GPU", "a GPU") if device.kind == "cpu" else ("the CPU", "the device cpu")
         name = "the CPU" if device.kind == "cpu" else device.name
@@ -55,20 +52,20 @@ def mode_refusals(mode: str, jobs: Sequence[PlannedJob], place: Place) -> list[R
     return place.refusals(jobs, other_kind) or BY_NAME[mode][0](jobs, place)
 
 
-def mode_shares(mode: str, jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+def mode_shares(mode: str, jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     """What each job gets, by its name; a UserError with every reason where the mode is not possible so."""
     if refused := mode_refusals(mode, jobs, place):
         raise UserError("\n".join(f"Mode {mode}: {reason}." for _, reason in refused))
     return BY_NAME[mode][1](jobs, place)
 
 
-def modes_here(devices: Sequence[Device], nvml: Nvml | None = None) -> dict[str, str | None]:
+def modes_here(devices: Sequence[hardware.Device], nvml: hardware.Nvml | None = None) -> dict[str, str | None]:
     """Each mode, with the reason why none of the devices (the CPU first) has it, or None where one has."""
     found: dict[str, str | None] = {}
-    with nvml or Nvml() as session:
+    with nvml or hardware.Nvml() as session:
         for mode in BY_NAME:
             # a GPU's reason says more than that the CPU is none
-            asked = devices if mode in ("alone", *CPU_MODES) else devices[1:]
+            asked = devices if mode in ("alone", *launch.CPU_MODES) else devices[1:]
             against = [
                 [reason for _, reason in mode_refusals(mode, (), Place(each, devices, session))] for each in asked
             ]

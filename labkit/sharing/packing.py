@@ -11,13 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.hardware import Device, Nvml, find_device, get_devices, read_cpu, size_text
+from labkit import UserError, hardware, json_data, launch, process, telemetry, tracking
 from labkit.jobs import ScriptJob
-from labkit.json_data import build, check_shape, to_json
-from labkit.launch import End, Engine, Launch, Launches, OnEvent, Part, PlannedJob, Start, shared_with
 from labkit.launch.engine import end_left_over, unheard_records
-from labkit.process import JOB_GRACE_S
 from labkit.sharing.check import job_memory
 from labkit.sharing.modes import mode_shares
 from labkit.sharing.policies import (
@@ -42,8 +38,6 @@ from labkit.sharing.queue import (
 from labkit.sharing.rounds import with_share
 from labkit.sharing.shares import Place, Share, free_bytes
 from labkit.sharing.simulation import simulate
-from labkit.telemetry import Sample, cpu_energy, gpu_energy, open_ladder, whole
-from labkit.tracking import StopRequest
 
 EVERY_S = 1.0
 """Seconds between two looks at the devices"""
@@ -58,7 +52,7 @@ class LiveDevice:
     """Its memory is what was free when the queue was checked: other programs keep what they hold"""
     share: Share
     """What every job on it gets"""
-    device: Device
+    device: hardware.Device
     """As found"""
 
     @property
@@ -72,7 +66,7 @@ def live_devices(
     *,
     shared: bool = True,
     memory_bytes: int | None = None,
-    nvml: Callable[[], Nvml] = Nvml,
+    nvml: Callable[[], hardware.Nvml] = hardware.Nvml,
 ) -> list[LiveDevice]:
     """The devices of a queue: each GPU or MIG slice that CUDA reaches, or else the CPU.
 
@@ -85,12 +79,16 @@ def live_devices(
     Raises:
         UserError: a device that is not there, or cannot be used so; with every reason.
     """
-    devices = get_devices(nvml())
-    found = [find_device(name, devices) for name in dict.fromkeys(wanted)]
+    devices = hardware.get_devices(nvml())
+    found = [hardware.find_device(name, devices) for name in dict.fromkeys(wanted)]
     found = found or [each for each in devices[1:] if _is_reached(each)] or [devices[0]]
     if len({each.kind == "cpu" for each in found}) > 1:
         raise UserError("a queue runs on the CPU or on GPUs: name devices of one kind.")
-    live, faults, jobs = [], [], [PlannedJob("one", ScriptJob("")), PlannedJob("another", ScriptJob(""))][: 1 + shared]
+    live, faults, jobs = (
+        [],
+        [],
+        [launch.PlannedJob("one", ScriptJob("")), launch.PlannedJob("another", ScriptJob(""))][: 1 + shared],
+    )
     for device in dict.fromkeys(found):
         mode = "cpu-shared" if device.kind == "cpu" else "naive" if shared else "alone"
         try:
@@ -105,12 +103,12 @@ def live_devices(
     return live
 
 
-def _is_reached(gpu: Device) -> bool:
+def _is_reached(gpu: hardware.Device) -> bool:
     """Whether a process that names a GPU or slice sees it; one that does not sees a slice only, and hides the rest."""
     return gpu.torch_name is not None or gpu.kind == "mig" or (gpu.uuid is not None and gpu.mig_mode != "on")
 
 
-def _free_bytes(device: Device, nvml: Nvml) -> int:
+def _free_bytes(device: hardware.Device, nvml: hardware.Nvml) -> int:
     free = free_bytes("cpu" if device.kind == "cpu" else device.uuid, nvml)
     free = device.memory_bytes if free is None else free
     if free is None:
@@ -136,7 +134,7 @@ class CheckedQueueJob:
 def check_queue(
     queue: Sequence[QueuedJob],
     devices: Sequence[PackingDevice],
-    estimate: Callable[[PlannedJob], int | None],
+    estimate: Callable[[launch.PlannedJob], int | None],
     recorded: RecordedProfiles | None = None,
 ) -> list[CheckedQueueJob]:
     """Find what each job asks for, and which devices have it; nothing is started.
@@ -172,9 +170,9 @@ def check_queue(
         fits = tuple(device.name for device in devices if device.memory_bytes >= needs)
         if not fits:
             why_not.append(
-                f"{queued.name} needs {size_text(needs)} of memory, and {largest.name}, which has most, has "
-                f"{size_text(largest.memory_bytes)} free: make its batch smaller, or write the memory that it was "
-                "measured to need"
+                f"{queued.name} needs {hardware.size_text(needs)} of memory, and {largest.name}, which has most, has "
+                f"{hardware.size_text(largest.memory_bytes)} free: make its batch smaller, or write the memory that it "
+                "was measured to need"
             )
         rows.append(CheckedQueueJob(replace(queued, profile=profile), f"{source}, busy {busy}", fits, tuple(why_not)))
     return rows
@@ -197,52 +195,52 @@ def check_here(queue: Sequence[QueuedJob], live: Sequence[LiveDevice]) -> list[C
 
 def new_queue(
     queue: Sequence[QueuedJob], live: Sequence[LiveDevice], policy: str, runs_dir: Path | str, name: str = "queue"
-) -> Launches:
+) -> launch.Launches:
     """A queue, which has been checked, as a list of launches in a folder of its own; `name` is a part of its name."""
     mode, launches = "cpu-shared" if live[0].on_cpu else "naive", []
     for each in queue:
         job = each.job
-        launches.append(Launch(each.name, job.command(), job.label, mode))
-    content = {"policy": policy, "devices": [to_json(each.packing) for each in live]}
-    content |= {"jobs": [to_json(each) for each in queue], "energy_j": None, "energy_note": ""}
-    return Launches.new(runs_dir, "queue", name, launches, **content)
+        launches.append(launch.Launch(each.name, job.command(), job.label, mode))
+    content = {"policy": policy, "devices": [json_data.to_json(each.packing) for each in live]}
+    content |= {"jobs": [json_data.to_json(each) for each in queue], "energy_j": None, "energy_note": ""}
+    return launch.Launches.new(runs_dir, "queue", name, launches, **content)
 
 
-def read_pack(folder: Path | str) -> Launches:
+def read_pack(folder: Path | str) -> launch.Launches:
     """A queue that was run."""
-    return Launches.read(folder, "queue")
+    return launch.Launches.read(folder, "queue")
 
 
-def tracked_jobs(launches: Launches) -> list[TrackedJob]:
+def tracked_jobs(launches: launch.Launches) -> list[TrackedJob]:
     """The jobs of a queue that was run, with their histories; a UserError where that is damaged."""
     try:
         jobs = launches.head.content["jobs"]
-        check_shape(jobs, list[QueuedJob])
-        found = [TrackedJob(each) for each in build(jobs, list[QueuedJob])]
+        json_data.check_shape(jobs, list[QueuedJob])
+        found = [TrackedJob(each) for each in json_data.build(jobs, list[QueuedJob])]
         for job in found:
             if history := launches.parts[job.name].more:
-                check_shape(history["attempts"], list[Attempt])
-                attempts = build(history["attempts"], list[Attempt])
+                json_data.check_shape(history["attempts"], list[Attempt])
+                attempts = json_data.build(history["attempts"], list[Attempt])
                 job.__dict__.update(history | {"attempts": attempts})
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{launches.file}: its queue is damaged ({error}): run it again.") from error
     return found
 
 
-def schedule_in(launches: Launches) -> Schedule:
+def schedule_in(launches: launch.Launches) -> Schedule:
     """The schedule of a queue that was run, as measured."""
     content = launches.head.content
-    devices = build(content["devices"], list[PackingDevice])
+    devices = json_data.build(content["devices"], list[PackingDevice])
     note, energy_j = content["energy_note"], content["energy_j"]
     return schedule_of(content["policy"], "measured", tracked_jobs(launches), devices, note, energy_j)
 
 
 def run_queue(
-    launches: Launches,
+    launches: launch.Launches,
     live: Sequence[LiveDevice],
     *,
-    on_event: OnEvent,
-    stop: StopRequest,
+    on_event: launch.OnEvent,
+    stop: tracking.StopRequest,
     policy: Chooser | None = None,
     admission: Admission | None = None,
 ) -> None:
@@ -269,7 +267,9 @@ def run_queue(
             launches.save_head()
 
 
-def resume_queue(launches: Launches, live: Sequence[LiveDevice], *, on_event: OnEvent, stop: StopRequest) -> None:
+def resume_queue(
+    launches: launch.Launches, live: Sequence[LiveDevice], *, on_event: launch.OnEvent, stop: tracking.StopRequest
+) -> None:
     """Go on with a queue that was cut short: jobs that have ended stay, the others get in line again."""
     with launches.locked():
         end_left_over(launches)
@@ -314,7 +314,7 @@ def pack(
     get_policy(policy)
     live = live_devices(["cpu"], memory_bytes=memory_bytes)
     launches = new_queue(refuse_if_any(check_here(queue, live)), live, policy, runs_dir, policy)
-    with StopRequest() as stop:
+    with tracking.StopRequest() as stop:
         run_queue(launches, live, on_event=telling(tell), stop=stop)
     if stop:
         raise KeyboardInterrupt
@@ -340,11 +340,11 @@ def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Sc
     return simulate(known, [device], get_policy(policy), slowdown=slowdown, admission=cpu_admission(slowdown))
 
 
-def telling(tell: Callable[[str], None]) -> OnEvent:
+def telling(tell: Callable[[str], None]) -> launch.OnEvent:
     """A listener that reports starts and ends of a queue's jobs, and notices, each text once."""
     told: set[str] = set()
 
-    def on_event(part: Part, event: dict[str, Any]) -> None:
+    def on_event(part: launch.Part, event: dict[str, Any]) -> None:
         text = None
         if event["kind"] == "Placed":
             again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
@@ -365,14 +365,14 @@ def _history(job: TrackedJob) -> dict[str, Any]:
     return {"status": job.status, "queued_s": job.queued_s, "overtaken": job.overtaken, "attempts": attempts}
 
 
-class _Pack(Engine):
+class _Pack(launch.Engine):
     """Each job when the scheduler says so, without a barrier."""
 
-    grace_s = JOB_GRACE_S
+    grace_s = process.JOB_GRACE_S
 
     def __init__(
         self,
-        launches: Launches,
+        launches: launch.Launches,
         live: Sequence[LiveDevice],
         policy: Chooser,
         admission: Admission,
@@ -384,7 +384,7 @@ class _Pack(Engine):
         self._live, self._meter = live, meter
         self._scheduler = Scheduler(jobs, [each.packing for each in live], policy, admission)
         mode, label = next(iter(launches.parts.values())).launch.mode, f"{policy.name} queue of {len(jobs)} jobs"
-        self._shared = shared_with(mode, [job.queued.job for job in jobs], label)
+        self._shared = launch.shared_with(mode, [job.queued.job for job in jobs], label)
         moments = [moment for job in jobs for each in job.attempts for moment in (each.starts_s, each.ends_s) if moment]
         # time goes on where it stopped: a queue that was cut short has no time while nothing ran
         self._opened_s, self._looked_s = time.monotonic() - max(moments, default=0.0), -EVERY_S
@@ -393,7 +393,7 @@ class _Pack(Engine):
     def now_s(self) -> float:
         return time.monotonic() - self._opened_s
 
-    def due(self) -> list[list[Part]]:
+    def due(self) -> list[list[launch.Part]]:
         self._scheduler.let_arrive(self.now_s)
         self.look()
         return [[self.launches.parts[job.name]] for job in self._scheduler.starts(self.now_s)]
@@ -408,7 +408,7 @@ class _Pack(Engine):
                 if free is not None:
                     self._scheduler.observed(position, monitored_free_bytes=free)
 
-    def begin(self, parts: Sequence[Part]) -> list[Start]:
+    def begin(self, parts: Sequence[launch.Part]) -> list[launch.Start]:
         (part,) = parts
         job = self._scheduler.jobs[part.name]
         attempt = job.attempts[-1]
@@ -417,14 +417,14 @@ class _Pack(Engine):
         placed = {"kind": "Placed", "device": live.packing.name, "attempt": attempt.number, "alone": attempt.alone}
         self.on_event(part, placed)
         command = with_share(part.launch.job, live.share, self.launches.folder, shared)
-        return [Start(command, live.share.environment, live.share.device)]
+        return [launch.Start(command, live.share.environment, live.share.device)]
 
-    def heard(self, part: Part, event: dict[str, Any]) -> None:
+    def heard(self, part: launch.Part, event: dict[str, Any]) -> None:
         if event["kind"] == "Started":
             job = self._scheduler.jobs[part.name]
             job.attempts[-1].run, part.more = part.run, _history(job)
 
-    def settle(self, part: Part, end: End) -> None:
+    def settle(self, part: launch.Part, end: launch.End) -> None:
         ending = {"done": "done", "stopped": "stopped", "out_of_memory": "out of memory"}.get(end.status, "failed")
         # SIGKILL is how a system ends a process that fills its memory
         ending = "out of memory" if end.exit_status == -signal.SIGKILL and not end.said and not self.stop else ending
@@ -441,11 +441,13 @@ class _Meter:
 
     def __init__(self, live: Sequence[LiveDevice]):
         self._live = live
-        self._samples: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+        self._samples: dict[str, dict[str, list[telemetry.Sample]]] = defaultdict(lambda: defaultdict(list))
         """By device and counter, what energy adds up from"""
 
     def __enter__(self) -> _Meter:
-        self._open = open_ladder(None, [each.device for each in self._live], 1 / EVERY_S, lambda kind, what: None)
+        self._open = telemetry.open_ladder(
+            None, [each.device for each in self._live], 1 / EVERY_S, lambda kind, what: None
+        )
         self._ladder, self._began_ns = self._open.__enter__(), time.time_ns()
         self.free_bytes()
         return self
@@ -458,11 +460,11 @@ class _Meter:
         readings = list(self._ladder.read())
         for reading in readings:
             if "energy" in reading.counter or "power" in reading.counter:
-                sample = Sample(time.time_ns(), reading.value, reading.note)
+                sample = telemetry.Sample(time.time_ns(), reading.value, reading.note)
                 self._samples[reading.device][reading.counter].append(sample)
         used = {reading.device: reading.value for reading in readings if reading.counter == "memory_used"}
         if self._live[0].on_cpu:
-            return [read_cpu().memory_available_bytes]
+            return [hardware.read_cpu().memory_available_bytes]
         taken = [(each.device.memory_bytes, used.get(each.device.uuid)) for each in self._live]
         return [None if None in (whole_bytes, own) else whole_bytes - own for whole_bytes, own in taken]
 
@@ -473,8 +475,12 @@ class _Meter:
         for live in self._live:
             source = "host" if live.on_cpu else live.device.mig_parent_uuid or live.device.uuid
             moments = {0: [self._began_ns, time.time_ns()]}
-            samples = {name: whole(series, moments) for name, series in self._samples[source].items()}
-            found[source] = cpu_energy(samples) if live.on_cpu else gpu_energy(samples, mig=live.device.kind == "mig")
+            samples = {name: telemetry.whole(series, moments) for name, series in self._samples[source].items()}
+            found[source] = (
+                telemetry.cpu_energy(samples)
+                if live.on_cpu
+                else telemetry.gpu_energy(samples, mig=live.device.kind == "mig")
+            )
         if unknown := [energy.note for energy in found.values() if energy.value_j is None]:
             return None, unknown[0]
         sources = "; ".join(dict.fromkeys(f"{energy.source}, {energy.note}" for energy in found.values()))

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.sharing.queue import Attempt, JobProfile, Slowdown, TrackedJob, slowdown_by_utilisation
 
 BUSIEST = 0.8

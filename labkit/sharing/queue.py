@@ -7,11 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from labkit.errors import UserError
-from labkit.json_data import build, read_json
-from labkit.launch import Mistakes, PlannedJob, Row, read_jobs, read_settings, read_yaml
-from labkit.project import shipped_datasets
-from labkit.runs import Provenance
+from labkit import UserError, json_data, launch, project, runs
 
 QUEUE_EXAMPLE = """\
 jobs:
@@ -65,7 +61,7 @@ def slowdown_by_utilisation(profiles: Sequence[JobProfile]) -> list[float]:
 class QueuedJob:
     """A planned job in line."""
 
-    job: PlannedJob
+    job: launch.PlannedJob
     arrives_s: float = 0.0
     """After the queue opens"""
     profile: JobProfile | None = None
@@ -133,20 +129,20 @@ def read_queue(path: Path) -> list[QueuedJob]:
     in a mix, and is believed to be what the job needs. Relative paths are looked for in the file's folder. A job of
     which nothing is known has no profile.
     """
-    top, mistakes = read_yaml(path, QUEUE_EXAMPLE), Mistakes(str(path))
-    asked = read_settings(top, {"jobs": Row}, mistakes)
+    top, mistakes = launch.read_yaml(path, QUEUE_EXAMPLE), launch.Mistakes(str(path))
+    asked = launch.read_settings(top, {"jobs": launch.Row}, mistakes)
     if "jobs" not in top:
         mistakes.add(top.place, "there is no job in it: list some under jobs.")
     queue = []
-    for job, known in read_jobs(asked.get("jobs", ()), (path.parent,), mistakes, others=NUMBERS):
-        with mistakes.noting(Row((), job.where)):
+    for job, known in launch.read_jobs(asked.get("jobs", ()), (path.parent,), mistakes, others=NUMBERS):
+        with mistakes.noting(launch.Row((), job.where)):
             queue.append(_queued(job, **known))
     mistakes.raise_if_any()
     return queue
 
 
 def _queued(
-    job: PlannedJob, arrives: float = 0.0, utilisation: float | None = None, duration: float | None = None
+    job: launch.PlannedJob, arrives: float = 0.0, utilisation: float | None = None, duration: float | None = None
 ) -> QueuedJob:
     if utilisation is None and duration is None:
         return QueuedJob(job, arrives)
@@ -160,7 +156,7 @@ def _queued(
 class RecordedJob:
     """A job that was measured alone."""
 
-    job: PlannedJob
+    job: launch.PlannedJob
     weight: str
     """light, medium or heavy: its share of the queue of 60"""
     profile: JobProfile
@@ -184,11 +180,11 @@ class RecordedProfiles:
     cores: int
     memory_bytes: int
     """Of the machine"""
-    provenance: Provenance
+    provenance: runs.Provenance
     jobs: tuple[RecordedJob, ...]
     pairs: tuple[RecordedPair, ...]
 
-    def of(self, job: PlannedJob) -> JobProfile | None:
+    def of(self, job: launch.PlannedJob) -> JobProfile | None:
         """The profile of a job that differs in name, seed and place at most; None where it was never measured."""
         return next((each.profile for each in self.jobs if each.job.job == job.job), None)
 
@@ -206,9 +202,11 @@ class RecordedProfiles:
 
 def read_recorded(path: Path | None = None) -> RecordedProfiles:
     """Read recorded jobs and pairs; None takes the file that ships with labkit."""
-    path = path or shipped_datasets() / "recorded" / PROFILES_FILE
-    content = read_json(path, RecordedProfiles, fix="Restore it, or python datasets/recorded/make_job_profiles.py.")
-    return build(content, RecordedProfiles)
+    path = path or project.shipped_datasets() / "recorded" / PROFILES_FILE
+    content = json_data.read_json(
+        path, RecordedProfiles, fix="Restore it, or python datasets/recorded/make_job_profiles.py."
+    )
+    return json_data.build(content, RecordedProfiles)
 
 
 def shared_slowdown(recorded: RecordedProfiles) -> Slowdown:

@@ -10,9 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.hardware import OF_A_CPU, Budget, Nvml, find_device, get_devices
-from labkit.json_data import build, check_shape, read_json, to_json
+from labkit import UserError, hardware, json_data, process, runs, tracking
 from labkit.launch import (
     End,
     Engine,
@@ -32,12 +30,9 @@ from labkit.launch import (
     with_seconds,
 )
 from labkit.launch.launches import FILE, OLD, Head
-from labkit.process import JOB_GRACE_S
-from labkit.runs import HIDDEN, Provenance, restored
 from labkit.sharing.check import check_mix, job_memory
 from labkit.sharing.modes import mode_shares
 from labkit.sharing.shares import Place, Share, leased_cpu
-from labkit.tracking import ScriptCommand, StopRequest
 
 FREE_AGAIN_S = 10.0
 """Time for which a driver may list the processes of a round after it has ended"""
@@ -81,7 +76,7 @@ def collocate(mix: Mix, runs_dir: Path | str, tell: Callable[[str], None] = prin
     Raises:
         UserError: the mix cannot run here, with every reason; nothing was started then. Or a job failed.
     """
-    with leased_cpu(find_device(mix.device, get_devices()), say=tell):
+    with leased_cpu(hardware.find_device(mix.device, hardware.get_devices()), say=tell):
         found = check_mix(mix, job_memory)
         if found.refusals:
             raise UserError("\n".join(["nothing was started:", *found.refusals]))
@@ -92,7 +87,7 @@ def collocate(mix: Mix, runs_dir: Path | str, tell: Callable[[str], None] = prin
             if event["kind"] == "Round" and event["over"]:
                 tell(event["text"])
 
-        with StopRequest() as stop:
+        with tracking.StopRequest() as stop:
             launches = new_mix(mix, runs_dir, needs=found.needs, quiet=found.quiet)
             run_mix(launches, hear, stop)
     if stop:
@@ -112,7 +107,7 @@ def new_mix(mix: Mix, runs_dir: Path | str, *, needs: Mapping[str, int], quiet: 
         needs: bytes that each job is estimated to take, by WORKLOAD/JOB.
         quiet: whether other programs leave the CPU alone; None looks before each round.
     """
-    content = {"mix": to_json(mix), "needs": dict(needs), "quiet": quiet}
+    content = {"mix": json_data.to_json(mix), "needs": dict(needs), "quiet": quiet}
     return Launches.new(runs_dir, "mix", mix.name, mix_launches(mix), **content)
 
 
@@ -125,18 +120,18 @@ def read_mix(folder: Path | str) -> Launches:
 def mix_in(launches: Launches) -> Mix:
     """What a list of launches was made of; a UserError where it is damaged."""
     try:
-        check_shape(launches.head.content.get("mix"), Mix)
-        return build(launches.head.content["mix"], Mix)
+        json_data.check_shape(launches.head.content.get("mix"), Mix)
+        return json_data.build(launches.head.content["mix"], Mix)
     except (TypeError, ValueError) as error:
         raise UserError(f"{launches.file}: its mix is damaged ({error}): run it again.") from error
 
 
-def run_mix(launches: Launches, on_event: OnEvent, stop: StopRequest) -> None:
+def run_mix(launches: Launches, on_event: OnEvent, stop: tracking.StopRequest) -> None:
     """Run what waits of a mix; `stop` ends it politely."""
     MixRun(launches, stop=stop, on_event=on_event).run()
 
 
-def resume_mix(launches: Launches, on_event: OnEvent, stop: StopRequest) -> None:
+def resume_mix(launches: Launches, on_event: OnEvent, stop: tracking.StopRequest) -> None:
     """Go on with a mix that was cut short: rounds that are done stay, the others run again as a whole.
 
     Raises:
@@ -151,10 +146,10 @@ def resume_mix(launches: Launches, on_event: OnEvent, stop: StopRequest) -> None
 
 
 def _refuse_resuming(launches: Launches) -> None:
-    if HIDDEN in json.dumps([asdict(part.launch) for part in launches.parts.values()]):
+    if runs.HIDDEN in json.dumps([asdict(part.launch) for part in launches.parts.values()]):
         raise UserError(
-            f"{launches.folder}: arguments of its jobs look like secrets, and {FILE} has {HIDDEN} in their place: run "
-            "it again. LABKIT_VERBATIM=1 makes new ones keep such values."
+            f"{launches.folder}: arguments of its jobs look like secrets, and {FILE} has {runs.HIDDEN} in their place: "
+            "run it again. LABKIT_VERBATIM=1 makes new ones keep such values."
         )
     if launches.head.host != platform.node():
         raise UserError(
@@ -166,7 +161,7 @@ def _refuse_resuming(launches: Launches) -> None:
 class MixRun(Engine):
     """Round after round, each job with its share of the device."""
 
-    grace_s = JOB_GRACE_S
+    grace_s = process.JOB_GRACE_S
 
     def __init__(self, launches: Launches, **how: Any):
         super().__init__(launches, **how)
@@ -218,10 +213,10 @@ class MixRun(Engine):
         needs = {job.name: self._needs[key] for job in jobs if (key := f"{workload}/{job.name}") in self._needs}
         until = time.monotonic() + FREE_AGAIN_S
         while True:
-            devices = get_devices()
-            device = find_device(self._mix.device, devices)
+            devices = hardware.get_devices()
+            device = hardware.find_device(self._mix.device, devices)
             try:
-                with Nvml() as nvml:
+                with hardware.Nvml() as nvml:
                     return mode_shares(mode, jobs, Place(device, devices, nvml, needs, self._mix.spin, self._quiet))
             except UserError:
                 if device.kind == "cpu" or time.monotonic() > until:
@@ -229,14 +224,16 @@ class MixRun(Engine):
                 time.sleep(0.5)
 
 
-def with_share(command: ScriptCommand, share: Share, folder: Path, shared: dict[str, Any]) -> ScriptCommand:
+def with_share(
+    command: tracking.ScriptCommand, share: Share, folder: Path, shared: dict[str, Any]
+) -> tracking.ScriptCommand:
     """The command of a job with what it gets of a device; `shared` is for its record, of those that share it."""
     budget = None
     if share.memory_bytes is not None:
         cores = None if share.cores is None else len(share.cores)
         given = "" if cores is None else f"cores={cores},"
         name = f"{given}memory={share.memory_bytes // 2**20}MiB"
-        budget = Budget(name, cores, share.memory_bytes, emulated=True, not_emulated=OF_A_CPU)
+        budget = hardware.Budget(name, cores, share.memory_bytes, emulated=True, not_emulated=hardware.OF_A_CPU)
     own = {"runs_dir": str(folder), "budget": budget, "device": share.torch_name, "cores": share.cores}
     return replace(command, **own, collocation=shared)
 
@@ -245,7 +242,9 @@ def _old_mix(folder: Path) -> Launches:
     """A mix that an earlier version of labkit ran, by its group.json."""
     path = folder / OLD["mix"]
     try:
-        content = restored(read_json(path, dict[str, Any], fix="Restore it from a copy, or delete the folder."))
+        content = runs.restored(
+            json_data.read_json(path, dict[str, Any], fix="Restore it from a copy, or delete the folder.")
+        )
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{folder}: labkit ran no mix here, because it has no {FILE}.") from None
     try:
@@ -253,7 +252,7 @@ def _old_mix(folder: Path) -> Launches:
             (own["name"], own["mode"], job["name"]): job for own in content["plan"]["workloads"] for job in own["jobs"]
         }
         made = {name: content[name] for name in ("id", "host", "status", "started_at", "ended_at")}
-        provenance, needs = Provenance(**content["provenance"]), content.get("needs", {})
+        provenance, needs = runs.Provenance(**content["provenance"]), content.get("needs", {})
         head = Head(kind="mix", content={"mix": content["plan"], "needs": needs}, provenance=provenance, **made)
         head.status = "interrupted" if head.status == "running" else head.status
         launches = Launches(folder, head)
@@ -263,7 +262,9 @@ def _old_mix(folder: Path) -> Launches:
                 key = repr((job["script"], job["arguments"]))
                 about = {"workload": each["workload"], "repeat": each["repeat"], "job": of["job"], "job_key": key}
                 how = {"label": of["label"], "mode": each["mode"], "together": str(number), "about": about}
-                launch = Launch(f"{number}-{of['job']}", ScriptCommand(job["script"], tuple(job["arguments"])), **how)
+                launch = Launch(
+                    f"{number}-{of['job']}", tracking.ScriptCommand(job["script"], tuple(job["arguments"])), **how
+                )
                 state = {name: of[name] for name in ("status", "run", "reason", "wall_s", "device", "log")}
                 part = Part(launch=launch, attempts=of.get("attempt", 1), go_at=each["go_at"], **state)
                 launches.parts[launch.name] = part

@@ -12,18 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.hardware import (
-    THREAD_VARIABLES,
-    Device,
-    Nvml,
-    find_device,
-    leased_cores,
-    own_cores,
-    read_cpu,
-    size_text,
-)
-from labkit.launch import PlannedJob
+from labkit import UserError, hardware, launch
 
 Refusal = tuple[str | None, str]
 """The job that cannot run so, or None where the mode itself cannot be had, and why."""
@@ -49,11 +38,11 @@ class Share:
 class Place:
     """What every mode looks at."""
 
-    device: Device
+    device: hardware.Device
     """That of the mix"""
-    devices: Sequence[Device]
+    devices: Sequence[hardware.Device]
     """All devices, the CPU first"""
-    nvml: Nvml
+    nvml: hardware.Nvml
     """An open session"""
     needs: Mapping[str, int] = field(default_factory=dict)
     """Bytes that each job is estimated to take, by its name"""
@@ -62,15 +51,17 @@ class Place:
     quiet: bool | None = None
     """Whether other programs leave the CPU alone; None looks"""
 
-    def need(self, job: PlannedJob) -> int | None:
+    def need(self, job: launch.PlannedJob) -> int | None:
         """Bytes of memory that count for a job: what was asked for, else the estimate; None where neither is known."""
         return job.memory_bytes or self.needs.get(job.name)
 
-    def device_of(self, job: PlannedJob) -> Device:
+    def device_of(self, job: launch.PlannedJob) -> hardware.Device:
         """The device that a job asks for, else that of the mix; a UserError where there is no such device."""
-        return self.device if job.device is None else find_device(job.device, self.devices)
+        return self.device if job.device is None else hardware.find_device(job.device, self.devices)
 
-    def refusals(self, jobs: Sequence[PlannedJob], against: Callable[[Device, int], list[str]]) -> list[Refusal]:
+    def refusals(
+        self, jobs: Sequence[launch.PlannedJob], against: Callable[[hardware.Device, int], list[str]]
+    ) -> list[Refusal]:
         """Jobs whose device there is not, and what is against each device, given how many of them it would have.
 
         Without jobs, the device of the mix is looked at.
@@ -86,19 +77,19 @@ class Place:
         return refused
 
 
-def free_bytes(where: str, nvml: Nvml) -> int | None:
+def free_bytes(where: str, nvml: hardware.Nvml) -> int | None:
     """Free memory of the CPU, "cpu", or of a GPU or slice, its UUID; None where it is not known."""
     if where == "cpu":
-        return read_cpu().memory_available_bytes
+        return hardware.read_cpu().memory_available_bytes
     handle = nvml.read("nvmlDeviceGetHandleByUUID", where)
     memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
     return None if memory.reason else memory.value.free
 
 
-def leased_cpu(device: Device, **how: Any) -> contextlib.AbstractContextManager[list[int]]:
+def leased_cpu(device: hardware.Device, **how: Any) -> contextlib.AbstractContextManager[list[int]]:
     """Holds all cores of this process while jobs share them, as `lease_cores` takes them; of a GPU's jobs, none."""
     how = {"say": lambda words: print(words, file=sys.stderr)} | how
-    return leased_cores(device.cores if device.kind == "cpu" else 0, **how)
+    return hardware.leased_cores(device.cores if device.kind == "cpu" else 0, **how)
 
 
 def cpu_environment(spin: bool) -> dict[str, str]:
@@ -110,26 +101,26 @@ def cpu_environment(spin: bool) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": "-1"} | ({} if spin else {"OMP_WAIT_POLICY": "PASSIVE"})
 
 
-def cpu_share(device: Device, spin: bool) -> Share:
+def cpu_share(device: hardware.Device, spin: bool) -> Share:
     """A share of all cores, which nothing binds."""
     cores = f"{device.cores} core{'s' * (device.cores != 1)}"
     waits = ", threads that wait busily" if spin else ""
     return Share(f"{device.name}, all {cores}{waits}", cpu_environment(spin))
 
 
-def all_cores(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+def all_cores(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     """All cores for each job."""
     return {job.name: cpu_share(place.device_of(job), place.spin) for job in jobs}
 
 
-def why_not_pinned(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+def why_not_pinned(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the CPU cannot be divided so."""
     if not hasattr(os, "sched_setaffinity"):
         return [(None, "this system has no CPU affinity, so no job can be kept on its cores: use cpu-shared")]
-    cores, memory, refused = place.devices[0].cores, read_cpu().memory_available_bytes, []
+    cores, memory, refused = place.devices[0].cores, hardware.read_cpu().memory_available_bytes, []
     for wish, there, text, of, at_most in (
         ("cores", cores, str, "cores", f"this process may use {cores}"),
-        ("memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free"),
+        ("memory_bytes", memory, hardware.size_text, "of memory", f"{hardware.size_text(memory)} are free"),
     ):
         asked = {job.name: getattr(job, wish) for job in jobs if getattr(job, wish) is not None}
         total = sum(asked.values())
@@ -141,11 +132,11 @@ def why_not_pinned(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     return refused
 
 
-def partitions(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+def partitions(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     """Cores and memory of its own for each job; where there are more jobs than cores, several jobs have one."""
     cpu = place.devices[0]
-    dealt = deal_cores(jobs, own_cores()[: cpu.cores])
-    left = read_cpu().memory_available_bytes - sum(job.memory_bytes or 0 for job in jobs)
+    dealt = deal_cores(jobs, hardware.own_cores()[: cpu.cores])
+    left = hardware.read_cpu().memory_available_bytes - sum(job.memory_bytes or 0 for job in jobs)
     others = sum(job.memory_bytes is None for job in jobs)
     found = {}
     for job in jobs:
@@ -154,12 +145,12 @@ def partitions(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
         words = f"{cpu.name}, core{'s' * (len(cores) > 1)} {', '.join(map(str, sorted(cores)))}"
         words += f" with {beside} other job{'s' * (beside > 1)}" if beside else ""
         memory = job.memory_bytes or left // others
-        variables = cpu_environment(place.spin) | dict.fromkeys(THREAD_VARIABLES, str(len(cores)))
-        found[job.name] = Share(f"{words}, {size_text(memory)}", variables, tuple(sorted(cores)), memory)
+        variables = cpu_environment(place.spin) | dict.fromkeys(hardware.THREAD_VARIABLES, str(len(cores)))
+        found[job.name] = Share(f"{words}, {hardware.size_text(memory)}", variables, tuple(sorted(cores)), memory)
     return found
 
 
-def deal_cores(jobs: Sequence[PlannedJob], order: Sequence[int]) -> dict[str, tuple[int, ...]]:
+def deal_cores(jobs: Sequence[launch.PlannedJob], order: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Cores for each job: as many as it asks for, and an equal share of the others for those that ask for none.
 
     Hardware threads of one core go to one job as far as the numbers allow, because they share its caches. Where

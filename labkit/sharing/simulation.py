@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.sharing.policies import (
     POLICIES,
     Admission,

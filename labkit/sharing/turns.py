@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from labkit.launch import mix_words
+from labkit import launch
 from labkit.sharing.frames import last_step_s
 
 BROKEN = ("failed", "out_of_memory")
@@ -81,7 +81,7 @@ def _mixes(jobs: pd.DataFrame) -> dict[tuple[str, ...], tuple[str, pd.DataFrame]
     for _, own in jobs.groupby(["workload", "mode"], sort=False):
         first = own.drop_duplicates("job")
         found.setdefault(_job_keys(first), first)
-    words = {kinds: mix_words(first["label"]) for kinds, first in found.items()}
+    words = {kinds: launch.mix_words(first["label"]) for kinds, first in found.items()}
     count = Counter(words.values())
     return {
         kinds: (words[kinds] if count[words[kinds]] == 1 else f"{words[kinds]} ({first['workload'].iloc[0]})", first)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from labkit import tta
 from labkit.sharing.frames import job_table
 from labkit.sharing.turns import jain, turn_table, what_broke
-from labkit.tta import median_time
 
 MEASURES = [
     "gain", "slowdown", "worst_slowdown", "fairness", "makespan_s", "makespan_gain", "energy_j", "energy_ratio",
@@ -190,7 +190,7 @@ def accuracy_summary(accuracy: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (mix, mode, job), own in accuracy.groupby(["mix", "mode", "job"], sort=False):
-        median, low, high, _ = map(float, median_time(own["reached"].to_numpy(), own["time_s"].to_numpy()))
+        median, low, high, _ = map(float, tta.median_time(own["reached"].to_numpy(), own["time_s"].to_numpy()))
         rows.append((mix, mode, job, len(own), int(own["reached"].sum()), median, low, high))
     return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)
 

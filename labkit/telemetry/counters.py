@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.errors import UserError
+from labkit import UserError, hardware
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,7 @@ def value_text(value: float, unit: str) -> str:
     ('3 GiB', '12.3 %', '2.5 GB/s', '2')
     """
     if unit == "bytes":
-        from labkit.hardware import size_text
-
-        return size_text(value)
+        return hardware.size_text(value)
     if unit == "bytes/s":
         return f"{value / 1e9:.3g} GB/s"
     number = f"{value:,.1f}" if value % 1 else f"{value:,.0f}"

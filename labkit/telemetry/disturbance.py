@@ -12,8 +12,7 @@ from typing import Any
 
 import psutil
 
-from labkit.hardware import MPS_SERVER, Device, Nvml, occupants
-from labkit.runs import BUSY, MOST_OF_A_CORE, Others
+from labkit import hardware, runs
 from labkit.telemetry.sources.host import busy_and_idle_s
 
 LOOK_S = 0.25
@@ -27,7 +26,7 @@ class Look:
         self,
         count: int | None = None,
         root: int | None = None,
-        gpu: Device | None = None,
+        gpu: hardware.Device | None = None,
         cores: Sequence[int] | None = None,
     ):
         """Start counting on these cores and on this GPU.
@@ -44,7 +43,7 @@ class Look:
         self._count = min(count or len(self._cores), len(self._cores))
         self._before = self._now()
 
-    def others(self) -> Others:
+    def others(self) -> runs.Others:
         """What other programs have taken since then."""
         before, now = self._before, self._now()
         elapsed = max(now["at"] - before["at"], 1e-9)
@@ -55,11 +54,11 @@ class Look:
         spare = elapsed * (len(self._cores) - self._count)  # time that the run could not have used
         share = round(min(1.0, max(0.0, (took - spare) / (elapsed * self._count))), 3)
         on_gpu = sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})
-        return Others(
+        return runs.Others(
             cpu_share=share,
             largest=self._largest(programs, elapsed),
             on_gpu=on_gpu,
-            disturbed=share >= BUSY or share * self._count >= MOST_OF_A_CORE or bool(on_gpu),
+            disturbed=share >= runs.BUSY or share * self._count >= runs.MOST_OF_A_CORE or bool(on_gpu),
         )
 
     def _now(self) -> dict[str, Any]:
@@ -80,7 +79,7 @@ class Look:
         return here
 
     def _largest(self, took: dict[int, float], elapsed: float) -> str | None:
-        for pid in sorted((pid for pid in took if took[pid] >= BUSY * elapsed), key=took.get, reverse=True):
+        for pid in sorted((pid for pid in took if took[pid] >= runs.BUSY * elapsed), key=took.get, reverse=True):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
                 if not hasattr(process, "cpu_affinity") or {*process.cpu_affinity()} & {*self._cores}:
@@ -88,7 +87,7 @@ class Look:
         return None
 
 
-def others_now(seconds: float = LOOK_S, **what) -> Others:
+def others_now(seconds: float = LOOK_S, **what) -> runs.Others:
     """What other programs take now, measured for that many seconds; `what` are arguments of `Look`."""
     look = Look(**what)
     time.sleep(seconds)
@@ -109,16 +108,16 @@ def own_affinity() -> Sequence[int]:
     return [core for core in sorted(os.sched_getaffinity(0)) if core in cores] or cores
 
 
-def _on_gpu(gpu: Device | None, root: int) -> list[str]:
+def _on_gpu(gpu: hardware.Device | None, root: int) -> list[str]:
     """Other processes that have a GPU open for computing; none where the driver does not list them."""
     if gpu is None:
         return []
-    with Nvml() as session:
-        found, _ = occupants(gpu, session, root)
+    with hardware.Nvml() as session:
+        found, _ = hardware.occupants(gpu, session, root)
     # in a container the driver may list the host's pids, and the run would count as its own neighbour
     seen = [each for each in found if each.kind == "compute" and psutil.pid_exists(each.pid)]
     named = [(each.name or "a program", each.pid) for each in seen]
-    return [f"{name} (process {pid})" for name, pid in named if not name.endswith(MPS_SERVER)]
+    return [f"{name} (process {pid})" for name, pid in named if not name.endswith(hardware.MPS_SERVER)]
 
 
 def _listed_cores() -> Sequence[int]:

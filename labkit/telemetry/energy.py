@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.runs import read_run
+from labkit import runs
 from labkit.telemetry.samples import OF_A_RESULT, Sample, Samples
 from labkit.telemetry.sources.zeus import HIP, UNTRIED
 
@@ -48,7 +48,7 @@ def run_energy(run: Samples | Path | str, *, of_all: bool = False) -> Energy:
         of_all: for a run that shared its device, return the energy of all jobs instead of None.
     """
     samples = run if isinstance(run, Samples) else Samples(run, OF_A_RESULT)
-    record = read_run(samples.folder)
+    record = runs.read_run(samples.folder)
     if record.shared is not None and not of_all:
         return Energy(None, None, OF_ALL)
     if samples.failure:

@@ -19,9 +19,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from labkit.errors import UserError
-from labkit.hardware import Answer, Device, Nvml, holder_of, occupants, take
-from labkit.process import Child, Parent
+from labkit import UserError, hardware, process
 from labkit.telemetry.counters import Reading
 from labkit.telemetry.energy import board_energy, cpu_energy, gpu_energy
 from labkit.telemetry.sampler import SampleClock
@@ -48,7 +46,7 @@ class Idle:
 
 
 @contextlib.contextmanager
-def sampled(device: Device) -> Generator[Iterator[Readings]]:
+def sampled(device: hardware.Device) -> Generator[Iterator[Readings]]:
     """Endless readings of the machine at even intervals, within the block."""
     with open_ladder(None, [device], HZ, lambda kind, what: None) as ladder:
         clock = SampleClock(HZ)
@@ -62,7 +60,7 @@ def sampled(device: Device) -> Generator[Iterator[Readings]]:
         yield samples()
 
 
-def idle(samples: Iterable[Readings], device: Device) -> Idle:
+def idle(samples: Iterable[Readings], device: hardware.Device) -> Idle:
     """The idle state of a device, from the first seconds of `sampled`; at once if it cannot be measured."""
     taken: list[Readings] = []
     for sample in samples:
@@ -74,7 +72,7 @@ def idle(samples: Iterable[Readings], device: Device) -> Idle:
     return state
 
 
-def cool_down(samples: Iterable[Readings], device: Device, before: Idle, limit_s: float) -> str:
+def cool_down(samples: Iterable[Readings], device: hardware.Device, before: Idle, limit_s: float) -> str:
     """Wait until power and temperature, if known, are back at idle, but at most `limit_s`; the outcome as text."""
     if before.power_w is None and before.temperature_c is None:
         return f"no cool-down: neither power nor temperature can be measured ({before.note})"
@@ -105,7 +103,7 @@ def _is_back(now: Idle, before: Idle) -> bool:
     return all(limit is None or (value is not None and value <= limit) for value, limit in limits)
 
 
-def _state(samples: Sequence[Readings], device: Device) -> Idle:
+def _state(samples: Sequence[Readings], device: hardware.Device) -> Idle:
     series: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for time_ns, readings in samples:
         for each in readings:
@@ -132,7 +130,7 @@ RIGHTS = (
 )
 
 
-def check_power_limits(device: Device, limits_w: Sequence[float], nvml: Nvml | None = None) -> None:
+def check_power_limits(device: hardware.Device, limits_w: Sequence[float], nvml: hardware.Nvml | None = None) -> None:
     """Refuse power limits that this device cannot have; nothing is changed.
 
     `nvml` is a session that is not open yet; the default is the driver of this machine.
@@ -145,7 +143,7 @@ def check_power_limits(device: Device, limits_w: Sequence[float], nvml: Nvml | N
             f"--power-limits: {device.uuid} is a MIG slice, and the power limit of its whole GPU would also slow the "
             "other slices: use a GPU without MIG."
         )
-    with nvml or Nvml() as session:
+    with nvml or hardware.Nvml() as session:
         if device.kind == "cpu":
             why = f" ({session.reason})" if session.reason else ": choose a GPU with --budget gpu"
             raise UserError(f"--power-limits needs an NVIDIA GPU, but this command trains on a CPU{why}.")
@@ -160,17 +158,17 @@ def check_power_limits(device: Device, limits_w: Sequence[float], nvml: Nvml | N
                 f"--power-limits: {', '.join(outside)} W is out of the range of {device.name}: give limits from "
                 f"{low_w:g} to {high_w:g} W."
             )
-        others, _ = occupants(device, session)
+        others, _ = hardware.occupants(device, session)
         if others:
             raise UserError(
                 f"--power-limits: {others[0]} uses {device.name}, and a limit would slow it too: wait until it ends."
             )
 
 
-class PowerLimit(Child):
+class PowerLimit(process.Child):
     """The guard of a GPU's power limit: a context manager that restores the original limit."""
 
-    def __init__(self, device: Device):
+    def __init__(self, device: hardware.Device):
         super().__init__("labkit.telemetry.power", {"uuid": device.uuid})
         self._device = device
 
@@ -218,7 +216,9 @@ class PowerLimit(Child):
         return None if status == 0 else self.stderr_tail().strip() or f"its guard ended with status {status}"
 
 
-def guard(nvml: Nvml, uuid: str, orders: Callable[[], dict[str, Any] | None], tell: Callable[..., None]) -> str | None:
+def guard(
+    nvml: hardware.Nvml, uuid: str, orders: Callable[[], dict[str, Any] | None], tell: Callable[..., None]
+) -> str | None:
     """Set each limit that is ordered; after the last order, restore the original one.
 
     It answers once at the start, on whether it can set limits, and then after each order.
@@ -240,23 +240,23 @@ def guard(nvml: Nvml, uuid: str, orders: Callable[[], dict[str, Any] | None], te
         return session.read(SET, handle.value, found.value).reason
 
 
-def _after(before: Answer, call: Callable[[], Answer]) -> Answer:
+def _after(before: hardware.Answer, call: Callable[[], hardware.Answer]) -> hardware.Answer:
     """The answer of a call, or that of the call before it if that one failed."""
     return before if before.reason is not None else call()
 
 
 def main() -> None:
-    parent, orders = Parent(), queue.SimpleQueue()
+    parent, orders = process.Parent(), queue.SimpleQueue()
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: orders.put(None))
     parent.listen(orders.put, at_end=lambda: orders.put(None))
     uuid = parent.content["uuid"]
     lock = f"power-limit-{uuid}"  # a second guard would find the limit that this one has set, and restore that
     try:
-        with take(lock):
-            sys.exit(guard(Nvml(), uuid, orders.get, parent.tell))
+        with hardware.take(lock):
+            sys.exit(guard(hardware.Nvml(), uuid, orders.get, parent.tell))
     except Timeout:
-        parent.tell("answer", why=f"another process is changing it ({holder_of(lock)}): wait until it ends")
+        parent.tell("answer", why=f"another process is changing it ({hardware.holder_of(lock)}): wait until it ends")
     except UserError as error:
         parent.tell("answer", why=str(error).rstrip("."))
 

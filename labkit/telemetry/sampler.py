@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pyarrow
 
+from labkit import hardware, process, runs
 from labkit.hardware.budgets import memory_watch
-from labkit.process import Child, Parent
-from labkit.runs import TELEMETRY, MergingPartWriter, spare_pandas
 from labkit.telemetry.counters import OnFault, Reading
 
 DEFAULT_HZ, MOST_HZ = 2.0, 100.0
@@ -65,7 +64,7 @@ class Sampler:
     def _start(self) -> str | None:
         """Start a sampler and wait for its first sample. Returns the reason if there will be none, else None."""
         content = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "restarts": len(self.deaths)}
-        self._child = Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S).start()
+        self._child = process.Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S).start()
         memory_watch.leave_out(self._child.pid)
         if self._ending:  # the block ended during a restart
             self._child.kill()
@@ -148,7 +147,7 @@ class TelemetryWriter:
     def __init__(self, folder: Path, pid: int):
         self._pid = pid
         order = ("device", "scope", "counter", "time_ns")
-        self._parts = MergingPartWriter(folder / "telemetry", TELEMETRY, sort_by=order)
+        self._parts = runs.MergingPartWriter(folder / "telemetry", runs.TELEMETRY, sort_by=order)
         self._missing: dict[tuple, Reading] = {}
 
     def __enter__(self) -> TelemetryWriter:
@@ -173,9 +172,8 @@ class TelemetryWriter:
         self._parts.append({"time_ns": time_ns, "pid": self._pid, **reading._asdict()})
 
 
-def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> None:
+def sample(parent: process.Parent, folder: str, pid: int, hz: float, restarts: int) -> None:
     """Sample until the parent asks to stop or process `pid` ends. `restarts` samplers of it died before this one."""
-    from labkit.hardware import get_devices
     from labkit.telemetry.sources.ladder import open_ladder
 
     closed = threading.Event()
@@ -183,7 +181,7 @@ def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> N
     clock, first_done, died = SampleClock(hz), False, restarts
     try:
         with (
-            open_ladder(pid, get_devices(), hz, lambda kind, what: parent.tell(kind, what=what)) as ladder,
+            open_ladder(pid, hardware.get_devices(), hz, lambda kind, what: parent.tell(kind, what=what)) as ladder,
             TelemetryWriter(Path(folder), pid) as writer,  # closed first: a driver may hang on the way out
         ):
             while True:
@@ -208,8 +206,8 @@ def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> N
 
 
 def main() -> None:
-    parent = Parent()
-    spare_pandas()
+    parent = process.Parent()
+    runs.spare_pandas()
     pyarrow.set_cpu_count(1)  # do not take cores from the job
     sys.setswitchinterval(5e-4)  # the thread that writes parts must not delay a sample
     # Ctrl-C in the terminal is for the job, which then ends the sampler

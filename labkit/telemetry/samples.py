@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from labkit.runs import TELEMETRY, current_parts, part_numbers, read_events, read_part
+from labkit import runs
 from labkit.telemetry.counters import Reading
 
 OF_A_RESULT = r"^(energy|power|board_power|cpu_energy.*|memory_resident|memory_resident_peak)$"
@@ -33,7 +33,7 @@ class Samples:
 
     def __init__(self, folder: Path | str, counters: str = ""):
         """Read the telemetry in `folder`; `counters` is a pattern of the counters to keep, by default all."""
-        self.folder, self.events = Path(folder), read_events(folder)
+        self.folder, self.events = Path(folder), runs.read_events(folder)
         kinds = (event for event in self.events if event.get("kind") == "sampler")
         self.failure: str | None = next((event.get("what") or "unknown cause" for event in kinds), None)
         """Reason why the samples are incomplete; None if the sampler did not fail."""
@@ -48,8 +48,8 @@ class Samples:
             # the end of a killed run was written later, when it was found
             if "wall_s" in event or (event["event"] == "ended" and event.get("ended_by") != "killed"):
                 self._moments[bisect_right(resumed, time_ns)].append(time_ns)
-        for part in current_parts(self.folder / "telemetry"):
-            table = read_part(part, TELEMETRY, ["time_ns", "device", "scope", "counter", "value", "note"])
+        for part in runs.current_parts(self.folder / "telemetry"):
+            table = runs.read_part(part, runs.TELEMETRY, ["time_ns", "device", "scope", "counter", "value", "note"])
             if not table:
                 continue
             first, last = pc.min_max(table["time_ns"]).as_py().values()
@@ -123,12 +123,12 @@ class Tail:
     def rows(self) -> list[TimedReading]:
         """The new rows, part by part."""
         rows: list[TimedReading] = []
-        for part in current_parts(self._folder):
-            numbers = set(part_numbers(part))
+        for part in runs.current_parts(self._folder):
+            numbers = set(runs.part_numbers(part))
             if numbers <= self._seen:
                 continue
             try:
-                table = read_part(part, TELEMETRY, ["time_ns", *Reading._fields])
+                table = runs.read_part(part, runs.TELEMETRY, ["time_ns", *Reading._fields])
             except FileNotFoundError:
                 continue  # it was merged since it was listed: the next look finds the large part
             # a merged part may contain rows that were read before

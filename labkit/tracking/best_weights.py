@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from labkit.errors import UserError
-from labkit.runs import read_events
+from labkit import UserError, runs
 from labkit.tracking.checkpoint import load_checkpoint, on_host, save_checkpoints, step_of
 from labkit.tracking.ending import Diverged
 from labkit.tracking.evaluations import Evaluations
@@ -72,7 +71,7 @@ class Kept:
             content, position = load_checkpoint(self.latest), self._position
             self.restored, self._loop.resumed = content["kept"], content["random"]
             vars(position).update(content["position"])
-            self._evaluations.resume(read_events(self._folder))
+            self._evaluations.resume(runs.read_events(self._folder))
             self._log.notice(f"continuing from step {position.step:,}, {position.samples:,} samples")
 
     def note_best(self) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from labkit.errors import UserError
-from labkit.runs import disk_full_as_user_error, temporary_of
+from labkit import UserError, runs
 
 FORMAT = 5
 
@@ -23,11 +22,11 @@ def step_of(path: Path) -> int | None:
 
 def save_checkpoints(contents: dict[Path, dict[str, Any]]) -> None:
     """Write tensors and plain values to each path. All keep their old checkpoints until all new ones are whole."""
-    written = {path: temporary_of(path) for path in contents}
+    written = {path: runs.temporary_of(path) for path in contents}
     try:
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            with disk_full_as_user_error(path.parent), written[path].open("wb") as file:
+            with runs.disk_full_as_user_error(path.parent), written[path].open("wb") as file:
                 torch.save({"format": FORMAT, **content}, file)
                 file.flush()
                 os.fsync(file.fileno())

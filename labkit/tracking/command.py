@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from labkit.hardware import Budget
-from labkit.json_data import build, to_json
+from labkit import hardware, json_data
 
 SEED = "{seed}"
 """Stands for the seed among a script's arguments"""
@@ -26,7 +25,7 @@ class ScriptCommand:
     """Name of the module, if it runs as `python -m` does"""
     runs_dir: str = "runs"
     """Folder for the run's folder"""
-    budget: Budget | None = None
+    budget: hardware.Budget | None = None
     """Budget that binds the process; None: the whole device"""
     waits_for_cores: bool = True
     """Whether it waits, or is refused, while other runs hold the cores of its budget"""
@@ -59,9 +58,9 @@ class ScriptCommand:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able data."""
-        return to_json(self)
+        return json_data.to_json(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ScriptCommand:
         """A command that crossed from another process."""
-        return build(values, cls)
+        return json_data.build(values, cls)

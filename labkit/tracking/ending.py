@@ -10,7 +10,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from labkit.errors import UserError
+from labkit import UserError, runs
 
 EXIT_STOPPED = 130
 """Exit status that a shell expects of a program ended by Ctrl-C."""
@@ -106,9 +106,8 @@ def close_record(reason: str, *, killed: bool, folder: str | None = None, events
         folder: the last run that it started.
         events: file descriptor for the events of a worker.
     """
-    from labkit.runs import fail_killed
 
-    answer = None if folder is None else fail_killed(folder, reason)
+    answer = None if folder is None else runs.fail_killed(folder, reason)
     if events is not None and (killed or answer is not None):
         failed = {"kind": "Failed", "status": "out_of_memory", "reason": reason, "answer": answer, "refused": True}
         os.write(events, json.dumps(failed).encode() + b"\n")

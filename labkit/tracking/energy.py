@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from labkit.errors import UserError
+from labkit import UserError
 
 WRITE_EVERY_S = 5.0
 """Seconds between two writes of windows to disk."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.tracking.events import Point
 from labkit.tracking.goal import METRICS, Goal, crossing
 from labkit.tracking.log import RunLog

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from labkit.runs import disturbance_text
+from labkit import runs
 from labkit.tracking.ending import in_notebook
 
 
@@ -196,7 +196,7 @@ def _ended(answer: dict[str, Any]) -> str:
         text += f"; target first reached after {result['time_to_target_s']:.1f} s"
     elif result["target_reached"] is False and result["best_validation"] is not None:
         text += f"; target not reached, best {result['best_validation']:.4f}"
-    if disturbed := disturbance_text(result.get("others")):
+    if disturbed := runs.disturbance_text(result.get("others")):
         text = f"{text.rstrip('.')}; disturbed: {disturbed}"
     if answer["folder"] not in text:
         text = f"{text.rstrip('.')}. {answer['folder']}"

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labkit.errors import UserError
+from labkit import UserError
 
 if TYPE_CHECKING:
     import numpy as np

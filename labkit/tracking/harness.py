@@ -24,11 +24,8 @@ from typing import Any
 
 import psutil
 
-from labkit.errors import UserError
-from labkit.hardware import Budget, offered_budgets
+from labkit import UserError, hardware, json_data, runs
 from labkit.hardware.budgets import memory_watch
-from labkit.json_data import to_json
-from labkit.runs import request_stop
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import OnEvent, Preparing, Ready, Started, read_event
@@ -64,13 +61,13 @@ def device(name: str = "auto") -> str:
     return wanted
 
 
-def whole_device(torch_name: str) -> Budget:
+def whole_device(torch_name: str) -> hardware.Budget:
     """The budget for a whole device."""
     import torch
 
-    whole = {budget.torch_name: budget for budget in offered_budgets()}
+    whole = {budget.torch_name: budget for budget in hardware.offered_budgets()}
     if torch_name not in whole and torch.version.hip is not None:  # an AMD GPU, which NVML does not list
-        return Budget(torch_name, None, torch_name=torch_name)
+        return hardware.Budget(torch_name, None, torch_name=torch_name)
     return whole.get(torch_name, whole["cpu"])
 
 
@@ -115,7 +112,7 @@ class Harness:
             _current = None
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> hardware.Budget:
         return self.command.budget or whole_device(self.torch_name)
 
     @property
@@ -139,7 +136,7 @@ class Harness:
     def described(self) -> dict[str, Any]:
         """Settings for the record: the script, its budget and observer, and the jobs it shares a device with."""
         policy = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
-        described: dict[str, Any] = {"budget": to_json(self.budget), "threads_wait": policy}
+        described: dict[str, Any] = {"budget": json_data.to_json(self.budget), "threads_wait": policy}
         script, arguments, main = self.command.script, list(self.command.arguments), sys.modules["__main__"]
         if script is None and getattr(main, "__file__", None) is not None:  # neither a notebook nor python -c
             script, arguments = str(Path(main.__file__).absolute()), sys.argv[1:]
@@ -248,7 +245,7 @@ class SpawnedRuns:
         if self._harness.stop and self._folder is not None and not self._is_ending:
             self._is_ending = True
             with contextlib.suppress(UserError):  # it has just ended
-                request_stop(self._folder)
+                runs.request_stop(self._folder)
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event["kind"] == ANSWER:

@@ -9,22 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.hardware import Budget, Device, get_devices, is_out_of_memory, memory_error, package_versions
-from labkit.json_data import to_json
-from labkit.runs import Provenance, RunRecord, RunWriter, Status, lock_run, read_events, read_run, shielded, worse
-from labkit.telemetry import (
-    DEFAULT_HZ,
-    FAULTS,
-    HIP,
-    OF_A_RESULT,
-    Look,
-    Sampler,
-    Samples,
-    forget_peak_memory,
-    peak_memory,
-    run_energy,
-)
+from labkit import UserError, hardware, json_data, runs, telemetry
 from labkit.tracking.checkpoint import step_of
 from labkit.tracking.energy import Windows
 from labkit.tracking.events import Notice, Point, Ready, Started
@@ -51,14 +36,14 @@ class RunLog:
         self._harness = harness
         self.config: Any = {"job": name, **sections, "train": train} | harness.described()
         resumed = harness.command.resume
-        self.before = None if resumed is None else read_run(resumed)
+        self.before = None if resumed is None else runs.read_run(resumed)
         """Record that an earlier process of this run left; None for a new run."""
         self._sampler = contextlib.ExitStack()
         self._torch_name: str | None = None
-        self._look: Look | None = None
+        self._look: telemetry.Look | None = None
         self._peak_gpu_before = 0
         if own_rank() != 0:
-            self._run: RunWriter | None = None
+            self._run: runs.RunWriter | None = None
             self.folder = Path(resumed or harness.command.runs_dir)
         else:
             self._run = self._create(name, seed) if resumed is None else self._reopen(Path(resumed))
@@ -66,24 +51,24 @@ class RunLog:
         self._windows = Windows(self.event)
         self._sampler.callback(self._windows.close)
 
-    def _create(self, name: str, seed: int | None) -> RunWriter:
+    def _create(self, name: str, seed: int | None) -> runs.RunWriter:
         harness, budget = self._harness, self._harness.budget
         kind = "emulated" if budget.emulated else "measured"
         note = f"budget {budget.name!r} enforced on a larger machine" if budget.emulated else ""
-        return RunWriter.create(
+        return runs.RunWriter.create(
             Path(harness.command.runs_dir),
             "".join(char if char.isalnum() or char in "-_." else "-" for char in name)[:60],
             config=self.config,
-            budget=to_json(budget),
+            budget=json_data.to_json(budget),
             tier=budget.tier,
             devices=[device.to_dict() for device in self._devices()],
             seed=seed,
-            provenance=Provenance.now(kind, note=note),
-            software=package_versions(),
+            provenance=runs.Provenance.now(kind, note=note),
+            software=hardware.package_versions(),
         )
 
-    def _reopen(self, folder: Path) -> RunWriter:
-        lock = lock_run(folder)  # from here on no other process saves a checkpoint
+    def _reopen(self, folder: Path) -> runs.RunWriter:
+        lock = runs.lock_run(folder)  # from here on no other process saves a checkpoint
         try:
             refuse_another_run(self.before, self.config, folder)
             # without a budget, the device is not known before the script's models are
@@ -91,20 +76,20 @@ class RunLog:
             refuse_another_machine(self.before, now, folder)
             self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the record keeps its old configuration until `started`; only then is the new one known to be the same run
-            return RunWriter.reopen(
+            return runs.RunWriter.reopen(
                 folder,
                 lock,
                 from_step=step_of(folder / "checkpoint" / "latest.pt") or 0,
                 config=self.before.config,
-                software=package_versions(),
+                software=hardware.package_versions(),
                 devices=[device.to_dict() for device in self._devices()],
             )
         except BaseException:
             lock.release()
             raise
 
-    def _devices(self) -> list[Device]:
-        devices = get_devices()
+    def _devices(self) -> list[hardware.Device]:
+        devices = hardware.get_devices()
         torch_name = self._harness.torch_name
         computing = [device for device in devices[1:] if device.torch_name == torch_name]
         return [devices[0], *(computing or amd_gpus(torch_name))]
@@ -127,7 +112,7 @@ class RunLog:
     def begin(self, torch_name: str) -> None:
         """Start the sampler once everything is built, and report that the run is ready."""
         self._torch_name = self._windows.torch_name = torch_name
-        forget_peak_memory()
+        telemetry.forget_peak_memory()
         import torch
 
         if torch_name.startswith("cuda"):
@@ -137,27 +122,29 @@ class RunLog:
             if self._run.record.budget.get("torch_name") != torch_name:
                 used: list[Any] = [device.to_dict() for device in self._devices()]
                 self._run.record.devices = used
-                self._run.record.budget = to_json(self._harness.budget)
+                self._run.record.budget = json_data.to_json(self._harness.budget)
                 self._run.record.save(self.folder)
             self._sampler.enter_context(self._sampled(self._run))
             if self._harness.observer is not None:
                 self._harness.observer.start(self.folder, torch.device(torch_name))
                 self._sampler.callback(self._harness.observer.finish)
             gpu = self._devices()[-1]
-            count = self._harness.budget.cores or get_devices()[0].cores
-            self._look = Look(count, self._harness.family, gpu if gpu.kind != "cpu" else None)
+            count = self._harness.budget.cores or hardware.get_devices()[0].cores
+            self._look = telemetry.Look(count, self._harness.family, gpu if gpu.kind != "cpu" else None)
         self.tell(Ready())
 
     @contextlib.contextmanager
-    def _sampled(self, run: RunWriter):
+    def _sampled(self, run: runs.RunWriter):
         """Sample this process. A sampler that dies is recorded and reported, and stops nothing."""
         faults: list[str] = []
 
         def on_fault(kind: str, what: str) -> None:
             run.event("fault", kind=kind, what=what)
-            faults.append(f"{FAULTS[kind]} ({what})")
+            faults.append(f"{telemetry.FAULTS[kind]} ({what})")
 
-        sampler = Sampler(run.folder, hz=self._harness.command.sample_hz or DEFAULT_HZ, on_fault=on_fault)
+        sampler = telemetry.Sampler(
+            run.folder, hz=self._harness.command.sample_hz or telemetry.DEFAULT_HZ, on_fault=on_fault
+        )
         try:
             with sampler:
                 yield
@@ -183,7 +170,7 @@ class RunLog:
 
     def tests(self) -> list[dict[str, Any]]:
         """Events with this run's scores on the test split."""
-        return [event for event in read_events(self.folder) if event["event"] == "tested"]
+        return [event for event in runs.read_events(self.folder) if event["event"] == "tested"]
 
     def notice(self, text: str) -> None:
         self.tell(Notice(text))
@@ -207,22 +194,22 @@ class RunLog:
 
     def why(self, error: BaseException) -> str:
         """A sentence on an error that ends the run."""
-        if is_out_of_memory(error):
-            return str(memory_error(self._harness.budget, get_devices()[0], error))
+        if hardware.is_out_of_memory(error):
+            return str(hardware.memory_error(self._harness.budget, hardware.get_devices()[0], error))
         return f"{type(error).__name__}: {error}"
 
-    def finish(self, status: Status, result: dict[str, Any], *, is_fault: bool) -> None:
+    def finish(self, status: runs.Status, result: dict[str, Any], *, is_fault: bool) -> None:
         """Write the final record, with memory and energy from the samples; `is_fault` also records a fault."""
         try:
             before = self.before and (self.before.result or {}).get("others")
-            result["others"] = worse(before, self._look and self._look.others())
+            result["others"] = runs.worse(before, self._look and self._look.others())
             self._sampler.close()
         finally:
             self._harness.left()
             if self._run is not None:
                 try:
-                    samples = Samples(self.folder, OF_A_RESULT)  # read once for both
-                    energy, peak = run_energy(samples), peak_memory(samples)
+                    samples = telemetry.Samples(self.folder, telemetry.OF_A_RESULT)  # read once for both
+                    energy, peak = telemetry.run_energy(samples), telemetry.peak_memory(samples)
                     result |= {"peak_memory_bytes": peak, "peak_gpu_memory_bytes": self._peak_gpu_memory()}
                     result |= {"energy_j": energy.value_j, "energy_note": energy.note}
                     if is_fault:
@@ -251,14 +238,14 @@ class RunLog:
         return max(int(self._peak_gpu_before), torch.cuda.max_memory_reserved(self._torch_name))
 
 
-def amd_gpus(torch_name: str) -> list[Device]:
+def amd_gpus(torch_name: str) -> list[hardware.Device]:
     """The AMD GPU that torch computes on, with the name that Zeus' samples have; empty under CUDA or on a CPU."""
     import torch
 
     if torch.version.hip is None or not torch_name.startswith("cuda"):
         return []
     about, number = torch.cuda.get_device_properties(torch_name), int(torch_name.partition(":")[2])
-    return [Device("gpu", number, about.name, torch_name, f"{HIP}{number}", about.total_memory)]
+    return [hardware.Device("gpu", number, about.name, torch_name, f"{telemetry.HIP}{number}", about.total_memory)]
 
 
 def own_rank() -> int:
@@ -269,7 +256,7 @@ def own_rank() -> int:
     return dist.get_rank() if is_one_of_several else int(os.environ.get("RANK", "0"))
 
 
-def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Path) -> None:
+def refuse_another_run(before: runs.RunRecord, described: dict[str, Any], folder: Path) -> None:
     """Refuse a resume whose settings, `described`, would mix two experiments in one run."""
     if before.profiled:
         raise UserError(f"{folder}: this run was profiled, so it has no checkpoint: start a new run.")
@@ -278,7 +265,7 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
             f"{folder}: this run is one of the jobs of {folder.parent.name}, and would be faster alone: resume the "
             "whole group with `labkit collocate --resume`, or start a new run."
         )
-    old, new = (_settings(shielded(config)) for config in (before.config, json.loads(json.dumps(described))))
+    old, new = (_settings(runs.shielded(config)) for config in (before.config, json.loads(json.dumps(described))))
     changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
     others = sorted(changed - LIMITS)
     if "data.fingerprint" in others:
@@ -298,9 +285,9 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
         raise nothing_to_do(folder, (before.result or {}).get("reason", ""))
 
 
-def refuse_another_machine(before: RunRecord, budget: Budget, folder: Path) -> None:
+def refuse_another_machine(before: runs.RunRecord, budget: hardware.Budget, folder: Path) -> None:
     """Refuse a resume on other hardware, or on another number of cores."""
-    cpu, *others = get_devices()
+    cpu, *others = hardware.get_devices()
     devices = [cpu.name, *(device.name for device in others if device.torch_name == budget.torch_name)]
     was = *(device["name"] for device in before.devices), f"{before.budget['cores'] or 'all'} cores"
     here = *devices, f"{budget.cores or 'all'} cores"

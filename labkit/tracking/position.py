@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.tracking.events import SYNC, OnEvent, Point, Progress, phase
 from labkit.tracking.log import RunLog
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.runs import Status
+from labkit import UserError, runs
 from labkit.tracking.best_weights import Kept
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Stopped, StopRequest, in_notebook
@@ -133,7 +132,7 @@ class Run:
             raise SystemExit(EXIT_STOPPED)
         return isinstance(error, Stopped)
 
-    def _leave(self, error: BaseException | None) -> Status:
+    def _leave(self, error: BaseException | None) -> runs.Status:
         """Record how it ended. Returns its status."""
         global _open_run
         status, word, reason = self._stopping.ending_of(error, self._log.why)

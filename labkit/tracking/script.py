@@ -14,10 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.hardware import is_out_of_memory, keep_memory
+from labkit import UserError, hardware, runs
 from labkit.hardware.budgets import memory_watch
-from labkit.runs import STOP_POLL_S
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import CLOSE_RECORD, EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
 from labkit.tracking.events import Notice, OnEvent
@@ -89,7 +87,7 @@ def run_command(
             harness.tell(Notice(note))
         for descriptor in outlet:
             memory_watch.note(events=descriptor)
-    keep_memory()
+    hardware.keep_memory()
     if command.budget is not None:
         command.budget.bind_torch()
     if command.seed is not None:
@@ -126,7 +124,7 @@ def run_command(
                 if not harness.answers:
                     raise SystemExit(EXIT_STOPPED) from None  # before it had a run
                 return harness.answers[-1]
-            if is_out_of_memory(error):
+            if hardware.is_out_of_memory(error):
                 raise RunFailed(harness.answers[-1]["result"]["reason"], harness.answers[-1]) from error
             raise
     return harness.answers[-1]
@@ -186,7 +184,7 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Generator[None]:
 
     def watch() -> None:
         interrupted = False
-        while not ended.wait(STOP_POLL_S):
+        while not ended.wait(runs.STOP_POLL_S):
             spawned.listen()
             run = open_run()
             if run is not None and run.is_implicit and run.over == "stopped":

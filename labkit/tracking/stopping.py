@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from labkit.errors import UserError
-from labkit.runs import Status
+from labkit import UserError, runs
 from labkit.tracking.ending import Diverged, Enough, Stopped
 from labkit.tracking.goal import Goal
 from labkit.tracking.position import Position
@@ -61,7 +60,9 @@ class Stopping:
         """Whether the time limit is reached by this rank's clock."""
         return self._goal.max_seconds is not None and self._position.wall_s >= self._goal.max_seconds
 
-    def ending_of(self, error: BaseException | None, why: Callable[[BaseException], str]) -> tuple[Status, str, str]:
+    def ending_of(
+        self, error: BaseException | None, why: Callable[[BaseException], str]
+    ) -> tuple[runs.Status, str, str]:
         """Status, word and sentence for a run whose block ended with that error; `why` describes unknown errors."""
         if error is None or isinstance(error, Stopped):
             word = self.over or "script"

@@ -16,9 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.process import Child, Parent
-from labkit.runs import disturbance_text, fail_killed
+from labkit import UserError, errors, hardware, process, runs, telemetry
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import RunFailed, StopRequest
 from labkit.tracking.events import Notice, OnEvent
@@ -44,16 +42,15 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     budget = command.budget
     if budget is not None:
         os.environ.update(budget.environment())
-    from labkit.telemetry import others_now, own_affinity  # NumPy comes with it
 
-    cores = own_affinity()
+    cores = telemetry.own_affinity()
     if budget is not None:
         for note in budget.take_cores(waits=command.waits_for_cores, say=say, stopped=lambda: bool(stop)):
             say(note)
     if command.collocation is not None:
         return  # the command that runs jobs together has checked, and chosen
     # on all cores that it could have had: programs on other cores do not disturb it
-    found = disturbance_text(others_now(count=budget and budget.cores, cores=cores))
+    found = runs.disturbance_text(telemetry.others_now(count=budget and budget.cores, cores=cores))
     if not found:
         return
     waits = ""
@@ -67,7 +64,7 @@ class WorkerFailed(RuntimeError):
     """The process of a run ended without an answer, or its script raised an error of its own."""
 
 
-class LaunchedRun(Child):
+class LaunchedRun(process.Child):
     """A run in another process. After `stop` it ends after its current step, and records that it was stopped."""
 
     def __init__(self, command: ScriptCommand, shows_output: bool = False):
@@ -111,7 +108,7 @@ class LaunchedRun(Child):
             status = self.status()
             # it crashed, or the system killed it because memory ran out
             if status is not None and status < 0 and folder is not None and not self._was_killed:
-                fail_killed(folder, f"its process was ended by {signal.Signals(-status).name}")
+                runs.fail_killed(folder, f"its process was ended by {signal.Signals(-status).name}")
             arguments = " ".join(self.command.arguments)
             raise WorkerFailed(
                 f"the process of {self.command.script} {arguments} ended with status {status}:\n{self.stderr_tail()}"
@@ -119,7 +116,7 @@ class LaunchedRun(Child):
 
 
 def main() -> int:
-    parent = Parent()
+    parent = process.Parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent that ignores it would pass that on
     command = ScriptCommand.from_dict(parent.content)
     if command.cores is not None and hasattr(os, "sched_setaffinity"):
@@ -135,10 +132,7 @@ def main() -> int:
         return _run(command, stop, go, parent)
 
 
-def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent: Parent) -> int:
-    from labkit.errors import UserError, refusal
-    from labkit.hardware import is_out_of_memory
-    from labkit.runs import is_disk_full
+def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent: process.Parent) -> int:
     from labkit.tracking.events import Ready
 
     def hear(event: Any) -> None:
@@ -154,7 +148,7 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
 
         answer = run_command(command, stop, hear, outlet=parent.outlet)
     except BaseException as error:
-        reason = error if isinstance(error, UserError) else refusal(error)
+        reason = error if isinstance(error, UserError) else errors.refusal(error)
         if isinstance(error, SystemExit):
             reason = f"the script ended with status {error.code!r} before its first step"
         if isinstance(error, KeyboardInterrupt):
@@ -162,7 +156,9 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
         if reason is None:
             traceback.print_exc()
             reason = f"{type(error).__name__}: {error}"
-        memory = is_out_of_memory(error) or (error.__cause__ is not None and is_out_of_memory(error.__cause__))
+        memory = hardware.is_out_of_memory(error) or (
+            error.__cause__ is not None and hardware.is_out_of_memory(error.__cause__)
+        )
         status = "out_of_memory" if memory else "failed"
         # a run that was cut short, for example by a full disk, is "stopped", and its folder is known
         answer = error.answer if isinstance(error, RunFailed) else None
@@ -170,7 +166,7 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
         code = error.code if isinstance(error, SystemExit) else None  # from a script without a run
         more = {
             "refused": refused,
-            "disk_full": is_disk_full(error),
+            "disk_full": runs.is_disk_full(error),
             "exit_code": code if isinstance(code, int) else None,
         }
         parent.tell("Failed", status=status, reason=str(reason), answer=answer, **more)

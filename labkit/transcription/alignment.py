@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from labkit import UserError
 from labkit.data.speech import BLANK, Alphabet, Utterance, outputs_needed, refuse_mismatch, transcript
-from labkit.errors import UserError
 
 
 def align(log_probabilities: np.ndarray, text: str, outputs_per_s: float) -> pd.DataFrame:

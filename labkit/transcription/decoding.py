@@ -21,6 +21,7 @@ from random import Random
 
 import numpy as np
 
+from labkit import UserError, runs
 from labkit.data import BadRows
 from labkit.data.speech import (
     BLANK,
@@ -34,8 +35,6 @@ from labkit.data.speech import (
     usable_utterances,
     wave_of,
 )
-from labkit.errors import UserError
-from labkit.runs import RunRecord
 from labkit.transcription.recogniser import Recogniser
 
 Decoder = Callable[[np.ndarray], str]
@@ -245,7 +244,7 @@ def read_texts(path: Path) -> Iterator[str]:
         raise UserError(f"--lm {path}: this file cannot be read ({error.strerror}): name a text file.") from None
 
 
-def _utterances(record: RunRecord) -> list[Utterance]:
+def _utterances(record: runs.RunRecord) -> list[Utterance]:
     """The utterances of a run's training data, in the same splits."""
     data = record.config["data"].get("source", record.config["data"]["name"])
     bad = BadRows("skip")

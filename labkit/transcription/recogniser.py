@@ -17,12 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from labkit import UserError, models, runs, tracking
 from labkit.data.speech import FRAMES_PER_S, Alphabet, Voice, features_of
-from labkit.errors import UserError
 from labkit.jobs.speech import build_model
-from labkit.models import SpeechConfig, SpeechModel, bins_of
-from labkit.runs import RunRecord, read_run, run_folders
-from labkit.tracking import load_checkpoint
 
 BEST = Path("checkpoint", "best.pt")
 BATCH_FRAMES = 30 * FRAMES_PER_S
@@ -46,7 +43,7 @@ class Heard:
 class Recogniser:
     """A trained model and its alphabet, on the CPU."""
 
-    def __init__(self, model: SpeechModel, record: RunRecord | None = None):
+    def __init__(self, model: models.SpeechModel, record: runs.RunRecord | None = None):
         """`record` is the record of the run that trained the model."""
         self.model, self.record, self.alphabet = model.eval(), record, Alphabet()
         trained = record.config["train"] if record else {}
@@ -128,18 +125,18 @@ def read_recogniser(run: Path) -> Recogniser:
     Raises:
         UserError: there is no run, or it is not a speech run, has not finished, or has no checkpoint.
     """
-    record = read_run(run)
+    record = runs.read_run(run)
     if reason := why_unusable(run, record):
         raise UserError(reason)
-    weights: dict[str, Any] = load_checkpoint(run / BEST)["kept"]["model"]
-    model = build_model(SpeechConfig(**record.config["model"]), "fast")
+    weights: dict[str, Any] = tracking.load_checkpoint(run / BEST)["kept"]["model"]
+    model = build_model(models.SpeechConfig(**record.config["model"]), "fast")
     # convolutions of either kernels: over images of height 1, or over series
     own = model.state_dict()
     model.load_state_dict({name: value.reshape(own[name].shape) for name, value in weights.items()})
     return Recogniser(model, record)
 
 
-def why_unusable(run: Path, record: RunRecord) -> str:
+def why_unusable(run: Path, record: runs.RunRecord) -> str:
     """Why a run has no recogniser to transcribe with, and what to do; empty if it has one."""
     if record.config.get("job", record.name) != "speech":
         why = f"this run trains {record.name}, not a recogniser: name a run of `labkit train speech`."
@@ -163,9 +160,9 @@ def why_unusable(run: Path, record: RunRecord) -> str:
 
 def newest_recogniser(runs_dir: Path) -> Path:
     """The newest speech run in a folder that ended without a failure; a UserError if there is none."""
-    for folder in reversed(run_folders(runs_dir)):
+    for folder in reversed(runs.run_folders(runs_dir)):
         try:
-            record = read_run(folder)
+            record = runs.read_run(folder)
             if record.status != "failed" and not why_unusable(folder, record):
                 return folder
         except UserError:  # skip damaged records
@@ -230,7 +227,7 @@ class Stream:
     later frames that the convolutions see.
     """
 
-    def __init__(self, model: SpeechModel):
+    def __init__(self, model: models.SpeechModel):
         """Begin a recording.
 
         Raises:
@@ -259,7 +256,7 @@ class Stream:
         x = features[None, None]  # (1, 1, T, F)
         for image in self._images:
             x = image.push(x, is_last=is_last)
-        x = bins_of(x)
+        x = models.bins_of(x)
         for block in self._blocks:
             x = block.push(x, is_last=is_last)
         x = x.transpose(1, 2)  # (1, T', C)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from labkit import DataError, UserError, errors, runs
 from labkit.data import BadRows
 from labkit.data.speech import (
     SAMPLE_RATE_HZ,
@@ -33,8 +34,6 @@ from labkit.data.speech import (
     read_manifest,
     usable_utterances,
 )
-from labkit.errors import DataError, UserError, refusal
-from labkit.runs import RunRecord
 from labkit.transcription.alignment import ErrorRates
 from labkit.transcription.decoding import Decoder
 from labkit.transcription.recogniser import Heard, Recogniser
@@ -61,7 +60,7 @@ class Recording:
 
 
 def find_recordings(
-    paths: Iterable[Path], split: str | None = None, record: RunRecord | None = None
+    paths: Iterable[Path], split: str | None = None, record: runs.RunRecord | None = None
 ) -> Iterator[Recording | UserError]:
     """The recordings below paths, or errors for those that cannot be used; in bounded memory except for listings.
 
@@ -124,7 +123,7 @@ def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
 
 
 def _listed(
-    source: Source, bad: BadRows, split: str | None, record: RunRecord | None
+    source: Source, bad: BadRows, split: str | None, record: runs.RunRecord | None
 ) -> Iterator[Recording | UserError]:
     """A listing's recordings by speaker, then its bad lines."""
     utterances = source.utterances
@@ -155,7 +154,7 @@ def _listed(
         yield UserError(f"Unusable lines of the listing: {bad.count:,}; the first: {bad.in_words()}")
 
 
-def _has_changed(source: Source, record: RunRecord) -> bool:
+def _has_changed(source: Source, record: runs.RunRecord) -> bool:
     """Whether a source is the training data of a run, and has changed since."""
     data, train = record.config["data"], record.config["train"]
     places = (path.absolute() for path in (source.folder, *source.listings))
@@ -300,7 +299,7 @@ def transcribe(
         except UserError as error:
             yield error
         except OSError as error:
-            yield refusal(error) or UserError(f"{recording.name}: {error.strerror}.")
+            yield errors.refusal(error) or UserError(f"{recording.name}: {error.strerror}.")
         if len(lot) == LOT or sum(len(wave) for _, wave, _ in lot) > LOT_S * SAMPLE_RATE_HZ:
             yield from _hear(recogniser, lot, voice, decoder, on_more)
     yield from _hear(recogniser, lot, voice, decoder, on_more)

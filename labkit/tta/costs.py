@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit.errors import UserError
-from labkit.hardware import get_tier
+from labkit import UserError, hardware, telemetry
 from labkit.runs import RunRecord, read_events, read_run
-from labkit.telemetry import Energy, Step, run_energy
 
 J_PER_KWH = 3.6e6
 
@@ -33,7 +31,7 @@ def price_usd_per_h(tier: str | None) -> Cost:
     if not isinstance(tier, str):  # None, or NaN after a frame has been joined
         return Cost(None, "this hardware is in no tier of the catalogue, so it has no price")
     try:
-        price = get_tier(tier).rental_price_usd_per_h
+        price = hardware.get_tier(tier).rental_price_usd_per_h
     except UserError:
         return Cost(None, f"tier {tier} is not in this catalogue")
     if price is None:
@@ -134,11 +132,11 @@ def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
             # sorted: after a resume the clock goes on from the checkpoint, before the last evaluations until then
             pairs = sorted((event["wall_s"], epoch_ns(event)) for event in evaluated)
             when_ns = np.interp(curves.loc[own, "wall_s"], *zip(*pairs, strict=True))
-            energy[own] = energy_until(when_ns, run_energy(folder).steps)
+            energy[own] = energy_until(when_ns, telemetry.run_energy(folder).steps)
     return curves.assign(energy_j=energy)
 
 
-def energy_until(when_ns: np.ndarray, steps: Sequence[Step]) -> np.ndarray:
+def energy_until(when_ns: np.ndarray, steps: Sequence[telemetry.Step]) -> np.ndarray:
     """Joules of all steps until each moment, in the moments' shape.
 
     >>> energy_until(np.array([0, 5, 10, 15]), (Step(0, 10, 4.0), Step(12, 14, 1.0)))
@@ -200,45 +198,51 @@ def windows_by_name(windows: pd.DataFrame) -> pd.DataFrame:
     return sums.drop(columns="covered_s").reset_index()
 
 
-def spans_of(steps: Sequence[Step]) -> list[Step]:
+def spans_of(steps: Sequence[telemetry.Step]) -> list[telemetry.Step]:
     """The time that steps cover, with its seconds in place of joules; those of several packages are at once."""
-    return [Step(begin, end, (end - begin) / 1e9) for begin, end in sorted({step[:2] for step in steps})]
+    return [telemetry.Step(begin, end, (end - begin) / 1e9) for begin, end in sorted({step[:2] for step in steps})]
 
 
 def epoch_ns(event: dict[str, Any]) -> float:
     return datetime.fromisoformat(event["time"]).timestamp() * 1e9
 
 
-def energy_of(folder: Path | str, estimate: bool, assumed_power_w: float | None) -> tuple[Energy, str]:
+def energy_of(folder: Path | str, estimate: bool, assumed_power_w: float | None) -> tuple[telemetry.Energy, str]:
     """The energy of a run, predicted on request where it was not measured; and its kind."""
-    energy, record = run_energy(folder), read_run(folder)
+    energy, record = telemetry.run_energy(folder), read_run(folder)
     if energy.value_j is None and (estimate or assumed_power_w is not None):
         return _predicted(record, read_events(folder), assumed_power_w, energy.note), "predicted"
     return energy, record.provenance.kind
 
 
-def _predicted(record: RunRecord, events: list[dict[str, Any]], power_w: float | None, why_not: str) -> Energy:
+def _predicted(
+    record: RunRecord, events: list[dict[str, Any]], power_w: float | None, why_not: str
+) -> telemetry.Energy:
     """A constant power for the whole time of each process that trained the run, by its events."""
     source = "as given"
     if power_w is None and record.tier is None:
-        return Energy(None, None, f"{why_not}; no estimate: this hardware is in no tier of the catalogue (--power W)")
+        return telemetry.Energy(
+            None, None, f"{why_not}; no estimate: this hardware is in no tier of the catalogue (--power W)"
+        )
     if power_w is None:
-        figure = get_tier(record.tier).figure("power_w")
+        figure = hardware.get_tier(record.tier).figure("power_w")
         power_w, source = figure.value, f"the power limit of tier {record.tier} ({figure.source})"
     if power_w is None:
-        return Energy(None, None, f"{why_not}; no estimate: the power of tier {record.tier} is not known (--power W)")
+        return telemetry.Energy(
+            None, None, f"{why_not}; no estimate: the power of tier {record.tier} is not known (--power W)"
+        )
     spans: list[tuple[int, int]] = []
     for event in events:
         now = round(epoch_ns(event))
         if event["event"] in ("started", "resumed") or not spans:
             spans.append((now, now))
         spans[-1] = (spans[-1][0], now)
-    steps = tuple(Step(begin, end, power_w * (end - begin) / 1e9) for begin, end in spans if end > begin)
+    steps = tuple(telemetry.Step(begin, end, power_w * (end - begin) / 1e9) for begin, end in spans if end > begin)
     note = f"not measured: a constant power for the run's whole time ({why_not})"
-    return Energy(sum(step.joules for step in steps), f"{power_w:g} W, {source}", note, steps)
+    return telemetry.Energy(sum(step.joules for step in steps), f"{power_w:g} W, {source}", note, steps)
 
 
-def _to_target(events: list[dict[str, Any]], steps: tuple[Step, ...]) -> float | None:
+def _to_target(events: list[dict[str, Any]], steps: tuple[telemetry.Step, ...]) -> float | None:
     samples = next((event.get("samples") for event in events if event["event"] == "target_reached"), None)
     # after a resume, the event may follow the evaluation that reached the target
     at = (event for event in events if event["event"] == "evaluated" and event.get("samples") == samples)

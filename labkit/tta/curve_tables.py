@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from labkit.errors import UserError
+from labkit import UserError, telemetry, tracking
 from labkit.runs import (
     CURVE_COLUMNS,
     OF_A_RUN,
@@ -21,8 +21,6 @@ from labkit.runs import (
     read_metrics,
     readable_runs,
 )
-from labkit.telemetry import peak_memory, run_energy
-from labkit.tracking import CONFIRM, unreached
 from labkit.tta.thresholds import higher_is_better
 
 ENDINGS = {
@@ -86,8 +84,8 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
     evaluated = next((list(event.get("metrics", ())) for event in events if event["event"] == "evaluated"), [])
     wall_s, train_s, samples = (_number(end.get(name, result.get(name))) for name in ("wall_s", "train_s", "samples"))
     # a run that was killed has no result, but its sampler's counters are there
-    energy = None if "energy_note" in result else run_energy(folder)
-    memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else peak_memory(folder)
+    energy = None if "energy_note" in result else telemetry.run_energy(folder)
+    memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else telemetry.peak_memory(folder)
     sections = [
         section for name, section in config.items() if isinstance(section, dict) and name not in {*NO_SETTINGS, "train"}
     ]
@@ -109,8 +107,8 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "target": _number(train.get("target")),
         "status": record.status,
         "disturbed": disturbance_text(result.get("others")),
-        "unreached": unreached(record.status, result, train.get("max_seconds")),
-        "confirm": train.get("confirm_evaluations") or CONFIRM,
+        "unreached": tracking.unreached(record.status, result, train.get("max_seconds")),
+        "confirm": train.get("confirm_evaluations") or tracking.CONFIRM,
         "settings": {"budget": record.ran_under, **own, "threads_wait": config.get("threads_wait")},
         "host": record.host,
         "wall_s": wall_s,

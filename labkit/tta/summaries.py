@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import pandas as pd
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.tta.costs import price_usd_per_h, usd_per_s
 from labkit.tta.curve_tables import default_target
 from labkit.tta.estimators import survival, survival_of

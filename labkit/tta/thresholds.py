@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from labkit.errors import UserError
+from labkit import UserError, tracking
 from labkit.runs import SERIES
-from labkit.tracking import METRICS, crossing, metric_named
 from labkit.tta.costs import with_cost
 
 CLOCKS = ("wall_s", "train_s")
@@ -26,7 +25,7 @@ CROSSING_COLUMNS = [
 def higher_is_better(metric: str, runs: pd.DataFrame) -> bool:
     """Whether a larger value is better; `runs` decide for a metric that labkit does not know (default: smaller)."""
     given = runs.loc[runs["metric"] == metric, "higher_is_better"].dropna()
-    return metric_named(metric, None if given.empty else bool(given.iloc[0])).higher_is_better
+    return tracking.metric_named(metric, None if given.empty else bool(given.iloc[0])).higher_is_better
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def attempts(curves: pd.DataFrame, runs: pd.DataFrame, targets: Sequence[float] 
     targets = np.atleast_1d(np.asarray(targets, float))
     metric = str((curves if len(curves) else runs)["metric"].iloc[0]) if len(runs) else ""
     runs = runs[runs["run"].isin(curves["run"]) | runs["metric"].isna() | (runs["metric"] == metric)]
-    known = METRICS.get(metric)
+    known = tracking.METRICS.get(metric)
     if known and len(curves) and (beyond := np.max(targets)) > max(known.high, curves["value"].max()):
         raise UserError(f"the target {beyond:g} is beyond any {known.label}, which is a share: write {beyond / 100:g}.")
     number = pd.Index(runs["run"]).get_indexer(curves["run"])
@@ -147,7 +146,8 @@ def attempts(curves: pd.DataFrame, runs: pd.DataFrame, targets: Sequence[float] 
     values, counts = curves["value"].to_numpy(float), _evaluations_of(runs, curves)
     up = higher_is_better(metric, runs)
     first, held = (
-        crossing(values, counts, targets, in_a_row, higher_is_better=up) for in_a_row in (1, runs["confirm"].to_numpy())
+        tracking.crossing(values, counts, targets, in_a_row, higher_is_better=up)
+        for in_a_row in (1, runs["confirm"].to_numpy())
     )
     return Attempts(curves, runs, metric, targets, first, held)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from labkit import telemetry
 from labkit.runs import read_events, read_metrics, read_run
-from labkit.telemetry import run_energy
 from labkit.tta.costs import energy_until, epoch_ns, spans_of
 
 PIECES, PIECE_S, IN_A_ROW, TOLERANCE = 20, 1.0, 5, 0.1
@@ -82,7 +82,7 @@ def _row(folder: Path) -> dict:
         row["samples_per_s"] = samples / steady_s
     else:
         notes.append("its script counts no samples (run.step)")
-    energy = run_energy(folder)
+    energy = telemetry.run_energy(folder)
     notes.append(energy.note)
     if energy.steps:
         began = next(event for event in reversed(read_events(folder)) if event["event"] == "began")

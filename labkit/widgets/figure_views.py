@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anywidget
 import ipywidgets as widgets
@@ -11,23 +11,7 @@ import plotly.graph_objects as go
 from IPython import get_ipython
 from IPython.display import display
 
-from labkit.plots import (
-    AXIS_TITLES,
-    IN_THE_DARK,
-    description_text,
-    encoding,
-    import_nbformat,
-    metric_label,
-    named,
-    new_figure,
-    number_text,
-)
-from labkit.runs import read_run
-from labkit.tracking import Progress
-
-if TYPE_CHECKING:  # which imports torch
-    from labkit.tracking import Run
-
+from labkit import plots, runs, tracking
 
 _ESM = """
 // Presses the camera of the plot's own toolbar, which the keyboard does not reach.
@@ -57,7 +41,7 @@ class FigureView(widgets.VBox):
     """Whether a screen reader announces each change"""
 
     def __init__(self):
-        import_nbformat()  # before plotly does
+        plots.import_nbformat()  # before plotly does
         self.plot, self.words = go.FigureWidget(), widgets.HTML()
         super().__init__()
 
@@ -76,9 +60,9 @@ class FigureView(widgets.VBox):
 
     def describe(self) -> None:
         """Describe the figure as it is now."""
-        text = escape(description_text(self.plot))
+        text = escape(plots.description_text(self.plot))
         folded = f"<details><summary>The figure as text</summary><p>{text}</p></details>"
-        self.words.value = IN_THE_DARK + (f"<p role='status'>{text}</p>" if self.spoken else folded)
+        self.words.value = plots.IN_THE_DARK + (f"<p role='status'>{text}</p>" if self.spoken else folded)
 
 
 class PictureButton(anywidget.AnyWidget):
@@ -87,7 +71,7 @@ class PictureButton(anywidget.AnyWidget):
     _esm = _ESM
 
 
-def live(run: Run) -> LiveRun:
+def live(run: tracking.Run) -> LiveRun:
     """Draw the metric of an open run as it trains; one line inside `with labkit.Run(...) as run:`.
 
     Args:
@@ -108,13 +92,13 @@ class LiveRun(FigureView):
 
     spoken = True
 
-    def __init__(self, run: Run):
+    def __init__(self, run: tracking.Run):
         super().__init__()
         target = run.goal.target
         self._metric = target.metric.name if target else ""
-        trace = named(run.name, read_run(run.folder).provenance.kind)
-        drawn = new_figure(AXIS_TITLES["wall_s"], "", "No value yet.", height=340)
-        drawn.add_scatter(x=[], y=[], **trace, **encoding(0).curve())
+        trace = plots.named(run.name, runs.read_run(run.folder).provenance.kind)
+        drawn = plots.new_figure(plots.AXIS_TITLES["wall_s"], "", "No value yet.", height=340)
+        drawn.add_scatter(x=[], y=[], **trace, **plots.encoding(0).curve())
         if target and target.value is not None:
             drawn.add_hline(y=target.value, line_dash="dash", annotation={"text": f"target {target.value:g}"})
         self.draw(drawn.update_xaxes(rangemode="tozero"))
@@ -122,13 +106,13 @@ class LiveRun(FigureView):
 
     def hear(self, event: Any) -> None:
         """Take an event of the run; an evaluation is drawn."""
-        if not (isinstance(event, Progress) and event.evaluated and event.metrics):
+        if not (isinstance(event, tracking.Progress) and event.evaluated and event.metrics):
             return
         self._metric = self._metric or next(iter(event.metrics))
         value, seconds, (curve,) = event.metrics[self._metric], event.point.wall_s, self.plot.data
-        label = metric_label(self._metric)
+        label = plots.metric_label(self._metric)
         with self.plot.batch_update():
             curve.x, curve.y = [*curve.x, seconds], [*curve.y, value]
             self.plot.layout.yaxis.title.text = f"{escape(label)} on the validation split"
-            self.plot.layout.meta = {"finding": f"{label} {number_text(value)} after {seconds:.1f} s."}
+            self.plot.layout.meta = {"finding": f"{label} {plots.number_text(value)} after {seconds:.1f} s."}
         self.describe()

@@ -8,14 +8,13 @@ from pathlib import Path
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from labkit.profiling import Profile, read_profile
-from labkit.report import VIEWS, operator_texts, what_to_try
+from labkit import profiling, report
 from labkit.widgets.figure_views import FigureView, PictureButton
 
 SHOWN_OPERATORS = 12
 
 
-def profile_view(run: Path | str | Profile) -> ProfileView:
+def profile_view(run: Path | str | profiling.Profile) -> ProfileView:
     """Look at a profiled run.
 
     Args:
@@ -27,26 +26,26 @@ def profile_view(run: Path | str | Profile) -> ProfileView:
     Raises:
         UserError: the run was not profiled.
     """
-    return ProfileView(run if isinstance(run, Profile) else read_profile(run))
+    return ProfileView(run if isinstance(run, profiling.Profile) else profiling.read_profile(run))
 
 
 class ProfileView(FigureView):
     """What to try, a choice of views, the figure with its description, and the most expensive operators."""
 
-    def __init__(self, profile: Profile):
+    def __init__(self, profile: profiling.Profile):
         super().__init__()
         self.profile = profile
         self.view = widgets.ToggleButtons(
-            options=[(view.title, view) for view in VIEWS],
+            options=[(view.title, view) for view in report.VIEWS],
             description="View",
-            tooltips=[view.about for view in VIEWS],
+            tooltips=[view.about for view in report.VIEWS],
             style={"button_width": "auto"},
         )
-        tries = "".join(f"<li>{line}</li>" for line in what_to_try(profile))
+        tries = "".join(f"<li>{line}</li>" for line in report.what_to_try(profile))
         self.answer = widgets.HTML(f"<p>{escape(profile.headline)}</p><ul>{tries}</ul>")
         self.about, self.code = widgets.HTML(), widgets.HTML()
         # whose names are row headers
-        table = operator_texts(profile.operators.head(SHOWN_OPERATORS)).set_index("operator").rename_axis(None)
+        table = report.operator_texts(profile.operators.head(SHOWN_OPERATORS)).set_index("operator").rename_axis(None)
         most_expensive = widgets.HTML(table.to_html(border=0))
         operators = widgets.Accordion([most_expensive], titles=[f"The {SHOWN_OPERATORS} most expensive operators"])
         self.view.observe(lambda _: self._show(), names="value")

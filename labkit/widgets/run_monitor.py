@@ -11,10 +11,7 @@ from pathlib import Path
 import ipywidgets as widgets
 import pandas as pd
 
-from labkit.errors import UserError
-from labkit.plots import Curve, figure_live_run, latest_values, metric_label, thinned
-from labkit.runs import RunRecord, list_rows, read_events, read_run, request_stop
-from labkit.telemetry import Tail, gpu_of
+from labkit import UserError, plots, runs, telemetry
 from labkit.widgets.figure_views import FigureView
 
 MOST_POINTS = 400
@@ -32,8 +29,8 @@ SHOWN = {
 class Snapshot:
     """A run at one moment."""
 
-    record: RunRecord
-    curves: list[Curve]
+    record: runs.RunRecord
+    curves: list[plots.Curve]
     """The metric, training loss, throughput, then telemetry, whose seconds count from the first sample, a moment before
     training begins"""
 
@@ -54,8 +51,8 @@ class RunFeed:
 
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
-        self._telemetry: dict[tuple[str, str], Curve] = {}
-        self._tail = Tail(folder)
+        self._telemetry: dict[tuple[str, str], plots.Curve] = {}
+        self._tail = telemetry.Tail(folder)
         self._first_ns: int | None = None
 
     def read(self) -> Snapshot:
@@ -64,21 +61,23 @@ class RunFeed:
         Raises:
             UserError: this is no run folder.
         """
-        record = read_run(self.folder)
-        evaluated = [each for each in read_events(self.folder) if each["event"] == "evaluated" and "wall_s" in each]
+        record = runs.read_run(self.folder)
+        evaluated = [
+            each for each in runs.read_events(self.folder) if each["event"] == "evaluated" and "wall_s" in each
+        ]
         metrics = [each.get("metrics", {}) for each in evaluated]
         metric = record.config.get("train", {}).get("target_metric")
         metric = metric or next((name for names in metrics for name in names), "")
         logged = {
-            (metric_label(metric) or "Metric", ""): [each.get(metric) for each in metrics],
+            (plots.metric_label(metric) or "Metric", ""): [each.get(metric) for each in metrics],
             ("Training loss", ""): [each.get("loss") for each in evaluated],
             ("Throughput", "samples/s"): [each.get("samples_per_s") for each in evaluated],
         }
         curves = []
         for (title, unit), values in logged.items():
             points = [(at["wall_s"], value) for at, value in zip(evaluated, values, strict=True) if value is not None]
-            curves.append(Curve(title, [seconds for seconds, _ in points], [value for _, value in points], unit))
-        self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))))
+            curves.append(plots.Curve(title, [seconds for seconds, _ in points], [value for _, value in points], unit))
+        self._read_new_telemetry(telemetry.gpu_of(record.devices, str(record.budget.get("torch_name"))))
         return Snapshot(record, [*curves, *self._telemetry.values()])
 
     def _read_new_telemetry(self, own_gpu: str | None) -> None:
@@ -89,7 +88,7 @@ class RunFeed:
                 continue
             self._first_ns = time_ns if self._first_ns is None else self._first_ns
             title, unit = SHOWN[key]
-            curve = self._telemetry.setdefault(key, Curve(title, [], [], unit))
+            curve = self._telemetry.setdefault(key, plots.Curve(title, [], [], unit))
             curve.seconds.append((time_ns - self._first_ns) / 1e9)
             curve.values.append(reading.value / 2**30 if reading.unit == "bytes" else reading.value)
 
@@ -109,7 +108,7 @@ def monitor(run: Path | str, *, refresh_s: float = 0.5) -> Monitor:
     """
     if (Path(run) / "run.json").is_file():
         return Monitor(Path(run), refresh_s)
-    rows = list_rows(run)
+    rows = runs.list_rows(run)
     if not rows:
         raise UserError(f"{run} has no runs: start one, or give another folder.")
     running = [row for row in rows if row["status"] == "running"]
@@ -169,7 +168,7 @@ class Monitor(FigureView):
 
     def _stop_run(self) -> None:
         try:
-            request_stop(self.folder)
+            runs.request_stop(self.folder)
         except UserError as error:
             self._say(error)
         else:
@@ -187,12 +186,12 @@ class Monitor(FigureView):
             with self.plot.batch_update():
                 for trace, curve in zip(self.plot.data, curves, strict=True):
                     trace.x, trace.y = curve.seconds, curve.values
-                self.plot.layout.meta = {"finding": latest_values(curves)}
+                self.plot.layout.meta = {"finding": plots.latest_values(curves)}
             self.describe()
         else:
             record = snapshot.record
             target = record.config.get("train", {}).get("target")
-            self.draw(figure_live_run(curves, provenance=record.provenance.kind, target=target))
+            self.draw(plots.figure_live_run(curves, provenance=record.provenance.kind, target=target))
         self._say(snapshot)
         if snapshot.record.status != "running":
             self.stop.disabled = self.pause.disabled = True
@@ -200,4 +199,4 @@ class Monitor(FigureView):
 
 
 def _thinned(values: Sequence[float]) -> list[float]:
-    return thinned(pd.Series(values, dtype=float), MOST_POINTS).tolist()
+    return plots.thinned(pd.Series(values, dtype=float), MOST_POINTS).tolist()

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from labkit import DataError, errors
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.generate import signed_log
 from labkit.data.clicks.schema import TableSchema
-from labkit.errors import DataError, did_you_mean
 
 PARQUET_MAGIC, GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
 GZIP_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -130,7 +130,7 @@ def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
         raise DataError(what, fix="Give each column a unique name.", file=path, line=1)
     for column in schema.columns:
         if column not in names:
-            fix = f"Correct the schema: {did_you_mean(column, names)[:1000]}"
+            fix = f"Correct the schema: {errors.did_you_mean(column, names)[:1000]}"
             raise DataError("The file does not have this column of the schema.", fix=fix, file=path, field=column)
 
 

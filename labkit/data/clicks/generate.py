@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from labkit import UserError, errors
 from labkit.data.store import Progress
-from labkit.errors import UserError, with_flag
 
 BLOCK_ROWS = 8192
 """Rows of a block, which has its own random stream: row i is the same, whatever the number of rows"""
@@ -77,12 +77,18 @@ class GeneratorConfig:
         if self.seed < 0:
             raise UserError(f"seed is {self.seed}: give 0 or more.")
         if not self.num_rows or min(self.num_rows) < 2:
-            raise UserError(f"{with_flag('num_rows')} is {self.num_rows}: give one or more tables of at least 2 rows.")
+            raise UserError(
+                f"{errors.with_flag('num_rows')} is {self.num_rows}: give one or more tables of at least 2 rows."
+            )
         if self.zipf_exponent < 0:
-            raise UserError(f"{with_flag('zipf_exponent')} is {self.zipf_exponent}: give 0 (uniform) or more (skewed).")
+            raise UserError(
+                f"{errors.with_flag('zipf_exponent')} is {self.zipf_exponent}: give 0 (uniform) or more (skewed)."
+            )
         for name, low, high in (("bayes_auc", 0.5, 0.99), ("base_rate", 0.0, 1.0)):
             if not low < getattr(self, name) < high:
-                raise UserError(f"{with_flag(name)} is {getattr(self, name)}: give a number between {low} and {high}.")
+                raise UserError(
+                    f"{errors.with_flag(name)} is {getattr(self, name)}: give a number between {low} and {high}."
+                )
 
 
 @dataclass(frozen=True)

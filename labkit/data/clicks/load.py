@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from labkit import DataError, UserError, project
 from labkit.data import store
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import open_bytes, read_header, reading
@@ -19,8 +20,6 @@ from labkit.data.clicks.prepare import prepare_files
 from labkit.data.clicks.prepared import FORMAT_VERSION, SPLITS, ClickLog, ClickWriter, auc
 from labkit.data.clicks.schema import DAY_FILE, SCHEMA_EXAMPLE, TableSchema, override, read_schema, schema_of
 from labkit.data.store import Progress
-from labkit.errors import DataError, UserError
-from labkit.project import shipped_datasets
 
 
 def load_clicks(
@@ -124,7 +123,7 @@ def find_schema(path: Path) -> TableSchema:
     """The schema of a file that is recognised: Criteo's layout, or the header of a schema that ships."""
     if path.is_dir() or is_criteo(path):
         return schema_of({"layout": "criteo"})
-    for file in sorted((shipped_datasets() / "schemas").glob("*.toml")):
+    for file in sorted((project.shipped_datasets() / "schemas").glob("*.toml")):
         schema = read_schema(file)
         if schema.layout == "table" and set(schema.columns) <= set(read_header(path, schema)):
             return schema

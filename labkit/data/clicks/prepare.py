@@ -18,14 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from labkit import DataError, hardware
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import RowChecker, estimate_rows, read_columns
 from labkit.data.clicks.generate import scramble
 from labkit.data.clicks.prepared import PARTS, SPLITS, ClickWriter
 from labkit.data.clicks.schema import Split, TableSchema
 from labkit.data.store import Progress, check_disk
-from labkit.errors import DataError
-from labkit.hardware import size_text
 
 ROWS_AT_ONCE = 2**17
 COUNTED_VALUES = 2**24
@@ -51,7 +50,11 @@ def prepare_files(
     expected_rows = sum(map(estimate_rows, files))
     needed_bytes = expected_rows * (4 * (len(schema.dense) + len(schema.categorical) + len(schema.bucketise)) + 1)
     free_bytes = check_disk(folder, needed_bytes)
-    progress(0.0, f"about {expected_rows:,} rows: {size_text(needed_bytes)} of disk ({size_text(free_bytes)} free)")
+    progress(
+        0.0,
+        f"about {expected_rows:,} rows: {hardware.size_text(needed_bytes)} of disk ({hardware.size_text(free_bytes)} "
+        "free)",
+    )
     rows_of_files, folds, offset = _parse(folder, files, schema, checker, expected_rows, progress)
     rows = sum(rows_of_files)
     bad.expect(rows + bad.count)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from labkit import UserError
 from labkit.data.store import read_json
-from labkit.errors import UserError
 
 FORMAT_VERSION = 3
 SPLITS = ("train", "validation", "test")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError, did_you_mean
-from labkit.json_data import build, check_shape
+from labkit import UserError, errors, json_data
 
 SCHEMA_EXAMPLE = """\
 label = { column = "clicked", positive = ["1"] }
@@ -172,10 +171,10 @@ def schema_of(content: dict) -> TableSchema:
     """The schema that the content of a file describes."""
     content = (CRITEO if content.get("layout") == "criteo" else {}) | _with_texts(content)
     try:
-        check_shape(content, TableSchema, exact=True)
+        json_data.check_shape(content, TableSchema, exact=True)
     except ValueError as error:
         raise UserError(f"{error}. A schema looks like\n{SCHEMA_EXAMPLE}") from None
-    return build(content, TableSchema)
+    return json_data.build(content, TableSchema)
 
 
 def _with_texts(value: Any) -> Any:
@@ -191,5 +190,5 @@ def override(config, options: dict):
     """A `TableSchema`, or a generator's config, with some fields replaced by options."""
     for name in options:
         if name not in (known := [each.name for each in dataclasses.fields(config)]):
-            raise UserError(f"The option {name!r} is unknown: {did_you_mean(name, known)}")
+            raise UserError(f"The option {name!r} is unknown: {errors.did_you_mean(name, known)}")
     return dataclasses.replace(config, **options)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from labkit import DataError
 from labkit.data.speech.utterance import Segment, Utterance
-from labkit.errors import DataError
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
 """Suffixes of audio files in a folder; a file given by name is tried whatever its suffix"""

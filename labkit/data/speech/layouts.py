@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+from labkit import DataError
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.audio import SUFFIXES
 from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance
-from labkit.errors import DataError
 
 AUDIO_FIELDS = ("audio_filepath", "audio", "path")
 TEXT_FIELDS = ("text", "sentence", "transcript")

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from labkit import DataError, UserError, hardware, project
 from labkit.data import store
 from labkit.data.bad_rows import UNASKED, BadRows
 from labkit.data.speech.audio import decode, is_silent
@@ -24,9 +25,6 @@ from labkit.data.speech.layouts import find_source, read_manifest
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet, padded
 from labkit.data.speech.utterance import SPLITS, Alphabet, Source, Utterance, fill_splits, outputs_needed, transcript
 from labkit.data.store import Progress
-from labkit.errors import DataError, UserError
-from labkit.hardware import one_thread
-from labkit.project import shipped_datasets
 
 SHIPPED = "shipped"
 """Name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng"""
@@ -94,7 +92,7 @@ def fingerprint(source: Source, **settings: str | int) -> str:
 def read_source(data: str, bad: BadRows, seed: int) -> Source:
     """The utterances of a dataset, whose layout is recognised."""
     if data == SHIPPED:
-        return replace(read_manifest(shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
+        return replace(read_manifest(project.shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
     path = Path(data).expanduser()
     if not path.exists():
         from labkit.data.catalog import unknown
@@ -175,7 +173,10 @@ def _readable(source: Source, bad: BadRows) -> list[Utterance]:
 def _features(utterances: list[Utterance], kind: str) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
     """Each utterance, in order, with its features float32 (T, F) or the reason why it has none."""
     groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
-    with one_thread(), ThreadPoolExecutor(WORKERS) as pool:  # one per worker: more threads took five times as long
+    with (
+        hardware.one_thread(),
+        ThreadPoolExecutor(WORKERS) as pool,
+    ):  # one per worker: more threads took five times as long
         for start in range(0, len(groups), AT_ONCE):
             for group in pool.map(partial(_work, kind), groups[start : start + AT_ONCE]):
                 yield from group

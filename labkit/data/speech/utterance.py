@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.errors import DataError, UserError
+from labkit import DataError, UserError
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT = 0.1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.hardware.budgets import memory_watch
 from labkit.hardware.cpu import size_text, size_value
 from labkit.hardware.devices import Device

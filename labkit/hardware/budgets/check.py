@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget, too_much
 from labkit.hardware.budgets.names import offered_budgets, parse_budget

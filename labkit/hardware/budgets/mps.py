@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
+from labkit import UserError
 
 CONTROL = "nvidia-cuda-mps-control"
 READY = "ready "

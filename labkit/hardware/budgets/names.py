@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.errors import UserError
+from labkit import UserError
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.cpu import parse_size, size_text
 from labkit.hardware.devices import Device, get_devices

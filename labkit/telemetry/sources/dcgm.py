@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from labkit.hardware import Device
+from labkit import hardware
 from labkit.telemetry.counters import Reading
 
 SOURCE = "DCGM dmon"
@@ -41,7 +41,7 @@ _ROW = re.compile(r"GPU[\s-]*(\d+)\s+(.*)")
 class DcgmCounters:
     """Reads whole GPUs through one `dcgmi dmon` process, which runs until `close`."""
 
-    def __init__(self, devices: Iterable[Device], hz: float):
+    def __init__(self, devices: Iterable[hardware.Device], hz: float):
         self._wanted = sorted({device.gpu_uuid for device in devices})
         # DCGM's numbers are those of the host, which can differ from NVML's, as in a container
         self._numbers: dict[str, int] = {}

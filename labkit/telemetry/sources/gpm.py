@@ -13,7 +13,7 @@ from typing import Any
 
 import pynvml
 
-from labkit.hardware import Device, Nvml
+from labkit import hardware
 from labkit.telemetry.counters import Reading
 
 SOURCE = "NVML GPM"
@@ -35,10 +35,10 @@ _METRICS: dict[str, tuple[int, str, float]] = {
 class GpmCounters:
     """Reads each GPU, or each of its MIG slices."""
 
-    def __init__(self, nvml: Nvml, devices: Iterable[Device]):
+    def __init__(self, nvml: hardware.Nvml, devices: Iterable[hardware.Device]):
         self._targets = [_Target(nvml, device) for device in devices]
 
-    def supports(self, device: Device) -> bool:
+    def supports(self, device: hardware.Device) -> bool:
         """Whether this device can be read."""
         return any(target.device == device and target.why is None for target in self._targets)
 
@@ -58,7 +58,7 @@ class GpmCounters:
 class _Target:
     """A GPU or a slice, and its latest two samples."""
 
-    def __init__(self, nvml: Nvml, device: Device):
+    def __init__(self, nvml: hardware.Nvml, device: hardware.Device):
         self.device, self._nvml = device, nvml
         self._samples: list[Any] = []
         self.why: str | None = None

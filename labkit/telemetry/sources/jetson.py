@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from labkit.hardware import JETSON, JETSON_LOADS
+from labkit import hardware
 from labkit.telemetry.counters import Reading
 
 _CLOCKS = ("sys/class/devfreq/*gpu*/cur_freq", "sys/class/devfreq/*.g[vpa]*b/cur_freq")
@@ -19,10 +19,10 @@ _RAILS = ("VDD_IN", "POM_5V_IN")
 class JetsonCounters:
     """Reads a Jetson's files. (Zeus reads the board's power only, not the GPU's load and clock, and is an extra.)"""
 
-    def __init__(self, gpu: str = JETSON, root: Path = Path("/")):
+    def __init__(self, gpu: str = hardware.JETSON, root: Path = Path("/")):
         """Find the files under `root`. `gpu` is the GPU's name in readings: the UUID from NVML, if it has one."""
         self._counters = [
-            (gpu, "device", "gpu_utilisation", "%", _reader(root, JETSON_LOADS, 0.1)),  # per mille
+            (gpu, "device", "gpu_utilisation", "%", _reader(root, hardware.JETSON_LOADS, 0.1)),  # per mille
             (gpu, "device", "sm_clock", "MHz", _reader(root, _CLOCKS, 1e-6)),  # Hz
             ("host", "host", "board_power", "W", _power_reader(root)),
         ]

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, wait
 from typing import Protocol
 
-from labkit.hardware import JETSON, Device, Nvml, is_jetson
+from labkit import hardware
 from labkit.telemetry.counters import OnFault, Reading, counter_of
 from labkit.telemetry.sources.dcgm import DcgmCounters
 from labkit.telemetry.sources.gpm import GpmCounters
@@ -125,7 +125,12 @@ class WithTimeout:
 
 @contextlib.contextmanager
 def open_ladder(
-    pid: int | None, devices: Sequence[Device], hz: float, on_fault: OnFault, *, nvml: Nvml | None = None
+    pid: int | None,
+    devices: Sequence[hardware.Device],
+    hz: float,
+    on_fault: OnFault,
+    *,
+    nvml: hardware.Nvml | None = None,
 ) -> Generator[Ladder]:
     """The ladder of this machine, open during the block.
 
@@ -144,7 +149,7 @@ def open_ladder(
     sources: list[Counters] = [HostCounters(), *([job] if job else []), RaplCounters()]
     with contextlib.ExitStack() as stack:
         if gpus:
-            session = stack.enter_context(nvml or Nvml())
+            session = stack.enter_context(nvml or hardware.Nvml())
             gpm = GpmCounters(session, gpus)
             sources.append(WithTimeout(gpm, "NVML GPM", on_fault))
             # DCGM needs a process of its own, so it is started only for GPUs that GPM cannot read; it has no MIG slices
@@ -152,8 +157,8 @@ def open_ladder(
                 sources.append(DcgmCounters(rest, hz))
             counters = NvmlCounters(session, gpus, job.pids if job else set, on_fault)
             sources.append(WithTimeout(counters, "NVML", on_fault))
-        if is_jetson():
-            sources.append(JetsonCounters(gpus[0].uuid if gpus else JETSON))
+        if hardware.is_jetson():
+            sources.append(JetsonCounters(gpus[0].uuid if gpus else hardware.JETSON))
         sources += [WithTimeout(ZeusCounters(*place), "Zeus", on_fault) for place in zeus_places()]
         ladder = Ladder(sources)
         stack.callback(ladder.close)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from labkit.hardware import JETSON, Device, Nvml
+from labkit import hardware
 from labkit.telemetry.counters import OnFault, Reading
 
 SM_CLOCK, MEMORY_CLOCK = 1, 2
@@ -61,7 +61,9 @@ class NvmlCounters:
     A counter that fails is null with its reason. A lost GPU is a fault, and its samples end.
     """
 
-    def __init__(self, nvml: Nvml, devices: Iterable[Device], pids: Callable[[], set[int]], on_fault: OnFault):
+    def __init__(
+        self, nvml: hardware.Nvml, devices: Iterable[hardware.Device], pids: Callable[[], set[int]], on_fault: OnFault
+    ):
         self._nvml, self._pids, self._on_fault = nvml, pids, on_fault
         scopes = {device.uuid: "mig" if device.kind == "mig" else "device" for device in devices}
         around = {device.gpu_uuid: "device" for device in devices}  # the whole GPU of several slices only once
@@ -130,6 +132,6 @@ class NvmlCounters:
             yield Reading(target.uuid, "process", "sm_utilisation", value, "%", f"NVML {call}", why)
 
 
-def gpus_and_slices(devices: Iterable[Device]) -> list[Device]:
+def gpus_and_slices(devices: Iterable[hardware.Device]) -> list[hardware.Device]:
     """The visible devices that NVML can read."""
-    return [device for device in devices if device.kind != "cpu" and device.uuid not in (None, JETSON)]
+    return [device for device in devices if device.kind != "cpu" and device.uuid not in (None, hardware.JETSON)]
