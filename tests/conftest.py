@@ -104,7 +104,7 @@ class NoSampler(contextlib.nullcontext):
 @pytest.fixture
 def no_sampler(monkeypatch):
     """Runs of this process start no sampler, whose imports take a second of a core each."""
-    monkeypatch.setattr("labkit.tracking.log.Sampler", NoSampler)
+    monkeypatch.setattr("labkit.telemetry.Sampler", NoSampler)
 
 
 def pytest_addoption(parser):

@@ -12,10 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import labkit
-from labkit import compiled, fast, models, placement, tracking
+from labkit.compiled import why_not_compiled
 from labkit.data.clicks import ClickBatches, click_metrics, in_order, load_clicks
+from labkit.fast import EmbeddingTables, PairwiseProducts, autocast, chosen_precision, fast_optimisers, quick_optimiser
 from labkit.jobs.job import read_job
 from labkit.jobs.settings import DlrmJob
+from labkit.models import CompressedTables, Dlrm, DlrmConfig, RowwiseAdagrad, TableAFeature
+from labkit.placement import PlacedOptimiser, PlacedTables, ahead, described, placed_tables
+from labkit.tracking import tell_preparing
 
 EVALUATIONS_PER_EPOCH = 10
 """More would locate a crossing more closely, and take a larger share of the run"""
@@ -26,37 +30,35 @@ EVALUATION_ROWS = 2048
 OPTIMISERS = {
     "sgd": (torch.optim.SGD, torch.optim.SGD),
     "adagrad": (torch.optim.Adagrad, torch.optim.Adagrad),
-    "rowwise-adagrad": (torch.optim.Adagrad, models.RowwiseAdagrad),
+    "rowwise-adagrad": (torch.optim.Adagrad, RowwiseAdagrad),
     "adam": (torch.optim.Adam, torch.optim.SparseAdam),
 }
 """One class for the weights of the MLPs, and one for tables, whose gradients are sparse"""
 
 
-def build_model(
-    config: models.DlrmConfig, kernels: str, tables: Callable[..., nn.Module] = fast.EmbeddingTables
-) -> models.Dlrm:
+def build_model(config: DlrmConfig, kernels: str, tables: Callable[..., nn.Module] = EmbeddingTables) -> Dlrm:
     """The model; the same seed gives the same weights for either kernels, and for tables in any place."""
     if kernels == "fast":
-        return models.Dlrm(config, tables=tables, interaction=fast.PairwiseProducts)
-    return models.Dlrm(config, tables=tables) if tables is not fast.EmbeddingTables else models.Dlrm(config)
+        return Dlrm(config, tables=tables, interaction=PairwiseProducts)
+    return Dlrm(config, tables=tables) if tables is not EmbeddingTables else Dlrm(config)
 
 
 def chosen_tables(job: DlrmJob, device: str) -> Callable[..., nn.Module]:
     """Tables in their place with a row for each category, or compressed ones on the device."""
     if job.compress == "none":
-        return placement.placed_tables(job.placement, job.optimiser, device=device, folder=job.runs_dir)
-    tables = fast.EmbeddingTables if job.kernels == "fast" else models.TableAFeature
-    return partial(models.CompressedTables, method=job.compress, share=job.compress_to, tables=tables)
+        return placed_tables(job.placement, job.optimiser, device=device, folder=job.runs_dir)
+    tables = EmbeddingTables if job.kernels == "fast" else TableAFeature
+    return partial(CompressedTables, method=job.compress, share=job.compress_to, tables=tables)
 
 
-def build_optimizers(model: models.Dlrm, name: str, lr: float, kernels: str) -> list[Any]:
+def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[Any]:
     dense = [*model.bottom.parameters(), *model.top.parameters()]
     dense_kind, table_kind = OPTIMISERS[name]
-    if isinstance(model.tables, placement.PlacedTables):
-        of_dense = fast.quick_optimiser(dense_kind, dense, lr) if kernels == "fast" else dense_kind(dense, lr=lr)
-        return [of_dense, placement.PlacedOptimiser(model.tables, lr)]
+    if isinstance(model.tables, PlacedTables):
+        of_dense = quick_optimiser(dense_kind, dense, lr) if kernels == "fast" else dense_kind(dense, lr=lr)
+        return [of_dense, PlacedOptimiser(model.tables, lr)]
     if kernels == "fast":
-        return fast.fast_optimisers(OPTIMISERS[name], dense, getattr(model.tables, "stored", model.tables), lr)
+        return fast_optimisers(OPTIMISERS[name], dense, getattr(model.tables, "stored", model.tables), lr)
     return [dense_kind(dense, lr=lr), table_kind(list(model.tables.parameters()), lr=lr)]
 
 
@@ -71,7 +73,7 @@ def evaluate(model: nn.Module, split, precision: str, device: str) -> dict[str, 
     """AUC and the other metrics of all rows of a split."""
     model.eval()
     logits = []
-    with fast.autocast(precision, device):
+    with autocast(precision, device):
         for dense, categorical, _ in in_order(split, EVALUATION_ROWS):
             logits.append(model(dense.to(device), categorical.to(device)).float().cpu())
     model.train()
@@ -83,24 +85,22 @@ def main() -> None:
     job = read_job(DlrmJob)
     preset = job.preset_values
     device = labkit.device(job.device)
-    precision, why = fast.chosen_precision(job.precision, device)
+    precision, why = chosen_precision(job.precision, device)
 
     # data
     options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
-    log = load_clicks(
-        job.data, schema=job.schema, on_bad_row=job.on_bad_row, progress=tracking.tell_preparing, **options
-    )
+    log = load_clicks(job.data, schema=job.schema, on_bad_row=job.on_bad_row, progress=tell_preparing, **options)
     train, validation = log.split("train"), log.split("validation").spread(WATCHED_ROWS)
     job = job.fitted(len(train))
     batches = ClickBatches(train, job.batch_size, job.seed)
 
     # model and optimiser
-    config = models.DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
+    config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
     job.refuse_large_tables(config)
     torch.manual_seed(job.seed)
     model = build_model(config, job.kernels, chosen_tables(job, device)).to(device)
     optimizers = build_optimizers(model, job.optimiser, job.lr, job.kernels)
-    is_placed = isinstance(model.tables, placement.PlacedTables)
+    is_placed = isinstance(model.tables, PlacedTables)
     stored_rows = [len(weight) for weight in model.tables.table_weights()]
     settings = job.run_settings(
         log,
@@ -108,20 +108,17 @@ def main() -> None:
         EVALUATIONS_PER_EPOCH,
         model=asdict(config),
         precision=precision,
-        compiled_tables=job.kernels == "fast"
-        and device == "cpu"
-        and not is_placed
-        and compiled.why_not_compiled() is None,
-        tables=placement.described(job.placement, stored_rows, job.optimiser, config.embedding_dim),
+        compiled_tables=job.kernels == "fast" and device == "cpu" and not is_placed and why_not_compiled() is None,
+        tables=described(job.placement, stored_rows, job.optimiser, config.embedding_dim),
         step_note=why,
     )
     with labkit.Run("dlrm", **settings) as run:
         run.keep(model=model, dense=optimizers[0], tables=optimizers[1])
         for _ in run.epochs(job.max_epochs):
-            for batch in run.batches(placement.ahead(model.tables, batches)):
+            for batch in run.batches(ahead(model.tables, batches)):
                 with run.phase("host-to-device"):
                     batch = [tensor.to(device, non_blocking=True) for tensor in batch]
-                with run.phase("forward"), fast.autocast(precision, device):
+                with run.phase("forward"), autocast(precision, device):
                     loss = loss_of(model, batch)
                 with run.phase("backward"):
                     loss.backward()

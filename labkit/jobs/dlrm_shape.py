@@ -20,11 +20,14 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import labkit
-from labkit import fast, models, placement, process
 from labkit.data.clicks import ZipfSampler
+from labkit.fast import autocast
 from labkit.jobs.dlrm import build_model, build_optimizers, loss_of
 from labkit.jobs.job import read_job
 from labkit.jobs.settings import BATCHES, ShapeJob
+from labkit.models import DlrmConfig
+from labkit.placement import PlacedTables, ahead, placed_tables
+from labkit.process import silenced
 
 LR = 0.01
 FEWEST_STEPS = 5
@@ -37,11 +40,11 @@ NODE = "autograd::engine::evaluate_function: "
 """What torch's names of nodes of the backward pass begin with"""
 
 
-def shape_config(job: ShapeJob) -> models.DlrmConfig:
+def shape_config(job: ShapeJob) -> DlrmConfig:
     """The model of this shape, whose tables are all alike, and all hidden layers."""
     hidden = (job.mlp_width,) * job.mlp_depth
     rows = (job.num_rows,) * job.num_tables
-    return models.DlrmConfig(job.dense_dim, rows, job.embedding_dim, (*hidden, job.embedding_dim), (*hidden, 1))
+    return DlrmConfig(job.dense_dim, rows, job.embedding_dim, (*hidden, job.embedding_dim), (*hidden, 1))
 
 
 def random_batches(job: ShapeJob) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -115,14 +118,14 @@ def main() -> None:
 
     # model and optimisers
     torch.manual_seed(job.seed)
-    tables = placement.placed_tables(job.placement, job.optimiser, device=device, folder=job.runs_dir)
+    tables = placed_tables(job.placement, job.optimiser, device=device, folder=job.runs_dir)
     model = build_model(config, job.kernels, tables).to(device)
     optimizers = build_optimizers(model, job.optimiser, LR, job.kernels)
     mark_parts(model, PARTS)
 
     def step(batch: list[Tensor]) -> Tensor:
         with record_function(STEP):
-            with fast.autocast(job.precision, device):
+            with autocast(job.precision, device):
                 loss = loss_of(model, batch)
             loss.backward()
             for part, optimizer in zip(("optimiser", "embeddings"), optimizers, strict=True):
@@ -134,7 +137,7 @@ def main() -> None:
     settings = {name: value for name, value in job.all_settings().items() if name != "runs_dir"}
     settings |= {"model": asdict(config)}
     with labkit.Run("dlrm-shape", config=settings, seed=job.seed, runs_dir=job.runs_dir) as run:
-        taking = iter(placement.ahead(model.tables, itertools.cycle(batches)))
+        taking = iter(ahead(model.tables, itertools.cycle(batches)))
         step(next(taking))  # the first sets up kernels, and touches memory
         times_ms: list[float] = []
         while len(times_ms) < FEWEST_STEPS or sum(times_ms) < 1000 * job.seconds:
@@ -145,10 +148,10 @@ def main() -> None:
             times_ms.append(1000 * (time.perf_counter() - began))
             run.step(loss, samples=job.batch_size)
         numbers = {"step_time_ms": statistics.median(times_ms)}
-        if isinstance(model.tables, placement.PlacedTables):
+        if isinstance(model.tables, PlacedTables):
             numbers |= model.tables.metrics()
         if device == "cpu":  # on a GPU these would be shares of what the host takes to ask for the steps
-            with process.silenced(), profile(activities=[ProfilerActivity.CPU]) as seen:
+            with silenced(), profile(activities=[ProfilerActivity.CPU]) as seen:
                 for _ in range(PROFILED_STEPS):
                     step(next(taking))
             shares = part_shares(seen.events(), joins="interaction")

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import labkit
-from labkit import fast, models, tracking
 from labkit.data.speech import (
     KINDS,
     SPLITS,
@@ -27,8 +26,11 @@ from labkit.data.speech import (
     speech_metrics,
     textbook_loader,
 )
+from labkit.fast import ChannelsLastBlock, UnpackedBothWays, autocast, chosen_precision, quick_optimiser
 from labkit.jobs.job import read_job
 from labkit.jobs.settings import ENDLESS, SpeechJob
+from labkit.models import SpeechConfig, SpeechModel
+from labkit.tracking import tell_preparing
 
 EVALUATIONS_PER_EPOCH = 3
 EVALUATION_UTTERANCES = 64
@@ -37,11 +39,11 @@ OPTIMISERS = {
 }  # fmt: skip
 
 
-def build_model(config: models.SpeechConfig, kernels: str) -> models.SpeechModel:
+def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
     """The model; the same seed gives the same weights for either kernels."""
     if kernels == "plain":
-        return models.SpeechModel(config)
-    model = models.SpeechModel(config, block=fast.ChannelsLastBlock, both_ways=fast.UnpackedBothWays)
+        return SpeechModel(config)
+    model = SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
     model.images.to(memory_format=torch.channels_last)
     return model
 
@@ -49,14 +51,14 @@ def build_model(config: models.SpeechConfig, kernels: str) -> models.SpeechModel
 def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> torch.optim.Optimizer:
     if kernels == "plain":
         return OPTIMISERS[name](model.parameters(), lr=lr)
-    return fast.quick_optimiser(OPTIMISERS[name], model.parameters(), lr)
+    return quick_optimiser(OPTIMISERS[name], model.parameters(), lr)
 
 
-def load_data(job: SpeechJob) -> tuple[SpeechSet, models.SpeechConfig, Resolution]:
+def load_data(job: SpeechJob) -> tuple[SpeechSet, SpeechConfig, Resolution]:
     """The data, the model's shape for it, and the utterances that are long enough for the outputs of that shape."""
     given = {name: getattr(job, name) for name in ("layers", "hidden") if getattr(job, name) is not None}
-    shape = models.SpeechConfig(vocabulary=len(Alphabet()), **job.preset_values.model | given)
-    speech = load_speech(job.data, on_bad_row=job.on_bad_row, progress=tracking.tell_preparing, features=job.features)
+    shape = SpeechConfig(vocabulary=len(Alphabet()), **job.preset_values.model | given)
+    speech = load_speech(job.data, on_bad_row=job.on_bad_row, progress=tell_preparing, features=job.features)
     resolution = fitting_resolution(speech.split("train"), shape.strides)
     shape = replace(shape, strides=resolution.strides, mel_bins=speech.bins)
     if not KINDS[job.features].neighbours:
@@ -92,7 +94,7 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], alphabet: Alphabet, pre
     """Character and word error rate over all utterances."""
     model.eval()
     references, hypotheses = [], []
-    with fast.autocast(precision, device):
+    with autocast(precision, device):
         for batch in batches:
             log_probabilities, lengths = model(batch.features.to(device), batch.feature_lengths.to(device))
             references += batch.texts
@@ -105,7 +107,7 @@ def main() -> None:
     # settings
     job = read_job(SpeechJob)
     device = labkit.device(job.device)
-    precision, why = fast.chosen_precision(job.precision, device)
+    precision, why = chosen_precision(job.precision, device)
 
     # data: features made once and batches of similar length, or made again for each utterance in random order
     speech, shape, resolution = load_data(job)
@@ -151,7 +153,7 @@ def main() -> None:
         run.keep(model=model, optimizer=optimizer, schedule=schedule)
         for _ in run.epochs(job.max_epochs):
             for batch in run.batches(batches):
-                with run.phase("forward"), fast.autocast(precision, device):
+                with run.phase("forward"), autocast(precision, device):
                     loss = loss_of(model, batch, device)
                 with run.phase("backward"):
                     loss.backward()

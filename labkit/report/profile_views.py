@@ -23,7 +23,7 @@ class View:
     about: str
     """Sentence that says what it shows"""
     code: str
-    """The expression that draws it, of a `profile`"""
+    """Expression that draws it from a `profile`, after `import labkit`"""
     draw: Callable[[profiling.Profile], go.Figure]
     missing: Callable[[profiling.Profile], str | None] = lambda profile: None
     """Why there is nothing to draw; None where there is"""
@@ -69,18 +69,19 @@ def _without_memory(profile: profiling.Profile) -> str | None:
 
 
 VIEWS = (
-    View("Phases", "Where the step goes, on average over the recorded steps.", "phase_bars(profile)", phase_bars),
+    View("Phases", "Where the step goes, on average over the recorded steps.", "labkit.report.phase_bars(profile)",
+         phase_bars),
     View("Icicle", "What calls what: below each call those that it makes, added up over the recorded steps.",
-         "figure_icicle(call_tree(profile.time))",
+         "labkit.plots.figure_icicle(labkit.profiling.call_tree(profile.time))",
          lambda own: plots.figure_icicle(profiling.call_tree(own.time), provenance=own.provenance)),
     View("Timeline", "What ran when in the step of median length, on each thread of the host and each stream of a GPU.",
-         "figure_timeline(timeline(profile.trace))",
+         "labkit.plots.figure_timeline(labkit.profiling.timeline(profile.trace))",
          lambda own: plots.figure_timeline(profiling.timeline(own.trace), provenance=own.provenance)),
     View("Roofline", "What the operators achieved, and what this machine can do, measured right after the steps.",
-         "figure_roofline(*roofline_frames(profile))",
+         "labkit.plots.figure_roofline(*labkit.profiling.roofline_frames(profile))",
          lambda own: plots.figure_roofline(*profiling.roofline_frames(own)), _without_shapes),
     View("Memory", "What the allocator held beyond what was there before the recording.",
-         "figure_memory_held(memory_over_time(profile.trace))",
+         "labkit.plots.figure_memory_held(labkit.profiling.memory_over_time(profile.trace))",
          lambda own: plots.figure_memory_held(profiling.memory_over_time(own.trace), provenance=own.provenance),
          _without_memory),
 )  # fmt: skip

@@ -62,6 +62,6 @@ class ProfileView(FigureView):
             self.words.value = ""
         self.about.value = f"<p role='status'>{escape(why or view.about)}</p>"
         self.code.value = (
-            f"<p>The same in code: <code>profile = read_profile({str(self.profile.folder)!r}); "
-            f"show({escape(view.code)})</code></p>"
+            f"<p>The same in code: <code>profile = labkit.profiling.read_profile({str(self.profile.folder)!r}); "
+            f"labkit.plots.show({escape(view.code)})</code></p>"
         )

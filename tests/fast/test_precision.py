@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from labkit.fast import precision
 from labkit.fast.precision import chosen_precision
 
 
@@ -23,7 +22,7 @@ from labkit.fast.precision import chosen_precision
 def test_auto_is_bf16_where_units_of_their_own_multiply_it(device, has, chosen, why, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda on: has)
     cpu = SimpleNamespace(isa=has, model=device)
-    monkeypatch.setattr(precision, "read_cpu", lambda: cpu)
+    monkeypatch.setattr("labkit.hardware.read_cpu", lambda: cpu)
     device = device if device.startswith("cuda") else "cpu"
     assert chosen_precision("auto", device)[0] == chosen
     assert why in chosen_precision("auto", device)[1]

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from labkit.jobs import launching
 from labkit.jobs.launching import watch
 from labkit.tracking import Progress, ProgressLine, Started, events
 from labkit.tracking.events import Point
@@ -61,7 +60,7 @@ def test_an_interrupt_stops_the_run_before_it_ends_the_cell(tmp_path, monkeypatc
                 raise KeyboardInterrupt
             return iter(())
 
-    monkeypatch.setattr(launching, "LaunchedRun", Interrupted)
+    monkeypatch.setattr("labkit.tracking.LaunchedRun", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         watch("dlrm", tmp_path)
     assert calls == ["followed", "stopped", "followed", "left"]

@@ -191,7 +191,7 @@ def test_a_cell_that_was_under_way_when_the_sweep_broke_off_comes_last(write, ru
 def test_a_run_that_goes_on_is_waited_for_and_killed_where_it_does_not_end(write, runs, monkeypatch):
     """By its record, as of a sweep that an earlier version of labkit ran."""
     for name, words, statuses in (("s", "takes: 0.5", ["done"]), ("deaf", "takes: 60, deaf: 1", ["interrupted"])):
-        monkeypatch.setattr(sweeps, "GRACE_S", GRACE_S if name == "s" else 0.3)
+        monkeypatch.setattr("labkit.process.GRACE_S", GRACE_S if name == "s" else 0.3)
         sweep = read_sweep_file(write(f"settings: {{{words}}}\nname: {name}\n", f"{name}.yaml"))
         with SupervisedJobs(0.1) as jobs:
             command = sweep.command(sweep.cells[0], runs / name).to_dict()

@@ -7,7 +7,6 @@ import pytest
 from made_card import made_card, product
 
 from labkit.errors import UserError
-from labkit.perfmodel import target_prediction as module
 from labkit.perfmodel.predict import predict_step
 from labkit.perfmodel.target_prediction import Need, samples_to_target, to_target
 from labkit.tracking import Target
@@ -26,8 +25,8 @@ def measured(monkeypatch):
             for size, need in ROWS
         ]
     )  # fmt: skip
-    monkeypatch.setattr(module, "read_curves", lambda folders, **_: pd.DataFrame({"value": [0.6, 0.65]}))
-    monkeypatch.setattr(module, "by_batch_size", lambda curves, runs, target: table)
+    monkeypatch.setattr("labkit.tta.curves", lambda folders, **_: pd.DataFrame({"value": [0.6, 0.65]}))
+    monkeypatch.setattr("labkit.tta.by_batch_size", lambda curves, runs, target: table)
     return table
 
 

@@ -134,12 +134,16 @@ def test_a_tool_that_is_missing_broken_or_may_not_look_is_told_with_the_remedy(p
     note = "ends with status 127: libz.so.1: no such file"
     for name, remedy in (("nsys", "developer.nvidia.com"), ("py-spy", "pip install"), ("perf", "apt install")):
         for path, words in ((None, "is not on PATH"), ("/usr/bin/x", f"does not work here: {note}")):
-            monkeypatch.setattr(tools, "find_profiler", lambda name, path=path: Tool(name, path, None, False, note))
+            monkeypatch.setattr(
+                "labkit.hardware.find_profiler", lambda name, path=path: Tool(name, path, None, False, note)
+            )
             with pytest.raises(UserError, match=f"{name} {words}.*{remedy}"):
                 check_tool(name, ScriptCommand("train.py"))
     # said by py-spy 0.4.3 to root without CAP_SYS_PTRACE
     said = "Error: Failed to get process executable name.\n    0: Permission denied (os error 13)"
-    monkeypatch.setattr(tools, "find_profiler", lambda name: Tool(name, name, "1.0", True, "the kernel forbids it"))
+    monkeypatch.setattr(
+        "labkit.hardware.find_profiler", lambda name: Tool(name, name, "1.0", True, "the kernel forbids it")
+    )
     put("py-spy", f"echo '{said}' >&2; exit 1")
     with pytest.raises(UserError, match=r"may not attach to this process .*\(os error 13\).*--cap-add=SYS_PTRACE"):
         check_tool("py-spy", ScriptCommand("train.py"))

@@ -97,7 +97,7 @@ def test_strings_from_runs_are_escaped_everywhere():
 def test_what_runs_reached_is_found_once_for_all_that_shows_it(monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "labkit.tta.thresholds.crossing", lambda *given, **more: calls.append(given) or crossing(*given, **more)
+        "labkit.tracking.crossing", lambda *given, **more: calls.append(given) or crossing(*given, **more)
     )
     build_page(*two_budgets(), {})
     assert len(calls) == 2, "first crossings and confirmed ones"

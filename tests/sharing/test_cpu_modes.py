@@ -10,7 +10,7 @@ from fake_nvml import fake_nvml
 from labkit.hardware import THREAD_VARIABLES, Device, Nvml
 from labkit.jobs import DlrmJob
 from labkit.launch import PlannedJob
-from labkit.sharing import modes as choice, shares as cpu
+from labkit.sharing import shares as cpu
 from labkit.sharing.modes import mode_refusals, mode_shares
 from labkit.sharing.shares import Place, deal_cores
 
@@ -25,9 +25,9 @@ affine = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this s
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """Four cores and 8 GiB that are free."""
-    monkeypatch.setattr(cpu, "own_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr("labkit.hardware.own_cores", lambda: [0, 1, 2, 3])
     monkeypatch.setattr(cpu, "_physical", lambda core: core)
-    monkeypatch.setattr(cpu, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=8 * GIB))
+    monkeypatch.setattr("labkit.hardware.read_cpu", lambda: SimpleNamespace(memory_available_bytes=8 * GIB))
 
 
 def refusals(mode, jobs, device=CPU, **more):
@@ -49,7 +49,7 @@ def test_idle_threads_give_their_core_away_unless_they_are_to_spin(monkeypatch):
         assert name is None and "choose the device cpu" in reason
     assert shares("cpu-shared", [A, B])["b"].device == "some CPU, all 4 cores"
     for quiet, waits in ((True, None), (False, "PASSIVE")):  # alone they may, where nobody else would pay for it
-        monkeypatch.setattr(choice, "is_quiet", lambda quiet=quiet: quiet)
+        monkeypatch.setattr("labkit.telemetry.is_quiet", lambda quiet=quiet: quiet)
         share = shares("alone", [A])["a"]
         assert share.environment.get("OMP_WAIT_POLICY") == waits
         assert ("wait busily" in share.device) == quiet

@@ -13,10 +13,9 @@ from labkit.errors import UserError
 from labkit.hardware import Nvml, cpu_device, find_device, get_devices
 from labkit.jobs import DlrmJob, SpeechJob
 from labkit.launch import MODES, PlannedJob
-from labkit.sharing import check as mix_check
 from labkit.sharing.check import device_warnings
 from labkit.sharing.modes import modes_here
-from labkit.telemetry import Look, disturbance
+from labkit.telemetry import Look
 
 A, B = PlannedJob("a", DlrmJob()), PlannedJob("b", SpeechJob())
 
@@ -137,7 +136,7 @@ def test_others_on_a_gpu_are_named_and_this_process_and_its_children_are_none(mo
     assert refusals("naive", [A], fake_nvml(*AMPERE, computing={FIRST: [process(os.getpid())]})) == []
     # jobs that share it by plan are of one family
     gpu = get_devices(Nvml(library))[1]
-    monkeypatch.setattr(disturbance, "Nvml", lambda: Nvml(library))
+    monkeypatch.setattr("labkit.hardware.Nvml", lambda: Nvml(library))
     assert Look(gpu=gpu).others()["on_gpu"] == [f"train (process {parent})"]
     assert not Look(root=parent, gpu=gpu).others()["on_gpu"]
 
@@ -152,6 +151,6 @@ def test_what_only_disturbs_is_a_warning(tmp_path, monkeypatch):
     assert "also draws" in drawing and "Xorg" in drawing
     assert daemon == "An MPS daemon of someone else runs on this machine: no job will be its client."
     busy = {"cpu_share": 0.42, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
-    monkeypatch.setattr(mix_check, "others_now", lambda: busy)
+    monkeypatch.setattr("labkit.telemetry.others_now", lambda: busy)
     (warning,) = device_warnings(cpu_device())
     assert "other programs took 42% of its cores, most of it stress (process 7)" in warning

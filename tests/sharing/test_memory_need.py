@@ -5,7 +5,7 @@ import pytest
 
 from labkit.data import prepared_root
 from labkit.errors import UserError
-from labkit.jobs import DlrmJob, job_command, settings
+from labkit.jobs import DlrmJob, job_command
 from labkit.models import DlrmConfig
 from labkit.sharing import memory_need as need
 from labkit.sharing.memory_need import GROWTH_BYTES, first_steps_bytes
@@ -59,7 +59,7 @@ def test_any_script_is_tried_once_and_leaves_nothing(script, tmp_path, tmp_path_
 
 
 def test_a_trial_ends_before_it_takes_what_is_not_free(script, monkeypatch):
-    monkeypatch.setattr(need, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=9 << 26))
+    monkeypatch.setattr("labkit.hardware.read_cpu", lambda: SimpleNamespace(memory_available_bytes=9 << 26))
     greedy = "import time\nheld = []\nfor _ in range(99): held.append(bytearray(1 << 24)); time.sleep(0.01)"
     with pytest.raises(UserError, match=r"train\.py was tried .* takes more memory than is free \(512 MiB"):
         first_steps_bytes(script(greedy), "cpu")
@@ -90,6 +90,6 @@ def test_a_script_without_a_step_has_no_known_need_however_stubborn(script, monk
 
 
 def test_tables_that_are_more_than_is_free_are_refused(monkeypatch):
-    monkeypatch.setattr(settings, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
+    monkeypatch.setattr("labkit.hardware.read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
     with pytest.raises(UserError, match=r"needs .* for its embedding tables .* free"):
         DlrmJob(optimiser="adagrad", lr=0.1).refuse_large_tables(DlrmConfig(13, (500, 100), 15, (15,), (1,)))

@@ -11,7 +11,6 @@ from folders import in_harness
 import labkit
 from labkit.runs import read_events, read_run, read_telemetry, run_folders
 from labkit.telemetry import Look
-from labkit.tracking import log
 from labkit.tracking.events import Notice
 from labkit.tta import run_table
 
@@ -72,7 +71,7 @@ def test_what_other_programs_took_is_recorded_and_jobs_beside_it_by_plan_are_non
         def others(self):
             return super().others() | {"cpu_share": 0.4, "disturbed": True}
 
-    monkeypatch.setattr(log, "Look", Told)
+    monkeypatch.setattr("labkit.telemetry.Look", Told)
     with labkit.Run("t", runs_dir=runs) as run:
         run.step(0.5, samples=1)
     others = read_run(run.folder).result["others"]

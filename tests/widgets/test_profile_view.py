@@ -3,11 +3,11 @@
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from labkit import plots
+import labkit
 from labkit.errors import UserError
 from labkit.hardware import Calibration, one_thread
 from labkit.profiling import profile_steps
-from labkit.report import profile_views, write_profile_page
+from labkit.report import write_profile_page
 from labkit.runs import read_run
 from labkit.widgets import profile_view
 from labkit_course.apparatus import SlowTrainer
@@ -29,8 +29,7 @@ def test_each_view_has_a_figure_words_and_a_line_of_code_that_draws_the_same(pro
         titles[title] = view.figure.layout.xaxis.title.text
         assert "Horizontal axis" in view.words.value
         assert choice.code in view.code.value.replace("&#x27;", "'")
-        names = {name: getattr(plots, name) for name in dir(plots) if name.startswith("figure_")}
-        drawn = eval(choice.code, vars(profile_views) | names | {"profile": profile})
+        drawn = eval(choice.code, {"labkit": labkit, "profile": profile})
         assert [trace.name for trace in drawn.data] == [trace.name for trace in view.figure.data] != []
     assert list(titles) == ["Phases", "Icicle", "Timeline", "Roofline", "Memory"]
     assert len(set(titles.values())) == 5

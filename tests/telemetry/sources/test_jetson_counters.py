@@ -65,7 +65,7 @@ def test_the_gpu_of_a_jetson_is_a_device_without_nvml(monkeypatch):
 @pytest.mark.parametrize(("shown", "uuid"), [([], JETSON), ([Device("gpu", 0, "Orin", uuid="GPU-orin")], "GPU-orin")])
 def test_a_jetson_that_nvml_shows_goes_by_its_uuid(shown, uuid, monkeypatch, tmp_path):
     write(tmp_path, ORIN)
-    monkeypatch.setattr("labkit.telemetry.sources.ladder.is_jetson", lambda: True)
+    monkeypatch.setattr("labkit.hardware.is_jetson", lambda: True)
     monkeypatch.setattr("labkit.telemetry.sources.ladder.JetsonCounters", partial(JetsonCounters, root=tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with open_ladder(None, shown, 2, print, nvml=Nvml(fake_nvml())) as ladder:
