@@ -10,7 +10,7 @@ USE = """
 import torch
 from labkit.compiled import why_not_compiled
 from labkit.fast.optimisers import fast_optimisers
-from labkit.fast.tables import EmbeddingTables
+from labkit.fast.dlrm import EmbeddingTables
 fast_optimisers((torch.optim.SGD, torch.optim.SGD), [torch.nn.Parameter(torch.ones(1))], EmbeddingTables([3], 2), 0.1)
 print(why_not_compiled())
 """

@@ -27,7 +27,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from labkit import models
-from labkit.fast.tables import EmbeddingTables
+from labkit.fast.dlrm import EmbeddingTables
 
 KINDS = (torch.optim.SGD, torch.optim.Adagrad, models.RowwiseAdagrad, torch.optim.SparseAdam)
 SGD, ADAGRAD, ROWWISE, ADAM = range(len(KINDS))
@@ -170,9 +170,8 @@ def _update(weight, state, rows, gradient, slots, touched, sums, kind, *numbers)
     first, second = (each.view(len(weight), -1).numpy() for each in (*state, weight, weight)[:2])
     arrays = (each.numpy() for each in (rows, gradient, slots, touched, sums))
     update(kind, weight.numpy(), first, second, *arrays, *map(np.float32, numbers))
-    if (
-        torch.get_num_threads() != torch_threads
-    ):  # numba shares OpenMP with torch, and starting its threads changed torch's setting
+    # numba shares OpenMP with torch, and starting its threads changes torch's setting
+    if torch.get_num_threads() != torch_threads:
         torch.set_num_threads(torch_threads)
 
 

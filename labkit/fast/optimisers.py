@@ -1,4 +1,4 @@
-"""torch's optimisers, fused and without its compiler; and compiled kernels for the one table of a DLRM.
+"""torch's optimisers, fused and without its compiler; compiled kernels for the one table of a DLRM; the precision.
 
 The methods of torch's optimisers import torch's compiler at their first call, only to mark themselves as not to be
 compiled; that takes a second and a half per process. Nothing here uses the compiler. Each optimiser equals torch's own
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from labkit import UserError, compiled
-from labkit.fast.tables import EmbeddingTables
+from labkit import UserError, compiled, hardware
+from labkit.fast.dlrm import EmbeddingTables
 
 _GUARDED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 """Methods whose decorator imports the compiler"""
@@ -57,3 +57,25 @@ def fast_optimisers(
 
         of_tables = CompiledTables(tables, of_tables)
     return [quick_optimiser(kinds[0], dense, lr), of_tables]
+
+
+def autocast(precision: str, device: torch.device | str) -> torch.autocast:
+    """The context for a forward pass in this precision."""
+    return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def chosen_precision(asked: str, device: str) -> tuple[str, str]:
+    """The precision of a run on a device, and the reason: "auto" is bf16 if the device has units for its products."""
+    if asked != "auto":
+        return asked, "as requested"
+    if torch.device(device).type == "cuda":
+        capability = torch.cuda.get_device_capability(device)
+        precision = "bf16" if capability >= (8, 0) else "fp32"  # tensor cores have bf16 since Ampere
+        return precision, f"auto: a GPU of compute capability {capability[0]}.{capability[1]}; bf16 from 8.0 on"
+    cpu = hardware.read_cpu()
+    isa = cpu.isa or ()
+    if "amx_bf16" in isa:
+        return "bf16", "auto: a CPU with AMX's tiles for bf16"
+    if "avx512_bf16" in isa and "AMD" in cpu.model:  # on an Intel CPU without AMX it took twice the time of fp32
+        return "bf16", "auto: an AMD CPU with AVX-512's bf16"
+    return "fp32", "auto: a CPU without fast products in bf16"

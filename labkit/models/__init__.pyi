@@ -1,5 +1,5 @@
-from .compressed_tables import CompressedTables as CompressedTables
 from .dlrm import (
+    CompressedTables as CompressedTables,
     Dlrm as Dlrm,
     DlrmConfig as DlrmConfig,
     RowwiseAdagrad as RowwiseAdagrad,

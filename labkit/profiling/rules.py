@@ -76,7 +76,7 @@ TEXTS = {
     "lookups": (
         "{calls:,.0f} embedding lookups per step, one call each, take {share} with their gradients",
         "keep all tables of one width in one tensor and look up all at once: add the first row of its table to each "
-        "index (labkit.fast.tables)",
+        "index (labkit.fast.dlrm)",
     ),
     "optimiser calls": (
         "the optimiser makes {calls:,.0f} short calls per step, which take {share}",

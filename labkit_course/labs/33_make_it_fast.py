@@ -813,7 +813,7 @@ reveal("33.pairs", gain("pairs", gathered, paired, bound))
 """
 ## Idea 3: bf16, where it pays
 
-labkit's rule (`labkit/fast/precision.py`) takes bf16 where a processor multiplies it with units of its own, and says why. **How many times as fast will your step be in bf16 on this machine?** Below 1 means slower.
+labkit's rule (`labkit/fast/optimisers.py`) takes bf16 where a processor multiplies it with units of its own, and says why. **How many times as fast will your step be in bf16 on this machine?** Below 1 means slower.
 """
 
 # %% guess-bf16

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from labkit.fast.conv_block import LEVELS, MaskedRelu, draw_kept
-from labkit.fast.tables import EmbeddingTables, look_up, row_gradients
+from labkit.fast.dlrm import EmbeddingTables, look_up, row_gradients
+from labkit.fast.speech import LEVELS, MaskedRelu, draw_kept
 from labkit.jobs import dlrm, speech
 from labkit.models import DlrmConfig, SpeechConfig
 

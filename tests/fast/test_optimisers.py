@@ -1,16 +1,17 @@
-"""Compiled updates of embedding tables and optimisers without a compiler, against those of torch that they equal."""
+"""Compiled updates of tables and optimisers without a compiler, against torch's own; the rule of `auto` precision."""
 
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import softplus
 
-from labkit.fast.optimisers import without_compiler
-from labkit.fast.tables import EmbeddingTables
+from labkit.fast.dlrm import EmbeddingTables
+from labkit.fast.optimisers import chosen_precision, without_compiler
 from labkit.jobs import OPTIMISERS
 from labkit.models import RowwiseAdagrad
 
@@ -108,7 +109,7 @@ def test_training_by_the_fast_parts_imports_no_compiler_and_keeps_torchs_number_
 import sys, torch
 torch.set_num_threads(1)
 from labkit.fast.optimisers import fast_optimisers
-from labkit.fast.tables import EmbeddingTables
+from labkit.fast.dlrm import EmbeddingTables
 from labkit.jobs.dlrm import OPTIMISERS
 for kinds in OPTIMISERS.values():
     tables, dense = EmbeddingTables((5, 7), 3), torch.nn.Linear(3, 1)
@@ -127,3 +128,25 @@ print(torch.get_num_threads())
     environment = os.environ | {"NUMBA_NUM_THREADS": "2"}  # it starts its threads once, as many as there are cores
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert ended.stdout.strip() == "1"
+
+
+@pytest.mark.parametrize(
+    ("device", "has", "chosen", "why"),
+    [
+        ("cuda:0", (7, 5), "fp32", "compute capability 7.5"),
+        ("cuda:1", (8, 0), "bf16", "compute capability 8.0"),
+        ("Intel", ("avx512", "avx512_bf16", "amx", "amx_int8"), "fp32", "without fast"),
+        ("Intel", ("avx512", "amx", "amx_bf16"), "bf16", "with AMX"),
+        ("AMD EPYC", ("avx512", "avx512_bf16"), "bf16", "an AMD CPU"),
+        ("AMD EPYC", None, "fp32", "without fast"),  # a system that does not say
+    ],
+)
+def test_auto_is_bf16_where_units_of_their_own_multiply_it(device, has, chosen, why, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda on: has)
+    cpu = SimpleNamespace(isa=has, model=device)
+    monkeypatch.setattr("labkit.hardware.read_cpu", lambda: cpu)
+    device = device if device.startswith("cuda") else "cpu"
+    assert chosen_precision("auto", device)[0] == chosen
+    assert why in chosen_precision("auto", device)[1]
+    for asked in ("fp32", "bf16"):
+        assert chosen_precision(asked, device) == (asked, "as requested")

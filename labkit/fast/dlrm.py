@@ -1,8 +1,7 @@
-"""All embedding tables of a DLRM in one: a single lookup call instead of one per table.
+"""The tables and the interaction of a DLRM, faster than those of `labkit.models.dlrm`.
 
-Equals `labkit.models.TableAFeature`.
-
-Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tables together, U distinct rows of a batch.
+Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tables together, U distinct rows of a batch,
+N features of the interaction.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 
 class EmbeddingTables(nn.Module):
-    """Sums of the rows of each bag."""
+    """Sums of the rows of each bag, with one lookup for all tables; equals `labkit.models.TableAFeature`."""
 
     def __init__(self, num_rows: Sequence[int], embedding_dim: int):
         super().__init__()
@@ -86,3 +85,39 @@ class _Lookup(torch.autograd.Function):
         # set here, because a returned tensor would lose its mark of being coalesced
         weight.grad = sparse if weight.grad is None else weight.grad + sparse
         return None, None, None
+
+
+class PairwiseProducts(nn.Module):
+    """Equals `labkit.models.dlrm.PairwiseDots`, with a backward pass of one gather and one matrix product.
+
+    Autograd would scatter the gradient into a zero matrix of all N² products, number by number, and use it twice.
+    """
+
+    def __init__(self, count: int):
+        super().__init__()
+        first, second = torch.tril_indices(count, count, offset=-1)
+        pairs = torch.arange(len(first))
+        # for each of the N² products the index of its pair's gradient; the diagonal has the zero after the last
+        mirror = torch.full((count, count), len(first))
+        mirror[first, second], mirror[second, first] = pairs, pairs
+        self.register_buffer("pairs", first * count + second, persistent=False)
+        self.register_buffer("mirror", mirror.flatten(), persistent=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return (B, N (N − 1) / 2) for (B, N, D)."""
+        return _Products.apply(features, self.pairs, self.mirror)
+
+
+class _Products(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, pairs: Tensor, mirror: Tensor) -> Tensor:
+        ctx.save_for_backward(features, mirror)
+        return torch.bmm(features, features.transpose(1, 2)).flatten(1).gather(1, pairs.expand(len(features), -1))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        features, mirror = ctx.saved_tensors
+        batch, count, _ = features.shape
+        # gather, because index_select is five times slower in bf16
+        symmetric = nn.functional.pad(gradient, (0, 1)).gather(1, mirror.expand(batch, -1))  # (B, N²)
+        return torch.bmm(symmetric.view(batch, count, count), features), None, None
