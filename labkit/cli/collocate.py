@@ -171,16 +171,14 @@ class MixDisplay(Display):
 
     def show_part(self, part: launch.Part, event: dict[str, Any]) -> None:
         """Take an event of `run_mix`."""
-
-        name, kind = part.launch.about["job"], event["kind"]
-        if kind == "Round":
+        name = part.launch.about["job"]
+        self.show(tracking.read_event(event), name)
+        if event["kind"] == "Round":
             self.begin(event["text"])
             if event["over"] or not self.console.is_terminal:
                 self.print(event["text"])
-        elif kind == "State":
+        elif event["kind"] == "State":
             self.says(name, part.status.replace("_", " "))
-        elif kind not in ("Go", "Ended", "Failed"):
-            self.show(tracking.read_event(event), name)
 
 
 def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:

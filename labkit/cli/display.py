@@ -136,10 +136,8 @@ class TourDisplay(Display):
         """Take an event of `run_tour`."""
         about = part.launch.about
         name = f"{about['job']} {about['budget']} seed {about['seed']}"
-        if event["kind"] != "State":
-            if event["kind"] not in ("Ended", "Failed"):
-                self.show(tracking.read_event(event), name)
-        elif part.status != "running":
+        self.show(tracking.read_event(event), name)
+        if event["kind"] == "State" and part.status != "running":
             self.says(name, None)
             self.print(f"{name}: {self._end_of(part)}", "red" if part.status == "failed" else "")
 

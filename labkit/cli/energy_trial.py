@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from labkit import UserError, hardware, jobs, telemetry, tta
+from labkit import UserError, hardware, launch, telemetry, tracking, tta
 from labkit.cli.flags import add_harness_flags, add_script, refuse_unless_positive
-from labkit.cli.run import given_command, script_output
+from labkit.cli.run import given_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,27 @@ def run_trial(args: argparse.Namespace) -> int:
     from labkit.cli.console import say
 
     device = hardware.find_device(command.budget and command.budget.torch_name, hardware.get_devices())
+    line = tracking.ProgressLine(sys.stderr if args.json else sys.stdout, evaluations=False)
     folders, before = [], None
+
+    def prepare(command: tracking.ScriptCommand) -> tracking.ScriptCommand:
+        """Set the power limit, and wait until the device has cooled down."""
+        trial, limit = command.trial or {}, command.power_limit_w
+        if limit is not None:
+            card.set(limit)
+        with telemetry.sampled(device) as samples:
+            cooled = telemetry.cool_down(samples, device, before, args.cool_down)
+        under = f" under {limit:g} W" if limit else ""
+        say(f"trial {trial['number']} of {args.trials}{under}; {cooled}", to_stderr=args.json)
+        return replace(command, trial=trial | {"cool_down": cooled})
+
+    def show(part: launch.Part, event: dict[str, Any]) -> None:
+        line(tracking.read_event(event))
+        if event["kind"] == "Ended":
+            folders.append(event["folder"])
+        elif event["kind"] == "State" and part.status in ("failed", "out_of_memory"):
+            raise (UserError if part.more["refused"] else tracking.WorkerFailed)(part.reason)
+
     try:
         with contextlib.ExitStack() as stack:
             if limits:
@@ -69,19 +90,15 @@ def run_trial(args: argparse.Namespace) -> int:
             with telemetry.sampled(device) as samples:
                 before = telemetry.idle(samples, device)
             of_idle = {"torch_name": device.torch_name, "idle_power_w": before.power_w}
-            for number in range(1, args.trials + 1):
-                for limit in (limits if number % 2 else limits[::-1]) or [None]:
-                    if limit is not None:
-                        card.set(limit)
-                    with telemetry.sampled(device) as samples:
-                        cooled = telemetry.cool_down(samples, device, before, args.cool_down)
-                    under = f" under {limit:g} W" if limit else ""
-                    say(f"trial {number} of {args.trials}{under}; {cooled}", to_stderr=args.json)
-                    trial = of_idle | {"number": number, "cool_down": cooled}
-                    own = replace(command, power_limit_w=limit, trial=trial)
-                    with script_output(args.json):
-                        answer = jobs.watch(own, evaluations=False, shows_output=True, train_s=args.seconds)
-                    folders.append(answer["folder"])
+            trials = [
+                replace(command, power_limit_w=limit, trial=of_idle | {"number": number})
+                for number in range(1, args.trials + 1)
+                for limit in (limits if number % 2 else limits[::-1]) or [None]
+            ]
+            # Ctrl-C ends a cool-down, too, because nothing listens to this request
+            engine = launch.ScriptRuns("trial", trials, stop=tracking.StopRequest(), on_event=show)
+            engine.prepare, engine.train_s = prepare, args.seconds or engine.train_s
+            engine.run()
     finally:
         if folders:  # of those before one that failed, too
             _tell(folders, before, args.json)

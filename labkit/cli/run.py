@@ -173,21 +173,15 @@ def _run_seeds(command: tracking.ScriptCommand, seeds: int, as_json: bool) -> in
     """Run a script with each seed, in a process of its own; the worst exit status."""
     from labkit.cli.console import say
 
-    shown, statuses, answers = sys.stderr if as_json else sys.stdout, [], {}
+    shown, statuses = sys.stderr if as_json else sys.stdout, []
     line = tracking.ProgressLine(shown, evaluations=not as_json)
 
     def show(part: launch.Part, event: dict[str, Any]) -> None:
-        if event["kind"] in ("Ended", "Failed"):
-            answer = event if event["kind"] == "Ended" else event["answer"] or {}
-            answers[part.name] = {name: value for name, value in answer.items() if name != "kind"}
-            if event["kind"] == "Ended":
-                line(answers[part.name])
-        elif event["kind"] != "State":
-            line(tracking.read_event(event))
-        elif part.status == "running":
+        line(tracking.read_event(event))
+        if event["kind"] == "State" and part.status == "running":
             print(part.name.replace("-", " "), file=shown, flush=True)
-        elif part.status != "waiting":
-            answer = answers.get(part.name)
+        elif event["kind"] == "State":
+            answer = engine.end.answer
             if part.status != "done":
                 say(f"labkit: {part.reason}", to_stderr=True)
             if as_json and answer:
@@ -195,11 +189,12 @@ def _run_seeds(command: tracking.ScriptCommand, seeds: int, as_json: bool) -> in
             statuses.append(tracking.exit_status(answer) if answer else 1)
 
     with tracking.StopRequest() as stop:
-        launches = launch.run_seeds(command, seeds, show, stop)
+        engine = launch.ScriptRuns("seed", [command.seeded(seed) for seed in range(seeds)], stop=stop, on_event=show)
+        engine.run()
     if stop:
         raise KeyboardInterrupt
     if not as_json:
-        counts = Counter(part.status for part in launches.parts.values())
+        counts = Counter(part.status for part in engine.launches.parts.values())
         said = ", ".join(f"{count} {status}" for status, count in counts.items())
         print(f"{seeds} runs: {said}. `labkit report {command.runs_dir}` compares them.")
     return max(statuses)

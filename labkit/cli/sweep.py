@@ -134,13 +134,9 @@ class SweepDisplay(Display):
 
     def show_part(self, part: launch.Part, event: dict[str, Any]) -> None:
         """Take an event of `labkit.launch.run_sweep`."""
-
         name = self._names[part.name]
-        if event["kind"] != "State":
-            if event["kind"] not in ("Ended", "Failed"):
-                self.show(tracking.read_event(event), name)
-            return
-        if part.status == "running":
+        self.show(tracking.read_event(event), name)
+        if event["kind"] != "State" or part.status == "running":
             return
         self.says(name, None)
         if part.status == "waiting" and not part.reason:

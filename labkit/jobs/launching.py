@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -88,35 +87,24 @@ def job_command(
     return any_job(job, settings).command(runs_dir=str(runs_dir), budget=bound, sample_hz=sample_hz)
 
 
-def watch(
-    job: str | tracking.ScriptCommand,
-    runs_dir: Path | str = "runs",
-    *,
-    evaluations: bool = True,
-    shows_output: bool = False,
-    train_s: float | None = None,
-    **settings: Any,
-) -> dict[str, Any]:
+def watch(job: str, runs_dir: Path | str = "runs", *, evaluations: bool = True, **settings: Any) -> dict[str, Any]:
     """Train to the end in a process of its own, and print a line at the start, for evaluations, and at the end.
 
     Interrupting the kernel stops the run politely; its folder keeps what it did until then.
 
     Args:
-        job: "dlrm", "speech", the path of a script, or a whole command.
+        job: "dlrm", "speech", or the path of a script.
         runs_dir: the folder for the run folder.
         evaluations: whether to print evaluations, at most one per second.
-        shows_output: whether to show what the script prints, too, on standard error.
-        train_s: seconds of training after which to stop the run; None lets it continue to its own end.
         settings: `budget`, and the job's settings by name.
 
     Returns:
         `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
     """
-    command = job if isinstance(job, tracking.ScriptCommand) else job_command(job, runs_dir=runs_dir, **settings)
     line = tracking.ProgressLine(sys.stdout, evaluations=evaluations)
-    with tracking.LaunchedRun(command, shows_output) as launched:
+    with tracking.LaunchedRun(job_command(job, runs_dir=runs_dir, **settings)) as launched:
         try:
-            _follow(launched, line, train_s or math.inf)
+            _follow(launched, line)
         except KeyboardInterrupt:
             launched.stop()
             with contextlib.suppress(UserError, tracking.WorkerFailed):  # the run had not begun
@@ -125,8 +113,6 @@ def watch(
     return launched.answer
 
 
-def _follow(launched: tracking.LaunchedRun, line: tracking.ProgressLine, train_s: float = math.inf) -> None:
+def _follow(launched: tracking.LaunchedRun, line: tracking.ProgressLine) -> None:
     for event in launched.events():
-        line(launched.answer if event["kind"] == "Ended" else tracking.read_event(event))
-        if event["kind"] == "Progress" and event["point"]["train_s"] >= train_s:
-            launched.stop()
+        line(tracking.read_event(event))

@@ -34,4 +34,4 @@ from .sweep_frame import (
     OF_ITS_TARGET as OF_ITS_TARGET,
     read_sweep as read_sweep,
 )
-from .tour import plan_tour as plan_tour, run_seeds as run_seeds, run_tour as run_tour
+from .tour import ScriptRuns as ScriptRuns, plan_tour as plan_tour, run_tour as run_tour

@@ -74,7 +74,8 @@ class End:
     @property
     def answer(self) -> Mapping[str, Any]:
         """Run, folder, status and result; empty where there is no run."""
-        return (self.said if self.said.get("kind") == "Ended" else self.said.get("answer")) or {}
+        answer = (self.said if self.said.get("kind") == "Ended" else self.said.get("answer")) or {}
+        return {name: value for name, value in answer.items() if name != "kind"}
 
 
 @dataclass(eq=False)
@@ -134,6 +135,7 @@ class Engine:
     def settle(self, part: Part, end: End) -> None:
         """What a launch is, now that its process has ended; "waiting" starts it again."""
         part.status, part.reason = end.status, end.reason
+        part.more = {"refused": bool(end.said.get("refused"))}
 
     def heard(self, part: Part, event: dict[str, Any]) -> None:
         """Called with what a launch reports."""

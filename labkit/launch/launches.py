@@ -115,7 +115,7 @@ class Head:
     """What a list is, and whether it runs."""
 
     kind: str
-    """sweep, seeds, tour, mix, queue or trials"""
+    """sweep, seeds, tour, mix, queue, trials or probes"""
     id: str
     content: dict[str, Any] = field(default_factory=dict)
     """What its maker needs to read it again"""

@@ -1,14 +1,17 @@
-"""Runs one after another: the tour (each job under each budget of this machine), and the seeds of a script."""
+"""Runs one after another: the tour (each job under each budget of this machine), and runs of one script."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from labkit import hardware, tracking
 from labkit.jobs import JOBS, MAX_EPOCHS, get_preset, job_command
-from labkit.launch.engine import End, Engine, OnEvent
+from labkit.launch.engine import End, Engine, OnEvent, Start
 from labkit.launch.launches import Launch, Launches, Part
 
 RUN_SECONDS = 120.0
@@ -43,28 +46,11 @@ def run_tour(tour: Sequence[Launch], runs_dir: Path, on_event: OnEvent, stop: tr
     return launches
 
 
-def run_seeds(command: tracking.ScriptCommand, seeds: int, on_event: OnEvent, stop: tracking.StopRequest) -> Launches:
-    """Run a script once for each seed from 0; what it prints goes to standard error."""
-    planned: list[Launch] = []
-    name = Path(command.script).stem
-    for seed in range(seeds):
-        planned.append(Launch(f"seed-{seed}", command.seeded(seed), name, after=_last(planned), about={"seed": seed}))
-    launches = Launches.new(command.runs_dir, "seeds", name, planned)
-    _Seeds(launches, stop=stop, on_event=on_event).run()
-    return launches
-
-
 def _last(planned: Sequence[Launch]) -> tuple[str, ...]:
     return tuple(each.name for each in planned[-1:])
 
 
-class _InTurn(Engine):
-    def settle(self, part: Part, end: End) -> None:
-        super().settle(part, end)
-        part.more = {"refused": bool(end.said.get("refused"))}
-
-
-class _Tour(_InTurn):
+class _Tour(Engine):
     def __init__(self, *given, **how):
         super().__init__(*given, **how)
         self._began_s = time.monotonic()
@@ -81,5 +67,32 @@ class _Tour(_InTurn):
         return []
 
 
-class _Seeds(_InTurn):
+class ScriptRuns(Engine):
+    """Runs of one script, each after the one before: seeds, energy trials, or a probe, which is a single run."""
+
     shows_output = True
+    end: End
+    """How the last run ended"""
+    prepare: Callable[[tracking.ScriptCommand], tracking.ScriptCommand] | None = None
+    """Called with a command when its turn comes; returns what then runs"""
+    train_s = math.inf
+    """Seconds of training after which a run is stopped"""
+
+    def __init__(self, kind: str, commands: Sequence[tracking.ScriptCommand], **how):
+        name, planned = Path(commands[0].script).stem, []
+        for number, command in enumerate(commands):
+            planned.append(Launch(f"{kind}-{number}", command, name, after=_last(planned)))
+        super().__init__(Launches.new(commands[0].runs_dir, f"{kind}s", name, planned), **how)
+
+    def begin(self, parts: Sequence[Part]) -> list[Start]:
+        return [Start(self.prepare(part.launch.job) if self.prepare else part.launch.job) for part in parts]
+
+    def heard(self, part: Part, event: dict[str, Any]) -> None:
+        if event["kind"] == "Progress" and event["point"]["train_s"] >= self.train_s:
+            self.ask_to_end(part, "done", f"stopped after {self.train_s:g} s of training")
+
+    def settle(self, part: Part, end: End) -> None:
+        # only its log shows why a process crashed, and the folder of a probe is removed
+        last = "" if end.said else self.log_tail(part).rpartition("\n")[2]
+        self.end = replace(end, reason=": ".join(filter(None, [end.reason, last])))
+        super().settle(part, self.end)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,14 +14,13 @@ from typing import Any
 
 from filelock import FileLock
 
-from labkit import UserError, data, hardware, runs, telemetry, tracking
+from labkit import UserError, data, hardware, launch, runs, telemetry, tracking
 
 TRIAL_STEPS, TRIAL_S, EVALUATING_S = 3, 3.0, 20.0
 """A trial ends after the script's first evaluation, else after so many steps and seconds of them; a script with a
 target will be evaluated, and has longer."""
-LONGEST_TRIAL_S, TRIAL_GRACE_S = 60.0, 20.0
-"""So long after the start, or the end of the data's preparation, a trial ends whatever came of it; asked to end, a
-script may go on for so long."""
+LONGEST_TRIAL_S = 60.0
+"""Seconds after the start, or the end of the data's preparation, at which a trial ends whatever came of it"""
 GROWTH_BYTES = 150 << 20
 """By how much a process on a CPU grows after its first evaluation: oneDNN keeps a kernel for each shape of batch, and
 the heap gets holes. Measured on two cores over three epochs: 141 MiB speech:tour, 13 dlrm:tour on synthetic-small."""
@@ -71,61 +68,52 @@ def first_steps_bytes(command: tracking.ScriptCommand, device_kind: str) -> int 
     return peak
 
 
-class _Trial(tracking.LaunchedRun):
-    """A run of a script's first steps, which is asked to end when they have told enough, and killed if it does not."""
+class _Trial(launch.ScriptRuns):
+    """A run of a script's first steps, which is asked to end when they have shown enough, and killed if it does not."""
 
-    gave_up = outgrew = False
+    shows_output, poll_s, grace_s = False, 0.1, 20.0
 
-    def messages(self) -> Iterator[dict[str, Any]]:
-        ends_s, began_s, enough_s = time.monotonic() + LONGEST_TRIAL_S, None, TRIAL_S
-        while (now_s := time.monotonic()) < ends_s + TRIAL_GRACE_S:
-            try:
-                event = self.next_message(0.1)
-            except EOFError:
-                return
-            if event is not None:
-                kind = event["kind"]
-                if kind == "Preparing":
-                    ends_s = now_s + LONGEST_TRIAL_S
-                elif kind == "Started" and event["config"]["train"]["target_metric"] is not None:
-                    enough_s = EVALUATING_S
-                elif kind == "Failed":
-                    self.outgrew = event["status"] == "out_of_memory" and self.command.device == "cpu"
-                elif kind == "Progress":
-                    began_s = began_s or now_s
-                    tried = event["point"]["step"] >= TRIAL_STEPS and now_s - began_s >= enough_s
-                    if event["evaluated"] or tried:
-                        ends_s = min(ends_s, now_s)
-                yield event
-            if now_s >= ends_s:
-                self.stop()
-        self.gave_up = True
-        self.kill()
+    def __init__(self, command: tracking.ScriptCommand):
+        super().__init__("probe", [command], stop=tracking.StopRequest())
+        self._ends_s, self._enough_s = time.monotonic() + LONGEST_TRIAL_S, TRIAL_S
+
+    def heard(self, part: launch.Part, event: dict[str, Any]) -> None:
+        now_s, kind = time.monotonic(), event["kind"]
+        if kind == "Preparing":
+            self._ends_s = now_s + LONGEST_TRIAL_S
+        elif kind == "Started" and event["config"]["train"]["target_metric"] is not None:
+            self._enough_s = EVALUATING_S
+        elif kind == "Progress":
+            point = event["point"]
+            if event["evaluated"] or (point["step"] >= TRIAL_STEPS and point["train_s"] >= self._enough_s):
+                self._ends_s = min(self._ends_s, now_s)
+
+    def look(self) -> None:
+        if time.monotonic() >= self._ends_s:
+            for part in self.running:
+                self.ask_to_end(part, "done", "its first steps were taken, or its time was over")
 
 
 def _tried(command: tracking.ScriptCommand) -> int | None:
     data.prepared_root().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trial-", dir=data.prepared_root()) as folder:
-        with _Trial(replace(command.seeded(0), seed=None, runs_dir=folder)) as trial:
-            try:
-                collections.deque(trial.events(), maxlen=0)
-            except (UserError, tracking.WorkerFailed) as error:
-                if not trial.gave_up:
-                    what, *printed = [str(error)] if isinstance(error, UserError) else str(error).split("\n", 1)
-                    if (last := printed[0].strip().rpartition("\n")[2] if printed else "") not in what:
-                        what = f"{what.removesuffix(':')}: {last}"  # such as argparse's message
-                    if trial.outgrew:
-                        most = hardware.size_text(command.budget.memory_bytes)
-                        what = f"it takes more memory than is free ({most} were for it): make it smaller, or wait"
-                    name = Path(command.script).name
-                    why = f"{name} was tried for its first steps, to know its memory, and failed: {what}"
-                    raise UserError(why) from error
-        if trial.answer is None or not trial.answer["result"]["steps"]:
+        trial = _Trial(replace(command.seeded(0), seed=None, runs_dir=folder))
+        trial.run()
+        answer, end = trial.end.answer, trial.end
+        # one that was asked to end before it had a run has taken no step
+        if end.status in ("failed", "out_of_memory") and (answer or not end.was_asked):
+            what = end.reason
+            if end.status == "out_of_memory" and command.device == "cpu":
+                most = hardware.size_text(command.budget.memory_bytes)
+                what = f"it takes more memory than is free ({most} were for it): make it smaller, or wait"
+            name = Path(command.script).name
+            raise UserError(f"{name} was tried for its first steps, to know its memory, and failed: {what}")
+        if not answer or not answer["result"]["steps"]:
             return None
         if command.device == "cpu":
-            return trial.answer["result"]["peak_memory_bytes"]
-        reserved = trial.answer["result"]["peak_gpu_memory_bytes"]
-        samples = telemetry.read_samples(Path(trial.answer["folder"]), scope="process").get("memory_used", [])
+            return answer["result"]["peak_memory_bytes"]
+        reserved = answer["result"]["peak_gpu_memory_bytes"]
+        samples = telemetry.read_samples(Path(answer["folder"]), scope="process").get("memory_used", [])
         told = [int(sample.value) for sample in samples if sample.value]
         return reserved and max([reserved + (0 if told else CUDA_CONTEXT_BYTES), *told])
 

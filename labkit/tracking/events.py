@@ -73,9 +73,11 @@ class Progress:
 
 
 def read_event(content: dict[str, Any]) -> Any:
-    """The event that another process sent: its fields, and the name of its class under "kind"."""
+    """The event that another process sent: its fields, and its class' name under "kind"; other reports as they are."""
     fields = dict(content)
-    kind = {each.__name__: each for each in (Notice, Preparing, Started, Ready, Progress)}[fields.pop("kind")]
+    kind = {each.__name__: each for each in (Notice, Preparing, Started, Ready, Progress)}.get(fields.pop("kind"))
+    if kind is None:
+        return content
     return kind(**fields | ({"point": Point(**fields["point"])} if kind is Progress else {}))
 
 
@@ -181,7 +183,7 @@ class ProgressLine:
             if now - self._printed_at >= SECONDS_A_LINE:
                 self._printed_at = now
                 self._print(progress_text(event, self._metric))
-        elif isinstance(event, dict):
+        elif isinstance(event, dict) and "result" in event:
             self._print(_ended(event))
 
     def _print(self, text: str) -> None:

@@ -67,21 +67,11 @@ class WorkerFailed(RuntimeError):
 class LaunchedRun(process.Child):
     """A run in another process. After `stop` it ends after its current step, and records that it was stopped."""
 
-    def __init__(self, command: ScriptCommand, shows_output: bool = False):
-        """With `shows_output`, the script's output goes to standard error; otherwise errors show the end of it."""
-        super().__init__("labkit.tracking.worker", command.to_dict(), shows_errors=shows_output)
+    def __init__(self, command: ScriptCommand):
+        super().__init__("labkit.tracking.worker", command.to_dict())
         self.command = command
         self.answer: dict[str, Any] | None = None
         """`{"run", "folder", "status", "result"}`, once `events` is through."""
-        self.failure: dict[str, Any] = {}
-        """Report of a failed process: status ("failed" or "out_of_memory"), reason, refused (the user can fix it),
-        disk_full, exit_code (of a script without a run). Empty if it sent none."""
-        self._was_killed = False
-
-    def kill(self) -> None:
-        """End the process at once; `events` then raises."""
-        self._was_killed = True
-        super().kill()
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield events as dictionaries; "kind" is the name of a class in `labkit.tracking.events`.
@@ -95,7 +85,6 @@ class LaunchedRun(process.Child):
         for event in self.messages():
             folder = event["folder"] if event["kind"] == "Started" else folder
             if event["kind"] == "Failed":
-                self.failure = event
                 if event["answer"] is not None:
                     raise RunFailed(event["reason"], event["answer"])
                 if event["refused"]:
@@ -107,7 +96,7 @@ class LaunchedRun(process.Child):
         if self.answer is None:
             status = self.status()
             # it crashed, or the system killed it because memory ran out
-            if status is not None and status < 0 and folder is not None and not self._was_killed:
+            if status is not None and status < 0 and folder is not None:
                 runs.fail_killed(folder, f"its process was ended by {signal.Signals(-status).name}")
             arguments = " ".join(self.command.arguments)
             raise WorkerFailed(

@@ -6,18 +6,18 @@ script's first steps while every allocation of a tensor is counted.
 
 from __future__ import annotations
 
-import collections
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware import Budget, held
 from labkit.jobs import job_command
+from labkit.launch import ScriptRuns
 from labkit.process import Child, Parent
-from labkit.tracking import LaunchedRun, ScriptCommand, StopRequest, WorkerFailed, run_command
+from labkit.tracking import ScriptCommand, StopRequest, run_command
 
 HEADROOM = 8
 """A trial has an eighth less memory than the budget: later epochs bring batches of other lengths, whose kernels and
@@ -30,20 +30,14 @@ STEPS = 3
 """Steps whose tensors are counted: the optimiser's state is there while a whole step is taken, twice."""
 
 
-class _Trial(LaunchedRun):
+class _Trial(ScriptRuns):
     """A run that is asked what it holds, as a budget counts it."""
 
-    most_bytes = 0
+    shows_output, poll_s, most_bytes = False, LOOK_S, 0
 
-    def messages(self) -> Iterator[dict[str, Any]]:
-        try:
-            while True:
-                event = self.next_message(LOOK_S)
-                self.most_bytes = max(self.most_bytes, held(self.pid) or 0)
-                if event is not None:
-                    yield event
-        except EOFError:
-            return
+    def look(self) -> None:
+        for pid in self.pids.values():
+            self.most_bytes = max(self.most_bytes, held(pid) or 0)
 
 
 def memory_held(job: str, budget: str | None = None, **settings: Any) -> int:
@@ -71,7 +65,7 @@ def largest_batch(job: str, budget: str, *, first: int, most: int, step: int = 1
 
     def fits(batch_size: int) -> bool:
         command = job_command(job, budget=budget, batch_size=batch_size, **settings)
-        return not _tried(replace(command, budget=_less(command.budget))).failure
+        return _tried(replace(command, budget=_less(command.budget))).end.status != "out_of_memory"
 
     tried = tried_sizes(fits, first, most, step)
     if not any(tried.values()):
@@ -102,16 +96,12 @@ def tried_sizes(fits: Callable[[int], bool], first: int, most: int, step: int) -
 
 def _tried(command: ScriptCommand) -> _Trial:
     """The run at its end, which may be that it needed more memory than it may have; it leaves no folder."""
-    with (
-        tempfile.TemporaryDirectory(prefix="labkit-trial-") as folder,
-        _Trial(replace(command, runs_dir=folder)) as run,
-    ):
-        try:
-            collections.deque(run.events(), maxlen=0)
-        except (UserError, WorkerFailed):
-            if run.failure.get("status") != "out_of_memory":
-                raise
-        return run
+    with tempfile.TemporaryDirectory(prefix="labkit-trial-") as folder:
+        trial = _Trial("probe", [replace(command, runs_dir=folder)], stop=StopRequest())
+        trial.run()
+    if trial.end.status == "failed":
+        raise UserError(f"{command.script}: {trial.end.reason}")
+    return trial
 
 
 def _less(budget: Budget) -> Budget:

@@ -9,8 +9,8 @@ import labkit
 from labkit import hardware, telemetry
 from labkit.cli import main
 from labkit.hardware import Device
+from labkit.launch import End, ScriptRuns
 from labkit.runs import read_events, read_run
-from labkit.tracking import RunFailed
 from labkit.tta import run_table
 
 SCRIPT = """
@@ -43,17 +43,20 @@ def gpu(tmp_path, monkeypatch):
         def set(self, watts):
             done.append(f"{watts:g} W")
 
-    def trained(command, *, train_s, **shown):
-        done.append(f"trial {command.trial['number']}")
-        if train_s == 13 and command.trial["number"] == 2:
-            raise RunFailed("it diverged", {"folder": "x", "status": "failed", "result": {}})
-        train = {} if command.power_limit_w is None else {"power_limit_w": command.power_limit_w}
-        writer = new_run(tmp_path, torch_name="cuda:0", config={"trial": command.trial, "train": train})
-        writer.event("began", clock_s=0.0)
-        for step in range(1, 31):
-            writer.metric(step=step, wall_s=step, train_s=step, samples=10 * step, name="loss", value=1.0)
-        writer.finish("done", {})
-        return {"folder": str(writer.folder)}
+    def trained(runs):
+        for part in runs.launches.parts.values():
+            command = runs.begin([part])[0].command
+            done.append(f"trial {command.trial['number']}")
+            if runs.train_s == 13 and command.trial["number"] == 2:
+                runs.settle(part, End("failed", "it diverged", {"refused": True}))
+                runs.on_event(part, {"kind": "State"})
+            train = {} if command.power_limit_w is None else {"power_limit_w": command.power_limit_w}
+            writer = new_run(tmp_path, torch_name="cuda:0", config={"trial": command.trial, "train": train})
+            writer.event("began", clock_s=0.0)
+            for step in range(1, 31):
+                writer.metric(step=step, wall_s=step, train_s=step, samples=10 * step, name="loss", value=1.0)
+            writer.finish("done", {})
+            runs.on_event(part, {"kind": "Ended", "folder": str(writer.folder)})
 
     devices = [Device("cpu", 0, "a CPU", torch_name="cpu"), Device("gpu", 0, "a GPU", "cuda:0", "GPU-1")]
     assert labkit.Run  # what imports get_devices by name is loaded before it is replaced
@@ -63,7 +66,8 @@ def gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(telemetry, "check_power_limits", lambda device, limits: done.append(f"checked {limits}"))
     monkeypatch.setattr(telemetry, "idle", lambda samples, device: idle)
     monkeypatch.setattr(telemetry, "cool_down", lambda *_: done.append("cool") or "cooled down in 5 s")
-    monkeypatch.setattr("labkit.jobs.watch", trained)
+    monkeypatch.setattr(ScriptRuns, "run", trained)
+    monkeypatch.chdir(tmp_path)
     return done
 
 

@@ -21,6 +21,7 @@ for step in range(10**9):
     weight.grad = torch.ones(10)
     optimiser.step()
 """
+WITH_FLAG = "import argparse as a\np = a.ArgumentParser()\np.add_argument('-n', type=int)\np.parse_args()"
 
 
 @pytest.fixture
@@ -69,21 +70,14 @@ def test_a_script_that_fails_says_why(script):
     with pytest.raises(UserError, match=r"train\.py was tried .* failed: .*ValueError: no such file"):
         first_steps_bytes(script("raise ValueError('no such file')"), "cpu")
     with pytest.raises(UserError, match=r"ended with status 2 before its first step: .*: invalid int value: 'x'"):
-        first_steps_bytes(
-            script(
-                "import argparse as a\np = a.ArgumentParser()\np.add_argument('-n', type=int)\np.parse_args()",
-                "-n",
-                "x",
-            ),
-            "cpu",
-        )
+        first_steps_bytes(script(WITH_FLAG, "-n", "x"), "cpu")
     with pytest.raises(UserError, match="made for a dataset"):
         first_steps_bytes(job_command("dlrm", preset="kaggle"), "cpu")
 
 
 def test_a_script_without_a_step_has_no_known_need_however_stubborn(script, monkeypatch):
     monkeypatch.setattr(need, "LONGEST_TRIAL_S", 1.0)
-    monkeypatch.setattr(need, "TRIAL_GRACE_S", 2.0)
+    monkeypatch.setattr(need._Trial, "grace_s", 2.0)
     text = "import time, signal\nsignal.signal(2, lambda *_: 0)\nwhile True: time.sleep(1)"
     assert first_steps_bytes(script(text), "cpu") is None
     assert not [each for each in psutil.Process().children() if "labkit.tracking.worker" in " ".join(each.cmdline())]
