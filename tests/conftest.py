@@ -1,7 +1,5 @@
 """Fixtures shared by all tests, and how pytest-xdist's workers share the machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -28,7 +26,7 @@ CHROMIUM = (
 )
 
 
-APART = ("tests/test_readme.py", "tests/test_examples.py")
+APART = ("tests/test_readme.py",)
 """Files whose tests share nothing, so that workers divide them"""
 
 

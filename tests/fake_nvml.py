@@ -1,7 +1,5 @@
 """A machine with NVIDIA GPUs, for tests: pynvml's functions with made-up answers, and fake commands on PATH."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

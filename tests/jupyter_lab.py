@@ -1,7 +1,5 @@
 """A live JupyterLab, and a browser that looks at its notebooks."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """A card of a machine that was made up, whose operators take what a formula says."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from labkit.hardware import Calibration

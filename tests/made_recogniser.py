@@ -1,7 +1,5 @@
 """A finished speech run without training: a tiny random recogniser in a run folder."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

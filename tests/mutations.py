@@ -1,10 +1,8 @@
 """Breaks chosen lines of labkit, one at a time, and runs the tests that name their module: is each noticed?
 
 Run it with the Python of .venv: `python tests/mutations.py`, or `python tests/mutations.py 3:5` for some of them.
-The lines stand in mutations.toml; test_mutations.py keeps the list true.
+The lines stand in mutations.toml; test_house.py keeps the list true.
 """
-
-from __future__ import annotations
 
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Processes that labkit marks as its own, and waiting for what is to come."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What CONTRIBUTING.md says of adding things holds: one of each is added to a copy of the checkout, and works."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

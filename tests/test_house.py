@@ -1,12 +1,11 @@
-"""The house has ceilings: lines a room may have. Raising one takes a commit that says what a user gains."""
-
-from __future__ import annotations
+"""Ceilings of the rooms, and lines for tests/mutations.py. To raise a ceiling, commit it with what a user gains."""
 
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+from mutations import REPOSITORY, load_mutations
 
 ROOT = Path(__file__).parents[1]
 CEILINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["labkit"]["house"]
@@ -39,3 +38,8 @@ def test_every_room_has_a_ceiling():
     assert rooms | {"labkit", "labkit_course", CELLS, "tests"} == set(CEILINGS)
     whole = sum(CEILINGS[room] for room in CEILINGS if not room.startswith(("labkit_course", "tests")))
     assert whole <= 36_550
+
+
+def test_each_line_stands_once_in_its_file():
+    for each in load_mutations():
+        assert (REPOSITORY / each["file"]).read_text(encoding="utf-8").count(each["line"]) == 1, each

@@ -1,7 +1,5 @@
 """`labkit data`: list, make and prepare, as typed."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import runpy

@@ -1,7 +1,5 @@
 """`labkit train`, as a terminal, a pipe and a kill see it."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

@@ -1,4 +1,4 @@
-"""Both notebooks of a lab are made from its source, drift is noticed, and nbgrader makes and grades the same."""
+"""Labs are as agreed; their two notebooks are made from one source, drift is noticed, and nbgrader grades the same."""
 
 import os
 import re
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import jupytext
 import pytest
+from nbformat import NotebookNode
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
-from sound_lab import EXPLAINED, NAME, SOURCE, solved, write_source
 from traitlets.config import Config
 
 from labkit.cli import main
@@ -19,8 +19,122 @@ from labkit.errors import UserError
 from labkit.project import binder_url, colab_url
 from labkit_course import build
 from labkit_course.build import CODE_STUB, FORMAT, STUB, exercise_version, solutions_version
-from labkit_course.lab import FOLDER, sources
+from labkit_course.exercise import Explanation
+from labkit_course.gate import faults
+from labkit_course.lab import FOLDER, LABS, all_exercises, answer_cell, sources
 from labkit_course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook
+
+NAME = "90_x"
+EXPLAINED = next(name for name, exercise in all_exercises("10").items() if isinstance(exercise, Explanation))
+
+
+def solved(name: str) -> str:
+    """The answer to an exercise of code, with nbgrader's markers around its body."""
+    head, definition, body = answer_cell(name).partition("def ")
+    first, _, body = (definition + body).partition("\n")
+    return f"{head}{first}\n    ### BEGIN SOLUTION\n{body}\n    ### END SOLUTION"
+
+
+def marked(answer: str, call: str) -> str:
+    return f"### BEGIN SOLUTION\nanswer = {answer}\n### END SOLUTION\n{call}"
+
+
+SOURCE = f"""\
+# %% opening [markdown]
+# # X
+#
+# After it you will be able to
+#
+# - count
+#
+# **Time:** 1 s
+# **Prerequisites:** none
+
+# %% parameters-prose [markdown]
+# What you may change:
+
+# %% parameters tags=["parameters"]
+profile = "standard"
+
+# %% checks
+# no cell of the notebooks
+
+# %% count [markdown]
+# ## Count
+
+# %% guesses
+from labkit_course import check, claim, explain, guess, model_answer, results, reveal
+
+guess("a", 1)
+guess("b", 1)
+guess("c", 1)
+
+# %% interaction-prose [markdown]
+# ### Exercise 10.interaction
+
+# %% answer 10.interaction
+{solved("10.interaction")}
+
+
+# %% check 10.interaction points=1
+check("10.interaction", interaction)
+
+# %% collapse-prose [markdown]
+# ### Exercise 20.collapse
+
+# %% answer 20.collapse
+{solved("20.collapse")}
+
+
+# %% check 20.collapse points=1
+check("20.collapse", collapse)
+
+# %% explain-prose [markdown]
+# In words:
+
+# %% explain {EXPLAINED} points=2 id="by-hand"
+{marked(f'model_answer("{EXPLAINED}")', f'explain("{EXPLAINED}", answer)')}
+
+# %% claim-prose [markdown]
+# In words:
+
+# %% claim A4 points=2
+{marked('"holds here", "four bytes a number, and many rows"', 'claim("A4", "102 GB", answer)')}
+
+# %% reveal-prose [markdown]
+# And:
+
+# %% reveal
+reveal("a", 1)
+reveal("b", 1)
+reveal("c", 1)
+
+# %% results-prose [markdown]
+# The numbers:
+
+# %% results tags=["results"]
+results(one=(1, 0, 2))
+
+# %% recap [markdown]
+# ## Recap
+#
+# - Counted.
+#
+# **Next:** y
+"""
+
+
+def write_source(folder: Path) -> Path:
+    """The folder of sources that holds this one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{NAME}.py").write_text(SOURCE, encoding="utf-8")
+    return folder
+
+
+def sound_notebook(folder: Path) -> NotebookNode:
+    """The lab's notebook, with its answers; the source is written to `folder`."""
+    return solutions_version(write_source(folder) / f"{NAME}.py")
+
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -158,7 +272,6 @@ def test_answers_are_never_overwritten(folder, labs, work):
 
 @pytest.mark.timeout(900)
 def test_nbgraders_three_steps_score_a_submission(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "course"))
     # nbgrader starts `alembic`, which is beside it in an environment that need not be active
     monkeypatch.setenv("PATH", os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))
     authored_path = NOTEBOOKS / SOLUTIONS / "34_clinics.ipynb"  # which trains nothing
@@ -195,3 +308,46 @@ def test_nbgraders_three_steps_score_a_submission(tmp_path, monkeypatch):
         assert result.score == sum(checked) - checked[0] and result.needs_manual_grade
     page = (tmp_path / "feedback" / "ann" / "lab" / f"{source.stem}.html").read_text(encoding="utf-8")
     assert "not yet" in page
+
+
+def test_the_doctor_lists_the_labs():
+    assert [path.stem for path in sources()] == [lab.notebook for lab in LABS]
+
+
+@pytest.mark.parametrize(
+    ("fault", "plant"),
+    {
+        "does not say **Time:**": lambda n: n.cells[0].update(source=n.cells[0].source.replace("**Time:**", "")),
+        "2 headings of level 1": lambda n: n.cells[3].update(source="# Count"),
+        "skips a heading level": lambda n: n.cells[3].update(source="### Count"),
+        "0 cells tagged parameters": lambda n: n.cells[2].metadata.update(tags=["parameter"]),
+        "0 cells tagged results": lambda n: n.cells[-2].update(metadata={}),
+        "no parameter profile": lambda n: n.cells[2].update(source='profile = "smoke"'),
+        'never reveals what guess("a", 1)': lambda n: n.cells[16].update(source="1"),
+        "as a line of its own": lambda n: n.cells[4].update(source='guess("a", 1); guess("b", 1)'),
+        "has 13 lines": lambda n: n.cells[4].update(source="\n".join(["1"] * 13)),
+        "more than 6 lines": lambda n: [
+            c.update(source=c.source + "\n1" * 7) for c in n.cells if c.cell_type == "code"
+        ],
+        "no prose before it": lambda n: n.cells.pop(3),
+        "no recap": lambda n: n.cells.pop(),
+        "has 2 guesses": lambda n: n.cells[4].update(source='guess("a", 1)\nguess("b", 1)'),
+        "has 1 cells with check": lambda n: n.cells.__delitem__(slice(5, 8)),
+        "has 0 cells with claim": lambda n: n.cells.__delitem__(slice(13, 15)),
+        "cell answer-10-interaction: is no answer": lambda n: n.cells[6].update(source="answer = 1"),
+        "cell by-hand: is no answer": lambda n: n.cells[12].update(source='explain("10.x", "So.")'),
+        "has no points": lambda n: n.cells[7].metadata.nbgrader.update(points=0),
+        "another kind than its call, claim": lambda n: n.cells[14].metadata.nbgrader.update(solution=False),
+        "asks 10.inter, and there is no such": lambda n: n.cells[7].update(source='check("10.inter", interaction)'),
+        "'cp is a word' begins as a command": lambda n: n.cells[16].update(
+            source=n.cells[16].source + "\ncp is a word"
+        ),
+        "has no code cell": lambda n: n.cells.__delitem__(slice(1, None)),
+    }.items(),
+)
+def test_a_fault_is_noticed(tmp_path, fault, plant):
+    notebook = sound_notebook(tmp_path)
+    assert faults(notebook, NAME) == []
+    plant(notebook)
+    found = faults(notebook, NAME)
+    assert any(fault in line for line in found), found

@@ -1,6 +1,7 @@
-"""A claim gets its card, verdicts become a page, and each line of that page stands on what a notebook put out."""
+"""Claims get cards, verdicts a page with evidence; syllabi and the instructors' table say what the notebooks are."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,12 @@ from labkit.cli import main
 from labkit.errors import UserError
 from labkit_course import claim
 from labkit_course.claims import MIME, VERDICTS, all_claims, page, read_evidence
-from labkit_course.exercise import NotAnswered, WrongKind
-from labkit_course.notebook_file import SOLUTIONS, canonical
+from labkit_course.exercise import NotAnswered, WrittenExercise, WrongKind
+from labkit_course.lab import LABS, all_exercises
+from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
 from labkit_course.progress import kept
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def fresh_student(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "course"))
 
 
 @pytest.fixture
@@ -85,3 +82,67 @@ def test_every_verdict_of_the_page_has_its_evidence():
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"]) and "cores of" in row["machine"], row
         notebook = (ROOT / "notebooks" / SOLUTIONS / f"{row['notebook']}.ipynb").read_text(encoding="utf-8")
         assert f'claim(\\"{row["id"]}\\"' in notebook, row
+
+
+REPOSITORY = Path(__file__).parents[2]
+NOTEBOOKS = REPOSITORY / "notebooks"
+NAMES = [lab.notebook for lab in LABS]
+SOURCES = {name: read_notebook(NOTEBOOKS / SOLUTIONS / f"{name}.ipynb") for name in NAMES}
+
+
+def student_lines(name: str) -> int:
+    """Lines between the markers of a solution, which a student writes."""
+    source = "\n".join(cell.source for cell in code_cells(SOURCES[name]))
+    solutions = re.findall(r"### BEGIN SOLUTION\n(.*?)### END SOLUTION", source, re.DOTALL)
+    return sum(bool(line.strip()) for solution in solutions for line in solution.splitlines())
+
+
+def points(name: str) -> Counter[str]:
+    """Points of a notebook by what they are for: code, numbers, explain or claim."""
+    found: Counter[str] = Counter()
+    for cell in code_cells(SOURCES[name]):
+        graded = cell.metadata.get("nbgrader", {})
+        if graded.get("grade"):
+            kind, exercise = re.findall(r'^(check|explain|claim)\("([\w.]+)"', cell.source, re.MULTILINE)[0]
+            if kind == "check":
+                kind = "code" if isinstance(all_exercises()[exercise], WrittenExercise) else "numbers"
+            found[kind] += graded["points"]
+    return found
+
+
+def row(name: str) -> str:
+    """Of a notebook, in the table of docs/instructors.md."""
+    minutes = re.search(r"\*\*Time:\*\* (\d+) minutes", SOURCES[name].cells[0].source)[1]
+    source, found = "\n".join(cell.source for cell in code_cells(SOURCES[name])), points(name)
+    taken = sorted(each for each in set(re.findall(r'mine\("(\d\d\.\w+)"\)', source)) if each[:2] != name[:2])
+    counts = [student_lines(name), *(found[kind] for kind in ("code", "numbers", "explain", "claim"))]
+    cells = [f"[{name}](../notebooks/{name}.ipynb)", minutes, *map(str, counts), ", ".join(taken) or "–"]
+    return f"| {' | '.join(cells)} |"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_instructors_read_minutes_lines_and_points_as_they_are(name):
+    assert row(name) in (REPOSITORY / "docs" / "instructors.md").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_syllabi_together_use_every_notebook():
+    pages = sorted((NOTEBOOKS / "syllabi").glob("*.md"))
+    targets = {(page, target) for page in pages for target in re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))}
+    assert [target for page, target in targets if not (page.parent / target).exists()] == []
+    assert {Path(target).stem for _, target in targets if target.endswith(".ipynb")} == set(NAMES)
+    assert len(pages) == 3
+
+
+def test_next_leads_through_all_notebooks_in_order():
+    leads = [re.search(r"\*\*Next:\*\*.*?\]\((\w+)\.ipynb\)", SOURCES[name].cells[-1].source)[1] for name in NAMES]
+    assert leads[:-1] == NAMES[1:]
+    assert leads[-1] in NAMES
+
+
+def test_most_points_are_for_tested_code_or_graded_text():
+    found = sum(map(points, NAMES), Counter())
+    assert (found.total() - found["numbers"]) / found.total() >= 0.6
+
+
+def test_students_write_at_least_600_lines():
+    assert sum(map(student_lines, NAMES)) >= 600

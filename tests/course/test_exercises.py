@@ -34,12 +34,6 @@ from labkit_course.progress import kept
 NONSENSE = [10**400, object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all"]
 
 
-@pytest.fixture(autouse=True)
-def fresh_student(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "course"))
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.parametrize("name", all_exercises())
 def test_each_check_takes_what_is_right_and_nothing_else(name):
     exercise = all_exercises()[name]

@@ -1,18 +1,113 @@
-"""Preparing once, whole, and again when the source changed."""
-
-from __future__ import annotations
+"""Datasets are prepared once, whole, and again when the source changed; downloads come from a server on this host."""
 
 import errno
+import hashlib
+import http.server
+import io
 import os
+import tarfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from labkit.data import store
+from labkit.data.catalog import Archive, download, fetch, unpack
 from labkit.errors import UserError
 from labkit.project import shipped_datasets
+
+
+def quiet(fraction: float, text: str) -> None:
+    pass
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path):
+    """The address of a server of a folder, and the folder."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}", folder
+        running.shutdown()
+        thread.join()
+
+
+def archive(url: str, content: bytes, **changes) -> Archive:
+    facts = {"size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return Archive(url, **{**facts, **changes})
+
+
+def tar_of(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, target: str = "") -> bytes:
+    """An archive with one member."""
+    stream, info = io.BytesIO(), tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, target, len(content)
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        tar.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def test_a_dataset_is_downloaded_checked_and_unpacked_once(server, tmp_path):
+    url, served = server
+    archives = []
+    for name in ("a", "b"):
+        content = tar_of(f"set/{name}.txt", name.encode())
+        (served / f"{name}.tar.gz").write_bytes(content)
+        archives.append(archive(f"{url}/{name}.tar.gz", content))
+    seen, root = [], tmp_path / "root"
+    folder = fetch("set", archives, root=root, progress=lambda fraction, text: seen.append(fraction))
+    assert (folder / "set" / "a.txt").read_text() + (folder / "set" / "b.txt").read_text() == "ab"
+    assert seen == sorted(seen) and seen[-1] == 1.0
+    assert not list(root.rglob("*.tar.gz"))
+    for file in served.iterdir():
+        file.unlink()
+    assert fetch("set", archives, root=root, progress=quiet) == folder
+
+
+def test_a_download_that_is_wrong_missing_or_too_large_is_refused_and_not_kept(server, tmp_path):
+    url, served = server
+    (served / "a.bin").write_bytes(b"content")
+    root = tmp_path / "root"
+    for address, words in (
+        (f"{url}/a.bin", r"not send the published file.*SHA-256"),
+        (f"{url}/missing.bin", r"missing\.bin failed \(.*404.*run the command again"),
+        ("http://127.0.0.1:9/a.bin", "check the network"),
+    ):
+        with pytest.raises(UserError, match=words):
+            download(archive(address, b"other"), root, quiet)
+        assert not list(root.iterdir())
+    with pytest.raises(UserError, match=r"needs about .* GiB"):
+        fetch("huge", (archive(f"{url}/a.bin", b"", size_bytes=10**18),), root=root, progress=quiet)
+
+
+@pytest.mark.parametrize(
+    "content", [tar_of("../evil", b"x"), tar_of("out", b"", tarfile.SYMTYPE, "../..")], ids=["a name", "a link"]
+)
+def test_a_tar_archive_cannot_leave_its_folder(content, tmp_path):
+    path, folder = tmp_path / "evil.tar.gz", tmp_path / "inner" / "folder"
+    path.write_bytes(content)
+    folder.mkdir(parents=True)
+    with pytest.raises(UserError, match=r"would be written outside its folder"):
+        unpack(path, folder)
+    assert not list(tmp_path.rglob("evil")) and not list(folder.iterdir())
+
+
+def test_an_absolute_name_in_an_archive_stays_inside_and_a_damaged_one_is_named(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(tar_of("/labkit-evil", bytes(range(256)) * 1000))
+    unpack(path, tmp_path / "folder")
+    assert (tmp_path / "folder" / "labkit-evil").is_file() and not Path("/labkit-evil").exists()
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(UserError, match=r"a\.tar\.gz is damaged"):
+        unpack(path, tmp_path / "folder")
 
 
 def test_the_cache_folder_can_be_chosen_and_the_shipped_schemas_are_found(monkeypatch, tmp_path):

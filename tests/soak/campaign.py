@@ -1,8 +1,6 @@
 """Damages copies of a folder as disks, copies, editors and other programs do it, each seed in the same way every time;
 reads each in a child process within limits, and tells what became of them."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

@@ -1,7 +1,5 @@
 """What the campaigns share: one child process, the undamaged folders, and which seeds are drawn."""
 
-from __future__ import annotations
-
 import functools
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Damaged data and checkpoints: each is read as it is, or refused in words; what has sums is not read otherwise."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,14 +1,14 @@
-"""Damaged plans, queues and the records of groups: each is read as it is, or refused in words."""
-
-from __future__ import annotations
+"""Damaged plans, queues and records of groups are read as they are, or refused; the campaign finds what it should."""
 
 import contextlib
 import io
 import json
 import os
 import tempfile
+import time
 from pathlib import Path
 
+import campaign
 import pytest
 from campaign import each_told, labkit
 
@@ -125,3 +125,21 @@ def read_records(folder: Path) -> list:
 @pytest.mark.parametrize(("write", "read"), [(write_plans, read_plans), (write_records, read_records)])
 def test_damaged_plans_and_records_are_refused_or_read_as_they_are(outcomes, write, read):
     assert outcomes(write, read)
+
+
+def read_carelessly(folder: Path) -> float:
+    return sum(json.loads((folder / "numbers.json").read_bytes()))
+
+
+def hang(folder: Path) -> None:
+    time.sleep(60)
+
+
+def test_tracebacks_fail_with_their_seed_and_a_reader_that_hangs_is_ended(reader, tmp_path, monkeypatch):
+    numbers = tmp_path / "numbers"
+    numbers.mkdir()
+    (numbers / "numbers.json").write_text(json.dumps([1.5, 2, 3]))
+    with pytest.raises(AssertionError, match=r"seed \d+, numbers.json: .*: traceback"):
+        campaign.campaign(reader, read_carelessly, numbers, range(60))
+    monkeypatch.setattr(campaign, "LIMIT_S", 0.3)
+    assert reader.read(hang, numbers) == ("hang", "not done after 0.3 s")

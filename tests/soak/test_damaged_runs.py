@@ -1,7 +1,5 @@
 """Damaged run folders, traces and profiles: read as they are, or refused in words, and never taking others along."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Tables and files in Criteo's layout, and preparing them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bad tables, bad files in Criteo's layout and bad schemas: each is named with its place, and rows can be skipped."""
 
-from __future__ import annotations
-
 import gzip
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Preparing tables and Criteo's layout: what is read, splits, vocabularies, buckets, and memory."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

@@ -1,7 +1,5 @@
 """Small speech sets, written for a test."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bad speech data: each kind is refused with file, line, field and fix, and can be skipped."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import soundfile

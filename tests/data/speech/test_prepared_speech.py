@@ -1,7 +1,5 @@
 """Features, preparing once, batches, and the outputs that speech needs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock

@@ -1,13 +1,16 @@
-"""CPU, memory and energy of the host and of a job's processes."""
+"""CPU, memory and energy of the host and of a job's processes, and the vocabulary of all counters."""
 
+import re
 import subprocess
 import sys
 import time
 from collections import namedtuple
+from pathlib import Path
 
 import psutil
 import pytest
 
+from labkit.telemetry.counters import vocabulary
 from labkit.telemetry.sources import host
 from labkit.telemetry.sources.host import HostCounters, ProcessCounters, RaplCounters
 
@@ -72,3 +75,17 @@ def test_a_cpu_package_is_counted_once_and_goes_on_when_its_counter_is_full_and_
     for _ in range(2):
         (reading,) = counters.read()
         assert (reading.counter, reading.value) == ("cpu_energy", None) and "cannot be read" in reading.note
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_documentation_is_the_vocabulary():
+    for counter in vocabulary():
+        assert counter.definition.endswith(".") and counter.not_said.endswith("."), counter.name
+        assert set(counter.scopes) <= {"host", "process", "device", "mig"}
+    text = (ROOT / "docs" / "counters.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    assert [tuple(cell.strip() for cell in row) for row in rows] == [
+        (c.name, ", ".join(c.scopes), c.unit, c.definition, c.not_said) for c in vocabulary()
+    ]

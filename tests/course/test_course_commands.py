@@ -1,0 +1,236 @@
+"""`labkit course`: what run takes, prints and leaves; a student's status, archive and guesses."""
+
+import re
+import zipfile
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from labkit.cli import main
+from labkit.errors import UserError
+from labkit_course import guess, literal, progress, reveal, score_course, score_notebook
+from labkit_course.notebook_file import canonical
+from labkit_course.progress import keep, kept, progress_file
+
+RESULTS = "from labkit_course import results\nresults(one=(1, 0, 2))"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of notebooks with two authored ones: one sound, one that fails."""
+    (tmp_path / "notebooks" / "solutions").mkdir(parents=True)
+    for name, source in (("10_sound", "assert seed == 7"), ("20_broken", "1 / 0")):
+        cells = [
+            new_markdown_cell(f"# {name}"),
+            new_code_cell('profile = "standard"\nseed = 7', metadata={"tags": ["parameters"]}),
+            new_code_cell(source),
+            new_code_cell(RESULTS, metadata={"tags": ["results"]}),
+        ]
+        kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+        notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
+        nbformat.write(notebook, tmp_path / "notebooks" / "solutions" / f"{name}.ipynb")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_runs_all_and_leaves_notebooks_and_pages(folder, capsys):
+    assert main(["course", "run", "--jobs", "2"]) == 1
+    said = capsys.readouterr().out
+    assert "10_sound" in said and "passed" in said
+    assert "20_broken.ipynb: cell" in said and "ZeroDivisionError" in said
+    out = folder / "course-run"
+    assert {path.name for path in out.glob("*.ipynb")} == {"10_sound.ipynb", "20_broken.ipynb"}
+    assert "10_sound.html" in (out / "html" / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_beginning_of_a_name_or_a_path_chooses_and_a_parameter_is_handed_over(folder, capsys):
+    assert main(["course", "run", "10", "--out", "one", "-p", "seed", "8"]) == 1
+    assert "AssertionError" in capsys.readouterr().out
+    (folder / "my notes.ipynb").write_bytes((folder / "notebooks" / "solutions" / "10_sound.ipynb").read_bytes())
+    assert main(["course", "run", "my notes.ipynb", "--out", "two"]) == 0
+    assert (folder / "two" / "html" / "my notes.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["3"], "names no notebooks"),
+        (["10", "--jobs", "0"], "--jobs is 0"),
+        (["10", "-p", "sed", "8"], "Did you mean 'seed'"),
+        (["no.ipynb"], "there is no such notebook"),
+        (["--notebooks", "elsewhere"], "name another folder"),
+        (["10", "--out", "notebooks/solutions"], "would be replaced"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_runs(folder, capsys, arguments, words):
+    assert main(["course", "run", *arguments]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (folder / "course-run").exists()
+    assert len(list((folder / "notebooks" / "solutions").iterdir())) == 2
+
+
+@pytest.mark.parametrize(("text", "value"), [("8", 8), ("0.5", 0.5), ("None", None), ("cpu", "cpu"), ("'8'", "8")])
+def test_a_parameter_is_a_literal_or_text(text, value):
+    assert literal(text) == value
+
+
+def test_status_says_what_is_done_and_what_is_next(tmp_path, capsys):
+    (tmp_path / "notebooks").mkdir()
+    for name, names in (
+        ("10_train_dlrm", ("10.interaction", "10.why", "10.step")),
+        ("20_train_speech", ("20.collapse",)),
+    ):
+        calls = [f'{"explain" if "why" in each else "check"}("{each}", answer)' for each in names]
+        notebook = new_notebook(cells=[new_code_cell(call) for call in [*calls, 'claim("A9", "3", answer)']])
+        (tmp_path / "notebooks" / f"{name}.ipynb").write_text(canonical(notebook), encoding="utf-8")
+    keep("attempt", "10.interaction", right=False)
+    keep("attempt", "10.interaction", right=True)
+    keep("explanation", "10.why")
+    keep("attempt", "20.collapse", right=False)
+    keep("reference", "20.collapse")
+    keep("claim", "A9")
+    for name, value in (("10.a", 3.0), ("10.b", 9.0)):
+        guess(name, value)
+        reveal(name, 2.0)
+    with progress_file().open("ab") as file:
+        file.write(b'{"kind": "attempt", "na\xff')  # a crash
+    capsys.readouterr()
+    assert main(["course", "status"]) == 0
+    dlrm, speech = (line.split() for line in capsys.readouterr().out.splitlines() if "_train_" in line)
+    assert " ".join(dlrm) == "10_train_dlrm 3 of 4 10.step 0 1 of 2"
+    assert " ".join(speech) == "20_train_speech 1 of 2 20.collapse 1"
+    assert main(["course", "status", "--notebooks", "elsewhere"]) == 2
+
+
+def test_an_archive_has_notebooks_modules_runs_and_progress(tmp_path, capsys):
+    files = {
+        "10_train_dlrm.ipynb": "{}", "mylab/dlrm.py": "x = 1\n", "runs/one/run.json": "{}",
+        "runs/one/checkpoint/model.pt": "large", "runs/one/trace/trace.json": "large", "notes.txt": "mine",
+    }  # fmt: skip
+    for name, text in files.items():
+        path = tmp_path / "notebooks" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    keep("attempt", "10.interaction", right=True)
+    assert main(["course", "submit"]) == 0
+    assert "4 files" in capsys.readouterr().out
+    with zipfile.ZipFile("submission.zip") as archive:
+        packed = {name for name in archive.namelist() if not name.endswith("/")}
+        assert packed == {"10_train_dlrm.ipynb", "mylab/dlrm.py", "runs/one/run.json", "progress.jsonl"}
+    for arguments, said in (
+        ([], "submission.zip: this file exists"),
+        (["--notebooks", "elsewhere", "--out", "other.zip"], "elsewhere: there is no notebook"),
+    ):
+        assert main(["course", "submit", *arguments]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "other.zip").exists()
+
+
+def test_instructors_put_notebooks_where_nbgrader_looks(tmp_path):
+    for name, text in {"10_train_dlrm.ipynb": "{}", "20_train_speech.ipynb": "[]", "runs/one/20_x.ipynb": ""}.items():
+        (tmp_path / "notebooks" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "notebooks" / name).write_text(text)
+    assert main(["course", "submit", "--out", "ann.zip"]) == 0
+    guide = (Path(__file__).parents[2] / "docs" / "instructors.md").read_text(encoding="utf-8")
+    exec(re.search(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[1], {})
+    assert sorted(path.as_posix() for path in Path("submitted").rglob("*.ipynb")) == [
+        "submitted/ann/10_train_dlrm/10_train_dlrm.ipynb",
+        "submitted/ann/20_train_speech/20_train_speech.ipynb",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "truth", "words"),
+    [
+        (5.0, 10.0, "too low by a factor of 2.00"),
+        (20.0, 10.0, "too high by a factor of 2.00"),
+        (np.float32(4), 4, "exactly right"),
+        (-1.0, 2.0, "off by 3 s"),  # another sign has no ratio
+    ],
+)
+def test_a_guess_is_scored_by_its_ratio_and_kept(capsys, value, truth, words):
+    guess("00.time", value, "s")
+    reveal("00.time", truth)
+    assert words in capsys.readouterr().out
+    score_notebook()
+    assert words.removeprefix("exactly ") in capsys.readouterr().out
+    assert [(entry["guess"], entry["truth"], entry["unit"]) for entry in kept("guess")] == [(value, truth, "s")]
+
+
+def test_a_guess_is_a_number():
+    for value in ("10", None, float("nan"), True, 10**400):
+        with pytest.raises(UserError, match=r"write a number of s, such as 2\.5"):
+            guess("00.time", value, "s")
+
+
+def test_a_guess_may_change_before_the_answer_and_not_after(capsys):
+    guess("00.time", 1.0)
+    guess("00.time", 4.0)
+    guess("00.time", ...)  # dots do not undo it
+    reveal("00.time", 8.0)
+    guess("00.time", 8.0)
+    assert "your first guess stays" in capsys.readouterr().out
+    reveal("00.time", 4.0)  # the first answer counts
+    assert "exactly right. The first answer counts, 8." in capsys.readouterr().out
+    for score in (score_notebook, score_course):
+        score()
+        assert "too low by a factor of 2.00" in capsys.readouterr().out
+    assert [entry["guess"] for entry in kept("guess")] == [4.0]
+
+
+def test_a_guess_outlives_its_kernel(capsys, monkeypatch):
+    guess("99.box", 3.0, "s")
+    monkeypatch.setattr(progress, "_open", {})
+    guess("99.box", ..., "s")
+    reveal("99.box", 2.0)
+    assert capsys.readouterr().out.count("Your guess: 3 s.") == 2
+    score_notebook()
+    assert "1 of 1" in capsys.readouterr().out
+
+
+def test_what_has_no_answer_or_no_guess_is_neither_shown_nor_scored(capsys):
+    for call, words in (
+        (lambda: reveal("00.time", 8.125), "Guess first: 00.time is shown when"),
+        (lambda: guess("00.time", ..., "s"), "write a number of s into the box, or in place of the dots"),
+        (lambda: reveal("00.time", 8.125), "Guess first"),
+        (lambda: guess("00.time", 1.0, "s"), "Your guess: 1 s."),
+        (lambda: reveal("00.time", None), "no answer, so the guess is not scored"),
+        (lambda: reveal("00.time", float("nan")), "not scored"),
+        (score_notebook, "No guess of this notebook is scored yet"),
+    ):
+        call()
+        said = capsys.readouterr().out
+        assert words in said and "8.1" not in said
+    assert kept("guess") == []
+
+
+def test_the_notebooks_score_lists_its_guesses_and_the_courses_the_first_of_each_name(capsys, monkeypatch):
+    for name, value, truth in (("00.a", 1.0, 1.0), ("00.b", 10.0, 1.0), ("00.c", 3.0, 2.0)):
+        guess(name, value)
+        reveal(name, truth)
+    capsys.readouterr()
+    score_notebook()
+    said = capsys.readouterr().out
+    assert "factor of 10.00" in said and "2 of 3 guesses of this notebook" in said and "factor of 1.50" in said
+    monkeypatch.setattr(progress, "_open", {})  # another day
+    guess("00.b", 1.0)
+    reveal("00.b", 1.0)
+    with progress_file().open("a") as file:
+        file.write('{"kind": "guess", "name": "00.d", "gue')  # a crash
+    capsys.readouterr()
+    score_course()
+    said = capsys.readouterr().out
+    assert "factor of 10.00" in said and "2 of 3 guesses of the course" in said
+
+
+def test_a_line_that_a_crash_cut_takes_no_later_one_with_it():
+    keep("attempt", "00.a", right=True)
+    with progress_file().open("a") as file:
+        file.write('{"kind": "attempt", "na')
+    keep("attempt", "00.b", right=True)
+    keep("attempt", "00.c", right=True)
+    assert [each["name"] for each in kept("attempt")] == ["00.a", "00.b", "00.c"]
+    assert len(progress_file().read_text().splitlines()) == 4
