@@ -1,5 +1,4 @@
 from . import clicks as clicks, speech as speech
-from .bad_rows import POLICIES as POLICIES, POLICY_WORDS as POLICY_WORDS, UNASKED as UNASKED, BadRows as BadRows
 from .catalog import (
     DOWNLOADS as DOWNLOADS,
     Archive as Archive,
@@ -8,4 +7,11 @@ from .catalog import (
     kind_of as kind_of,
     list_datasets as list_datasets,
 )
-from .store import Progress as Progress, prepared_root as prepared_root
+from .store import (
+    POLICIES as POLICIES,
+    POLICY_WORDS as POLICY_WORDS,
+    UNASKED as UNASKED,
+    BadRows as BadRows,
+    Progress as Progress,
+    prepared_root as prepared_root,
+)

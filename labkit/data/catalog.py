@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import tarfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import pooch
-import requests
 
 from labkit import UserError, errors, project
 from labkit.data.clicks.generate import SYNTHETIC, config_bytes
@@ -146,9 +142,11 @@ def fetch(name: str, archives: tuple[Archive, ...], *, root: Path | None = None,
 
 def download(archive: Archive, folder: Path, progress: Progress) -> Path:
     """Download a file into `folder`; it appears there only if its checksum is correct."""
-    name = archive.url.rsplit("/", 1)[-1]
-    pooch.get_logger().setLevel(logging.WARNING)
-    done = 0
+    import pooch  # it and requests take a third of a second, which only a download needs
+    import requests
+
+    name, done = archive.url.rsplit("/", 1)[-1], 0
+    pooch.get_logger().setLevel("WARNING")
 
     def update(size: int) -> None:
         nonlocal done

@@ -1,4 +1,5 @@
-"""The cache of prepared data: each dataset is written once, completely, and again only if its source has changed.
+"""The cache of prepared data: each dataset is written once, completely, and again only if its source has changed; and
+what happens to a row or utterance that cannot be used.
 
 A prepared dataset is a folder whose name ends in the fingerprint of everything it was made from: the version of the
 format, the content of the source files, and the options. A changed source has another fingerprint, and thus another
@@ -16,16 +17,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import platformdirs
-from filelock import FileLock
 
-from labkit import UserError, hardware
+from labkit import DataError, UserError, hardware
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and a short text on what is being done"""
 END_BYTES = 2**25
 """Bytes at the beginning and at the end of a source file that are hashed (in a twentieth of a second)"""
-CONTENTS = "contents.json"
-"""Name of the file that lists the other files of a prepared folder"""
+META, CONTENTS = "meta.json", "contents.json"
+"""Names of the description of a prepared folder, and of the list of its other files"""
 SMALL_BYTES = 2**20
 """Files up to this size are hashed when prepared data is opened; of larger ones only the size is checked"""
 
@@ -71,14 +71,16 @@ def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
     return fingerprint(listing=listing)
 
 
-def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Return `folder`, made by `build(temporary)` unless it is there already.
+def prepare_once(folder: Path, build: Callable[[Path], dict | None]) -> Path:
+    """Return `folder`, made by `build(temporary)` unless it is there already; its `meta.json` is what `build` returns.
 
     The folder appears only when it is complete, and is built again if it has been damaged since. If several processes
     want the same folder, one builds it and the others wait. The remains of a killed process are removed by the next.
     """
     if _is_whole(folder):
         return folder
+    from filelock import FileLock  # imports asyncio, which commands that prepare nothing need not wait for
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.partial")
     with FileLock(folder.with_name(f".{folder.name}.lock")):
@@ -88,8 +90,9 @@ def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         try:
-            build(temporary)
-            write_json(temporary / CONTENTS, _contents(temporary))
+            if meta := build(temporary):
+                _write_json(temporary / META, meta)
+            _write_json(temporary / CONTENTS, _contents(temporary))
             if folder.is_dir():
                 shutil.rmtree(folder)
             temporary.replace(folder)
@@ -102,8 +105,20 @@ def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
     return folder
 
 
+def read_meta(folder: Path) -> dict:
+    """The content of the `meta.json` of a prepared folder."""
+    return json.loads((folder / META).read_text(encoding="utf-8"))
+
+
+def _write_json(path: Path, value: dict) -> None:
+    path.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
 def _is_whole(folder: Path) -> bool:
-    return folder.is_dir() and read_json(folder / CONTENTS) == _contents(folder)
+    try:
+        return json.loads((folder / CONTENTS).read_text(encoding="utf-8")) == _contents(folder)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
+        return False
 
 
 def _contents(folder: Path) -> dict:
@@ -119,9 +134,10 @@ def check_disk(folder: Path, needed_bytes: float) -> int:
     Raises:
         UserError: they are not enough.
     """
-    if needed_bytes > free_disk_bytes(folder):
+    free_bytes = free_disk_bytes(folder)
+    if needed_bytes > free_bytes:
         raise _disk_full(folder, f"needs about {hardware.size_text(needed_bytes)}")
-    return free_disk_bytes(folder)
+    return free_bytes
 
 
 def _disk_full(folder: Path, need: str) -> UserError:
@@ -137,18 +153,59 @@ def free_disk_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def read_json(path: Path) -> dict | None:
-    """The JSON object in a file, or None if there is no such file or it is damaged."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+LISTED = 100
+"""Most skipped rows that are listed"""
+FEW = 0.01
+"""Share of the rows that the policy "few" skips; one row is always allowed"""
+POLICIES = {
+    "error": "stop at the first bad row",
+    "few": f"skip and list one, or 1 in {1 / FEW:.0f}, and stop at more",
+    "skip": "skip and list any number",
+}
+POLICY_WORDS = "; ".join(f"{name}: {words}" for name, words in POLICIES.items())
+
+UNASKED = {"clicks": "error", "speech": "few"}
+"""Policies of the commands: a table with a bad row is often the wrong table; most folders of recordings have one."""
 
 
-def write_json(path: Path, value: dict) -> None:
-    """Write a JSON object; readers see either the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    temporary.replace(path)
+class BadRows:
+    """Raises an error for bad rows, or counts and lists them, according to one of `POLICIES`."""
+
+    def __init__(self, policy: str):
+        if policy not in POLICIES:
+            raise UserError(f"on_bad_row is {policy!r}: choose one of {', '.join(POLICIES)} ({POLICY_WORDS}).")
+        self.policy = policy
+        self.count = 0
+        self.first: list[dict] = []
+        self._rows: int | None = None
+        self.error: DataError | None = None
+        """The first one"""
+
+    def expect(self, rows: int) -> None:
+        """Set the total number of rows, including the bad ones so far."""
+        self._rows = rows
+        self._refuse_many()
+
+    def add(self, error: DataError) -> None:
+        """Report a bad row."""
+        self.error = self.error or error
+        self.count += 1
+        self._refuse_many()
+        if len(self.first) < LISTED:
+            place = {"file": str(error.file), "line": error.line, "field": error.field}
+            self.first.append({**place, "reason": f"{error.what} {error.fix}"})
+
+    def _refuse_many(self) -> None:
+        error, many = self.error, ""
+        if error is None or self.policy == "skip":
+            return
+        if self.policy == "few":
+            if self._rows is None or self.count <= max(1, FEW * self._rows):
+                return
+            many = f" {self.count:,} of {self._rows:,} are bad so far, and at most {FEW:.0%} are skipped."
+        fix = f"{error.fix}{many} Or pass --on-bad-row skip to skip such rows; they are counted and listed."
+        raise DataError(error.what, fix=fix, file=error.file, line=error.line, field=error.field)
+
+    def info(self) -> dict:
+        """`{"rows": number of bad rows, "first": the first 100}`"""
+        return {"rows": self.count, "first": self.first}

@@ -151,7 +151,7 @@ def _listed(
         voice = f"{each.split} {each.speaker}" if each.speaker else f"line {number}"
         yield Recording(f"{segment.audio}{at}", each, voice)
     if bad.count:
-        yield UserError(f"Unusable lines of the listing: {bad.count:,}; the first: {bad.in_words()}")
+        yield UserError(f"Unusable lines of the listing: {bad.count:,}; the first: {bad.error}")
 
 
 def _has_changed(source: Source, record: runs.RunRecord) -> bool:

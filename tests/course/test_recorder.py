@@ -84,8 +84,7 @@ def test_a_file_that_is_no_audio_is_told_without_the_folder_that_it_was_read_fro
 
 HEARS = """
 import ipywidgets, numpy as np, torch
-from labkit.data.speech.utterance import Alphabet
-from labkit.data.speech.features import log_mel_batch
+from labkit.data.speech import Alphabet, log_mel_batch
 from labkit_course.apparatus import Recorder
 
 model, recorder, read = torch.load("model.pt", weights_only=False).eval(), Recorder(), ipywidgets.HTML()

@@ -133,8 +133,8 @@ def test_a_prepared_folder_appears_only_when_it_is_whole(tmp_path):
     left.mkdir()
     (left / "old").write_text("x")
 
-    store.prepare_once(folder, lambda temporary: (temporary / "whole").write_text("x"))
-    assert (folder / "whole").is_file() and not (folder / "old").exists() and not left.exists()
+    store.prepare_once(folder, lambda temporary: {"whole": 1})
+    assert store.read_meta(folder) == {"whole": 1} and not (folder / "old").exists() and not left.exists()
     store.prepare_once(folder, fails)  # there already: not built again
 
 

@@ -1,4 +1,4 @@
-from .batches import ClickBatches as ClickBatches, in_order as in_order
+from .batches import ClickBatches as ClickBatches, click_metrics as click_metrics, in_order as in_order
 from .generate import (
     SYNTHETIC as SYNTHETIC,
     ClickGenerator as ClickGenerator,
@@ -6,5 +6,4 @@ from .generate import (
     ZipfSampler as ZipfSampler,
     write_clicks as write_clicks,
 )
-from .load import load_clicks as load_clicks
-from .prepared import ClickLog as ClickLog, ClickSplit as ClickSplit, click_metrics as click_metrics
+from .load import ClickLog as ClickLog, ClickSplit as ClickSplit, load_clicks as load_clicks

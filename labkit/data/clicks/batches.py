@@ -1,4 +1,4 @@
-"""Batches of a split of a click log, in an order fixed by seed and epoch, starting anywhere.
+"""Batches of a split of a click log, in an order fixed by seed and epoch, starting anywhere; and scores.
 
 Shapes: B batch, D dense features, F categorical features, L lookups per bag.
 """
@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.data.clicks.prepared import ClickSplit
+from labkit import UserError
+from labkit.data.clicks.generate import auc
+from labkit.data.clicks.load import ClickSplit
 
 BLOCK_ROWS = 2**16
 """Neighbouring rows that stay in one window, so that a window reads few stretches of the file"""
@@ -83,3 +85,32 @@ def _load(split: ClickSplit, rows: np.ndarray | slice) -> ClickBatch:
     # np.array copies a slice of the read-only memory map into memory that torch may own
     dense, categorical, label = (np.array(part[rows]) for part in (split.dense, split.categorical, split.label))
     return torch.from_numpy(dense), torch.from_numpy(categorical), torch.from_numpy(label.astype(np.float32))
+
+
+def click_metrics(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
+    """AUC, log loss (nats), normalised entropy and accuracy of logits (N,) for labels 0 or 1 (N,).
+
+    Normalised entropy is the log loss over the entropy of the base rate (He et al., ADKDD 2014, §3).
+
+    >>> scores = click_metrics(np.array([0, 1, 1, 0]), np.array([-2.0, 1.0, 0.5, -1.0]))
+    >>> scores["auc"], scores["accuracy"]
+    (1.0, 1.0)
+    """
+    label, logit = (np.asarray(each, dtype=np.float64) for each in (label, logit))
+    positives = label.sum()
+    negatives = len(label) - positives
+    if not positives or not negatives:
+        raise UserError(
+            f"this split has {int(positives)} positive and {int(negatives)} negative labels, so its AUC is "
+            "undefined: use more rows, or check the positive values in the schema."
+        )
+    # log(1 + exp(-x)) for positives, log(1 + exp(x)) for negatives
+    log_loss = np.logaddexp(0.0, np.where(label == 1, -logit, logit)).mean()
+    rate = positives / len(label)
+    entropy = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+    return {
+        "auc": auc(label, logit),
+        "log_loss": float(log_loss),
+        "normalised_entropy": float(log_loss / entropy),
+        "accuracy": float(((logit > 0) == (label == 1)).mean()),
+    }

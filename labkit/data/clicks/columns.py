@@ -21,9 +21,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from labkit import DataError, errors
-from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.generate import signed_log
 from labkit.data.clicks.schema import TableSchema
+from labkit.data.store import BadRows
 
 PARQUET_MAGIC, GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
 GZIP_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)

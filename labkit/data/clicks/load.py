@@ -1,25 +1,85 @@
-"""`load_clicks`: open a click log by name or path; it is prepared at the first call."""
+"""`load_clicks`: open a click log by name or path; it is prepared at the first call.
+
+A prepared click log is three memory-mapped arrays and a `meta.json`, the same for every source.
+
+    dense.npy        float32 (N, D)     standardised dense features
+    categorical.npy  int32 (N, F, L)    row numbers in the embedding tables; row 0 is "unknown or rare"
+    label.npy        uint8 (N,)         1 for a click
+
+The rows of a split are contiguous. N rows, D dense features, F categorical features, L lookups per bag.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import statistics
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from labkit import DataError, UserError, project
 from labkit.data import store
-from labkit.data.bad_rows import BadRows
+from labkit.data.catalog import unknown
 from labkit.data.clicks.columns import open_bytes, read_header, reading
-from labkit.data.clicks.generate import SYNTHETIC, ClickGenerator, GeneratorConfig, column_names, config_bytes
-from labkit.data.clicks.prepare import prepare_files
-from labkit.data.clicks.prepared import FORMAT_VERSION, SPLITS, ClickLog, ClickWriter, auc
+from labkit.data.clicks.generate import SYNTHETIC, ClickGenerator, GeneratorConfig, auc, column_names, config_bytes
+from labkit.data.clicks.prepare import PARTS, SPLITS, ClickWriter, prepare_files
 from labkit.data.clicks.schema import DAY_FILE, SCHEMA_EXAMPLE, TableSchema, override, read_schema, schema_of
-from labkit.data.store import Progress
+from labkit.data.store import BadRows, Progress
+
+FORMAT_VERSION = 3
+
+
+@dataclass(frozen=True)
+class ClickSplit:
+    """The rows of one split, as views of the memory-mapped arrays."""
+
+    dense: np.ndarray  # float32 (N, D)
+    categorical: np.ndarray  # int32 (N, F, L)
+    label: np.ndarray  # uint8 (N,), 1 for a click
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def spread(self, most: int) -> ClickSplit:
+        """Every k-th row, such that there are at most `most` rows."""
+        step = max(1, -(-len(self) // most))
+        return ClickSplit(self.dense[::step], self.categorical[::step], self.label[::step])
+
+
+class ClickLog:
+    """A prepared click log, opened without reading its rows."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        meta = store.read_meta(folder)
+        self.name: str = meta["name"]
+        self.dense_names: list[str] = meta["dense_names"]
+        self.categorical_names: list[str] = meta["categorical_names"]
+        self.table_rows: tuple[int, ...] = tuple(meta["table_rows"])
+        """Rows of each embedding table, including row 0 (unknown or rare)"""
+        self.pooling_factor: int = meta["pooling_factor"]
+        self.fingerprint: str = meta["fingerprint"]
+        self.info: dict = meta["info"]
+        self._rows: dict[str, int] = meta["splits"]
+
+    @functools.cached_property
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        return tuple(np.load(self.folder / f"{part}.npy", mmap_mode="r") for part in PARTS)
+
+    def split(self, name: str) -> ClickSplit:
+        """The split "train", "validation" or "test"."""
+        start = sum(self._rows[before] for before in SPLITS[: SPLITS.index(name)])
+        return ClickSplit(*(array[start : start + self._rows[name]] for array in self._arrays))
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{name} {self._rows[name]:,}" for name in SPLITS)
+        return (
+            f"ClickLog({self.name!r}: {len(self.dense_names)} dense, {len(self.table_rows)} categorical "
+            f"features, {sum(self.table_rows):,} table rows; {rows})"
+        )
 
 
 def load_clicks(
@@ -49,33 +109,33 @@ def load_clicks(
         DataError: the data cannot be used; file, line and field say where.
         UserError: the name or an option is unknown, the schema is wrong, or the disk is full.
     """
-    root = (store.prepared_root() if cache_dir is None else Path(cache_dir)) / "clicks"
     progress = progress or (lambda fraction, text: None)
+    path = Path(data).expanduser()
     if data in SYNTHETIC:
         # a bound on the tables, as a model's preset may give, holds for generated ones too
         most = options.pop("max_rows_per_table", None)
         config = override(SYNTHETIC[data], {**options, "seed": seed})
         if most is not None:
             config = dataclasses.replace(config, num_rows=tuple(min(rows, most) for rows in config.num_rows))
-        mark = store.fingerprint(format=FORMAT_VERSION, **dataclasses.asdict(config))
-        return _open(root, data, mark, partial(prepare_synthetic, config=config, progress=progress))
-    path = Path(data).expanduser()
-    if not path.exists():
-        from labkit.data.catalog import unknown
-
+        name, source = data, dataclasses.asdict(config)
+    elif path.exists():
+        chosen = override(find_schema(path) if schema is None else read_schema(Path(schema)), options)
+        files, bad, name = criteo_files(path), BadRows(on_bad_row), path.stem
+        marks = [store.file_fingerprint(file) for file in files]
+        source = {"sources": marks, "schema": dataclasses.asdict(chosen), "on_bad_row": on_bad_row, "seed": seed}
+    else:
         raise unknown(data, "clicks")
-    chosen = override(find_schema(path) if schema is None else read_schema(Path(schema)), options)
-    files, bad = criteo_files(path), BadRows(on_bad_row)
-    mark = store.fingerprint(
-        format=FORMAT_VERSION,
-        sources=[store.file_fingerprint(file) for file in files],
-        schema=dataclasses.asdict(chosen),
-        on_bad_row=on_bad_row,
-        seed=seed,
-    )
-    rest = {"schema_file": schema and Path(schema), "bad": bad, "progress": progress}
-    prepare = partial(prepare_files, files=files, schema=chosen, seed=seed, **rest)
-    return _open(root, path.stem, mark, prepare)
+    mark = store.fingerprint(format=FORMAT_VERSION, **source)
+
+    def build(folder: Path) -> dict:
+        if data in SYNTHETIC:
+            meta = prepare_synthetic(folder, config, progress)
+        else:
+            meta = prepare_files(folder, files, chosen, seed, bad, progress, schema and Path(schema))
+        return {"name": name, "fingerprint": mark, **meta}
+
+    root = store.prepared_root() if cache_dir is None else Path(cache_dir)
+    return ClickLog(store.prepare_once(root / "clicks" / f"{name}-{mark}", build))
 
 
 def prepare_synthetic(folder: Path, config: GeneratorConfig, progress: Progress) -> dict:
@@ -95,28 +155,21 @@ def prepare_synthetic(folder: Path, config: GeneratorConfig, progress: Progress)
                 progress(writer.rows / total, f"{writer.rows:,} of {total:,} rows generated")
             label = np.concatenate(labels)
             truth[split], rate[split] = auc(label, np.concatenate(probabilities)), float(label.mean())
-    info = {
-        "generator": dataclasses.asdict(config),
-        "rows": total,
-        "base_rate": rate["train"],
-        "bayes_auc": truth["test"],
-    }
-    info |= {"bayes_auc_validation": truth["validation"], "skipped": {"rows": 0, "first": []}}
     return {
         "dense_names": dense_names,
         "categorical_names": categorical_names,
         "table_rows": config.num_rows,
         "pooling_factor": config.pooling_factor,
         "splits": splits,
-        "info": info,
+        "info": {
+            "generator": dataclasses.asdict(config),
+            "rows": total,
+            "base_rate": rate["train"],
+            "bayes_auc": truth["test"],
+            "bayes_auc_validation": truth["validation"],
+            "skipped": {"rows": 0, "first": []},
+        },
     }
-
-
-def _open(root: Path, name: str, mark: str, prepare: Callable[[Path], dict]) -> ClickLog:
-    def build(folder: Path) -> None:
-        store.write_json(folder / "meta.json", {"name": name, "fingerprint": mark, **prepare(folder)})
-
-    return ClickLog(store.prepare_once(root / f"{name}-{mark}", build))
 
 
 def find_schema(path: Path) -> TableSchema:

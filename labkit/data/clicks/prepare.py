@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from labkit import DataError, hardware
-from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import RowChecker, estimate_rows, read_columns
 from labkit.data.clicks.generate import scramble
-from labkit.data.clicks.prepared import PARTS, SPLITS, ClickWriter
 from labkit.data.clicks.schema import Split, TableSchema
-from labkit.data.store import Progress, check_disk
+from labkit.data.store import BadRows, Progress, check_disk
 
+SPLITS = ("train", "validation", "test")
+PARTS = ("dense", "categorical", "label")
 ROWS_AT_ONCE = 2**17
 COUNTED_VALUES = 2**24
 """Most distinct values that are counted at the same time, over all categorical features; 12 bytes each"""
@@ -34,6 +34,39 @@ MERGE_AT = 2**16
 LAST_DAY = 1 / 7
 """Share of the rows for validation and test when a single file is split by time: the last of Kaggle's seven days, as in
 the reference DLRM and MLPerf. Of several files it is the last one."""
+
+
+class ClickWriter:
+    """Appends rows to a click log that is being prepared.
+
+    The number of rows is written into the headers of the .npy files at the end.
+    """
+
+    def __init__(self, folder: Path, dense_dim: int, num_tables: int, pooling_factor: int = 1):
+        self.rows = 0
+        self._kinds = ((np.float32, (dense_dim,)), (np.int32, (num_tables, pooling_factor)), (np.uint8, ()))
+        self._files = [(folder / f"{part}.npy").open("wb") for part in PARTS]
+        self._write_headers()
+
+    def append(self, dense: np.ndarray, categorical: np.ndarray, label: np.ndarray) -> None:
+        """Add rows: dense (n, D), categorical (n, F, L), label (n,)."""
+        for file, (dtype, _), array in zip(self._files, self._kinds, (dense, categorical, label), strict=True):
+            file.write(np.ascontiguousarray(array, dtype=dtype).data)
+        self.rows += len(label)
+
+    def __enter__(self) -> ClickWriter:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._write_headers()
+        for file in self._files:
+            file.close()
+
+    def _write_headers(self) -> None:
+        for file, (dtype, shape) in zip(self._files, self._kinds, strict=True):
+            file.seek(0)
+            facts = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (self.rows, *shape)}
+            np.lib.format.write_array_header_1_0(file, facts)
 
 
 def prepare_files(

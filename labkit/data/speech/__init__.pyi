@@ -1,27 +1,16 @@
 from .audio import (
+    KINDS as KINDS,
     SAMPLE_RATE_HZ as SAMPLE_RATE_HZ,
     SILENT as SILENT,
-    SUFFIXES as SUFFIXES,
-    decode as decode,
-    is_silent as is_silent,
-    read_wave as read_wave,
-    resample as resample,
-)
-from .features import (
-    KINDS as KINDS,
     Voice as Voice,
+    decode as decode,
     features_of as features_of,
+    is_silent as is_silent,
     log_mel as log_mel,
     log_mel_batch as log_mel_batch,
     mel_filters as mel_filters,
-)
-from .layouts import (
-    FIRST_INDEX as FIRST_INDEX,
-    RECORDING as RECORDING,
-    find_source as find_source,
-    read_layout as read_layout,
-    read_lines as read_lines,
-    read_manifest as read_manifest,
+    read_wave as read_wave,
+    resample as resample,
 )
 from .load import (
     WaveformUtterances as WaveformUtterances,
@@ -34,7 +23,10 @@ from .load import (
     wave_of as wave_of,
 )
 from .prepared import (
+    BLANK as BLANK,
+    ENGLISH as ENGLISH,
     FRAMES_PER_S as FRAMES_PER_S,
+    Alphabet as Alphabet,
     Batch as Batch,
     BucketedBatches as BucketedBatches,
     ByLength as ByLength,
@@ -42,18 +34,22 @@ from .prepared import (
     SpeechSet as SpeechSet,
     SpeechSplit as SpeechSplit,
     fitting_resolution as fitting_resolution,
-)
-from .utterance import (
-    BLANK as BLANK,
-    ENGLISH as ENGLISH,
-    SPLITS as SPLITS,
-    Alphabet as Alphabet,
-    Segment as Segment,
-    Source as Source,
-    Utterance as Utterance,
-    dealing as dealing,
     in_lower_case as in_lower_case,
     outputs_needed as outputs_needed,
     speech_metrics as speech_metrics,
     transcript as transcript,
+)
+from .sources import (
+    FIRST_INDEX as FIRST_INDEX,
+    RECORDING as RECORDING,
+    SPLITS as SPLITS,
+    SUFFIXES as SUFFIXES,
+    Segment as Segment,
+    Source as Source,
+    Utterance as Utterance,
+    dealing as dealing,
+    find_source as find_source,
+    read_layout as read_layout,
+    read_lines as read_lines,
+    read_manifest as read_manifest,
 )

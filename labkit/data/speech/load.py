@@ -18,13 +18,13 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from labkit import DataError, UserError, hardware, project
 from labkit.data import store
-from labkit.data.bad_rows import UNASKED, BadRows
-from labkit.data.speech.audio import decode, is_silent
-from labkit.data.speech.features import KINDS, Voice, features_of, frame_count, normalise_speakers
-from labkit.data.speech.layouts import find_source, read_manifest
-from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet, padded
-from labkit.data.speech.utterance import SPLITS, Alphabet, Source, Utterance, fill_splits, outputs_needed, transcript
-from labkit.data.store import Progress
+from labkit.data.catalog import unknown
+from labkit.data.speech.audio import KINDS, Voice, decode, features_of, frame_count, is_silent, normalise_speakers
+from labkit.data.speech.prepared import FRAMES_PER_S, Alphabet, SpeechSet, outputs_needed, padded, transcript
+from labkit.data.speech.sources import SPLITS, Source, Utterance, fill_splits, find_source, read_manifest
+from labkit.data.store import UNASKED, BadRows, Progress
+
+FORMAT_VERSION = 10
 
 SHIPPED = "shipped"
 """Name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng"""
@@ -95,8 +95,6 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
         return replace(read_manifest(project.shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
     path = Path(data).expanduser()
     if not path.exists():
-        from labkit.data.catalog import unknown
-
         raise unknown(data, "speech")
     if found := find_source(path, bad, seed):
         return found
@@ -108,8 +106,8 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
 
 def prepare_speech(
     folder: Path, source: Source, content: str, kind: str, seed: int, bad: BadRows, progress: Progress
-) -> None:
-    """Write a prepared speech set with features of this kind into an empty folder."""
+) -> dict:
+    """Write features of this kind into an empty folder and return the content of its `meta.json`."""
     bad.expect(len(source.utterances) + bad.count)
     utterances = _readable(source, bad)
     divided = {each.split for each in utterances} != set(SPLITS)
@@ -129,25 +127,23 @@ def prepare_speech(
             frames.append(len(features))
     splits, hours = {}, {}
     for split in SPLITS:
-        own = [
-            (count, each.text, each.speaker) for each, count in zip(written, frames, strict=True) if each.split == split
-        ]
+        own = [(each, count) for each, count in zip(written, frames, strict=True) if each.split == split]
         if not own:
             fix = "Add some, or correct those that were skipped."
             raise source.error(f"The {split} split has no usable utterance.", fix)
-        splits[split] = dict(zip(("frames", "texts", "speakers"), zip(*own, strict=True), strict=True))
+        texts, speakers = [each.text for each, _ in own], [each.speaker for each, _ in own]
+        splits[split] = {"frames": [count for _, count in own], "texts": texts, "speakers": speakers}
         hours[split] = sum(splits[split]["frames"]) / FRAMES_PER_S / 3600
     # utterances of one speaker are normalised together, one of an unknown speaker alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
     normalise_speakers(folder / "features.f16", keys, frames, kind)
-    meta = {
+    return {
         "name": source.name,
         "fingerprint": content,
         "bins": KINDS[kind].bins,
         "splits": splits,
         "info": {"hours": hours, "skipped": bad.info(), "divided": divided},
     }
-    store.write_json(folder / "meta.json", meta)
 
 
 def usable_utterances(source: Source, bad: BadRows) -> list[Utterance]:
@@ -173,10 +169,8 @@ def _readable(source: Source, bad: BadRows) -> list[Utterance]:
 def _features(utterances: list[Utterance], kind: str) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
     """Each utterance, in order, with its features float32 (T, F) or the reason why it has none."""
     groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
-    with (
-        hardware.one_thread(),
-        ThreadPoolExecutor(WORKERS) as pool,
-    ):  # one per worker: more threads took five times as long
+    # one thread of torch per worker, because more took five times as long
+    with hardware.one_thread(), ThreadPoolExecutor(WORKERS) as pool:
         for start in range(0, len(groups), AT_ONCE):
             for group in pool.map(partial(_work, kind), groups[start : start + AT_ONCE]):
                 yield from group

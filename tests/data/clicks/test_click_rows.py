@@ -13,16 +13,16 @@ import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
 from labkit.data.clicks import batches as batches_module, load_clicks
-from labkit.data.clicks.batches import WINDOW_ROWS, ClickBatches, in_order
+from labkit.data.clicks.batches import WINDOW_ROWS, ClickBatches, click_metrics, in_order
 from labkit.data.clicks.generate import (
     BLOCK_ROWS,
     SYNTHETIC,
     ClickGenerator,
     GeneratorConfig,
     ZipfSampler,
+    auc,
     write_clicks,
 )
-from labkit.data.clicks.prepared import auc, click_metrics
 from labkit.errors import UserError
 
 SMALL = GeneratorConfig(num_rows=(50, 100, 400, 1000))

@@ -14,8 +14,7 @@ import pytest
 from labkit.data.clicks import columns, load_clicks
 from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig, signed_log
 from labkit.data.clicks.load import criteo_files
-from labkit.data.clicks.prepare import ValueCounter, hashed_rows, scramble
-from labkit.data.clicks.prepared import SPLITS
+from labkit.data.clicks.prepare import SPLITS, ValueCounter, hashed_rows, scramble
 
 
 def arrays(log) -> list[np.ndarray]:

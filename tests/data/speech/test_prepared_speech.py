@@ -10,12 +10,11 @@ import soundfile
 import torch
 from scipy.signal import resample_poly
 
-from labkit.data.bad_rows import BadRows
 from labkit.data.speech import BucketedBatches, ByLength, SpeechSplit, load_speech, read_wave, textbook_loader
-from labkit.data.speech.audio import decode
-from labkit.data.speech.features import (
+from labkit.data.speech.audio import (
     KINDS,
     Voice,
+    decode,
     features_of,
     frame_count,
     log_mel,
@@ -24,8 +23,9 @@ from labkit.data.speech.features import (
     normalise_speakers,
 )
 from labkit.data.speech.load import prepare_speech
-from labkit.data.speech.prepared import SpeechSet, fitting_resolution
-from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance
+from labkit.data.speech.prepared import fitting_resolution
+from labkit.data.speech.sources import SPLITS, Segment, Source, Utterance
+from labkit.data.store import BadRows
 
 
 def utterance(*segments: Segment) -> Utterance:
@@ -60,8 +60,9 @@ def test_a_stretch_is_cut_by_offset_and_duration_and_stretches_are_joined(tmp_pa
     joined, _ = decode(utterance(*parts))
     np.testing.assert_array_equal(joined, np.concatenate([wave[8_000:12_000], np.zeros(1_600), wave[28_000:]]))
     equal = [Utterance(parts, "one", "anna", split) for split in SPLITS] * 2
-    prepare_speech(tmp_path, Source("twice", equal, tmp_path), "", "log-mel", 0, BadRows("error"), lambda *_: None)
-    assert [len(SpeechSet(tmp_path).split(name)) for name in SPLITS] == [2, 2, 2]
+    source, bad = Source("twice", equal, tmp_path), BadRows("error")
+    meta = prepare_speech(tmp_path, source, "", "log-mel", 0, bad, lambda *_: None)
+    assert [len(meta["splits"][name]["frames"]) for name in SPLITS] == [2, 2, 2]
 
 
 def test_features_equal_those_of_torchaudio():

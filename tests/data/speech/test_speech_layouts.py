@@ -10,18 +10,8 @@ import pytest
 import soundfile
 from hypothesis import given, strategies as st
 
-from labkit.data.speech import load_speech
-from labkit.data.speech.layouts import DIGITS, read_fsdd
-from labkit.data.speech.utterance import (
-    BLANK,
-    ENGLISH,
-    SPLITS,
-    Alphabet,
-    Utterance,
-    fill_splits,
-    outputs_needed,
-    speech_metrics,
-)
+from labkit.data.speech import BLANK, ENGLISH, Alphabet, load_speech, outputs_needed, speech_metrics
+from labkit.data.speech.sources import DIGITS, SPLITS, Utterance, fill_splits, read_fsdd
 from labkit.errors import DataError, UserError
 from labkit.project import shipped_datasets
 
