@@ -24,7 +24,6 @@ from .overhead_slider import overheads as overheads
 from .own_policy import OwnPolicy as OwnPolicy
 from .recorded_step import (
     RecordedStep as RecordedStep,
-    own_step as own_step,
     read_step as read_step,
     with_overheads as with_overheads,
 )
@@ -40,6 +39,7 @@ from .stand_ins import FakeClock as FakeClock, WatchedRun as WatchedRun
 from .two_clocks import (
     KINDS as KINDS,
     Walked as Walked,
+    begin_together as begin_together,
     collectives as collectives,
     transfers_us as transfers_us,
     walk as walk,

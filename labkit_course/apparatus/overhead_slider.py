@@ -12,22 +12,17 @@ from labkit_course.apparatus.recorded_step import RecordedStep
 from labkit_course.apparatus.two_clocks import KINDS, walk, walk_timeline
 
 
-def overheads(step: RecordedStep, *, name: str = "step") -> Overheads:
-    """Let those of T1 to T5 that a step has take no time, one after the other, and see what is left of it.
-
-    Args:
-        step: one recorded on a GPU, or one of your own (`own_step`).
-        name: under which it stands in the notebook, for the line of code below the figure.
-    """
-    return Overheads(step, name)
+def overheads(step: RecordedStep) -> Overheads:
+    """Remove those of T1 to T5 that a recorded step has, one after the other, and see what is left of it."""
+    return Overheads(step)
 
 
 class Overheads(FigureView):
     """A slider, the step's length, the figure of host and streams with its text, and the line that draws the same."""
 
-    def __init__(self, step: RecordedStep, name: str):
+    def __init__(self, step: RecordedStep):
         super().__init__()
-        self._step, self._name, self._whole_us = step, name, walk(step).step_us
+        self._step, self._whole_us = step, walk(step).step_us
         self._kinds = tuple(kind for kind in KINDS if any(call.kind == kind for call in step.calls))
         options = [(", ".join(self._kinds[:count]) or "none", count) for count in range(len(self._kinds) + 1)]
         self.gone = widgets.SelectionSlider(
@@ -43,8 +38,8 @@ class Overheads(FigureView):
 
     def in_code(self) -> str:
         """The line that draws what is shown."""
-        timeline = f"walk_timeline({self._name}, without={self._kinds[: self.gone.value]!r})"
-        return f"show(figure_timeline({timeline}, provenance='predicted'))"
+        timeline = f"apparatus.walk_timeline(step, without={self._kinds[: self.gone.value]!r})"
+        return f"labkit.plots.show(labkit.plots.figure_timeline({timeline}, provenance='predicted'))"
 
     def _show(self) -> None:
         without = self._kinds[: self.gone.value]

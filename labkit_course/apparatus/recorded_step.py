@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from labkit.perfmodel import TimedStep
 from labkit.profiling import CUDA_CALLS, ELEMENT_BYTES, ON_THE_DEVICE, Inputs, TraceError, read_trace
 
 COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync")
@@ -253,16 +252,3 @@ def with_overheads(step: RecordedStep, others: Iterable[RecordedStep]) -> Record
         for call in step.calls
     )
     return replace(step, calls=tuple(calls))
-
-
-def own_step(timed: TimedStep) -> RecordedStep:
-    """A timed step of your own as calls of a host that launches nothing.
-
-    Views are T5, other operators "compute". An equal share of T1, the time outside of operators, precedes each of them.
-    """
-    left_us = max(0.0, 1e6 * (timed.step_s - timed.times_s.sum()))
-    calls = []
-    for each, seconds in zip(timed.operators, timed.times_s, strict=True):
-        calls.append(Call("T1", each.name, left_us / len(timed.operators)))
-        calls.append(Call("T5" if each.is_view else "compute", each.name, 1e6 * float(seconds)))
-    return RecordedStep(0.0, 1e6 * timed.step_s, len(timed.operators), tuple(calls), ())

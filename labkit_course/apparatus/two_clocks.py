@@ -6,7 +6,7 @@ Of several ranks, a collective begins on each when that rank comes to it, and mo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from labkit_course.apparatus.recorded_step import REDUCTION, RecordedStep
@@ -118,6 +118,11 @@ def collectives(steps: Sequence[RecordedStep]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["collective", "number", "bytes"])
     found = frame.groupby("number").agg({"collective": "first", "bytes": "max"})
     return found.assign(transfer_us=found.index.map(transfers)).reset_index(drop=True)
+
+
+def begin_together(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
+    """The ranks' steps as if all had begun at once; in a recording, the earliest wait for the latest."""
+    return [replace(step, start_us=0.0) for step in steps]
 
 
 def walk_together(
