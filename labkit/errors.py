@@ -69,6 +69,11 @@ def with_flag(setting: str) -> str:
     return f"{setting} (--{setting.replace('_', '-')})"
 
 
+def wrong_value(setting: str, value: object, fix: str) -> UserError:
+    """The error for the value of a setting; `fix` says which values it can have."""
+    return UserError(f"{with_flag(setting)} is {value}: {fix}", field=setting)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The most similar known word as a question, or all known words to choose from.
 

@@ -7,7 +7,7 @@ import torch
 from made_up import new_run
 
 from labkit.models import ConvBlock, SpeechConfig, SpeechModel
-from labkit.tracking.checkpoint import save_checkpoints
+from labkit.tracking.log import save_checkpoints
 
 
 def tiny_model(kind: str = "conv", strides: tuple[int, ...] = (2, 2), block=ConvBlock, **fields) -> SpeechModel:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.cli.flags import add_flags, add_harness_flags
 from labkit.cli.run import harness_command, resumed_command, run_here
-from labkit.jobs import JOBS, script_of
+from labkit.jobs import JOBS
 
 if TYPE_CHECKING:
     from labkit.jobs import TrainingJob
@@ -53,6 +53,6 @@ def print_help(args: argparse.Namespace) -> int:
     from labkit.jobs import job_flags
 
     args.parser.print_help()
-    print(f"\nthe script's own flags ({script_of(args.job)}):")
+    print(f"\nthe script's own flags ({JOBS[args.job].script()}):")
     print(job_flags(JOBS[args.job]).format_help().partition("options:")[2].strip("\n"))
     return 0

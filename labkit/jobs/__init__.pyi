@@ -1,8 +1,15 @@
 from . import dlrm as dlrm, speech as speech
-from .command_line import job_flags as job_flags, read_flags as read_flags
 from .dlrm import OPTIMISERS as OPTIMISERS, build_optimizers as build_optimizers, evaluate as evaluate
 from .dlrm_shape import random_batches as random_batches, shape_config as shape_config
-from .job import Job as Job, ScriptJob as ScriptJob, as_flags as as_flags, read_job as read_job, setting as setting
+from .job import (
+    Job as Job,
+    ScriptJob as ScriptJob,
+    as_flags as as_flags,
+    job_flags as job_flags,
+    read_flags as read_flags,
+    read_job as read_job,
+    setting as setting,
+)
 from .launching import (
     KITS_SCRIPTS as KITS_SCRIPTS,
     find_script as find_script,
@@ -10,7 +17,6 @@ from .launching import (
     job_from_json as job_from_json,
     known_job as known_job,
     named_job as named_job,
-    script_of as script_of,
     watch as watch,
 )
 from .presets import NO_TARGET as NO_TARGET, get_preset as get_preset

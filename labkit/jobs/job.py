@@ -1,7 +1,7 @@
 """What every job is: a frozen dataclass of settings, which a script takes from its harness or its command line.
 
 A job crosses to other processes as JSON. It is read from text in one place: the command line of `labkit` or of the
-script itself (`labkit.jobs.command_line`), or a plan or sweep file (`Job.from_settings`). Nothing here needs torch.
+script itself (`read_flags`), or a plan or sweep file (`Job.from_settings`). Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ import functools
 import inspect
 import itertools
 import math
+import re
+import sys
 import typing
-from collections.abc import Mapping
+from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from labkit import UserError, errors, json_data, placement, tracking
+from labkit import UserError, data, errors, json_data, placement, tracking
 from labkit.json_data import to_json
 
 PATHS = ("data", "schema")
 """Settings that may be paths, which count from the folder of a plan"""
 TEXTS = ("target", "cache_rows", "memory_cap")
 """Settings that also stand as text, such as cer=0.1, 10% and 256MiB"""
+METAVARS = {int: "N", float: "X"}
 OF_THE_HARNESS = ("device", "runs_dir")
 """Settings that a plan or sweep decides for all of its runs"""
 
@@ -149,13 +153,14 @@ class Job:
         """The equivalent command line, for people to read."""
         return as_flags(self.settings())
 
-    @property
-    def script(self) -> Path:
-        return Path(__file__).with_name(f"{self.name}.py")
+    @classmethod
+    def script(cls) -> Path:
+        """The file of the script."""
+        return Path(__file__).with_name(f"{cls.name}.py")
 
     def command(self, **harness: Any) -> tracking.ScriptCommand:
         """What runs the job; `harness` are further fields of `ScriptCommand`."""
-        return tracking.ScriptCommand(str(self.script), self.arguments, settings=self.to_json(), **harness)
+        return tracking.ScriptCommand(str(self.script()), self.arguments, settings=self.to_json(), **harness)
 
     def refuse_unless_above_zero(self, *names: str) -> None:
         """Check settings that are numbers above 0, or None."""
@@ -163,7 +168,7 @@ class Job:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 whole = "whole " if settings_of(type(self))[name].shape is int else ""
-                raise UserError(f"{errors.with_flag(name)} is {value}: give a {whole}number above 0.", field=name)
+                raise errors.wrong_value(name, value, f"give a {whole}number above 0.")
 
 
 @dataclass(frozen=True)
@@ -209,18 +214,61 @@ def read_job(kind: type[AnyJob]) -> AnyJob:
     Raises:
         UserError: a setting cannot be. Flags that are not understood end the process, with status 2.
     """
-
     harness = tracking.current_harness()
     command = tracking.ScriptCommand() if harness is None else harness.command
-    if command.settings is not None:
-        settings = command.settings["settings"]
-    else:
-        from labkit.jobs.command_line import read_flags
-
-        settings = read_flags(kind)
+    settings = read_flags(kind) if command.settings is None else command.settings["settings"]
     if harness is not None and "runs_dir" in settings_of(kind):  # the folder of the run decides where its tables are
         settings = settings | {"runs_dir": command.runs_dir}
     return kind.from_settings(settings)
+
+
+def job_flags(kind: type[Job], prog: str | None = None) -> ArgumentParser:
+    """The flags of a kind of job. The help shows the defaults of its default preset."""
+    # tyro would make them, too, but needs 0.25 s to import and 0.2 s for a help of three flags (two cores of an AMD
+    # EPYC), and its spellings, boxes and errors differ from those of all other commands of labkit
+    about = (kind.__doc__ or "").partition("\n")[0]
+    parser = ArgumentParser(prog=prog, description=about, allow_abbrev=False, argument_default=SUPPRESS)
+    usual = kind()
+    for name, setting in settings_of(kind).items():
+        spellings = f"--{name.replace('_', '-')}", *setting.field.metadata.get("flags", ())
+        options: dict[str, Any] = {"dest": name, "help": _help(kind, setting, setting.of(usual))}
+        if setting.shape is bool:
+            options["action"] = BooleanOptionalAction
+        elif setting.choices:
+            options["choices"] = setting.choices
+        else:
+            options["type"] = setting.kind
+            options["metavar"] = setting.field.metadata.get("metavar") or METAVARS.get(setting.shape, "TEXT")
+        parser.add_argument(*spellings, **options)
+    return parser
+
+
+def read_flags(
+    kind: type[Job], arguments: Sequence[str] | None = None, *, prog: str | None = None, usage: str | None = None
+) -> dict[str, Any]:
+    """The settings that a command line gives, by name, for `Job.from_settings`; None reads that of this process.
+
+    Flags that are not understood end the process with a message and status 2, as argparse does it.
+    """
+    parser = job_flags(kind, prog)
+    parser.usage = usage
+    given = sys.argv[1:] if arguments is None else arguments
+    # --num_rows is understood as --num-rows is
+    return vars(parser.parse_args([re.sub(r"^--\w+", lambda flag: flag[0].replace("_", "-"), each) for each in given]))
+
+
+def _help(kind: type[Job], setting: Setting, usual: Any) -> str:
+    words = setting.words.replace("{policies}", data.POLICY_WORDS)
+    words = words.replace("{presets}", ", ".join(map(str, getattr(kind, "presets", {}).values())))
+    words = words.replace("{metrics}", ", ".join(getattr(kind, "metrics", ())))
+    if usual is None or "(default" in words:
+        text = words
+    elif setting.field.default is None:
+        text = f"{words} (default: the preset's; tour: {placement.flag_text(setting.name, usual)})"
+    else:
+        number = f"{usual:,}" if isinstance(usual, int) else placement.flag_text(setting.name, usual)
+        text = f"{words} (default: {number})"
+    return text.replace("%", "%%")
 
 
 @functools.cache

@@ -46,22 +46,6 @@ def find_script(text: str, folders: Sequence[Path]) -> Path:
     raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
 
 
-def script_of(job: str) -> Path:
-    """The file of one of labkit's jobs, or of a script; a `UserError` where there is neither."""
-    if job in KINDS:
-        return KITS_SCRIPTS / f"{job}.py"
-    if not Path(job).is_file():
-        raise UserError(f"job {job!r} is unknown: choose one of {', '.join(JOBS)}, or name a Python file.")
-    return Path(job)
-
-
-def any_job(job: str, settings: Mapping[str, Any]) -> Job | ScriptJob:
-    """The job of a name and settings; of the path of a script, which has its settings as flags."""
-    script = script_of(job)
-    kind = known_job(script)
-    return ScriptJob(str(script), as_flags(settings)) if kind is None else kind.from_settings(settings)
-
-
 def job_from_json(data: Mapping[str, Any]) -> Job | ScriptJob:
     """The job that `to_json` gave this data of."""
     settings = data["settings"]
@@ -83,8 +67,12 @@ def job_command(
     >>> job_command("dlrm", seed=1, max_seconds=None).arguments
     ('--seed', '1')
     """
+    kind = KINDS.get(job) or known_job(Path(job))
+    if kind is None and not Path(job).is_file():
+        raise UserError(f"job {job!r} is unknown: choose one of {', '.join(JOBS)}, or name a Python file.")
+    described = ScriptJob(job, as_flags(settings)) if kind is None else kind.from_settings(settings)
     bound = budget and hardware.parse_budget(budget)
-    return any_job(job, settings).command(runs_dir=str(runs_dir), budget=bound, sample_hz=sample_hz)
+    return described.command(runs_dir=str(runs_dir), budget=bound, sample_hz=sample_hz)
 
 
 def watch(job: str, runs_dir: Path | str = "runs", *, evaluations: bool = True, **settings: Any) -> dict[str, Any]:

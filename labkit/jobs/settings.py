@@ -8,13 +8,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from labkit import UserError, errors, hardware, models, tracking
 from labkit.jobs.job import Job, setting
-from labkit.jobs.presets import (
-    DLRM_PRESETS,
-    SPEECH_PRESETS,
-    Preset,
-    chosen_target,
-    find_preset,
-)
+from labkit.jobs.presets import DLRM_PRESETS, SPEECH_PRESETS, Preset, chosen_target, get_preset
 from labkit.placement import Placement, row_width
 
 MAX_EPOCHS = 10
@@ -78,7 +72,7 @@ class TrainingJob(Job):
     """Folder for run folders"""
 
     def __post_init__(self):
-        preset = find_preset(self.presets, self.name, self.preset)
+        preset = get_preset(self.name, self.preset)
         own = {"max_epochs": MAX_EPOCHS} | preset.train
         if self.optimiser not in (None, own["optimiser"]) and self.lr is None:
             raise UserError(
@@ -101,8 +95,7 @@ class TrainingJob(Job):
         object.__setattr__(self, "target", chosen_target(self.name, self.metrics, self.data, self.target))
         self.refuse_unless_above_zero("batch_size", "max_epochs", "lr", "max_seconds")
         if not 0 <= self.seed < 2**63:
-            said = f"{errors.with_flag('seed')} is {self.seed}: give a whole number from 0 to 2^63 - 1."
-            raise UserError(said, field="seed")
+            raise errors.wrong_value("seed", self.seed, "give a whole number from 0 to 2^63 - 1.")
 
     @property
     def label(self) -> str:
@@ -234,20 +227,17 @@ class SpeechJob(TrainingJob):
     """Largest norm of the gradients; 0 does not clip"""
 
     def __post_init__(self):
-        if self.clip_norm is None:
-            train = find_preset(self.presets, self.name, self.preset).train
-            object.__setattr__(self, "clip_norm", train.get("clip_norm", 0.0))
         super().__post_init__()
+        if self.clip_norm is None:
+            object.__setattr__(self, "clip_norm", self.preset_values.train.get("clip_norm", 0.0))
         self.refuse_unless_above_zero("layers", "hidden")
         if self.hidden is not None and self.preset_values.model["kind"] == "conv":
             said = f"--hidden is the width of recurrent layers, and preset {self.preset} has none: omit it."
             raise UserError(said, field="hidden")
         if not 0 <= self.clip_norm < float("inf"):
-            said = f"{errors.with_flag('clip_norm')} is {self.clip_norm}: give a number above 0, or 0 for no clipping."
-            raise UserError(said, field="clip_norm")
+            raise errors.wrong_value("clip_norm", self.clip_norm, "give a number above 0, or 0 for no clipping.")
         if self.layers is not None and self.layers > MOST_LAYERS:
-            said = f"is {self.layers:,}: give at most {MOST_LAYERS:,}; more take minutes to make."
-            raise UserError(f"{errors.with_flag('layers')} {said}", field="layers")
+            raise errors.wrong_value("layers", f"{self.layers:,}", f"give at most {MOST_LAYERS:,}.")
 
     @property
     def schedule(self) -> str:
@@ -314,8 +304,7 @@ class ShapeJob(Job):
             *("mlp_width", "mlp_depth", "batch_size", "seconds"),
         )
         if self.zipf < 0:
-            said = f"{errors.with_flag('zipf')} is {self.zipf}: give 0 (all rows alike) or more (some more often)."
-            raise UserError(said, field="zipf")
+            raise errors.wrong_value("zipf", self.zipf, "give 0 (all rows alike) or more (some more often).")
         if self.placement.kind == "cached":
             self.placement.cached_rows(self.num_tables * self.num_rows)
 
@@ -349,7 +338,6 @@ def memory_for_tables(placement: Placement, budget: hardware.Budget | None = Non
 
     These are the bytes of the budget of a run that is to come, or of the run that this process is.
     """
-
     harness, devices = tracking.current_harness(), hardware.get_devices()
     if harness is not None:
         budget = harness.command.budget

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from labkit import UserError, process, runs, tracking
+from labkit import UserError, json_data, process, runs, tracking
 from labkit.launch.launches import Launches, Part
 
 WORKER = "labkit.tracking.worker"
@@ -236,7 +236,8 @@ class Engine:
         for part, start in zip(parts, starts, strict=True):
             command = replace(start.command, waits=bool(part.launch.together))
             log = str(self.launches.folder / part.log) if part.log else ""
-            executor.start(process.JobProcess(part.name, WORKER, command.to_dict(), log, dict(start.environment)))
+            content, environment = json_data.to_json(command), dict(start.environment)
+            executor.start(process.JobProcess(part.name, WORKER, content, log, environment))
             self.on_event(part, {"kind": "State"})
 
     def _listen(self) -> None:

@@ -51,8 +51,8 @@ class Launch:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Launch:
         """A launch as `to_json` gave it."""
-        made: dict[str, Any] = {"job": tracking.ScriptCommand.from_dict(values["job"]), "after": tuple(values["after"])}
-        return cls(**values | made)
+        job = json_data.build(values["job"], tracking.ScriptCommand)
+        return cls(**values | {"job": job, "after": tuple(values["after"])})
 
 
 @dataclass(kw_only=True)

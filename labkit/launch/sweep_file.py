@@ -172,7 +172,7 @@ def _target(given: Mapping[str, Any], folder: Path) -> _Target:
     if "job" in given:
         kind, preset = jobs.named_job(given["job"])
         label = f"{kind.name}:{preset}" if preset else kind.name
-        return _Target(label, jobs.script_of(kind.name), kind.name, folder, kind, True, preset)
+        return _Target(label, kind.script(), kind.name, folder, kind, True, preset)
     script = jobs.find_script(given["script"], (folder, jobs.KITS_SCRIPTS))
     kind = jobs.known_job(script) if jobs.known_job(script) is jobs.ShapeJob else None
     return _Target(script.name, script, str(script.resolve()), folder, kind, first=tuple(given.get("arguments", ())))

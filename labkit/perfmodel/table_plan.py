@@ -120,10 +120,9 @@ class TableShape:
     def __post_init__(self):
         for name in ("embedding_dim", "pooling_factor", "batch_size"):
             if getattr(self, name) < 1:
-                said = f"{errors.with_flag(name)} is {getattr(self, name)}: give a number from 1."
-                raise UserError(said, field=name)
+                raise errors.wrong_value(name, getattr(self, name), "give a number from 1.")
         if self.zipf < 0:
-            raise UserError(f"{errors.with_flag('zipf')} is {self.zipf}: give 0 (uniform) or more.", field="zipf")
+            raise errors.wrong_value("zipf", self.zipf, "give 0 (uniform) or more.")
         if not self.num_rows or min(self.num_rows) < 1:
             raise UserError("a table has no rows: give the rows of each, such as --tables 26x1000000.", field="tables")
 

@@ -149,9 +149,8 @@ class CachedStore(RowStore):
         if self._stream is not None:  # evicted rows were computed on the other stream
             self._stream.wait_stream(torch.cuda.current_stream(self.device))
         self._last_move = self._thread.submit(self._move, look, was_dirty)
-        self._fetches.append(
-            Fetch(rows, self._last_move, look=look.number, goes_around=look.missed > len(look.fetched))
-        )
+        goes_around = look.missed > len(look.fetched)
+        self._fetches.append(Fetch(rows, self._last_move, look=look.number, goes_around=goes_around))
         self.counters.missed_rows += look.missed
         self.counters.read_bytes += 4 * self.width * len(look.fetched)
         self.counters.written_bytes += 4 * self.width * int(was_dirty.sum())

@@ -57,10 +57,8 @@ class DiskStore(RowStore):
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._file = tempfile.TemporaryFile(dir=folder, prefix="tables-")  # noqa: SIM115  open as long as the store is
-        with runs.disk_full_as_user_error(folder):
-            os.posix_fallocate(
-                self._file.fileno(), 0, self.bytes
-            )  # without space, writing to the mapping would kill the process
+        with runs.disk_full_as_user_error(folder):  # without space, writing to the mapping would kill the process
+            os.posix_fallocate(self._file.fileno(), 0, self.bytes)
         self._map = mmap.mmap(self._file.fileno(), self.bytes)
         self._map.madvise(mmap.MADV_RANDOM)  # no reading ahead
         self._rows = np.frombuffer(self._map, np.float32, num_rows * width).reshape(num_rows, width)  # (R, W)

@@ -129,36 +129,27 @@ class RemoteStore(RowStore):
         return values
 
 
-class TableServer:
-    """The server's side: all rows in its memory, and what is done to them."""
-
-    def __init__(self, num_rows: int, embedding_dim: int, optimiser: str):
-        self.store = HostStore(num_rows, embedding_dim, row_width(optimiser, embedding_dim))
-        self._optimiser = optimiser
-
-    def answer(self, header: dict[str, Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Do what a message asks for, and return the arrays of the answer."""
-        op = header["op"]
-        if op == "pull":
-            return [self.store.read(arrays[0])[:, : self.store.dim]]
-        if op == "push":
-            rows, gradient = arrays
-            update = Update(self._optimiser, header["lr"], header["step"])
-            values = update_rows(torch.from_numpy(self.store.read(rows)), torch.from_numpy(gradient), update)
-            self.store.write(rows, values.numpy())
-        elif op == "fill":
-            self.store.write_weights(header["first"], arrays[0])
-        elif op == "save":
-            write_copy(Path(header["path"]), lambda file: file.write(self.store.array.data))
-        else:
-            self._load(Path(header["path"]), header["old"])
-        return []
-
-    def _load(self, path: Path, is_old: bool) -> None:
-        with path.open("rb") if is_old else open_copy(path, self.store.array.nbytes) as file:
+def answer(store: HostStore, optimiser: str, header: dict[str, Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """The server's side: do what a message asks for, and return the arrays of the answer."""
+    op = header["op"]
+    if op == "pull":
+        return [store.read(arrays[0])[:, : store.dim]]
+    if op == "push":
+        rows, gradient = arrays
+        update = Update(optimiser, header["lr"], header["step"])
+        values = update_rows(torch.from_numpy(store.read(rows)), torch.from_numpy(gradient), update)
+        store.write(rows, values.numpy())
+    elif op == "fill":
+        store.write_weights(header["first"], arrays[0])
+    elif op == "save":
+        write_copy(Path(header["path"]), lambda file: file.write(store.array.data))
+    else:
+        path, is_old = Path(header["path"]), header["old"]
+        with path.open("rb") if is_old else open_copy(path, store.array.nbytes) as file:
             if is_old:  # 4 bytes, then the length of a header, and the header
                 file.seek(int.from_bytes(file.read(8)[4:], "little"), os.SEEK_CUR)
-            file.readinto(self.store.array.data)  # ty: ignore[missing-attribute]  # both are buffered
+            file.readinto(store.array.data)  # ty: ignore[missing-attribute]  # both are buffered
+    return []
 
 
 def send(connection: Connection, header: dict[str, Any], *arrays: np.ndarray) -> None:
@@ -190,29 +181,26 @@ def _send_at_once(connection: Connection) -> None:
         same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _accepted(listener: Listener) -> Connection:
-    """The connection of the training; a program that does not have its key is turned away."""
-    while True:
-        with contextlib.suppress(AuthenticationError, OSError, EOFError):
-            return listener.accept()
-
-
 def main() -> None:
     """Serve the process that started this one."""
     torch.set_num_threads(1)  # the cores are the trainer's
     parent = process.Parent()
     parent.listen(at_end=lambda: os._exit(0))
-    key = bytes.fromhex(parent.content.pop("key"))
-    server = TableServer(**parent.content)
+    key = bytes.fromhex(parent.content["key"])
+    num_rows, dim, optimiser = (parent.content[name] for name in ("num_rows", "embedding_dim", "optimiser"))
+    store = HostStore(num_rows, dim, row_width(optimiser, dim))
     with Listener(("127.0.0.1", 0), authkey=key) as listener:
         parent.tell("Listening", address=listener.address)
-        connection = _accepted(listener)
+        connection = None
+        while connection is None:  # a program without the key is turned away
+            with contextlib.suppress(AuthenticationError, OSError, EOFError):
+                connection = listener.accept()
     _send_at_once(connection)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             header, arrays = receive(connection)
             try:
-                send(connection, {}, *server.answer(header, arrays))
+                send(connection, {}, *answer(store, optimiser, header, arrays))
             except UserError as error:  # the disk is full, or a copy is gone
                 send(connection, {"error": str(error)})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -123,7 +123,9 @@ class RowStore:
 
     def fill(self, first: int, count: int, low: float, high: float) -> None:
         """Draw the weights of `count` rows uniformly from torch's generator, with the same result as one `uniform_`."""
-        for start, weights in draws(first, count, self.dim, low, high):
+        part = max(1, FILL_NUMBERS // self.dim)
+        for start in range(first, first + count, part):
+            weights = torch.empty(min(part, first + count - start), self.dim).uniform_(low, high)
             self.write_weights(start, weights.numpy())
 
     def prefetch(self, rows: np.ndarray) -> Fetch:
@@ -234,12 +236,6 @@ class HostStore(RowStore):
 
     def state(self) -> Tensor:
         return self._tensor[:, self.dim :]
-
-
-def draws(first: int, count: int, dim: int, low: float, high: float) -> Iterator[tuple[int, Tensor]]:
-    """Draw the weights of `count` rows from `first` on in parts (n, D), each with the number of its first row."""
-    for start in range(first, first + count, part := max(1, FILL_NUMBERS // dim)):
-        yield start, torch.empty(min(part, first + count - start), dim).uniform_(low, high)
 
 
 def copy_name(step: int) -> str:

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,8 +76,7 @@ class Placement:
         object.__setattr__(self, "cache_rows", read_rows(self.cache_rows))
         object.__setattr__(self, "memory_cap", read_cap(self.memory_cap))
         if self.staleness is not None and self.staleness < 0:
-            said = f"is {self.staleness}: give a whole number from 0, where 0 is synchronous."
-            raise UserError(f"{errors.with_flag('staleness')} {said}", field="staleness")
+            raise errors.wrong_value("staleness", self.staleness, "give a whole number from 0, which is synchronous.")
         if self.uses_disk and not sys.platform.startswith("linux"):
             raise UserError("placement disk needs Linux, where pages can be dropped: choose another --placement.")
 
@@ -87,10 +86,8 @@ class Placement:
         >>> Placement("disk", memory_cap=2**28).flags()
         {'placement': 'disk', 'memory_cap': '256MiB'}
         """
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "kind"}
-        return {"placement": self.kind} | {
-            name: flag_text(name, value) for name, value in given.items() if value is not None
-        }
+        given = {name: getattr(self, name) for name in OF_PLACEMENT if getattr(self, name) is not None}
+        return {"placement": self.kind} | {name: flag_text(name, value) for name, value in given.items()}
 
     @property
     def uses_disk(self) -> bool:
@@ -138,7 +135,7 @@ class Placement:
         needed = 4 * num_rows * width if self.uses_disk else 0
         of_disk: dict[int, tuple[Path, int]] = {}
         for each, size in ((self.table_dir or folder, needed), (folder, 2 * needed * checkpoints)):
-            place = _that_exists(each)
+            place = next(folder for folder in (each.absolute(), *each.absolute().parents) if folder.is_dir())
             first, before = of_disk.get(place.stat().st_dev, (place, 0))
             of_disk[place.stat().st_dev] = first, before + size
         for place, size in of_disk.values():
@@ -164,8 +161,7 @@ def read_rows(given: float | str | None) -> float | None:
         amount = re.fullmatch(r"(\d[\d,_]*)|(\d+(?:\.\d+)?)%", given)
         rows = 0 if amount is None else int(re.sub("[,_]", "", amount[1])) if amount[1] else float(amount[2]) / 100
     if rows is not None and not rows > 0:
-        said = f"{errors.with_flag('cache_rows')} is {given!r}: give a number of rows from 1, or a share such as 10%."
-        raise UserError(said, field="cache_rows")
+        raise errors.wrong_value("cache_rows", repr(given), "give a number of rows from 1, or a share such as 10%.")
     return rows
 
 
@@ -173,8 +169,7 @@ def read_cap(given: int | str | None) -> int | None:
     """Bytes of a memory cap, whose text has a unit."""
     size = hardware.parse_size(given) if isinstance(given, str) else given
     if given is not None and (size or 0) < LEAST_CAP_BYTES:
-        said = f"{errors.with_flag('memory_cap')} is {given!r}: give a size from 1MiB, such as 256MiB."
-        raise UserError(said, field="memory_cap")
+        raise errors.wrong_value("memory_cap", repr(given), "give a size from 1MiB, such as 256MiB.")
     return size
 
 
@@ -200,9 +195,3 @@ def described(placement: Placement, num_rows: Sequence[int], optimiser: str, emb
     if placement.kind == "remote":
         facts |= {"staleness": placement.staleness or 0}
     return facts
-
-
-def _that_exists(folder: Path) -> Path:
-    """The folder, or its nearest parent that exists."""
-    folder = folder.absolute()
-    return next(each for each in (folder, *folder.parents) if each.is_dir())

@@ -77,11 +77,8 @@ class ProfileSettings:
     def __post_init__(self):
         for name, least in (("skip", 2), ("warmup", 1), ("steps", 1)):
             if not least <= getattr(self, name) <= 100_000:
-                raise UserError(
-                    f"{errors.with_flag(name)} is {getattr(self, name)}: give a whole number of at least {least}, "
-                    f"such as {getattr(ProfileSettings, name)}.",
-                    field=name,
-                )
+                fix = f"give a whole number of at least {least}, such as {getattr(ProfileSettings, name)}."
+                raise errors.wrong_value(name, getattr(self, name), fix)
 
     def in_words(self) -> str:
         """The schedule as text."""

@@ -1,6 +1,4 @@
 from . import energy as energy
-from .checkpoint import load_checkpoint as load_checkpoint
-from .command import SEED as SEED, ScriptCommand as ScriptCommand
 from .ending import Enough as Enough, RunFailed as RunFailed, StopRequest as StopRequest, unreached as unreached
 from .events import (
     BACKWARD as BACKWARD,
@@ -33,12 +31,15 @@ from .goal import (
     metric_named as metric_named,
 )
 from .harness import (
+    SEED as SEED,
     Harness as Harness,
+    ScriptCommand as ScriptCommand,
     current_harness as current_harness,
     device as device,
     tell_preparing as tell_preparing,
     whole_device as whole_device,
 )
+from .log import load_checkpoint as load_checkpoint
 from .run import Run as Run, open_run as open_run
 from .script import exit_status as exit_status, print_error as print_error, run_command as run_command
 from .worker import LaunchedRun as LaunchedRun, WorkerFailed as WorkerFailed, bind_process as bind_process

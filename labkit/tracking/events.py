@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from labkit import runs
+from labkit import json_data, runs
 from labkit.tracking.ending import in_notebook
 
 
@@ -74,25 +74,16 @@ class Progress:
 
 def read_event(content: dict[str, Any]) -> Any:
     """The event that another process sent: its fields, and its class' name under "kind"; other reports as they are."""
-    fields = dict(content)
-    kind = {each.__name__: each for each in (Notice, Preparing, Started, Ready, Progress)}.get(fields.pop("kind"))
-    if kind is None:
-        return content
-    return kind(**fields | ({"point": Point(**fields["point"])} if kind is Progress else {}))
+    kinds = {each.__name__: each for each in (Notice, Preparing, Started, Ready, Progress)}
+    return json_data.build(content, kinds.get(content["kind"], dict))
 
 
 OnEvent = Callable[[Any], None]
 """A listener, which takes any of these events."""
 
 
-INPUT, TO_DEVICE, FORWARD, BACKWARD, OPTIMISER, SYNC = (
-    "input",
-    "host-to-device",
-    "forward",
-    "backward",
-    "optimiser",
-    "sync",
-)
+INPUT, TO_DEVICE, FORWARD = "input", "host-to-device", "forward"
+BACKWARD, OPTIMISER, SYNC = "backward", "optimiser", "sync"
 Watcher = Callable[[str], AbstractContextManager]
 """Makes a context from the name of a phase, which is entered and left with the phase."""
 

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,59 @@ import psutil
 
 from labkit import UserError, hardware, json_data, runs
 from labkit.hardware.budgets import memory_watch
-from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import OnEvent, Preparing, Ready, Started, read_event
 
 _current: Harness | None = None
+
+SEED = "{seed}"
+"""Stands for the seed among a script's arguments"""
+
+
+@dataclass(frozen=True)
+class ScriptCommand:
+    """A script and its harness, as data that crosses to another process."""
+
+    script: str | None = None
+    """Path of a Python file, or as its record names it; None for code that no command started"""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the script, one per item; where it has settings, the equivalent command line, for people to read"""
+    settings: dict[str, Any] | None = field(default=None, hash=False)
+    """Settings of a script that takes them as JSON, as `labkit.jobs.Job.to_json` gives them"""
+    module: str | None = None
+    """Name of the module, if it runs as `python -m` does"""
+    runs_dir: str = "runs"
+    """Folder for the run's folder"""
+    budget: hardware.Budget | None = None
+    """Budget that binds the process; None: the whole device"""
+    waits_for_cores: bool = True
+    """Whether it waits, or is refused, while other runs hold the cores of its budget"""
+    device: str | None = None
+    """Device as torch names it, where there is no budget; None: the script's choice"""
+    cores: tuple[int, ...] | None = None
+    """CPU cores of the process and its children, where the budget does not choose them"""
+    folder: str | None = None
+    """Working folder; None: that of the process"""
+    seed: int | None = None
+    """Seed of Python, NumPy and torch before the script begins"""
+    resume: str | None = None
+    """Folder of a run to continue"""
+    sample_hz: float | None = None
+    """Telemetry samples per second"""
+    waits: bool = False
+    """Whether it waits for a signal before its first step"""
+    collocation: dict[str, Any] | None = None
+    """Record of the jobs that share the device: group, mode, job, mix"""
+    power_limit_w: float | None = None
+    """Power limit of the GPU during the run, recorded with the settings of the training"""
+    trial: dict[str, Any] | None = None
+    """Record of the energy trial: number, device, idle power, cool-down"""
+    sweep: dict[str, Any] | None = None
+    """Record of the sweep's cell: name, cell (its key), settings (those that vary), repeat"""
+
+    def seeded(self, seed: int) -> ScriptCommand:
+        """The same command, run with a seed."""
+        return replace(self, arguments=tuple(each.replace(SEED, str(seed)) for each in self.arguments), seed=seed)
 
 
 def current_harness() -> Harness | None:
@@ -143,15 +191,10 @@ class Harness:
             script = main.__spec__.name if main.__spec__ else script
         if script is not None:
             described |= {"script": script, "arguments": arguments}
-        if self.command.settings is not None:
-            described["settings"] = self.command.settings
-        if self.command.collocation is not None:
-            described["collocation"] = self.command.collocation
-        if self.command.trial is not None:
-            described["trial"] = self.command.trial
-        if self.command.sweep is not None:
-            described["sweep"] = self.command.sweep
-        return described if self.observer is None else described | {"profile": self.observer.describe()}
+        for name in ("settings", "collocation", "trial", "sweep"):
+            described[name] = getattr(self.command, name)
+        described["profile"] = self.observer and self.observer.describe()
+        return {name: value for name, value in described.items() if value is not None}
 
     def settle_seed(self, asked: int | None) -> int | None:
         """The seed that a run records; None if none was given."""
@@ -220,7 +263,7 @@ class SpawnedRuns:
         # the first process that reports makes the file: a script that starts none leaves no file when it is killed
         self._file = Path(tempfile.gettempdir()) / f"labkit-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         content = {"told": str(self._file), "pid": os.getpid(), "family": harness.family}
-        os.environ[VARIABLE] = json.dumps(content | {"command": harness.command.to_dict()})
+        os.environ[VARIABLE] = json.dumps(content | {"command": json_data.to_json(harness.command)})
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -288,7 +331,7 @@ class SpawnedHarness(Harness):
         if VARIABLE not in os.environ:
             return None
         content = json.loads(os.environ[VARIABLE])
-        harness = cls(StopRequest(), ScriptCommand.from_dict(content["command"]))
+        harness = cls(StopRequest(), json_data.build(content["command"], ScriptCommand))
         harness._told, harness._parent, harness._family = Path(content["told"]), content["pid"], content["family"]
         return harness
 

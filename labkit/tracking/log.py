@@ -1,21 +1,29 @@
-"""Writes the log of one run: its folder, record, events, metrics and samples; refuses a resume that would mix runs."""
+"""Writes the log of one run: its folder, record, events, metrics and samples; refuses a resume that would mix runs.
+
+Its checkpoints are written as a whole or not at all, and read without running any code in them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from labkit import UserError, hardware, json_data, runs, telemetry
-from labkit.tracking.checkpoint import step_of
 from labkit.tracking.energy import Windows
 from labkit.tracking.events import Notice, Point, Ready, Started
 from labkit.tracking.goal import Goal
 from labkit.tracking.harness import Harness, whole_device
 
+FORMAT = 5
+"""Format of checkpoints"""
 LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
 """Settings that may change when a run is resumed, as may max_epochs, which is set later."""
 IGNORED = {"threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "budget"}
@@ -113,8 +121,6 @@ class RunLog:
         """Start the sampler once everything is built, and report that the run is ready."""
         self._torch_name = self._windows.torch_name = torch_name
         telemetry.forget_peak_memory()
-        import torch
-
         if torch_name.startswith("cuda"):
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(torch_name)
@@ -233,15 +239,11 @@ class RunLog:
         """Most bytes that torch held on the GPU, in any process of this run; None on a CPU."""
         if self._torch_name is None or not self._torch_name.startswith("cuda"):
             return None
-        import torch
-
         return max(int(self._peak_gpu_before), torch.cuda.max_memory_reserved(self._torch_name))
 
 
 def amd_gpus(torch_name: str) -> list[hardware.Device]:
     """The AMD GPU that torch computes on, with the name that Zeus' samples have; empty under CUDA or on a CPU."""
-    import torch
-
     if torch.version.hip is None or not torch_name.startswith("cuda"):
         return []
     about, number = torch.cuda.get_device_properties(torch_name), int(torch_name.partition(":")[2])
@@ -250,8 +252,6 @@ def amd_gpus(torch_name: str) -> list[hardware.Device]:
 
 def own_rank() -> int:
     """Rank of this process; 0 if it is the only one."""
-    import torch.distributed as dist
-
     is_one_of_several = dist.is_available() and dist.is_initialized()
     return dist.get_rank() if is_one_of_several else int(os.environ.get("RANK", "0"))
 
@@ -313,3 +313,42 @@ def _settings(config: dict[str, Any], section: str = "") -> dict[str, Any]:
         value = config[name]
         settings |= _settings(value, f"{section}{name}.") if isinstance(value, dict) else {f"{section}{name}": value}
     return settings
+
+
+def step_of(path: Path) -> int | None:
+    """The step after which a checkpoint was saved; None if there is no such file."""
+    return load_checkpoint(path)["position"]["step"] if path.exists() else None
+
+
+def save_checkpoints(contents: dict[Path, dict[str, Any]]) -> None:
+    """Write tensors and plain values to each path. All keep their old checkpoints until all new ones are whole."""
+    written = {path: runs.temporary_of(path) for path in contents}
+    try:
+        for path, content in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with runs.disk_full_as_user_error(path.parent), written[path].open("wb") as file:
+                torch.save({"format": FORMAT, **content}, file)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, temporary in written.items():
+            temporary.replace(path)
+    finally:
+        for temporary in written.values():
+            temporary.unlink(missing_ok=True)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint, tensors on the CPU."""
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch.load does not verify its checksums
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"{damaged} has a wrong checksum")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']} and this labkit reads {FORMAT}")
+    except Exception as error:  # a damaged zip file or pickle can raise any error
+        raise UserError(
+            f"{path}: this checkpoint cannot be read ({type(error).__name__}: {error}), because it is damaged or from "
+            "another version of labkit: resume with the version that wrote it, or start a new run."
+        ) from error
+    return content

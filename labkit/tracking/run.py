@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, runs
-from labkit.tracking.best_weights import Kept
-from labkit.tracking.command import ScriptCommand
+from labkit.tracking.checkpoints import Kept
 from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Stopped, StopRequest, in_notebook
-from labkit.tracking.evaluations import Evaluations
+from labkit.tracking.evaluations import Evaluations, Stopping
 from labkit.tracking.events import INPUT, ProgressLine, phase
 from labkit.tracking.goal import CONFIRM, Goal, Target, evaluated_name
-from labkit.tracking.harness import Harness, SpawnedHarness, current_harness
+from labkit.tracking.harness import Harness, ScriptCommand, SpawnedHarness, current_harness
 from labkit.tracking.log import RunLog, nothing_to_do
-from labkit.tracking.loop import Loop
-from labkit.tracking.position import Meter, Position
-from labkit.tracking.stopping import Stopping
+from labkit.tracking.position import Loop, Meter, Position
 
 _open_run: Run | None = None
 

@@ -16,11 +16,10 @@ from typing import Any
 
 from labkit import UserError, hardware, runs
 from labkit.hardware.budgets import memory_watch
-from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import CLOSE_RECORD, EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
 from labkit.tracking.events import Notice, OnEvent
-from labkit.tracking.harness import Harness, SpawnedRuns, whole_device
-from labkit.tracking.loop import seed_all
+from labkit.tracking.harness import Harness, ScriptCommand, SpawnedRuns, whole_device
+from labkit.tracking.position import seed_all
 from labkit.tracking.run import Run, open_run
 
 

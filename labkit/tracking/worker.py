@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from labkit import UserError, errors, hardware, process, runs, telemetry
-from labkit.tracking.command import ScriptCommand
+from labkit import UserError, errors, hardware, json_data, process, runs, telemetry
 from labkit.tracking.ending import RunFailed, StopRequest
-from labkit.tracking.events import Notice, OnEvent
+from labkit.tracking.events import Notice, OnEvent, Ready
+from labkit.tracking.harness import ScriptCommand
 
 WAIT_POLICY = "OMP_WAIT_POLICY"
 
@@ -39,12 +39,9 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     def say(words: str) -> None:
         on_event(Notice(words))
 
-    budget = command.budget
+    budget, cores = command.budget, telemetry.own_affinity()
     if budget is not None:
         os.environ.update(budget.environment())
-
-    cores = telemetry.own_affinity()
-    if budget is not None:
         for note in budget.take_cores(waits=command.waits_for_cores, say=say, stopped=lambda: bool(stop)):
             say(note)
     if command.collocation is not None:
@@ -68,7 +65,7 @@ class LaunchedRun(process.Child):
     """A run in another process. After `stop` it ends after its current step, and records that it was stopped."""
 
     def __init__(self, command: ScriptCommand):
-        super().__init__("labkit.tracking.worker", command.to_dict())
+        super().__init__("labkit.tracking.worker", json_data.to_json(command))
         self.command = command
         self.answer: dict[str, Any] | None = None
         """`{"run", "folder", "status", "result"}`, once `events` is through."""
@@ -107,7 +104,7 @@ class LaunchedRun(process.Child):
 def main() -> int:
     parent = process.Parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent that ignores it would pass that on
-    command = ScriptCommand.from_dict(parent.content)
+    command = json_data.build(parent.content, ScriptCommand)
     if command.cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, command.cores)  # before any library counts its cores
     stop, go = StopRequest(), threading.Event()
@@ -122,16 +119,12 @@ def main() -> int:
 
 
 def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent: process.Parent) -> int:
-    from labkit.tracking.events import Ready
-
     def hear(event: Any) -> None:
         parent.tell(type(event).__name__, **asdict(event))
         if isinstance(event, Ready) and command.waits:
             go.wait()
 
     try:
-        from labkit.tracking.worker import bind_process
-
         bind_process(command, hear, stop)
         from labkit.tracking.script import exit_status, run_command  # torch comes with it
 
@@ -145,20 +138,18 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
         if reason is None:
             traceback.print_exc()
             reason = f"{type(error).__name__}: {error}"
-        memory = hardware.is_out_of_memory(error) or (
-            error.__cause__ is not None and hardware.is_out_of_memory(error.__cause__)
+        has_no_memory = any(each and hardware.is_out_of_memory(each) for each in (error, error.__cause__))
+        code = error.code if isinstance(error, SystemExit) else None
+        parent.tell(
+            "Failed",
+            status="out_of_memory" if has_no_memory else "failed",
+            reason=str(reason),
+            # a run that was cut short, for example by a full disk, is "stopped", and its folder is known
+            answer=error.answer if isinstance(error, RunFailed) else None,
+            refused=isinstance(reason, UserError),
+            disk_full=runs.is_disk_full(error),
+            exit_code=code if isinstance(code, int) else None,
         )
-        status = "out_of_memory" if memory else "failed"
-        # a run that was cut short, for example by a full disk, is "stopped", and its folder is known
-        answer = error.answer if isinstance(error, RunFailed) else None
-        refused = isinstance(reason, UserError)
-        code = error.code if isinstance(error, SystemExit) else None  # from a script without a run
-        more = {
-            "refused": refused,
-            "disk_full": runs.is_disk_full(error),
-            "exit_code": code if isinstance(code, int) else None,
-        }
-        parent.tell("Failed", status=status, reason=str(reason), answer=answer, **more)
         return 2
     parent.tell("Ended", **answer)
     return exit_status(answer)

@@ -15,6 +15,7 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware import Budget, held
 from labkit.jobs import job_command
+from labkit.json_data import build, to_json
 from labkit.launch import ScriptRuns
 from labkit.process import Child, Parent
 from labkit.tracking import ScriptCommand, StopRequest, run_command
@@ -113,7 +114,7 @@ def _less(budget: Budget) -> Budget:
 def counted_bytes(command: ScriptCommand) -> int:
     """Peak of all tensors in a script's first steps on a CPU, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
-        content = replace(command, runs_dir=folder, device="cpu").to_dict()
+        content = to_json(replace(command, runs_dir=folder, device="cpu"))
         with Child("labkit_course.apparatus.memory", content) as child:
             counted = next((message["bytes"] for message in child.messages() if message["kind"] == "Counted"), None)
             if counted is None:
@@ -126,7 +127,7 @@ def main() -> None:
     from torch.profiler import ProfilerActivity, profile  # only where tensors are counted
 
     parent, steps = Parent(), itertools.count(1)
-    command = ScriptCommand.from_dict(parent.content)
+    command = build(parent.content, ScriptCommand)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run_command(command, StopRequest(), lambda event: None, on_step=lambda: next(steps) == STEPS)
     events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())

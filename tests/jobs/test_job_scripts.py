@@ -20,7 +20,6 @@ from labkit.data.clicks import click_metrics
 from labkit.data.speech import speech_metrics
 from labkit.errors import UserError
 from labkit.fast import chosen_precision
-from labkit.jobs.launching import script_of
 from labkit.jobs.settings import JOBS, SpeechJob
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.tracking import Progress, Run, RunFailed, StopRequest
@@ -41,7 +40,7 @@ def events(answer: dict, name: str) -> list[dict]:
 
 @pytest.mark.parametrize("job", ["dlrm", "speech"])
 def test_a_job_is_a_script_that_fits_three_screens_and_trains_alone(job, tmp_path):
-    script = script_of(job)
+    script = JOBS[job].script()
     assert len(script.read_text().splitlines()) <= 180
     data = ["--data", "synthetic-small"] if job == "dlrm" else []
     command = [sys.executable, script, "--max-seconds", "0.5", "--target", "none", "--precision", "fp32", *data]
@@ -61,7 +60,7 @@ def test_what_flags_offer_is_what_the_scripts_have():
 
 def test_a_copy_with_another_model_trains_like_the_original(tmp_path, monkeypatch):
     """What docs/own-script.md tells a reader to do."""
-    text = script_of("dlrm").read_text()
+    text = JOBS["dlrm"].script().read_text()
     mine = """
 class Clamped(Dlrm):
     def forward(self, dense, categorical):

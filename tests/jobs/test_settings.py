@@ -13,7 +13,8 @@ from made_up import write_run
 from labkit.cli import build_parser
 from labkit.cli.run import resumed_command
 from labkit.errors import UserError
-from labkit.jobs import JOBS, DlrmJob, ScriptJob, ShapeJob, SpeechJob, job_from_json, read_flags, script_of
+from labkit.jobs import JOBS, DlrmJob, ScriptJob, ShapeJob, SpeechJob, job_from_json, read_flags
+from labkit.json_data import build, to_json
 from labkit.placement import Placement
 from labkit.tracking import ScriptCommand, Target
 
@@ -43,7 +44,7 @@ def test_a_job_crosses_as_the_fewest_settings_that_make_it(job, fewest):
     assert job.settings() == fewest
     assert job_from_json(json.loads(json.dumps(job.to_json()))) == job
     assert type(job).from_settings(read_flags(type(job), job.arguments)) == job, "its command line is equivalent"
-    command = ScriptCommand.from_dict(json.loads(json.dumps(job.command(cores=(1, 2)).to_dict())))
+    command = build(json.loads(json.dumps(to_json(job.command(cores=(1, 2))))), ScriptCommand)
     assert command == job.command(cores=(1, 2)) and command.settings == job.to_json()
 
 
@@ -106,7 +107,7 @@ def test_a_refusal_says_what_is_wrong_and_what_to_do():
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: " ".join(recorded["config"]["arguments"]))
 def test_a_run_of_an_earlier_version_resumes_with_the_settings_that_it_recorded(recorded, tmp_path):
     name = recorded["config"]["job"]
-    config = recorded["config"] | {"script": str(script_of(name))}
+    config = recorded["config"] | {"script": str(JOBS[name].script())}
     folder = write_run(tmp_path, [0.7], config=config, status="stopped", keeps=["model"])
     content = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(content | {"budget": recorded["budget"]}))

@@ -21,7 +21,7 @@ from labkit.data.clicks import load_clicks
 from labkit.data.speech import load_speech
 from labkit.errors import UserError, refusal
 from labkit.tracking import load_checkpoint
-from labkit.tracking.checkpoint import save_checkpoints
+from labkit.tracking.log import save_checkpoints
 
 SCHEMA = """\
 label = { column = "clicked", positive = ["yes", 1], negative = ["no", "0"] }

@@ -9,7 +9,7 @@ import pytest
 
 import labkit
 from labkit.hardware import one_thread
-from labkit.tracking import best_weights
+from labkit.tracking import checkpoints
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def runs(tmp_path, monkeypatch, no_sampler) -> Iterator[Path]:
 @pytest.fixture
 def save_each_time(monkeypatch):
     """Save a checkpoint after each evaluation, however long saving takes on this machine."""
-    monkeypatch.setattr(best_weights, "REST", 0)
+    monkeypatch.setattr(checkpoints, "REST", 0)
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import shutil
 from pathlib import Path
 
 from labkit.runs import read_events, read_metrics
-from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
-from labkit.tracking.harness import Harness
+from labkit.tracking.harness import Harness, ScriptCommand
 
 
 def as_killed(folder: Path) -> Path:

@@ -8,8 +8,8 @@ import pytest
 
 from labkit import telemetry
 from labkit.hardware import Budget
-from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
+from labkit.tracking.harness import ScriptCommand
 from labkit.tracking.worker import WAIT_POLICY, bind_process
 
 QUIET = {"cpu_share": 0.02, "largest": None, "on_gpu": [], "disturbed": False}
@@ -46,7 +46,7 @@ def test_no_library_that_counts_its_threads_once_is_loaded_before_a_process_is_b
     code = (
         "import argparse, sys, labkit.cli.run, labkit.tracking.worker, labkit.tracking.worker\n"
         "flags = argparse.Namespace(budget='one-core', sample_hz=1, runs_dir='', no_wait=True)\n"
-        "labkit.cli.run.harness_command(flags, labkit.tracking.command.ScriptCommand('train.py'))\n"
+        "labkit.cli.run.harness_command(flags, labkit.tracking.harness.ScriptCommand('train.py'))\n"
         "print(*{'numpy', 'torch'} & {*sys.modules})"
     )
     assert subprocess.check_output([sys.executable, "-c", code]) == b"\n"

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from labkit.errors import UserError
-from labkit.tracking.checkpoint import load_checkpoint, save_checkpoints
+from labkit.tracking.log import load_checkpoint, save_checkpoints
 
 
 class Evil:

@@ -22,7 +22,7 @@ def clock(monkeypatch):
             return self.now
 
     clock = Clock()
-    for module in ("run", "position", "best_weights"):
+    for module in ("run", "position", "checkpoints"):
         monkeypatch.setattr(f"labkit.tracking.{module}.time", clock)
     return clock
 

@@ -15,7 +15,7 @@ from labkit.errors import UserError
 from labkit.runs import list_runs, read_metrics, read_run
 from labkit.tracking.ending import CLOSE_RECORD, RunFailed
 from labkit.tracking.events import Progress
-from labkit.tracking.loop import random_state
+from labkit.tracking.position import random_state
 
 # how it ends
 

@@ -6,9 +6,10 @@ import pytest
 
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.json_data import build, to_json
 from labkit.runs import request_stop
-from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import RunFailed
+from labkit.tracking.harness import ScriptCommand
 from labkit.tracking.worker import LaunchedRun, WorkerFailed
 
 SCRIPT = """
@@ -54,8 +55,8 @@ def test_a_launched_run_tells_what_happens_and_answers(command):
     ],
 )
 def test_how_a_run_fails_is_told_apart(command, change, error, words):
-    values = command("3", "0.5").to_dict() | change
-    with pytest.raises(error, match=words), LaunchedRun(ScriptCommand.from_dict(values)) as launched:
+    values = to_json(command("3", "0.5")) | change
+    with pytest.raises(error, match=words), LaunchedRun(build(values, ScriptCommand)) as launched:
         list(launched.events())
 
 

@@ -77,18 +77,12 @@ class GeneratorConfig:
         if self.seed < 0:
             raise UserError(f"seed is {self.seed}: give 0 or more.")
         if not self.num_rows or min(self.num_rows) < 2:
-            raise UserError(
-                f"{errors.with_flag('num_rows')} is {self.num_rows}: give one or more tables of at least 2 rows."
-            )
+            raise errors.wrong_value("num_rows", self.num_rows, "give one or more tables of at least 2 rows.")
         if self.zipf_exponent < 0:
-            raise UserError(
-                f"{errors.with_flag('zipf_exponent')} is {self.zipf_exponent}: give 0 (uniform) or more (skewed)."
-            )
+            raise errors.wrong_value("zipf_exponent", self.zipf_exponent, "give 0 (uniform) or more (skewed).")
         for name, low, high in (("bayes_auc", 0.5, 0.99), ("base_rate", 0.0, 1.0)):
             if not low < getattr(self, name) < high:
-                raise UserError(
-                    f"{errors.with_flag(name)} is {getattr(self, name)}: give a number between {low} and {high}."
-                )
+                raise errors.wrong_value(name, getattr(self, name), f"give a number between {low} and {high}.")
 
 
 @dataclass(frozen=True)

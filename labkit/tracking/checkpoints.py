@@ -1,4 +1,4 @@
-"""Models and optimisers that a script keeps: their checkpoints, when these are saved, and the best weights."""
+"""Models and optimisers that a script keeps: when their checkpoints are saved, and the best weights."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from labkit import UserError, runs
-from labkit.tracking.checkpoint import load_checkpoint, on_host, save_checkpoints, step_of
 from labkit.tracking.ending import Diverged
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.events import Point
-from labkit.tracking.log import RunLog
-from labkit.tracking.loop import Loop
-from labkit.tracking.position import Meter
+from labkit.tracking.log import RunLog, load_checkpoint, save_checkpoints, step_of
+from labkit.tracking.position import Loop, Meter
 
 REST = 40
 """After a checkpoint that took t seconds there is none for 40 t, so checkpoints take at most 2.5 % of a run."""
@@ -148,3 +147,8 @@ class Kept:
             f"{self._folder}: {what} at step {at.step}{rate}; last good checkpoint: {saved}. Lower the learning rate, "
             "or clip the gradients."
         )
+
+
+def on_host(state: Any, *, copied: bool = False) -> Any:
+    """A state dict with its tensors on the CPU; with `copied`, tensors already there are copied too."""
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to("cpu", copy=copied), state)
