@@ -1,5 +1,9 @@
-from .alignment import ErrorRates as ErrorRates, align as align
-from .decoding import CharacterModel as CharacterModel, beam_search as beam_search, fitted_beam as fitted_beam
+from .decoding import (
+    CharacterModel as CharacterModel,
+    align as align,
+    beam_search as beam_search,
+    fitted_beam as fitted_beam,
+)
 from .recogniser import (
     Heard as Heard,
     Recogniser as Recogniser,
@@ -9,6 +13,7 @@ from .recogniser import (
 )
 from .transcripts import (
     MANIFESTS as MANIFESTS,
+    ErrorRates as ErrorRates,
     Recording as Recording,
     Tally as Tally,
     Transcribed as Transcribed,

@@ -1,10 +1,11 @@
-"""Beam search over texts with a character model, both from scratch, and their fit to a recogniser.
+"""Beam search over texts with a character model, both from scratch, their fit to a recogniser, and the time of each
+character.
 
 It is the prefix search of Graves and Jaitly (ICML 2014, algorithm 1): a text's score is the sum over all paths that
 write it, not that of its likeliest path. torchaudio has such a decoder in a compiled package without wheels for Python
 3.13; with this character model, in Python, it took four times as long for nearly the same texts.
 
-T' outputs, V alphabet with the blank.
+T' outputs, V alphabet with the blank, S characters.
 """
 
 from __future__ import annotations
@@ -20,21 +21,10 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pandas as pd
 
 from labkit import UserError, runs
-from labkit.data import BadRows
-from labkit.data.speech import (
-    BLANK,
-    ENGLISH,
-    Alphabet,
-    Utterance,
-    in_lower_case,
-    read_lines,
-    read_source,
-    speech_metrics,
-    usable_utterances,
-    wave_of,
-)
+from labkit.data import BadRows, speech
 from labkit.transcription.recogniser import Recogniser
 
 Decoder = Callable[[np.ndarray], str]
@@ -59,7 +49,7 @@ class CharacterModel:
     Transactions on Information Theory 37(4), 1991, method C, interpolated.)
     """
 
-    def __init__(self, texts: Iterable[str], characters: str = ENGLISH, order: int = ORDER):
+    def __init__(self, texts: Iterable[str], characters: str = speech.ENGLISH, order: int = ORDER):
         """Count texts in these characters, up to `MOST_CHARACTERS` in total."""
         self.order, self._symbols = order, characters + END
         self._places = {symbol: place for place, symbol in enumerate(self._symbols)}
@@ -116,7 +106,7 @@ def beam_search(
     model: CharacterModel | None = None,
     weight: float = 0.0,
     *,
-    characters: str = ENGLISH,
+    characters: str = speech.ENGLISH,
     least: float = LEAST,
 ) -> str:
     """The text with the greatest log p(text | audio) + weight * log p(text) among those that the beam visits.
@@ -129,8 +119,8 @@ def beam_search(
         characters: the alphabet.
         least: least probability of a character that is tried at an output.
     """
-    memory = model.order if model else 1
-    begin = _Prefix(None, BLANK, BEGIN, 0.0)
+    memory, blank = model.order if model else 1, speech.BLANK
+    begin = _Prefix(None, blank, BEGIN, 0.0)
     # probability of each beginning's paths: those that end with a blank, and those that end with its last character
     kept: dict[_Prefix, tuple[float, float]] = {begin: (1.0, 0.0)}
     probabilities = np.exp(log_probabilities.astype(np.float64))
@@ -141,7 +131,7 @@ def beam_search(
         for prefix, (after_blank, after_character) in kept.items():
             both = after_blank + after_character
             same = found[prefix]
-            same[0] += both * row[BLANK]
+            same[0] += both * row[blank]
             same[1] += after_character * row[prefix.character]
             for character in tried:
                 longer = prefix.children.get(character)
@@ -181,7 +171,7 @@ def chosen_weight(
     rates = {}
     for weight in WEIGHTS:
         written = [beam_search(each, beam, model, weight) for each in heard]
-        rates[weight] = speech_metrics(list(texts), written)["cer"]
+        rates[weight] = speech.speech_metrics(list(texts), written)["cer"]
     best = min(rates, key=rates.__getitem__)
     return best, rates[best]
 
@@ -234,22 +224,22 @@ def read_texts(path: Path) -> Iterator[str]:
     Raises:
         UserError: there is no such file, or it is UTF-16.
     """
-    characters = set(Alphabet().characters)
+    characters = set(speech.Alphabet().characters)
     try:
-        for _, line in read_lines(path):
-            line = "".join(c if c in characters else " " for c in in_lower_case(line))
+        for _, line in speech.read_lines(path):
+            line = "".join(c if c in characters else " " for c in speech.in_lower_case(line))
             if words := line.split():
                 yield " ".join(words)
     except OSError as error:
         raise UserError(f"--lm {path}: this file cannot be read ({error.strerror}): name a text file.") from None
 
 
-def _utterances(record: runs.RunRecord) -> list[Utterance]:
+def _utterances(record: runs.RunRecord) -> list[speech.Utterance]:
     """The utterances of a run's training data, in the same splits."""
     data = record.config["data"].get("source", record.config["data"]["name"])
     bad = BadRows("skip")
     try:
-        return usable_utterances(read_source(data, bad, seed=0), bad)
+        return speech.usable_utterances(speech.read_source(data, bad, seed=0), bad)
     except (UserError, OSError) as error:
         raise UserError(
             f"--beam chooses the weight of its character model on the validation split of the run's data, {data!r}, "
@@ -257,8 +247,10 @@ def _utterances(record: runs.RunRecord) -> list[Utterance]:
         ) from error
 
 
-def _heard(recogniser: Recogniser, utterances: list[Utterance], by_file: bool) -> tuple[list[np.ndarray], list[str]]:
-    """Log-probabilities and texts of `TRIED` of these, drawn with a fixed seed."""
+def _heard(
+    recogniser: Recogniser, utterances: list[speech.Utterance], by_file: bool
+) -> tuple[list[np.ndarray], list[str]]:
+    """Log-probabilities and texts of `TRIED` utterances, drawn with a fixed seed."""
     order = np.random.default_rng(0).permutation(len(utterances))[:TRIED]
     # an utterance without a speaker is normalised alone, as in training
     voices = ["" if by_file else utterances[index].speaker for index in order]
@@ -269,7 +261,56 @@ def _heard(recogniser: Recogniser, utterances: list[Utterance], by_file: bool) -
         waves = []
         for each in own:
             with contextlib.suppress(UserError):  # training skipped it as well
-                waves.append(wave_of(each))
+                waves.append(speech.wave_of(each))
                 said.append(each.text)
         heard += [each.log_probabilities for each in recogniser.hear(waves)]
     return heard, said
+
+
+def align(log_probabilities: np.ndarray, text: str, outputs_per_s: float) -> pd.DataFrame:
+    """Start and end of each character of a text on the likeliest path that writes it (Viterbi's algorithm).
+
+    Args:
+        log_probabilities: float (T', V).
+        text: what was heard or said, in the alphabet's characters.
+        outputs_per_s: `Recogniser.outputs_per_s`.
+
+    Returns:
+        Columns character, start_s, end_s. CTC's characters are short, where the model was sure of them.
+
+    Raises:
+        UserError: the text needs more outputs than there are.
+    """
+    outputs, needed = len(log_probabilities), speech.outputs_needed(text)
+    if needed > outputs:
+        raise UserError(
+            f"the text {text[:60]!r} needs {needed} outputs, and the audio has {outputs}: give the text that is said."
+        )
+    if not text:
+        return pd.DataFrame({"character": [], "start_s": [], "end_s": []})
+    ids = speech.Alphabet().encode(text)
+    labels = np.full(2 * len(ids) + 1, speech.BLANK)  # a blank before, between and after the characters
+    labels[1::2] = ids
+    may_skip = np.zeros(len(labels), bool)  # paths may skip the blank between two different characters
+    may_skip[3::2] = ids[1:] != ids[:-1]
+    emitted = log_probabilities[:, labels]  # (T', 2 S + 1)
+    score = np.full(len(labels), -np.inf)
+    score[:2] = emitted[0, :2]
+    steps = np.zeros(emitted.shape, np.int8)
+    """Number of labels from each output's predecessor to it"""
+    for output in range(1, outputs):
+        ways = np.full((3, len(labels)), -np.inf)
+        ways[0] = score
+        ways[1, 1:] = score[:-1]
+        ways[2, 2:] = np.where(may_skip[2:], score[:-2], -np.inf)
+        steps[output] = ways.argmax(0)
+        score = ways.max(0) + emitted[output]
+    place = len(labels) - 1 - int(score[-2] > score[-1])
+    path = np.empty(outputs, np.int64)
+    for output in reversed(range(outputs)):
+        path[output] = place
+        place -= int(steps[output, place])
+    spans = [np.flatnonzero(path == 2 * index + 1)[[0, -1]] for index in range(len(ids))]
+    starts, ends = np.array(spans, np.float64).T
+    ends += 1
+    return pd.DataFrame({"character": list(text), "start_s": starts / outputs_per_s, "end_s": ends / outputs_per_s})

@@ -92,14 +92,12 @@ class Recogniser:
             fit = max(1, BATCH_FRAMES // len(features[by_length[0]]))
             chosen, by_length = by_length[:fit], by_length[fit:]
             lengths = torch.tensor([len(features[index]) for index in chosen])
-            padded = pad_sequence(
-                [torch.from_numpy(features[index]) for index in chosen], batch_first=True
-            )  # (B, T, F)
+            own = [torch.from_numpy(features[index]) for index in chosen]
+            padded = pad_sequence(own, batch_first=True)  # (B, T, F)
             log_probabilities, lengths = self.model(padded, lengths)  # (B, T', V)
             texts = self.alphabet.decode(log_probabilities.argmax(2), lengths)
             for place, index in enumerate(chosen):
-                own = log_probabilities[place, : lengths[place]].numpy().copy()
-                heard[index] = Heard(texts[place], own)
+                heard[index] = Heard(texts[place], log_probabilities[place, : lengths[place]].numpy().copy())
         return [heard[index] for index in range(len(waves))]
 
     def hear_in_chunks(self, features: np.ndarray, on_more: Callable[[str], None]) -> Heard:
@@ -172,52 +170,40 @@ def newest_recogniser(runs_dir: Path) -> Path:
     )
 
 
-class _Frames:
-    """The frames that a convolution still needs; there is silence before the first and after the last."""
+class _InChunks:
+    """A convolution over time with frames in chunks; there is silence before the first frame and after the last."""
 
-    def __init__(self, kernel: int, stride: int):
-        self.kernel, self.stride = kernel, stride
+    def __init__(self, layer: Any, outputs: Callable[[Any, Tensor], Tensor]):
+        """`outputs` computes those of a layer of the model for all frames that they see."""
+        self._layer, self._outputs, self.stride = layer, outputs, layer.stride
+        self.kernel = layer.conv.kernel_size[-1]
         self._kept: Tensor | None = None
         """Frames from the first one that the next output sees"""
 
     def push(self, x: Tensor, *, is_last: bool) -> Tensor:
-        """Return the frames seen by the outputs that x (1, C, T, …) completes, if any."""
+        """Return the outputs (1, C', T', …), if any, that frames x (1, C, T, …) complete."""
         silence = x.new_zeros(1, x.shape[1], self.kernel // 2, *x.shape[3:])
         x = torch.cat([silence if self._kept is None else self._kept, x, *[silence] * is_last], 2)
         outputs = max(0, (x.shape[2] - self.kernel) // self.stride + 1)
         self._kept = x[:, :, outputs * self.stride :]
-        return x[:, :, : (outputs - 1) * self.stride + self.kernel if outputs else 0]
+        if not outputs:  # the shape of one output, without it
+            return self._outputs(self._layer, x.new_zeros(1, x.shape[1], self.kernel, *x.shape[3:]))[:, :, :0]
+        return self._outputs(self._layer, x[:, :, : (outputs - 1) * self.stride + self.kernel])
 
 
-class _Image:
-    """A convolution over frames and bins, with frames in chunks."""
-
-    def __init__(self, image: Any):
-        self._conv, self._frames = image.conv, _Frames(image.conv.kernel_size[0], image.stride)
-
-    def push(self, x: Tensor, *, is_last: bool) -> Tensor:
-        """Return the outputs (1, C', T', F') that frames (1, C, T, F) complete."""
-        seen, conv = self._frames.push(x, is_last=is_last), self._conv
-        if not seen.shape[2]:
-            return x.new_zeros(1, conv.out_channels, 0, -(-x.shape[3] // conv.stride[1]))
-        return F.relu(F.conv2d(seen, conv.weight, conv.bias, conv.stride, (0, conv.padding[1])))
+def _image_outputs(image: Any, seen: Tensor) -> Tensor:
+    """Outputs (1, C', T', F') of a convolution over frames and bins for all frames (1, C, T, F) that they see."""
+    conv = image.conv
+    return F.relu(F.conv2d(seen, conv.weight, conv.bias, conv.stride, (0, conv.padding[1])))
 
 
-class _Block:
-    """A convolution of the recogniser with its norm and its shortcut, with frames in chunks."""
-
-    def __init__(self, block: Any):
-        self._block, self._weight = block, block.conv.weight.flatten(2)  # (C', C, kernel), of either kernels
-        self._frames = _Frames(self._weight.shape[2], block.stride)
-
-    def push(self, x: Tensor, *, is_last: bool) -> Tensor:
-        """Return the outputs (1, C', T') that frames (1, C, T) complete."""
-        seen, norm, half = self._frames.push(x, is_last=is_last), self._block.norm, self._frames.kernel // 2
-        if not seen.shape[2]:
-            return x.new_zeros(1, len(self._weight), 0)
-        y = F.conv1d(seen, self._weight, stride=self._block.stride)
-        y = F.relu(F.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps))
-        return seen[:, :, half : half + y.shape[2]] + y if self._block.residual else y
+def _block_outputs(block: Any, seen: Tensor) -> Tensor:
+    """Outputs (1, C', T') of a convolution with its norm and shortcut for all frames (1, C, T) that they see."""
+    weight, norm = block.conv.weight.flatten(2), block.norm  # (C', C, kernel), of either kernels
+    y = F.conv1d(seen, weight, stride=block.stride)
+    y = F.relu(F.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps))
+    half = weight.shape[2] // 2
+    return seen[:, :, half : half + y.shape[2]] + y if block.residual else y
 
 
 class Stream:
@@ -240,8 +226,9 @@ class Stream:
                 '--stream, or train one of kind "conv" or "lstm", such as the presets tour and budget-m5.'
             )
         self._model, self._state = model, None
-        self._images = [_Image(image) for image in model.images]
-        self._blocks = [_Block(block) for block in (*model.subsample, *getattr(model, "blocks", ()))]
+        self._images = [_InChunks(image, _image_outputs) for image in model.images]
+        blocks = (*model.subsample, *getattr(model, "blocks", ()))
+        self._blocks = [_InChunks(block, _block_outputs) for block in blocks]
 
     def push(self, features: Tensor) -> Tensor:
         """Return the log-probabilities (T', V) that the next frames (T, F) of the recording complete."""
@@ -260,8 +247,8 @@ class Stream:
         for block in self._blocks:
             x = block.push(x, is_last=is_last)
         x = x.transpose(1, 2)  # (1, T', C)
-        if self._model.config.kind == "lstm" and x.shape[1]:
+        if not x.shape[1]:
+            return x.new_zeros(0, self._model.config.vocabulary)
+        if self._model.config.kind == "lstm":
             x, self._state = self._model.lstm(x, self._state)
-        elif self._model.config.kind == "lstm":
-            x = x.new_zeros(1, 0, self._model.config.hidden)
         return F.log_softmax(self._model.characters(x).float(), dim=2)[0]

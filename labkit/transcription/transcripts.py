@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,25 +16,7 @@ from typing import Any
 import numpy as np
 
 from labkit import DataError, UserError, errors, runs
-from labkit.data import BadRows
-from labkit.data.speech import (
-    SAMPLE_RATE_HZ,
-    SILENT,
-    SUFFIXES,
-    Segment,
-    Source,
-    Utterance,
-    Voice,
-    dealing,
-    decode,
-    find_source,
-    fingerprint,
-    is_silent,
-    read_layout,
-    read_manifest,
-    usable_utterances,
-)
-from labkit.transcription.alignment import ErrorRates
+from labkit.data import BadRows, speech
 from labkit.transcription.decoding import Decoder
 from labkit.transcription.recogniser import Heard, Recogniser
 
@@ -53,7 +35,7 @@ class Recording:
 
     name: str
     """Path for display, with the offset of a stretch of a file"""
-    utterance: Utterance
+    utterance: speech.Utterance
     """The utterance; its text is empty without a transcript"""
     voice: str
     """Speaker: consecutive recordings with the same `voice` belong together"""
@@ -96,26 +78,26 @@ def find_recordings(
 
 def from_file(path: Path, name: str | None = None) -> Recording | UserError:
     """A file of one recording, with the transcript of a .txt file of the same name; an error if that is unreadable."""
-    transcript = path.with_suffix(".txt")
+    listed_in = path.with_suffix(".txt")
     text = ""
-    if transcript != path and transcript.is_file():
+    if listed_in != path and listed_in.is_file():
         try:
-            text = transcript.read_text(encoding="utf-8-sig", errors="surrogateescape")
+            text = listed_in.read_text(encoding="utf-8-sig", errors="surrogateescape")
         except OSError as error:
-            return UserError(f"{transcript}: this cannot be read ({error.strerror}): get read permission for it.")
+            return UserError(f"{listed_in}: this cannot be read ({error.strerror}): get read permission for it.")
     else:
-        transcript = None
-    utterance = Utterance((Segment(path),), text, path.absolute().parent.name, listed_in=transcript)
+        listed_in = None
+    utterance = speech.Utterance((speech.Segment(path),), text, path.absolute().parent.name, listed_in=listed_in)
     return Recording(name or str(path), utterance, f"folder {path.parent}")
 
 
-def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
+def _listing(path: Path, split: str | None) -> tuple[speech.Source, BadRows] | None:
     """The listing that a path is or has, or None. Spoken digits are joined only for a split, as in training."""
     bad, inner = BadRows("skip"), []
     if not path.is_dir():
-        return (read_manifest(path, bad), bad) if path.suffix in MANIFESTS and path.is_file() else None
+        return (speech.read_manifest(path, bad), bad) if path.suffix in MANIFESTS and path.is_file() else None
     has_audio = any(_entries(path, inner))
-    source = find_source(path, bad, seed=0) if split else read_layout(path, bad)
+    source = speech.find_source(path, bad, seed=0) if split else speech.read_layout(path, bad)
     # an unpacked archive has one folder; of several folders all are walked, with or without a listing in one
     if source is None and not split and not has_audio and len(inner) == 1:
         return _listing(inner[0], None)
@@ -123,17 +105,17 @@ def _listing(path: Path, split: str | None) -> tuple[Source, BadRows] | None:
 
 
 def _listed(
-    source: Source, bad: BadRows, split: str | None, record: runs.RunRecord | None
+    source: speech.Source, bad: BadRows, split: str | None, record: runs.RunRecord | None
 ) -> Iterator[Recording | UserError]:
     """A listing's recordings by speaker, then its bad lines."""
     utterances = source.utterances
-    if split and utterances and split in dealing(utterances)[1]:
+    if split and utterances and split in speech.dealing(utterances)[1]:
         try:
             if record and _has_changed(source, record):
                 what = "It has changed since the recogniser's training, so its splits would differ from then."
                 fix = "Train again, write a split into each line of a manifest, or remove --split."
                 raise source.error(what, fix)
-            utterances = usable_utterances(source, bad)
+            utterances = speech.usable_utterances(source, bad)
         except DataError as error:
             yield error
             return
@@ -154,14 +136,14 @@ def _listed(
         yield UserError(f"Unusable lines of the listing: {bad.count:,}; the first: {bad.error}")
 
 
-def _has_changed(source: Source, record: runs.RunRecord) -> bool:
+def _has_changed(source: speech.Source, record: runs.RunRecord) -> bool:
     """Whether a source is the training data of a run, and has changed since."""
     data, train = record.config["data"], record.config["train"]
     places = (path.absolute() for path in (source.folder, *source.listings))
     if not any(place.is_relative_to(data.get("source", data["name"])) for place in places):
         return False
     settings = {"on_bad_row": train["on_bad_row"], "seed": 0, "features": train.get("features", "log-mel")}
-    return fingerprint(source, **settings) != data["fingerprint"]
+    return speech.fingerprint(source, **settings) != data["fingerprint"]
 
 
 def _walked(folder: Path) -> Iterator[Recording | UserError]:
@@ -184,7 +166,7 @@ def _walked(folder: Path) -> Iterator[Recording | UserError]:
     if not found:
         yield DataError(
             "There is no audio in this folder.",
-            fix=f"Name one with files of {', '.join(sorted(SUFFIXES))}, or a file itself.",
+            fix=f"Name one with files of {', '.join(sorted(speech.SUFFIXES))}, or a file itself.",
             file=folder,
         )
 
@@ -195,7 +177,7 @@ def _entries(folder: Path, inner: list[Path]) -> Iterator[str]:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 inner.append(Path(entry.path))
-            elif Path(entry.name).suffix.lower() in SUFFIXES and not entry.name.startswith("."):
+            elif Path(entry.name).suffix.lower() in speech.SUFFIXES and not entry.name.startswith("."):
                 yield entry.name
 
 
@@ -213,7 +195,7 @@ class Transcribed:
 
     @property
     def audio_s(self) -> float:
-        return len(self.wave) / SAMPLE_RATE_HZ
+        return len(self.wave) / speech.SAMPLE_RATE_HZ
 
     def to_dict(self) -> dict[str, Any]:
         """The answer for programs; fields without a value are omitted."""
@@ -228,9 +210,52 @@ class Transcribed:
     @property
     def note(self) -> str:
         """A note on silence or a file that is cut off; empty otherwise."""
-        if is_silent(self.wave):
-            return f"too quiet: no sample beyond {SILENT:g} of full scale" if self.wave.any() else "silence"
+        if speech.is_silent(self.wave):
+            return f"too quiet: no sample beyond {speech.SILENT:g} of full scale" if self.wave.any() else "silence"
         return "the file is cut off, this is its beginning" if self.is_cut_off else ""
+
+
+class ErrorRates:
+    """Character and word error rates, in total, by speaker and by accent; its size does not grow with recordings."""
+
+    def __init__(self):
+        self._counts: dict[tuple[str, str], list[int]] = {}
+        """By (group, name): recordings, wrong characters, characters, wrong words, words"""
+
+    def add(self, utterance: speech.Utterance, heard: str, wave: np.ndarray, is_cut_off: bool = False) -> None:
+        """Compare the text heard in a wave float32 (n,) with its transcript, in the alphabet's characters.
+
+        Raises:
+            DataError: the alphabet cannot write the transcript, or it cannot be what is said in the wave.
+        """
+        import jiwer  # only recordings with transcripts need it
+
+        said = speech.transcript(utterance, speech.Alphabet(), without_punctuation=True)
+        speech.refuse_mismatch(replace(utterance, text=said), wave, is_cut_off)
+        counts = [1]
+        for compared in (jiwer.process_characters(said, heard), jiwer.process_words(said, heard)):
+            wrong = compared.substitutions + compared.deletions
+            counts += [wrong + compared.insertions, wrong + compared.hits]
+        for key in (("total", ""), ("speaker", utterance.speaker), ("accent", utterance.accent)):
+            old = self._counts.setdefault(key, [0] * 5)
+            old[:] = (before + more for before, more in zip(old, counts, strict=True))
+
+    def rows(self) -> list[dict[str, str | int | float]]:
+        """The total, then accents and speakers if there are several, most errors first; "" stands for unnamed ones.
+
+        >>> rates = ErrorRates()
+        >>> rates.add(Utterance((), "One, two.", "anna"), "one too", np.ones(16_000))
+        >>> rates.rows()
+        [{'of': 'total', 'name': '', 'recordings': 1, 'cer': 0.14285714285714285, 'wer': 0.5}]
+        """
+        rows = [
+            {"of": of, "name": name, "recordings": count, "cer": wrong_c / all_c, "wer": wrong_w / all_w}
+            for (of, name), (count, wrong_c, all_c, wrong_w, all_w) in self._counts.items()
+        ]
+        many = {of for of in ("accent", "speaker") if sum(row["of"] == of and row["name"] != "" for row in rows) > 1}
+        order = ("total", "accent", "speaker")
+        kept = [row for row in rows if row["of"] == "total" or row["of"] in many]
+        return sorted(kept, key=lambda row: (order.index(row["of"]), -row["cer"]))
 
 
 @dataclass
@@ -287,45 +312,36 @@ def transcribe(
     """
     lot: list[tuple[Recording, np.ndarray, bool]] = []
     voice, of = recogniser.voice(), ""
+
+    def hear() -> Iterator[Transcribed]:
+        """Hear the lot, which has one voice, and empty it."""
+        spoken = [(recording, wave) for recording, wave, _ in lot if not speech.is_silent(wave)]
+        waves = [wave for _, wave in spoken]
+        if on_more is None:
+            heard = iter(recogniser.hear(waves, voice))
+        else:
+            features = zip(spoken, recogniser.features(waves, voice), strict=True)
+            heard = (recogniser.hear_in_chunks(each, partial(on_more, recording)) for (recording, _), each in features)
+        nothing = Heard("", np.empty((0, len(recogniser.alphabet)), np.float32))
+        for recording, wave, is_cut_off in lot:
+            own = nothing if speech.is_silent(wave) else next(heard)
+            text = own.text if decoder is None or own is nothing else decoder(own.log_probabilities)
+            yield Transcribed(recording, text, own, wave, is_cut_off)
+        lot.clear()
+
     for recording in recordings:
         if isinstance(recording, UserError):
             yield recording
             continue
         if by_file or recording.voice != of:
-            yield from _hear(recogniser, lot, voice, decoder, on_more)
+            yield from hear()
             voice, of = recogniser.voice(), recording.voice
         try:
-            lot.append((recording, *decode(recording.utterance)))
+            lot.append((recording, *speech.decode(recording.utterance)))
         except UserError as error:
             yield error
         except OSError as error:
             yield errors.refusal(error) or UserError(f"{recording.name}: {error.strerror}.")
-        if len(lot) == LOT or sum(len(wave) for _, wave, _ in lot) > LOT_S * SAMPLE_RATE_HZ:
-            yield from _hear(recogniser, lot, voice, decoder, on_more)
-    yield from _hear(recogniser, lot, voice, decoder, on_more)
-
-
-def _hear(
-    recogniser: Recogniser,
-    lot: list[tuple[Recording, np.ndarray, bool]],
-    voice: Voice,
-    decoder: Decoder | None,
-    on_more: Callable[[Recording, str], None] | None,
-) -> Iterator[Transcribed]:
-    """Hear a lot of one voice, and empty it."""
-    spoken = [(recording, wave) for recording, wave, _ in lot if not is_silent(wave)]
-    waves = [wave for _, wave in spoken]
-    if on_more is None:
-        heard = iter(recogniser.hear(waves, voice))
-    else:
-        features = zip(spoken, recogniser.features(waves, voice), strict=True)
-        heard = (recogniser.hear_in_chunks(each, partial(on_more, recording)) for (recording, _), each in features)
-    for recording, wave, is_cut_off in lot:
-        if is_silent(wave):
-            nothing = Heard("", np.empty((0, len(recogniser.alphabet)), np.float32))
-            yield Transcribed(recording, "", nothing, wave, is_cut_off)
-            continue
-        own = next(heard)
-        text = own.text if decoder is None else decoder(own.log_probabilities)
-        yield Transcribed(recording, text, own, wave, is_cut_off)
-    lot.clear()
+        if len(lot) == LOT or sum(len(wave) for _, wave, _ in lot) > LOT_S * speech.SAMPLE_RATE_HZ:
+            yield from hear()
+    yield from hear()
