@@ -164,7 +164,10 @@ def print_profile(profile: profiling.Profile) -> None:
     if profile.faults is not None:
         console.print(f"Fresh memory: {profile.faults.in_words}.")
     print_frame(console, report.operator_texts(profile.operators.head(SHOWN_OPERATORS)), "Most expensive operators")
-    (gflops, gb), limits = profile.work, f"This machine's limits, measured on {profile.card.when}: {profile.limits}"
+    (gflops, gb), limits = (
+        profile.work,
+        f"This machine's limits, measured on {profile.limits.when}: {profile.limits_text}",
+    )
     step = f"The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
     if not profile.settings.shapes:
         step = "The speed of the step is unknown without shapes."

@@ -1,23 +1,24 @@
-from .capture import StepRecorder as StepRecorder, StepWatcher as StepWatcher, minor_faults as minor_faults
+from .capture import (
+    StepRecorder as StepRecorder,
+    StepWatcher as StepWatcher,
+    minor_faults as minor_faults,
+    save_limits as save_limits,
+)
 from .over_time import memory_over_time as memory_over_time, timeline as timeline
 from .profile import (
-    FACTS as FACTS,
     Comparison as Comparison,
     Profile as Profile,
     compare as compare,
+    profile_steps as profile_steps,
     read_profile as read_profile,
     roofline_frames as roofline_frames,
-    save_card as save_card,
 )
-from .script_steps import (
-    profile_script as profile_script,
-    profile_steps as profile_steps,
-    profile_with as profile_with,
-)
+from .script_steps import profile_script as profile_script, profile_with as profile_with
 from .step_time import call_tree as call_tree
 from .tools import (
     BY_HAND as BY_HAND,
     CHATTER as CHATTER,
+    FACTS as FACTS,
     TOOLS as TOOLS,
     ProfileSettings as ProfileSettings,
     ToolProfile as ToolProfile,
@@ -28,10 +29,9 @@ from .tools import (
 )
 from .trace import (
     CUDA_CALLS as CUDA_CALLS,
-    ELEMENT_BYTES as ELEMENT_BYTES,
     ON_THE_DEVICE as ON_THE_DEVICE,
-    Inputs as Inputs,
+    TraceError as TraceError,
     read_trace as read_trace,
+    stream_events as stream_events,
 )
-from .trace_file import TraceError as TraceError, stream_events as stream_events
-from .work import operator_work as operator_work
+from .work import ELEMENT_BYTES as ELEMENT_BYTES, Inputs as Inputs, operator_work as operator_work

@@ -20,9 +20,19 @@ import numpy as np
 import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
-from labkit import process, runs
-from labkit.profiling.profile import FACTS, GRAPH, KINETO
-from labkit.profiling.tools import CHATTER, LEAST_S, OUTPUTS, TOOL_FACTS, ProfileSettings, PySpy
+from labkit import hardware, process, runs
+from labkit.profiling.tools import (
+    CHATTER,
+    FACTS,
+    GRAPH,
+    KINETO,
+    LEAST_S,
+    LIMITS,
+    OUTPUTS,
+    TOOL_FACTS,
+    ProfileSettings,
+    PySpy,
+)
 
 try:
     import resource
@@ -147,6 +157,10 @@ class StepWatcher:
         """Note a step; True once everything is recorded."""
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """End the recording, which may be unfinished."""
+        self.is_done = True
+
     def write_facts(self, name: str, **facts: Any) -> None:
         """Write facts that belong to the recording."""
         of_all = {
@@ -265,3 +279,8 @@ class SampledSteps(StepWatcher):
         self.is_done = True
         self._window_s = time.perf_counter() - self._opened
         self._py_spy.end()
+
+
+def save_limits(folder: Path, limits: hardware.Calibration) -> None:
+    """Keep the machine's limits next to a run's trace."""
+    runs.replace_text(folder / "trace" / LIMITS, json.dumps(asdict(limits), indent=1) + "\n")

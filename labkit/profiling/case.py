@@ -12,7 +12,8 @@ import numpy as np
 
 from labkit import hardware
 from labkit.profiling.over_time import within
-from labkit.profiling.step_time import IDLE, OTHER, OWN_IDLENESS, StepTime
+from labkit.profiling.step_time import IDLE, OWN_IDLENESS, StepTime
+from labkit.profiling.tools import OTHER
 from labkit.profiling.work import Work, operator_work
 
 SHORT_LAUNCHES = 10
@@ -83,7 +84,7 @@ class Case:
     """What the rules work on."""
 
     time: StepTime
-    card: hardware.Calibration
+    limits: hardware.Calibration
     idle_us: float = 0.0
     """Time of a step without a core, outside of input and sync"""
     device: GpuTime | None = None
@@ -98,7 +99,7 @@ class Case:
         self.plain_us = self.time.step_us / max(1.0, self.overhead)
         # the profiler's own time is spread evenly over the events that it records
         self.event_us = (self.time.step_us - self.plain_us) * self.time.steps / max(1, len(events))
-        self.short_us = SHORT_LAUNCHES * self.card.launch_us
+        self.short_us = SHORT_LAUNCHES * self.limits.launch_us
         # the median of like calls decides whether one is short: other programs interrupt some
         numbers: dict[tuple, int] = {}
         alike = [numbers.setdefault(inputs.shapes, len(numbers)) for inputs in events["inputs"]]

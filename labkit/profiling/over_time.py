@@ -8,16 +8,13 @@ and omits what the last step launched.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from labkit.profiling.step_time import recorded_steps
-from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, Trace
-from labkit.profiling.trace_file import TraceError
-
-if TYPE_CHECKING:
-    import pandas as pd
+from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, Trace, TraceError
+from labkit.profiling.work import operator_work
 
 NO_COMPUTING = r"nccl.*Kernel|Memcpy|Memset"
 """Beginning of the names of kernels that communicate (NCCL and RCCL) or copy."""
@@ -98,8 +95,6 @@ def device_breakdown(trace: Trace) -> pd.DataFrame:
     Raises:
         TraceError: the devices of kernels are not numbered as torch.profiler does it.
     """
-    import pandas as pd
-
     found = trace.events[trace.events["category"].isin(ON_THE_DEVICE)]
     lanes = found["lane"].astype(str)
     if not lanes.str.match(r"\d{1,9}/").all():
@@ -125,6 +120,35 @@ def device_breakdown(trace: Trace) -> pd.DataFrame:
     return frame
 
 
+def operators_at_work(trace: Trace) -> pd.DataFrame:
+    """The work of a trace's operators, and how fast they did it.
+
+    A call inside another one that has a formula counts as part of that one. The profiler must have recorded shapes.
+
+    Returns:
+        Columns operator, calls, time_us (including what they called; with a GPU, of the kernels), flop, bytes,
+        gflop_per_s, gb_per_s, flop_per_byte; longest time first; empty without shapes.
+    """
+    events = trace.events
+    calls = events[events["category"] == "cpu_op"]
+    kinds = list(zip(calls["name"].astype(str), calls["inputs"], strict=True))
+    works = {kind: operator_work(*kind) for kind in set(kinds)}
+    known = np.zeros(len(events), dtype=bool)
+    known[calls.index[[works[kind] is not None for kind in kinds]]] = True
+    outermost = known & ~within(known, events["parent"].to_numpy())
+    took = launched_us(trace)[calls.index] if trace.is_of_gpu else calls["duration_us"]
+    rows = [
+        (kind[0], 1, duration, *work)
+        for kind, duration, counts in zip(kinds, took, outermost[calls.index], strict=True)
+        if counts and (work := works[kind]) is not None
+    ]
+    frame = pd.DataFrame(rows, columns=["operator", "calls", "time_us", "flop", "bytes"])
+    sums = frame.groupby("operator").sum()
+    sums[["gflop_per_s", "gb_per_s"]] = sums[["flop", "bytes"]].div(sums["time_us"] * 1e3, axis=0)
+    sums["flop_per_byte"] = sums["flop"] / sums["bytes"]
+    return sums.reset_index().sort_values("time_us", ascending=False, ignore_index=True)
+
+
 def timeline(trace: Trace) -> pd.DataFrame:
     """The events of the step of median length.
 
@@ -135,8 +159,6 @@ def timeline(trace: Trace) -> pd.DataFrame:
     Raises:
         UserError: the trace has no steps.
     """
-    import pandas as pd
-
     events = trace.events
     steps = recorded_steps(trace)
     chosen = steps.iloc[steps["duration_us"].argsort().to_numpy()[len(steps) // 2]]

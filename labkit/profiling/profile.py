@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
+import pandas as pd
 
-from labkit import DataError, UserError, hardware, json_data, runs
+from labkit import DataError, UserError, hardware, json_data, runs, tracking
 from labkit.profiling.case import Case, Faults, Finding, GpuTime
-from labkit.profiling.over_time import device_breakdown, launched_directly_us, launched_us
+from labkit.profiling.over_time import device_breakdown, launched_directly_us, launched_us, operators_at_work
 from labkit.profiling.rules import diagnose
 from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
-from labkit.profiling.tools import ProfileSettings
+from labkit.profiling.tools import FACTS, KINETO, LIMITS, ProfileSettings
 from labkit.profiling.trace import Trace, read_trace
-from labkit.profiling.work import operators_at_work
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", "card.json"
-"""Files of a run's `trace/`: the trace, the graph of operators, facts about both, and the machine's limits."""
 
 
 class ProfileFacts(TypedDict):
@@ -53,7 +48,7 @@ class Profile:
 
     folder: Path
     facts: ProfileFacts
-    card: hardware.Calibration
+    limits: hardware.Calibration
     """The machine's limits, measured right after the steps"""
     provenance: str
     """Origin of the times: "measured", or "emulated" under a budget smaller than the machine"""
@@ -105,10 +100,10 @@ class Profile:
             more = self.overhead - 1
             cost = f"profiling costs {more:.0%} (medians)" if more > 0 else "the cost of profiling is within the noise"
             cost = f"; unprofiled it took {self.unprofiled_step_us / 1e3:.4g} ms: {cost}"
-        threads = f"{self.card.threads} thread{'s' * (self.card.threads > 1)}"
+        threads = f"{self.limits.threads} thread{'s' * (self.limits.threads > 1)}"
         return (
             f"A step takes {self.time.step_us / 1e3:.4g} ms ({self.provenance}, mean of {self.time.steps} profiled "
-            f"steps on {self.card.device}, {threads}{cost})."
+            f"steps on {self.limits.device}, {threads}{cost})."
         )
 
     @cached_property
@@ -139,17 +134,15 @@ class Profile:
         recorded shapes), of_peak (share of the nearer of the machine's two limits); with a GPU also device_us (of the
         kernels that it launched itself), which then sorts them.
         """
-        import pandas as pd
-
         done = operators_at_work(self.trace).replace({"operator": DONE_BY})
         sums = done.groupby("operator", as_index=False)[["time_us", "flop", "bytes"]].sum()
         frame = self.time.operators.merge(sums, on="operator", how="left")
         frame["gflop_per_s"], frame["gb_per_s"] = (frame[name] / frame["time_us"] / 1e3 for name in ("flop", "bytes"))
         frame = frame.drop(columns=["time_us", "flop", "bytes"])
-        of_arithmetic = frame["gflop_per_s"] / max(self.card.fp32_gflops, self.card.bf16_gflops)
+        of_arithmetic = frame["gflop_per_s"] / max(self.limits.fp32_gflops, self.limits.bf16_gflops)
         with np.errstate(invalid="ignore"):  # NaN where nothing is known
-            frame["of_peak"] = np.fmax(of_arithmetic, frame["gb_per_s"] / self.card.bandwidth_gb_per_s)
-        if self.trace.kernels.empty:
+            frame["of_peak"] = np.fmax(of_arithmetic, frame["gb_per_s"] / self.limits.bandwidth_gb_per_s)
+        if not self.trace.is_of_gpu:
             return frame
         events = self.time.events
         kernels_us = launched_directly_us(self.trace)[events["row"].to_numpy()] / self.time.steps
@@ -176,12 +169,12 @@ class Profile:
                 copy_us=busiest["non_compute_us"] / self.time.steps,
                 launched_us=launched_us(self.trace)[self.time.events["row"].to_numpy()],
             )
-        return diagnose(Case(self.time, self.card, self.idle_us, device, self.overhead or 1.0, self.faults))
+        return diagnose(Case(self.time, self.limits, self.idle_us, device, self.overhead or 1.0, self.faults))
 
     @property
-    def limits(self) -> str:
+    def limits_text(self) -> str:
         """The machine's limits, as text."""
-        fp32, bf16, bandwidth = self.card.fp32_gflops, self.card.bf16_gflops, self.card.bandwidth_gb_per_s
+        fp32, bf16, bandwidth = self.limits.fp32_gflops, self.limits.bf16_gflops, self.limits.bandwidth_gb_per_s
         return f"{fp32:,.0f} GFLOP/s in fp32, {bf16:,.0f} in bf16, {bandwidth:.3g} GB/s"
 
     def to_dict(self) -> dict[str, Any]:
@@ -201,9 +194,45 @@ class Profile:
             "operators": operators.to_dict("records"),
             "gflop_per_s": gflops,
             "gb_per_s": gb,
-            "card": asdict(self.card),
+            "card": asdict(self.limits),
             "findings": [asdict(finding) | {"bound": min(finding.bound, 1e9)} for finding in self.findings],
         }
+
+
+def profile_steps(
+    step: Callable[[], object],
+    runs_dir: Path | str,
+    *,
+    name: str = "steps",
+    limits: hardware.Calibration | None = None,
+    device: str = "cpu",
+    **settings: Any,
+) -> Profile:
+    """Call a step as often as its profile needs, and record it into a run folder.
+
+    Args:
+        step: takes one step; the phases that it names with `labkit.tracking.phase` are distinguished.
+        runs_dir: folder for the run's folder.
+        name: name of the run.
+        limits: the machine's limits; None measures them, which takes a second or two.
+        device: device that computes.
+        settings: fields of `ProfileSettings`.
+    """
+    from labkit.profiling.capture import StepRecorder, save_limits  # they import torch, which reading does not take
+
+    recorder = StepRecorder(ProfileSettings(**settings))
+    budget = tracking.whole_device("cuda:0" if device == "cuda" else device)
+    harness = tracking.Harness(
+        tracking.StopRequest(), tracking.ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder
+    )
+    phases = tracking.watched_by(recorder.clock.watch)
+    with contextlib.suppress(tracking.Enough), harness.wrapped(), phases, tracking.Run(name) as run:
+        run.start_clock()
+        while True:
+            step()
+            run.step(samples=0)
+    save_limits(run.folder, limits or hardware.calibrate(device, repeats=3))
+    return read_profile(run.folder)
 
 
 def read_profile(folder: Path | str) -> Profile:
@@ -220,7 +249,7 @@ def read_profile(folder: Path | str) -> Profile:
     if (tool := record.config["profile"].get("tool", "torch")) != "torch":
         raise UserError(f"{folder}: this run was profiled by {tool}, without operators: profile one with --tool torch.")
     place, fix = folder / "trace", "Profile again."
-    for name in (KINETO, FACTS, CARD):
+    for name in (KINETO, FACTS, LIMITS):
         if not (place / name).is_file():
             raise UserError(
                 f"{place / name}: the profile was cut short before this file was written ({record.status}): profile "
@@ -228,18 +257,13 @@ def read_profile(folder: Path | str) -> Profile:
             )
     facts = json_data.read_json(place / FACTS, ProfileFacts, fix=fix)
     try:
-        card = hardware.Calibration(**json_data.read_json(place / CARD, hardware.Calibration, fix=fix))
-        if min(card.fp32_gflops, card.bf16_gflops, card.bandwidth_gb_per_s) <= 0:
+        limits = hardware.Calibration(**json_data.read_json(place / LIMITS, hardware.Calibration, fix=fix))
+        if min(limits.fp32_gflops, limits.bf16_gflops, limits.bandwidth_gb_per_s) <= 0:
             raise TypeError("a speed of zero")
     except TypeError as error:
-        raise DataError(f"this file is damaged ({error}).", file=place / CARD, fix=fix) from error
+        raise DataError(f"this file is damaged ({error}).", file=place / LIMITS, fix=fix) from error
     samples = record.config.get("train", {}).get("batch_size")
-    return Profile(folder, facts, card, record.provenance.kind, samples)
-
-
-def save_card(folder: Path, card: hardware.Calibration) -> None:
-    """Keep the machine's limits next to a run's trace."""
-    runs.replace_text(folder / "trace" / CARD, json.dumps(asdict(card), indent=1) + "\n")
+    return Profile(folder, facts, limits, record.provenance.kind, samples)
 
 
 def roofline_frames(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -249,14 +273,12 @@ def roofline_frames(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:
         roofs: columns name, provenance, peak_gflops, bandwidth_gb_per_s: one row for fp32 and one for bf16.
         marks: columns name, provenance, flop_per_byte, gflops; operators without arithmetic are omitted.
     """
-    import pandas as pd
-
-    card = profile.card
-    roofs = pd.DataFrame({"name": ["fp32", "bf16"], "peak_gflops": [card.fp32_gflops, card.bf16_gflops]})
+    limits = profile.limits
+    roofs = pd.DataFrame({"name": ["fp32", "bf16"], "peak_gflops": [limits.fp32_gflops, limits.bf16_gflops]})
     done = operators_at_work(profile.trace)
     done = done[(done["flop"] > 0) & (done["time_us"] > WORTH_A_POINT * profile.time.total_us)].head(12)
     marks = done.rename(columns={"operator": "name", "gflop_per_s": "gflops"})[["name", "flop_per_byte", "gflops"]]
-    roofs["bandwidth_gb_per_s"] = card.bandwidth_gb_per_s
+    roofs["bandwidth_gb_per_s"] = limits.bandwidth_gb_per_s
     return roofs.assign(provenance=profile.provenance), marks.assign(provenance=profile.provenance)
 
 
@@ -328,8 +350,13 @@ def compare(before: Profile, after: Profile) -> Comparison:
 
 def _circumstances(profile: Profile) -> list[tuple[str, Any]]:
     recorded = " and ".join(name for name in ("shapes", "memory") if getattr(profile.settings, name)) or "times alone"
-    card = profile.card
-    return [("on", card.device), ("threads", card.threads), ("times", profile.provenance), ("recorded with", recorded)]
+    limits = profile.limits
+    return [
+        ("on", limits.device),
+        ("threads", limits.threads),
+        ("times", profile.provenance),
+        ("recorded with", recorded),
+    ]
 
 
 def _joined(before: pd.DataFrame, after: pd.DataFrame, key: str, time: str, *more: str) -> pd.DataFrame:

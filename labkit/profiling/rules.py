@@ -14,7 +14,8 @@ import numpy as np
 from labkit import hardware, tracking
 from labkit.profiling.case import Case, Finding
 from labkit.profiling.over_time import within
-from labkit.profiling.step_time import BETWEEN, IDLE, OTHER
+from labkit.profiling.step_time import IDLE
+from labkit.profiling.tools import BETWEEN, OTHER
 
 WORTH_SHARE = 0.05
 """Least share of a step that a reported finding claims."""
@@ -165,9 +166,9 @@ def _lookups(case: Case) -> Iterator[Finding]:
     us = case.claim(own)
     for rows in (forward, backward):
         us += sum(case.claim_python(phase, free) for phase, free in case.between_us(rows, NEAR_US).items())
-    one_call_us = max(us / calls, moved / case.card.bandwidth_gb_per_s / 1e3)
+    one_call_us = max(us / calls, moved / case.limits.bandwidth_gb_per_s / 1e3)
     # all threads share the arithmetic of one large call, but not that of small ones
-    kernels_us = case.self_us[own & ~case.short].sum() / case.card.threads
+    kernels_us = case.self_us[own & ~case.short].sum() / case.limits.threads
     claimed_us = us - max(one_call_us, kernels_us)
     # and the optimiser updates one parameter instead of many
     most_us = us - one_call_us + glue_us + case.phase_us[tracking.OPTIMISER]
@@ -187,7 +188,7 @@ def _updates(case: Case) -> Iterator[Finding]:
 
 
 def _precision(case: Case) -> Iterator[Finding]:
-    ratio = case.card.bf16_gflops / case.card.fp32_gflops
+    ratio = case.limits.bf16_gflops / case.limits.fp32_gflops
     if ratio < BF16_PAYS:
         return
     events = case.time.events
@@ -202,16 +203,16 @@ def _precision(case: Case) -> Iterator[Finding]:
         us = float(launched[products].sum())
         rest_us = max(0.0, float(launched[events["parent"].to_numpy() < 0].sum()) - us)
     flop = case.work(products).flop
-    if us and flop / us / 1e3 < LEAST_OF_PEAK * case.card.fp32_gflops:
+    if us and flop / us / 1e3 < LEAST_OF_PEAK * case.limits.fp32_gflops:
         return  # something else makes them slow
     # at best, products reach the speed of large ones, and operators that only move numbers move half as many bytes
-    most_us = max(us * (1 - 1 / ratio), us - flop / case.card.bf16_gflops / 1e3) + rest_us / 2
+    most_us = max(us * (1 - 1 / ratio), us - flop / case.limits.bf16_gflops / 1e3) + rest_us / 2
     claimed_us, rest = us * (1 - 1 / ratio), _percent(case, rest_us)
     yield _finding(case, "precision", claimed_us, most_us, case.calls(products), said_us=us, ratio=ratio, rest=rest)
 
 
 def _batch(case: Case) -> Iterator[Finding]:
-    launch_us = case.card.launch_us
+    launch_us = case.limits.launch_us
     fixed = case.short | (case.phase == tracking.OPTIMISER)
     # long calls also have a start-up cost, and making one batch has calls of its own
     whole_us = case.self_us[fixed & (case.phase != tracking.SYNC)].sum() + case.calls(case.counts & ~fixed) * launch_us
@@ -238,7 +239,7 @@ def _thin_products_us(case: Case, counted: np.ndarray) -> float:
         matrices = [sizes for sizes in all_inputs[row].shapes if len(sizes) == 2][-2:]
         if len(matrices) == 2 and batch == min(*matrices[0], *matrices[1]):
             in_bf16 = "c10::BFloat16" in all_inputs[row].types
-            gflops = case.card.bf16_gflops if in_bf16 else case.card.fp32_gflops
+            gflops = case.limits.bf16_gflops if in_bf16 else case.limits.fp32_gflops
             lost_us += max(0.0, case.self_us[row] - case.work(np.arange(len(counted)) == row).flop / gflops / 1e3)
     return lost_us
 

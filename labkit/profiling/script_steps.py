@@ -1,6 +1,6 @@
-"""Profiles steps in this process: those of a function, for example in a notebook, or those of an unchanged script.
+"""Finds the steps and phases of an unchanged script while it runs, and has them profiled.
 
-In a script, a step ends with `run.step` if there is a `labkit.Run`, else when the optimiser that stepped first steps
+A step ends with `run.step` if there is a `labkit.Run`, else when the optimiser that stepped first steps
 again. A module with trainable parameters, called from outside of all modules, begins a forward pass, and `backward` the
 backward pass. Time before the forward pass is "between steps", except for `run.batches` and a data loader, which have
 annotations of their own, as the optimiser has. Phases that the script names itself (`run.phase`) come first.
@@ -21,10 +21,8 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from labkit import UserError, hardware, tracking
-from labkit.profiling.capture import SampledSteps, StepRecorder, StepWatcher
-from labkit.profiling.profile import Profile, read_profile, save_card
-from labkit.profiling.step_time import AFTER_BACKWARD, BETWEEN, OTHER, PHASES
-from labkit.profiling.tools import ProfileSettings
+from labkit.profiling.capture import SampledSteps, StepRecorder, StepWatcher, save_limits
+from labkit.profiling.tools import AFTER_BACKWARD, BETWEEN, OTHER, PHASES, ProfileSettings
 
 OF_RUN = (tracking.INPUT, tracking.SYNC)
 """Phases that `labkit.Run` names in any script"""
@@ -174,40 +172,6 @@ class ScriptSteps:
         return backward
 
 
-def profile_steps(
-    step: Callable[[], object],
-    runs_dir: Path | str,
-    *,
-    name: str = "steps",
-    card: hardware.Calibration | None = None,
-    device: str = "cpu",
-    **settings: Any,
-) -> Profile:
-    """Call a step as often as its profile needs, and record it into a run folder.
-
-    Args:
-        step: takes one step; the phases that it names with `labkit.tracking.phase` are distinguished.
-        runs_dir: folder for the run's folder.
-        name: name of the run.
-        card: the machine's limits; None measures them, which takes a second or two.
-        device: device that computes.
-        settings: fields of `ProfileSettings`.
-    """
-    recorder, on = StepRecorder(ProfileSettings(**settings)), torch.device(device)
-    budget = tracking.whole_device(f"cuda:{on.index or 0}" if on.type == "cuda" else "cpu")
-    harness = tracking.Harness(
-        tracking.StopRequest(), tracking.ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder
-    )
-    phases = tracking.watched_by(recorder.clock.watch)
-    with contextlib.suppress(tracking.Enough), harness.wrapped(), phases, tracking.Run(name) as run:
-        run.start_clock()
-        while True:
-            step()
-            run.step(samples=0)
-    save_card(run.folder, card or hardware.calibrate(device, repeats=3))
-    return read_profile(run.folder)
-
-
 def profile_with(
     tool: str,
     command: tracking.ScriptCommand,
@@ -227,7 +191,7 @@ def profile_with(
         if not hardware.is_out_of_memory(error):
             raise
         limits = hardware.calibrate(device, repeats=3, copy_bytes=2**25)  # a budget of little memory
-    save_card(folder, limits)
+    save_limits(folder, limits)
     return folder, notes
 
 

@@ -9,36 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from labkit import UserError, tracking
+from labkit.profiling.tools import AFTER_BACKWARD, BETWEEN, OTHER, PHASES
 from labkit.profiling.trace import CUDA_CALLS, Trace, nest
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-OTHER, IDLE = "other", "idle"
-BETWEEN = "between steps"
-"""Phase of scripts from the optimiser to the next forward pass: batches are made, results are read, printed, saved."""
+IDLE = "idle"
 OWN_WAITS = (tracking.INPUT, tracking.SYNC)
 """Phases in which reading numbers does not count as sync."""
 OWN_IDLENESS = (tracking.INPUT, BETWEEN, tracking.SYNC)
 """Phases whose waiting is part of them and does not count as idle."""
-PHASES = (
-    tracking.INPUT,
-    BETWEEN,
-    tracking.TO_DEVICE,
-    tracking.FORWARD,
-    tracking.BACKWARD,
-    tracking.OPTIMISER,
-    tracking.SYNC,
-    OTHER,
-)
-"""In the order of a step."""
-AFTER_BACKWARD = "after backward"
-"""Annotation of scripts: between steps if a forward pass follows (gradients are accumulated), else other."""
 OF_TORCH = {
     "enumerate(DataLoader)": tracking.INPUT,
     "Optimizer.step": tracking.OPTIMISER,
@@ -105,8 +88,6 @@ class StepTime:
 
     def phases(self, idle_us: float = 0.0) -> pd.DataFrame:
         """`phase_us` as a frame: phase, time_us (of one step), share; phases that took no time are omitted."""
-        import pandas as pd
-
         times = pd.Series(self.phase_us(idle_us), name="time_us").rename_axis("phase")
         frame = times[times > 1e-9].reset_index()
         return frame.assign(share=frame["time_us"] / self.step_us)
@@ -131,8 +112,6 @@ def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
     Raises:
         UserError: the trace has no steps.
     """
-    import pandas as pd
-
     recorded = recorded_steps(trace).iloc[:steps]
     if not recorded["duration_us"].sum():
         raise UserError(f"{trace.path}: the steps of this trace took no time, so it is damaged: record it again.")
@@ -247,8 +226,6 @@ def call_tree(time: StepTime) -> pd.DataFrame:
         Columns node, parent (−1: none), name, phase, depth (0 is the step), calls, total_us, self_us (all per step),
         begin_us: its position when callees are placed side by side in the order of their first call.
     """
-    import pandas as pd
-
     sums: dict[tuple[str, ...], list[float]] = {(): [time.steps, time.total_us, 0.0]}  # calls, total and own time
     for phase, us in time.segments.groupby("phase", sort=False)["us"].sum().items():
         sums[(phase,)] = [time.steps, us, us]

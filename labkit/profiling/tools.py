@@ -20,6 +20,24 @@ from labkit import DataError, UserError, errors, hardware, json_data, process, r
 if TYPE_CHECKING:
     import pandas as pd
 
+OTHER = "other"
+BETWEEN = "between steps"
+"""Phase of scripts from the optimiser to the next forward pass: batches are made, results are read, printed, saved."""
+PHASES = (
+    tracking.INPUT,
+    BETWEEN,
+    tracking.TO_DEVICE,
+    tracking.FORWARD,
+    tracking.BACKWARD,
+    tracking.OPTIMISER,
+    tracking.SYNC,
+    OTHER,
+)
+"""In the order of a step."""
+AFTER_BACKWARD = "after backward"
+"""Annotation of scripts: between steps if a forward pass follows (gradients are accumulated), else other."""
+KINETO, GRAPH, FACTS, LIMITS = "kineto.json.gz", "graph.json.gz", "profile.json", "card.json"
+"""Files of a run's `trace/`: the trace, the graph of operators, facts about both, and the machine's limits."""
 CHATTER = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 """Variables that silence torch's profilers; the second one must be set before torch is imported."""
 BY_HAND = {

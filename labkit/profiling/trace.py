@@ -1,22 +1,28 @@
-"""A trace as frames: its events, with sums by operator and kernel, and its allocations of memory."""
+"""A trace as frames: its events, and its allocations of memory, read from a file in Chrome's format, plain or gzipped.
+
+torch.profiler (Kineto) writes that format. While a file is read, only one event is in memory at a time, with a few
+megabytes of text around it, so files may be of any size. Source: "Trace Event Format", Chromium project.
+"""
 
 from __future__ import annotations
 
 import ast
+import gzip
+import json
+import re
 import reprlib
+import zlib
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
+import pandas as pd
 
-from labkit.profiling.trace_file import TraceError, stream_events
-
-if TYPE_CHECKING:
-    import pandas as pd
+from labkit import UserError
+from labkit.profiling.work import Inputs
 
 ON_THE_HOST = ("cpu_op", "user_annotation")
 """Kineto's categories of what nests on a thread of the host: operators and annotations."""
@@ -29,45 +35,103 @@ MEMORY = "[memory]"
 """Name of Kineto's events for memory that was taken or given back."""
 LARGEST = 2.0**62
 """Upper bound of plausible numbers: microseconds since 1970 and memory addresses are far below it."""
-LIST = "TensorList"
-"""Kineto's type of a list of tensors, counted as a list of float, which parameters are."""
-ELEMENT_BYTES = {
-    "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "long": 8, "int": 4, "short int": 2,
-    "short": 2, "signed char": 1, "unsigned char": 1, "bool": 1, LIST: 4,
-}  # fmt: skip
-"""Bytes of a tensor's element, by the C++ type that the profiler records."""
+CHUNK = 2**22
+"""Number of characters read at once."""
+LONGEST_EVENT = 2**25
+"""Characters after which an event that has not ended is damaged."""
+GZIP_MAGIC = b"\x1f\x8b"
+DECODE = json.JSONDecoder().raw_decode
+_BETWEEN = re.compile(r"[\s,]*")
+_BEGIN = re.compile(r'\[|\{.*?"traceEvents"\s*:\s*\[', re.DOTALL)
 
 
-class Inputs(NamedTuple):
-    """The arguments of one call of an operator, with one entry per argument."""
+class TraceError(UserError):
+    """A file that is not a trace, or a damaged one."""
 
-    shapes: tuple = ()
-    """Sizes of a tensor; a tuple of sizes for a list of tensors; () for anything else"""
-    types: tuple[str, ...] = ()
-    values: tuple = ()
-    """Number, truth value or tuple; text for a tensor ("") and for whatever is none of these"""
 
-    def elements(self, place: int) -> int:
-        shape = self.shapes[place]
-        return sum(map(prod, shape)) if self.types[place] == LIST else prod(shape)
+def stream_events(path: Path | str) -> Iterator[dict[str, Any]]:
+    """Yield a trace's events in the order of the file.
 
-    def element(self, place: int = 0) -> int:
-        """Bytes of one element; a KeyError for what is no tensor, or for an unknown type."""
-        return ELEMENT_BYTES[self.types[place]]
+    Both forms of the format are read: an object with `traceEvents`, and a bare list, whose end may be missing.
 
-    def size(self, *places: int) -> int:
-        """Bytes of tensors or lists of them."""
-        return sum(self.elements(place) * self.element(place) for place in places)
+    Raises:
+        TraceError: the file is empty, cut off, damaged, or not a trace; the text names the place and the fix.
+        OSError: there is no such file, or it cannot be read.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        is_zipped = file.read(2) == GZIP_MAGIC
+    with (gzip.open if is_zipped else open)(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
+        window = _Window(path, file)
+        may_lack_its_end = window.begin() == "["
+        while window.skip():
+            if window.next == "]":
+                return
+            yield window.event()
+        if not may_lack_its_end:
+            raise window.damaged("the file ends before its list of events does: it was cut off")
 
-    def tensors(self) -> list[int]:
-        return [place for place, kind in enumerate(self.types) if kind in ELEMENT_BYTES]
 
-    def value(self, place: int) -> Any:
-        """The value of an argument; a ValueError where only text is known."""
-        value = self.values[place]
-        if isinstance(value, str):
-            raise ValueError(value)
-        return value
+class _Window:
+    """The part of the text that is in memory."""
+
+    def __init__(self, path: Path, file: IO[str]):
+        self._path, self._file = path, file
+        self._text, self._at, self._count = "", 0, 0
+
+    @property
+    def next(self) -> str:
+        return self._text[self._at]
+
+    def begin(self) -> str:
+        """Go to the first event, and return the text that begins the list."""
+        if not self.skip():
+            raise TraceError(f"{self._path}: this trace is empty: stop the profiler before you export the trace.")
+        while not (found := _BEGIN.match(self._text, self._at)):
+            if self.next not in "[{" or len(self._text) > LONGEST_EVENT or not self._more():
+                raise TraceError(
+                    f"{self._path}: this is not a trace in Chrome's format: it has no list of traceEvents. Write one "
+                    "with export_chrome_trace() of torch.profiler."
+                )
+        self._at = found.end()
+        return found[0]
+
+    def event(self) -> dict[str, Any]:
+        while True:
+            try:
+                event, self._at = DECODE(self._text, self._at)
+                break
+            except (ValueError, RecursionError) as error:
+                if len(self._text) - self._at > LONGEST_EVENT or not self._more():
+                    raise self.damaged(f"no event can be read here, or the file was cut off ({error})") from error
+        if not isinstance(event, dict):
+            raise self.damaged("this is not an event: events are objects in braces")
+        self._count += 1
+        return event
+
+    def skip(self) -> bool:
+        """Go to what comes next; False at the end of the file."""
+        while (at := _BETWEEN.match(self._text, self._at).end()) == len(self._text):
+            self._at = at
+            if not self._more():
+                return False
+        self._at = at
+        return True
+
+    def _more(self) -> bool:
+        """Read on; False at the end of the file."""
+        try:
+            chunk = self._file.read(CHUNK)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise self.damaged(f"its compression is damaged or cut off ({error})") from error
+        self._text, self._at = self._text[self._at :] + chunk, 0
+        return bool(chunk)
+
+    def damaged(self, what: str) -> TraceError:
+        return TraceError(
+            f"{self._path}, after {self._count:,} events: {what}. Record the trace again; if the disk was full, free "
+            "some space first."
+        )
 
 
 @dataclass(frozen=True)
@@ -80,30 +144,15 @@ class Trace:
     duration_us, parent (row of the enclosing event on the same thread, or −1), self_us (without children),
     correlation (joins a kernel with the call that launched it, or −1), inputs (`Inputs`; empty if not recorded)"""
     allocations: pd.DataFrame
-    """One row per allocation (bytes above zero) or release: time_us, bytes, address, device (−1: the host); empty if
-    not recorded"""
+    """One row per allocation (bytes above zero) or release: time_us, bytes, device (−1: the host); empty if not
+    recorded"""
     began_us: float = 0.0
     """Start of the first event on the profiler's clock, which all ranks of a machine share"""
 
-    @cached_property
-    def operators(self) -> pd.DataFrame:
-        """Operators of the host by own time: columns operator, calls, total_us, self_us, share (of the host's time)."""
-        on_host = self.events[self.events["category"].isin(ON_THE_HOST)]
-        return _by_name(on_host[on_host["category"] == "cpu_op"], "operator", on_host["self_us"].sum())
-
-    @cached_property
-    def kernels(self) -> pd.DataFrame:
-        """Kernels and copies of the devices: columns kernel, calls, total_us, self_us (the same), share."""
-        on_device = self.events[self.events["category"].isin(ON_THE_DEVICE)]
-        return _by_name(on_device, "kernel", on_device["duration_us"].sum())
-
-
-def _by_name(events: pd.DataFrame, heading: str, whole_us: float) -> pd.DataFrame:
-    sums = {"calls": ("name", "size"), "total_us": ("duration_us", "sum"), "self_us": ("self_us", "sum")}
-    found = events.groupby("name", observed=True).agg(**sums).rename_axis(heading).reset_index()
-    found[heading] = found[heading].astype(str)
-    found["share"] = found["self_us"] / whole_us if whole_us else 0.0
-    return found.sort_values("self_us", ascending=False, ignore_index=True)
+    @property
+    def is_of_gpu(self) -> bool:
+        """Whether a device ran kernels or copies."""
+        return bool(self.events["category"].isin(ON_THE_DEVICE).any())
 
 
 def read_trace(path: Path | str) -> Trace:
@@ -138,7 +187,7 @@ class _Columns:
         self.known: dict[str, dict[str, int]] = {column: {} for column in ("name", "category", "lane", "inputs")}
         self.codes = {column: array("i") for column in self.known}
         self.inputs: list[Inputs] = []
-        self.allocated: list[tuple[float, int, int, int]] = []
+        self.allocated: list[tuple[float, int, int]] = []
         self._values: dict[str, Any] = {}
         self._open: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
@@ -153,9 +202,8 @@ class _Columns:
             first = begun.pop()
             self._add(first, _number(event, "ts") - _number(first, "ts"))
         elif kind == "i" and event.get("name") == MEMORY:
-            fields = {"Bytes": None, "Addr": 0, "Device Id": -1}
-            numbers = (_number(_args(event), field, default, int) for field, default in fields.items())
-            self.allocated.append((_number(event, "ts"), *numbers))
+            size, device = _number(_args(event), "Bytes", None, int), _number(_args(event), "Device Id", -1, int)
+            self.allocated.append((_number(event, "ts"), size, device))
 
     def _add(self, event: dict[str, Any], duration_us: float) -> None:
         if duration_us < 0:
@@ -184,8 +232,6 @@ class _Columns:
         return self._values[text]
 
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, float]:
-        import pandas as pd
-
         known = {
             name: pd.Categorical.from_codes(np.asarray(self.codes[name]), categories=list(self.known[name]))
             for name in ("name", "category", "lane")
@@ -195,7 +241,7 @@ class _Columns:
         numbers = {name: np.asarray(column) for name, column in self.numbers.items()}
         events = pd.DataFrame(numbers | known | {"inputs": inputs})
         events = events.sort_values("start_us", kind="stable", ignore_index=True)
-        allocations = pd.DataFrame(self.allocated, columns=["time_us", "bytes", "address", "device"])
+        allocations = pd.DataFrame(self.allocated, columns=["time_us", "bytes", "device"])
         allocations = allocations.sort_values("time_us", kind="stable", ignore_index=True)
         first_us = events["start_us"].iloc[0]
         events["start_us"] -= first_us

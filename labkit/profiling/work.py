@@ -12,15 +12,49 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.profiling.over_time import launched_us, within
-from labkit.profiling.trace import ELEMENT_BYTES, LIST, Inputs, Trace
+LIST = "TensorList"
+"""Kineto's type of a list of tensors, counted as a list of float, which parameters are."""
+ELEMENT_BYTES = {
+    "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "long": 8, "int": 4, "short int": 2,
+    "short": 2, "signed char": 1, "unsigned char": 1, "bool": 1, LIST: 4,
+}  # fmt: skip
+"""Bytes of a tensor's element, by the C++ type that the profiler records."""
 
-if TYPE_CHECKING:
-    import pandas as pd
+
+class Inputs(NamedTuple):
+    """The arguments of one call of an operator, with one entry per argument."""
+
+    shapes: tuple = ()
+    """Sizes of a tensor; a tuple of sizes for a list of tensors; () for anything else"""
+    types: tuple[str, ...] = ()
+    values: tuple = ()
+    """Number, truth value or tuple; text for a tensor ("") and for whatever is none of these"""
+
+    def elements(self, place: int) -> int:
+        shape = self.shapes[place]
+        return sum(map(prod, shape)) if self.types[place] == LIST else prod(shape)
+
+    def element(self, place: int = 0) -> int:
+        """Bytes of one element; a KeyError for what is no tensor, or for an unknown type."""
+        return ELEMENT_BYTES[self.types[place]]
+
+    def size(self, *places: int) -> int:
+        """Bytes of tensors or lists of them."""
+        return sum(self.elements(place) * self.element(place) for place in places)
+
+    def tensors(self) -> list[int]:
+        return [place for place, kind in enumerate(self.types) if kind in ELEMENT_BYTES]
+
+    def value(self, place: int) -> Any:
+        """The value of an argument; a ValueError where only text is known."""
+        value = self.values[place]
+        if isinstance(value, str):
+            raise ValueError(value)
+        return value
 
 
 class Work(NamedTuple):
@@ -231,34 +265,3 @@ def operator_work(name: str, inputs: Inputs) -> Work | None:
         return formula(inputs)
     except (IndexError, KeyError, ValueError, TypeError, ZeroDivisionError, RuntimeError):
         return None  # another overload, or a type that is not counted
-
-
-def operators_at_work(trace: Trace) -> pd.DataFrame:
-    """The work of a trace's operators, and how fast they did it.
-
-    A call inside another one that has a formula counts as part of that one. The profiler must have recorded shapes.
-
-    Returns:
-        Columns operator, calls, time_us (including what they called; with a GPU, of the kernels), flop, bytes,
-        gflop_per_s, gb_per_s, flop_per_byte; longest time first; empty without shapes.
-    """
-    import pandas as pd
-
-    events = trace.events
-    calls = events[events["category"] == "cpu_op"]
-    kinds = list(zip(calls["name"].astype(str), calls["inputs"], strict=True))
-    works = {kind: operator_work(*kind) for kind in set(kinds)}
-    known = np.zeros(len(events), dtype=bool)
-    known[calls.index[[works[kind] is not None for kind in kinds]]] = True
-    outermost = known & ~within(known, events["parent"].to_numpy())
-    took = calls["duration_us"] if trace.kernels.empty else launched_us(trace)[calls.index]
-    rows = [
-        (kind[0], 1, duration, *work)
-        for kind, duration, counts in zip(kinds, took, outermost[calls.index], strict=True)
-        if counts and (work := works[kind]) is not None
-    ]
-    frame = pd.DataFrame(rows, columns=["operator", "calls", "time_us", "flop", "bytes"])
-    sums = frame.groupby("operator").sum()
-    sums[["gflop_per_s", "gb_per_s"]] = sums[["flop", "bytes"]].div(sums["time_us"] * 1e3, axis=0)
-    sums["flop_per_byte"] = sums["flop"] / sums["bytes"]
-    return sums.reset_index().sort_values("time_us", ascending=False, ignore_index=True)

@@ -113,13 +113,13 @@ def _drawn(view: View, profile: profiling.Profile) -> dict[str, str]:
 
 
 def _facts(profile: profiling.Profile) -> dict[str, str]:
-    record, card, (gflops, gb) = runs.read_run(profile.folder), profile.card, profile.work
+    record, limits, (gflops, gb) = runs.read_run(profile.folder), profile.limits, profile.work
     done = f"{gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s" if profile.settings.shapes else "not known without shapes"
     return {
         "Run": profile.folder.name,
-        "Machine": f"{card.device}, {card.threads} threads, on {card.when}",
+        "Machine": f"{limits.device}, {limits.threads} threads, on {limits.when}",
         "Provenance": f"{record.provenance.kind} by {record.provenance.by}, {record.provenance.when}",
-        "Its limits, measured": profile.limits,
+        "Its limits, measured": profile.limits_text,
         "The step as a whole": done,
         "Fresh memory": profile.faults.in_words if profile.faults is not None else "not counted",
         "Schedule": profile.settings.in_words(),

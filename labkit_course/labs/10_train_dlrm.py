@@ -687,7 +687,7 @@ runs = Path(runs_dir) / "notebooks"
 model = MyDlrm(config)
 adam = torch.optim.Adam(model.parameters(), lr=2e-3)
 batch = next(iter(labkit.data.clicks.ClickBatches(rows, batch_size=512, seed=seed)))
-observed = labkit.profiling.profile_steps(lambda: overfit(model, [adam], batch, 1), runs, card=card, skip=10, steps=5)
+observed = labkit.profiling.profile_steps(lambda: overfit(model, [adam], batch, 1), runs, limits=card, skip=10, steps=5)
 print(observed.headline, "" if labkit.telemetry.is_quiet() else "Others compute here at the moment: this is too long.")
 reveal("10.step_ms", observed.unprofiled_step_us / 1e3)
 

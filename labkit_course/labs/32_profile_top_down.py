@@ -248,7 +248,7 @@ The profile of your step. Time in which the process had no core, because other p
 from pathlib import Path
 
 card, folder = labkit.hardware.calibrate(repeats=3), Path(runs_dir) / "profiles"
-own = labkit.profiling.profile_steps(own_step(512), folder, name="own", card=card, skip=8, steps=steps)
+own = labkit.profiling.profile_steps(own_step(512), folder, name="own", limits=card, skip=8, steps=steps)
 phases = own.phases[own.phases["phase"] != "idle"].set_index("phase")["time_us"]
 print(own.headline)
 print(f"largest: {phases.idxmax()}")
@@ -466,7 +466,7 @@ What the five places do is in `labkit_course/apparatus/slow_trainer.py`; you wil
 large = 512 if profile == "smoke" else 2048  # samples in a large batch
 slow = apparatus.SlowTrainer()
 print(f"{slow.samples_per_s(seconds):,.0f} samples/s, measured, batches of {slow.batch_size}")
-before = labkit.profiling.profile_steps(slow.step, folder, name="slow", card=card, skip=8, steps=steps, memory=True)
+before = labkit.profiling.profile_steps(slow.step, folder, name="slow", limits=card, skip=8, steps=steps, memory=True)
 print(before.headline)
 
 # %% slow-view-prose [markdown]
@@ -557,7 +557,7 @@ def improve(name: str, bottleneck: str, **fix) -> float:
     measured = apparatus.speed_up(old, new, rounds=rounds, seconds=seconds)
     gains.append({"change": name, "measured": measured, "at_most": bound})
     fixes.update(fix)
-    settings = {"name": name, "card": card, "skip": 4, "warmup": 1, "steps": min(steps, 5)}
+    settings = {"name": name, "limits": card, "skip": 4, "warmup": 1, "steps": min(steps, 5)}
     profiles[name] = labkit.profiling.profile_steps(new.step, folder, **settings)
     return gains[-1]["measured"]
 

@@ -29,7 +29,7 @@ show(go.Figure(go.Scatter(x=[1, 2], y=[1, 2], name="one · measured")))
 PROFILED = """
 import torch
 from labkit_course.apparatus.slow_trainer import SlowTrainer
-from labkit.profiling.script_steps import profile_steps
+from labkit.profiling.profile import profile_steps
 from labkit.widgets import profile_view
 torch.set_num_threads(1)  # the browser needs the other core
 profile_view(profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memory=True))

@@ -20,6 +20,13 @@ def recorded(folder, step, **options):
     return read_trace(folder / "t.json"), profiler
 
 
+def operators(trace):
+    """Calls and microseconds of a trace's operators, by name."""
+    own = trace.events[trace.events["category"] == "cpu_op"]
+    sums = {"calls": ("name", "size"), "total_us": ("duration_us", "sum"), "self_us": ("self_us", "sum")}
+    return own.groupby(own["name"].astype(str)).agg(**sums)
+
+
 def event(name, start, duration, cat="cpu_op", tid=1, pid=9, **args):
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": start, "dur": duration, "args": args}
 

@@ -9,7 +9,7 @@ from labkit.profiling.over_time import launched_us
 from labkit.profiling.rules import diagnose
 from labkit.profiling.step_time import step_time
 
-CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
+LIMITS = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 NO_BF16 = Calibration("some CPU", 2, 100.0, 40.0, 20.0, 1.0, "2026-11-22")
 LENGTH = 10_000
 LARGE, THIN = [[4096, 1024], [1024, 1024]], [[16, 1024], [1024, 1024]]
@@ -93,7 +93,7 @@ CASES = {
     # the time of kernels counts and not that of their launches
     "kernels in fp32": (on_a_gpu, {"gpu": (4000.0, 0.0)}, {"precision": {"claimed_share": 0.6 * (1 - 1 / 2.5)}}),
     "fp32": (fp32_products, {}, {"precision": {"claimed_share": 0.5 * (1 - 1 / 2.5)}}),
-    "fp32 where bf16 is slower": (fp32_products, {"card": NO_BF16}, {}),
+    "fp32 where bf16 is slower": (fp32_products, {"limits": NO_BF16}, {}),
     # one call for all would still take a hundredth of it
     "lookups, with the Python between": (embeddings(100, 8.0), {}, {"lookups": {"claimed_share": 0.13 * 0.99}}),
     "few lookups": (embeddings(3, 500.0), {}, {"lookups": None}),
@@ -107,7 +107,7 @@ CASES = {
         "batch size": {"claimed_share": 0.08 + 102 * 3 / LENGTH, "share": 0.3},
         "python": {"claimed_share": 0.3 - 0.08 - 102 * 3 / LENGTH},
     }),
-    "products of few rows": (thin_products, {"card": NO_BF16},
+    "products of few rows": (thin_products, {"limits": NO_BF16},
                              {"batch size": {"claimed_share": (2 * THIN_US + 4 * 3) / LENGTH}}),
     # what was idle is nobody else's
     "no core": (computing(7000), {"idle_us": 2500.0},
@@ -132,7 +132,7 @@ def test_a_rule_claims_what_is_its_own(case, tmp_path):
     time, known = step_time(trace), dict(known)
     if gpu := known.pop("gpu", None):
         known["device"] = GpuTime(*gpu, launched_us(trace)[time.events["row"].to_numpy()])
-    findings = {finding.name: finding for finding in diagnose(Case(time, known.pop("card", CARD), **known))}
+    findings = {finding.name: finding for finding in diagnose(Case(time, known.pop("limits", LIMITS), **known))}
     assert sum(finding.claimed_share for finding in findings.values()) <= 1 + 1e-9
     assert expected or not findings
     for name, shares in expected.items():

@@ -17,7 +17,7 @@ import torch
 
 from labkit.hardware import calibrate, keep_memory
 from labkit.profiling.capture import fault_cost_us, minor_faults
-from labkit.profiling.script_steps import profile_steps
+from labkit.profiling.profile import profile_steps
 from labkit.tracking import log
 from labkit_course.apparatus import slow_trainer as trainers
 from labkit_course.lab import from_lab
@@ -65,7 +65,7 @@ def train_all(folder):
     def found(changes):
         trainer, profiles, ran = trainers.SlowTrainer(**tuned | changes), [], 0.0
         while ran < UNDISTURBED and len(profiles) < TRIES:
-            profiles.append(profile_steps(trainer.step, folder, card=card, skip=2, warmup=1, steps=3))
+            profiles.append(profile_steps(trainer.step, folder, limits=card, skip=2, warmup=1, steps=3))
             best = min(profiles, key=lambda profile: profile.time.step_us)
             ran = 1 - best.phases.set_index("phase")["share"].get("idle", 0.0)
         return [finding.name for finding in best.findings if finding.name != "idle"], best.faults

@@ -7,9 +7,9 @@ from kineto import event, note, shaped, steps, trace_of
 from labkit.cli.profile import print_profile
 from labkit.hardware import Calibration, calibrate
 from labkit.jobs import job_command
-from labkit.profiling.capture import StepRecorder
+from labkit.profiling.capture import StepRecorder, save_limits
 from labkit.profiling.over_time import device_breakdown
-from labkit.profiling.profile import Profile, read_profile, save_card
+from labkit.profiling.profile import Profile, read_profile
 from labkit.profiling.script_steps import profile_script
 from labkit.profiling.tools import ProfileSettings
 from labkit.profiling.trace import CUDA_CALLS
@@ -81,7 +81,7 @@ def test_what_the_host_could_save_is_bounded_by_the_gpu_that_works_meanwhile(pro
 def test_a_real_gpu_s_kernels_memory_and_backward_pass_are_recorded(tmp_path):
     command = job_command("dlrm", runs_dir=tmp_path, data="synthetic-small", device="cuda")
     folder, _ = profile_script(command, StepRecorder(ProfileSettings(memory=True)), StopRequest(), lambda event: None)
-    save_card(folder, calibrate("cuda", repeats=3))
+    save_limits(folder, calibrate("cuda", repeats=3))
     profile = read_profile(folder)
     events = profile.trace.events
     kernels, launches = (events[events["category"].isin(kinds)] for kinds in (["kernel"], CUDA_CALLS))

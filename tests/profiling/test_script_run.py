@@ -11,8 +11,8 @@ from torch.nn.modules import module
 
 from labkit.errors import UserError
 from labkit.hardware import Calibration
-from labkit.profiling.capture import StepRecorder
-from labkit.profiling.profile import read_profile, save_card
+from labkit.profiling.capture import StepRecorder, save_limits
+from labkit.profiling.profile import read_profile
 from labkit.profiling.script_steps import profile_script
 from labkit.profiling.tools import ProfileSettings
 from labkit.runs import read_run
@@ -79,7 +79,7 @@ def run(tmp_path):
 
 
 def profile_of(folder):
-    save_card(folder, Calibration("some CPU", 1, 100.0, 100.0, 10.0, 1.0, "2026-11-22"))  # measuring takes seconds
+    save_limits(folder, Calibration("some CPU", 1, 100.0, 100.0, 10.0, 1.0, "2026-11-22"))  # measuring takes seconds
     return read_profile(folder)
 
 

@@ -163,13 +163,13 @@ def test_a_timeline_has_the_lines_of_threads_and_streams(tmp_path):
     assert (frame["start_us"] + frame["duration_us"] <= 1000).all()
 
 
-def memory(time, size, address, device=-1):
-    args = {"Bytes": size, "Addr": address, "Device Id": device}
+def memory(time, size, device=-1):
+    args = {"Bytes": size, "Device Id": device}
     return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 9, "tid": 1, "ts": time, "args": args}
 
 
 def test_memory_held_adds_up_what_was_taken_and_given_back(tmp_path):
-    took = ((150, 100, 1), (250, 1000, 2), (300, 50, 3), (350, -50, 3), (450, -100, 1), (600, 10, 1), (700, -1000, 2))
+    took = ((150, 100), (250, 1000), (300, 50), (350, -50), (450, -100), (600, 10), (700, -1000))
     trace = trace_of(tmp_path, [note("ProfilerStep#0", 0, 1000), *(memory(*each) for each in took)])
     assert memory_over_time(trace)["held_bytes"].tolist() == [100, 1100, 1150, 1100, 1000, 1010, 10]
 

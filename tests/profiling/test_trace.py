@@ -1,4 +1,4 @@
-"""Trace files piece by piece, whole and damaged, and their frames: operators, kernels, devices."""
+"""Traces: files read piece by piece, whole or damaged; their frames; of each torch of our range, and other tools."""
 
 import gzip
 import json
@@ -8,72 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from kineto import event, note, recorded, trace_of
+from kineto import event, note, operators, recorded, trace_of
 from torch.profiler import record_function
 
-from labkit.profiling import trace_file
-from labkit.profiling.over_time import device_breakdown
+from labkit.profiling import trace as trace_module
+from labkit.profiling.over_time import device_breakdown, operators_at_work
 from labkit.profiling.step_time import step_time
-from labkit.profiling.trace import read_trace
-from labkit.profiling.trace_file import TraceError, stream_events
-from labkit.profiling.work import operators_at_work
-
-NAME = 'odd "name" with ] and }, \\'
-EVENTS = [
-    {"ph": "X", "cat": "cpu_op", "name": NAME, "ts": 1.5, "dur": 2, "args": {"Input Dims": [[2, 3], []]}},
-    {"ph": "i", "name": "mark", "ts": 3},
-    {"ph": "X", "cat": "cpu_op", "name": "größer\n", "ts": 4.25, "dur": 0.001},
-]
-WHOLE = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": EVENTS, "traceName": "t"}
-TEXT, LIST = json.dumps(WHOLE), json.dumps(EVENTS)
-
-
-@pytest.fixture(params=[trace_file.CHUNK, 1, 7], ids="chunk={}".format)
-def path(request, monkeypatch, tmp_path):
-    monkeypatch.setattr(trace_file, "CHUNK", request.param)
-    return tmp_path / "trace.json"
-
-
-# of a bare list the end may be missing
-@pytest.mark.parametrize("text", [TEXT, json.dumps(WHOLE, indent=2), LIST + "\n", LIST[:-1], LIST[:-1] + ",\n"])
-@pytest.mark.parametrize("packed", [str.encode, lambda text: gzip.compress(text.encode())], ids=["plain", "gzip"])
-def test_events_come_as_they_were_written(path, text, packed):
-    path.write_bytes(packed(text))
-    assert list(stream_events(path)) == EVENTS
-
-
-DAMAGED = {
-    "empty": (" \n", "this trace is empty"),
-    "cut inside an event": (TEXT[: TEXT.index("mark")], "after 1 events: no event can be read here, or the file was"),
-    "cut inside a text": (TEXT[: TEXT.index("gr\\u00f6") + 2], "the file was cut off"),
-    "cut between events": (TEXT[: TEXT.index('{"ph": "i"')], "after 1 events: the file ends before its list"),
-    "broken": (TEXT.replace('"ts": 3', '"ts": 3..3'), "after 1 events: no event can be read here"),
-    "not events": ('{"traceEvents": [1, 2]}', "events are objects in braces"),
-    "another format": ("SQLite format 3\x00", "not a trace in Chrome's format"),
-    "cut off, compressed": (gzip.compress(TEXT.encode())[:-90], "compression is damaged or cut off"),
-    "other JSON": ('{"cells": []}', "not a trace in Chrome's format"),
-}
-
-
-@pytest.mark.parametrize("case", DAMAGED)
-def test_what_is_damaged_is_told_with_the_place_and_the_remedy(path, case):
-    text, words = DAMAGED[case]
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(TraceError) as error:
-        list(stream_events(path))
-    assert words in str(error.value) and str(path) in str(error.value)
-
-
-def test_the_size_of_the_file_is_not_the_size_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace_file, "CHUNK", 2**14)
-    path = tmp_path / "trace.json"
-    path.write_text('{"traceEvents": [' + ",\n".join([json.dumps(EVENTS[0])] * 10_000) + "]}")
-    tracemalloc.start()
-    count = sum(1 for _ in stream_events(path))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert count == 10_000 and peak < 0.4 * path.stat().st_size
-
+from labkit.profiling.trace import TraceError, read_trace, stream_events
 
 TRACES = Path(__file__).with_name("traces")
 STEPS, BATCH, TABLES, DIM = 2, 16, 2, 8
@@ -91,10 +32,11 @@ def test_operators_add_up_by_self_time_and_kernels_do_not_nest(tmp_path):
     ]
     trace = trace_of(tmp_path, events)
     assert trace.events["start_us"].tolist() == [0, 10, 10, 60, 62, 70, 75]
-    table = trace.operators.set_index("operator")
-    assert table.loc["mm"].to_dict() == {"calls": 2, "total_us": 60, "self_us": 50, "share": 0.5}
-    assert table.index.tolist() == ["mm", "empty"]
-    assert trace.kernels.set_index("kernel")["share"].to_dict() == pytest.approx({"sgemm": 100 / 110, "copy": 10 / 110})
+    assert operators(trace).T.to_dict() == {
+        "mm": {"calls": 2, "total_us": 60, "self_us": 50},
+        "empty": {"calls": 1, "total_us": 10, "self_us": 10},
+    }
+    assert trace.is_of_gpu
     assert trace.events["correlation"].tolist() == [-1, -1, -1, -1, 7, 7, 8] and trace.allocations.empty
 
 
@@ -124,7 +66,7 @@ def test_self_times_agree_with_torchs_table(tmp_path):
             optimiser.step()
 
     trace, profiler = recorded(tmp_path, steps, profile_memory=True)
-    ours = trace.operators.set_index("operator")["self_us"]
+    ours = operators(trace)["self_us"]
     theirs = {each.key: each.self_cpu_time_total for each in profiler.key_averages() if each.key.startswith("aten::")}
     # the file has nanoseconds, so that only rounding differs
     assert ours[list(theirs)].to_dict() == pytest.approx(theirs, rel=0.01, abs=0.01)
@@ -135,8 +77,8 @@ def test_traces_of_the_oldest_and_the_newest_torch_are_read_alike():
     works = []
     for version in ("2.11", "2.13"):
         trace = read_trace(TRACES / f"torch-{version}.json.gz")
-        operators = trace.operators.set_index("operator")["calls"]
-        assert (operators["aten::addmm"], operators["aten::_embedding_bag"]) == (STEPS * 2, STEPS * TABLES)
+        calls = operators(trace)["calls"]
+        assert (calls["aten::addmm"], calls["aten::_embedding_bag"]) == (STEPS * 2, STEPS * TABLES)
         assert {"input", "forward", "backward", "optimiser"} <= set(step_time(trace).phases()["phase"])
         assert (trace.allocations["bytes"] > 0).any() and (trace.allocations["bytes"] < 0).any()
         works.append(operators_at_work(trace).set_index("operator")[["calls", "flop", "bytes"]].sort_index())
@@ -165,7 +107,8 @@ def test_calls_of_another_tool_nest_though_they_are_no_operators(tmp_path):
     calls = trace.events.astype({"name": str})
     assert calls["name"].tolist() == ["step", "load"]
     assert calls["self_us"].tolist() == [40.25, 50.0] and calls["parent"].tolist() == [-1, 0]
-    for table in (trace.operators, trace.kernels, trace.allocations, operators_at_work(trace), device_breakdown(trace)):
+    assert not trace.is_of_gpu
+    for table in (trace.allocations, operators_at_work(trace), device_breakdown(trace)):
         assert table.empty
 
 
@@ -216,3 +159,60 @@ def test_a_devices_time_is_divided_as_hta_divides_it(tmp_path, monkeypatch):
         # in ns they differ by the rounding of sums of up to 1e7 µs in doubles
         assert ours[f"{our}_us"] == pytest.approx(theirs[f"{their}_time(us)"], abs=1e-4)
         assert ours[f"{our}_us"] > 0.02 * ours["span_us"], "a part too small to compare"
+
+
+NAME = 'odd "name" with ] and }, \\'
+EVENTS = [
+    {"ph": "X", "cat": "cpu_op", "name": NAME, "ts": 1.5, "dur": 2, "args": {"Input Dims": [[2, 3], []]}},
+    {"ph": "i", "name": "mark", "ts": 3},
+    {"ph": "X", "cat": "cpu_op", "name": "größer\n", "ts": 4.25, "dur": 0.001},
+]
+WHOLE = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": EVENTS, "traceName": "t"}
+TEXT, LIST = json.dumps(WHOLE), json.dumps(EVENTS)
+
+
+@pytest.fixture(params=[trace_module.CHUNK, 1, 7], ids="chunk={}".format)
+def path(request, monkeypatch, tmp_path):
+    monkeypatch.setattr(trace_module, "CHUNK", request.param)
+    return tmp_path / "trace.json"
+
+
+# of a bare list the end may be missing
+@pytest.mark.parametrize("text", [TEXT, json.dumps(WHOLE, indent=2), LIST + "\n", LIST[:-1], LIST[:-1] + ",\n"])
+@pytest.mark.parametrize("packed", [str.encode, lambda text: gzip.compress(text.encode())], ids=["plain", "gzip"])
+def test_events_come_as_they_were_written(path, text, packed):
+    path.write_bytes(packed(text))
+    assert list(stream_events(path)) == EVENTS
+
+
+DAMAGED = {
+    "empty": (" \n", "this trace is empty"),
+    "cut inside an event": (TEXT[: TEXT.index("mark")], "after 1 events: no event can be read here, or the file was"),
+    "cut inside a text": (TEXT[: TEXT.index("gr\\u00f6") + 2], "the file was cut off"),
+    "cut between events": (TEXT[: TEXT.index('{"ph": "i"')], "after 1 events: the file ends before its list"),
+    "broken": (TEXT.replace('"ts": 3', '"ts": 3..3'), "after 1 events: no event can be read here"),
+    "not events": ('{"traceEvents": [1, 2]}', "events are objects in braces"),
+    "another format": ("SQLite format 3\x00", "not a trace in Chrome's format"),
+    "cut off, compressed": (gzip.compress(TEXT.encode())[:-90], "compression is damaged or cut off"),
+    "other JSON": ('{"cells": []}', "not a trace in Chrome's format"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_what_is_damaged_is_told_with_the_place_and_the_remedy(path, case):
+    text, words = DAMAGED[case]
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(TraceError) as error:
+        list(stream_events(path))
+    assert words in str(error.value) and str(path) in str(error.value)
+
+
+def test_the_size_of_the_file_is_not_the_size_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_module, "CHUNK", 2**14)
+    path = tmp_path / "trace.json"
+    path.write_text('{"traceEvents": [' + ",\n".join([json.dumps(EVENTS[0])] * 10_000) + "]}")
+    tracemalloc.start()
+    count = sum(1 for _ in stream_events(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 10_000 and peak < 0.4 * path.stat().st_size

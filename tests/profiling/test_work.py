@@ -6,8 +6,8 @@ from kineto import recorded, shaped, trace_of
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from labkit.profiling.trace import Inputs
-from labkit.profiling.work import Work, operator_work, operators_at_work
+from labkit.profiling.over_time import operators_at_work
+from labkit.profiling.work import Inputs, Work, operator_work
 
 FLOAT, LONG, BF16, BOOL, BYTE = "float", "long int", "c10::BFloat16", "bool", "unsigned char"
 SCALAR, LISTED, LIST = "Scalar", "ScalarList", "TensorList"

@@ -14,8 +14,8 @@ from campaign import each_told, labkit
 from made_up import new_run
 
 from labkit.hardware import Calibration
-from labkit.profiling import FACTS, save_card
-from labkit.profiling.profile import KINETO
+from labkit.profiling import FACTS, save_limits
+from labkit.profiling.tools import KINETO
 
 TWO_RUNS = """
 import labkit
@@ -78,7 +78,7 @@ def write_profiled(folder: Path) -> None:
     facts |= {"fault_cost_us": 0.1, "unprofiled_faults": [3, 4], "phase_faults": [{"forward": 3}] * 2}
     facts |= {"unprofiled_step_us": [900.0, 950.0]}
     (run.folder / "trace" / FACTS).write_text(json.dumps(facts))
-    save_card(run.folder, Calibration("A CPU", 2, 100.0, 120.0, 20.0, 1.5, "2026-11-21"))
+    save_limits(run.folder, Calibration("A CPU", 2, 100.0, 120.0, 20.0, 1.5, "2026-11-21"))
     for path in run.folder.iterdir():
         path.rename(folder / path.name)
     run.folder.rmdir()
@@ -101,12 +101,11 @@ def write_trace(folder: Path) -> None:
 
 def read_frames(folder: Path) -> list:
     from labkit.profiling import memory_over_time, read_trace
-    from labkit.profiling.over_time import device_breakdown
+    from labkit.profiling.over_time import device_breakdown, operators_at_work
     from labkit.profiling.step_time import step_time
-    from labkit.profiling.work import operators_at_work
 
     trace = read_trace(folder / "trace.json")
-    frames = [trace.operators, trace.kernels, operators_at_work(trace), device_breakdown(trace)]
+    frames = [trace.events, trace.allocations, operators_at_work(trace), device_breakdown(trace)]
     return [frame.to_csv() for frame in [*frames, memory_over_time(trace), step_time(trace).phases()]]
 
 

@@ -19,7 +19,7 @@ CARD = Calibration("some CPU", 1, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 def profile(tmp_path_factory):
     with one_thread():
         step = SlowTrainer().step
-        yield profile_steps(step, tmp_path_factory.mktemp("runs"), card=CARD, skip=2, warmup=1, steps=2, memory=True)
+        yield profile_steps(step, tmp_path_factory.mktemp("runs"), limits=CARD, skip=2, warmup=1, steps=2, memory=True)
 
 
 def test_each_view_has_a_figure_words_and_a_line_of_code_that_draws_the_same(profile):
@@ -67,7 +67,7 @@ def test_the_steps_of_a_callable_make_a_profiled_run_and_one_that_fails_a_failed
         raise RuntimeError("no data")
 
     with pytest.raises(RuntimeError, match="no data"):
-        profile_steps(step, tmp_path, card=CARD)
+        profile_steps(step, tmp_path, limits=CARD)
     done, failed = (read_run(folder) for folder in (profile.folder, *tmp_path.iterdir()))
     assert (done.profiled, done.status, done.config["job"], failed.status) == (True, "done", "steps", "failed")
     assert set(profile.phases["phase"]) >= {"input", "forward", "backward", "optimiser", "sync"}
