@@ -23,10 +23,10 @@ from labkit.tracking import LaunchedRun, RunFailed
 
 JOBS, PRECISIONS, SIZES = ("dlrm", "speech"), ("fp32", "bf16"), ("1536MiB", "2GiB", "3GiB")
 LIMIT = 2**30
-WATCH = "labkit.hardware.budgets.memory_watch"
+WATCH = "labkit.hardware.memory_watch"
 GROWS = f"""
 import sys, time
-from labkit.hardware.budgets.budget import Budget
+from labkit.hardware.budgets import Budget
 Budget("small", 1, memory_bytes={LIMIT}).enforce()
 began = time.perf_counter()
 held = bytearray({LIMIT // 2})
@@ -35,8 +35,8 @@ more = bytearray(6 * {LIMIT})
 """
 STAYS = f"""
 import os, psutil, time
-from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.budgets.memory_watch import held
+from labkit.hardware.budgets import Budget
+from labkit.hardware.memory_watch import held
 Budget("small", 1, memory_bytes={LIMIT}).enforce()
 (watch,) = [each for each in psutil.process_iter() if each.cmdline()[-2:] == [{WATCH!r}, str(os.getpid())]]
 ballast = bytearray({LIMIT} - held(os.getpid()) - 2**23)  # 8 MiB are left

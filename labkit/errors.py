@@ -74,6 +74,16 @@ def wrong_value(setting: str, value: object, fix: str) -> UserError:
     return UserError(f"{with_flag(setting)} is {value}: {fix}", field=setting)
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Up to three similar known words as a question, with a space after it; empty if there is none.
+
+    >>> nearest("dlmr", ("dlrm", "speech")), nearest("x", ("dlrm", "speech"))
+    ('Did you mean dlrm? ', '')
+    """
+    near = difflib.get_close_matches(word, known, 3, 0.4)
+    return f"Did you mean {' or '.join(near)}? " if near else ""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The most similar known word as a question, or all known words to choose from.
 

@@ -48,6 +48,5 @@ def shipped_datasets() -> Path:
 
 def shipped_sweeps() -> Path:
     """Folder of the studies that ship: `sweeps/` of the checkout, else the copy inside the installed package."""
-    package = Path(__file__).resolve().parent
-    checkout = package.parent / "sweeps"
-    return checkout if checkout.is_dir() else package / "_sweeps"
+    data = shipped_datasets()
+    return data.with_name(data.name.replace("datasets", "sweeps"))

@@ -71,7 +71,7 @@ def test_files_that_may_exist_are_replaced_in_one_step():
     sources = [path for package in ("labkit", "labkit_course") for path in (REPOSITORY / package).rglob("*.py")]
     found = {path.relative_to(REPOSITORY).as_posix() for path in sources if ".write_text(" in path.read_text()}
     assert found == {
-        "labkit/data/store.py", "labkit/hardware/calibration.py", "labkit/launch/launches.py",
+        "labkit/data/store.py", "labkit/launch/launches.py",
         "labkit/runs/safe_files.py", "labkit/telemetry/sources/host.py",
         "labkit_course/labs/11_what_makes_dlrm_slow.py",
     }  # fmt: skip

@@ -37,7 +37,7 @@ from labkit.sharing import (
     run_queue,
     tracked_jobs,
 )
-from labkit.telemetry import Look, read_samples
+from labkit.telemetry import Look, Samples
 from labkit.tracking import StopRequest
 
 HERE = Path(__file__).parent
@@ -96,9 +96,7 @@ def recorded_job(name: str, job: PlannedJob, repeats: int, runs_dir: Path) -> Re
     runs = [whole_runs([job], runs_dir)[0] for _ in range(repeats)]
     cores = read_cpu().available_cores
     busy = [
-        fmean(
-            sample.value for sample in read_samples(folder, scope="process")["cpu_percent"] if sample.value is not None
-        )
+        fmean(sample.value for sample in Samples(folder).of("process")["cpu_percent"] if sample.value is not None)
         for _, folder in runs
     ]
     profile = JobProfile(

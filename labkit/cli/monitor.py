@@ -118,7 +118,7 @@ def _of_run(folder: Path) -> Iterator:
             if event["event"] == "evaluated":
                 value = "-" if event.get("value") is None else f"{event['value']:.4f}"  # a diverged run has none
                 point = f", {event.get('metric')} {value} after {event.get('wall_s', 0):.0f} s"
-        yield f"{folder.name}: {status}{point}", [row.reading for row in tail.rows()]
+        yield f"{folder.name}: {status}{point}", [reading for _, reading in tail.rows()]
         if status == "running":
             time.sleep(0.5)  # samples come in parts of five seconds
 

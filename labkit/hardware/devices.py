@@ -1,17 +1,138 @@
-"""What this process may compute on: the CPU, and the GPUs or MIG slices that CUDA can see."""
+"""What this process may compute on: the CPU, and the GPUs or MIG slices that CUDA can see. The only door to NVML."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import psutil
+import pynvml
+
 from labkit import UserError
-from labkit.hardware.cpu import read_cpu
-from labkit.hardware.nvml import Nvml
+from labkit.hardware.cpu import read_cpu, size_text
+
+_REASONS = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "not supported on this GPU ({call})",
+    pynvml.NVML_ERROR_NO_PERMISSION: "no permission ({call})",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the driver is too old ({call})",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver is installed (NVML library not found)",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
+}
+_LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of one NVML call: a value, or None and the reason."""
+
+    value: Any
+    reason: str | None = None
+    is_lost: bool = False
+    """Whether the GPU itself was lost."""
+
+
+class Nvml:
+    """An NVML session, used as a context manager.
+
+    `read` returns the reason for a failed call instead of raising, so a counter that a card lacks never hides the
+    others.
+
+    Attributes:
+        available: whether the session is open.
+        reason: why opening it failed, else None.
+    """
+
+    def __init__(self, library: ModuleType = pynvml):
+        self._library = library
+        self.available, self.reason = False, None
+
+    def __enter__(self) -> Nvml:
+        self.reason = self.read("nvmlInit").reason
+        self.available = self.reason is None
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self.available:
+            self.read("nvmlShutdown")
+        self.available = False
+
+    def read(self, call: str, *args) -> Answer:
+        """Call NVML by the function's name, for example `read("nvmlDeviceGetName", handle)`."""
+        try:
+            return Answer(getattr(self._library, call)(*args))
+        except pynvml.NVMLError as error:
+            code = getattr(error, "value", None)
+            reason = _REASONS.get(code, "{error} ({call})").format(error=error, call=call)
+            return Answer(None, reason, code in _LOST)
+
+    def value(self, call: str, *args) -> Any:
+        """The value of a call. Raises LookupError, with the reason, if it fails."""
+        answer = self.read(call, *args)
+        if answer.reason is not None:
+            raise LookupError(answer.reason)
+        return answer.value
+
+
+MPS_SERVER = "nvidia-cuda-mps-server"
+LISTS = {"compute": "nvmlDeviceGetComputeRunningProcesses", "graphics": "nvmlDeviceGetGraphicsRunningProcesses"}
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """A process that uses a GPU and does not belong to this run."""
+
+    pid: int
+    kind: str
+    """compute, or graphics for a process that only draws."""
+    name: str | None = None
+    user: str | None = None
+    """None where this process may not see it, as in a container."""
+    memory_bytes: int | None = None
+
+    def __str__(self) -> str:
+        facts = [f"user {self.user}" if self.user else "its user cannot be seen from here"]
+        facts += [size_text(self.memory_bytes)] if self.memory_bytes else []
+        return f"process {self.pid}{f' {self.name}' if self.name else ''} ({', '.join(facts)})"
+
+
+def occupants(device: Device, nvml: Nvml, root: int | None = None) -> tuple[list[Occupant], str | None]:
+    """Other processes on a GPU or slice, and the reason where the driver does not list them (else None).
+
+    `nvml` is an open session. `root` is the process that does not count, with its descendants; None is this process.
+    """
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
+    if handle.reason is not None:
+        return [], handle.reason
+    ours = {os.getpid(), root}
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+        ours |= {child.pid for child in psutil.Process(root).children(recursive=True)}
+    found, why = {}, None
+    for kind, call in LISTS.items():
+        listed = nvml.read(call, handle.value)
+        if kind == "compute":
+            why = listed.reason  # many drivers, and all slices, refuse the list of graphics processes
+        for process in listed.value or []:
+            # a process that computes and draws is in both lists
+            if process.pid not in ours and process.pid not in found:
+                found[process.pid] = _occupant(kind, process.pid, process.usedGpuMemory, nvml)
+    return list(found.values()), why
+
+
+def _occupant(kind: str, pid: int, memory_bytes: int | None, nvml: Nvml) -> Occupant:
+    try:
+        process = psutil.Process(pid)
+        name, user = process.name(), process.username()
+    except psutil.Error:
+        name = user = None
+    # the driver's name is whole; /proc cuts names to 15 characters
+    words = (nvml.read("nvmlSystemGetProcessName", pid).value or "").split()
+    return Occupant(pid, kind, Path(words[0]).name if words else name, user, memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -180,11 +301,8 @@ def find_device(name: str | None, devices: Sequence[Device]) -> Device:
         return next((device for device in gpus if device.torch_name), cpu)
     if name == "cpu":
         return cpu
-    found = [device for device in gpus if name in (str(device.index), device.torch_name)]
-    if name.startswith(("GPU-", "MIG-")):
-        found = [gpu for gpu in gpus if any(uuid and uuid.startswith(name) for uuid in (gpu.uuid, gpu.gpu_uuid))]
-    places = {device.uuid if name.startswith(("cuda", "MIG-")) else device.gpu_uuid for device in found}
-    if len(places) == 1:
+    found = [device for device in gpus if device.torch_name == name] or _named(gpus, name)
+    if _is_one_gpu(found, name):
         return found[0]
     what = f"several devices start with {name!r}" if found else f"this machine has no device {name!r}"
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -207,21 +325,25 @@ def visible_devices(devices: Sequence[Device], setting: str | None) -> list[Devi
         return _name_for_torch(devices)
     chosen: list[Device] = []
     for entry in setting.split(","):
-        found = _find(devices, entry.strip())
-        if not found or any(device in chosen for device in found):
+        entry = entry.strip()
+        found = _named(devices, entry)
+        if not _is_one_gpu(found, entry) or any(device in chosen for device in found):
             break
         chosen += found
     return _name_for_torch(chosen)
 
 
-def _find(devices: Sequence[Device], entry: str) -> list[Device]:
-    if entry.isdecimal():
-        return [device for device in devices if device.index == int(entry)]
-    if not entry.startswith(("GPU-", "MIG-")):
-        return []
-    field = "uuid" if entry.startswith("MIG-") else "gpu_uuid"
-    found = [device for device in devices if (getattr(device, field) or "").startswith(entry)]
-    return found if len({getattr(device, field) for device in found}) == 1 else []
+def _named(devices: Sequence[Device], name: str) -> list[Device]:
+    """The devices with this number, this UUID, or a UUID that begins so."""
+    if name.isdecimal():
+        return [device for device in devices if device.index == int(name)]
+    field = {"GPU-": "gpu_uuid", "MIG-": "uuid"}.get(name[:4])
+    return [device for device in devices if field and (getattr(device, field) or "").startswith(name)]
+
+
+def _is_one_gpu(found: Sequence[Device], name: str) -> bool:
+    """Whether the devices of that name are one GPU, whole or as its slices, or one slice."""
+    return len({device.uuid if name.startswith("MIG-") else device.gpu_uuid for device in found}) == 1
 
 
 def _name_for_torch(devices: Sequence[Device]) -> list[Device]:

@@ -125,7 +125,7 @@ def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
         if len(taken) == count:
             break
         try:
-            taken[cpu] = take(_name(cpu))
+            taken[cpu] = take(f"cpu{cpu}")
         except Timeout:
             busy.append(cpu)
     if len(taken) < count:  # holding some while waiting for more could let two processes wait for each other
@@ -169,10 +169,6 @@ def _sign(lock: int) -> None:
     os.write(lock, holder.encode())
 
 
-def _name(cpu: int) -> str:
-    return f"cpu{cpu}"
-
-
 def _file(name: str) -> Path:
     folder = Path(os.environ.get(FOLDER_VARIABLE, "/tmp/labkit-cores"))  # one for all users of the host
     try:
@@ -196,5 +192,5 @@ def _unusable(path: Path, error: OSError) -> UserError:
 def _holders(cores: list[int]) -> str:
     held: dict[str, list[str]] = {}
     for cpu in cores:
-        held.setdefault(holder_of(_name(cpu)), []).append(f"CPU {cpu}")
+        held.setdefault(holder_of(f"cpu{cpu}"), []).append(f"CPU {cpu}")
     return "; ".join(f"{', '.join(cpus)} ({holder})" for holder, cpus in held.items())

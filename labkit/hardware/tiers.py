@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from labkit import UserError
+from labkit import UserError, errors
 from labkit.hardware.devices import Device
 
 FIGURES = {
@@ -129,9 +128,8 @@ def pick(entries: Mapping[str, Entry], kind: str, name: str, all_of_them: str) -
     """Return the entry of that name, or raise a UserError with similar names and `all_of_them`."""
     if name in entries:
         return entries[name]
-    near = difflib.get_close_matches(name.lower().replace("_", "-").replace(" ", "-"), entries, n=3, cutoff=0.4)
-    hint = f"Did you mean {' or '.join(near)}? " if near else ""
-    raise UserError(f"There is no {kind} called {name!r}. {hint}{all_of_them}")
+    near = errors.nearest(name.lower().replace("_", "-").replace(" ", "-"), entries)
+    raise UserError(f"There is no {kind} called {name!r}. {near}{all_of_them}")
 
 
 def match_tier(device: Device) -> Tier | None:

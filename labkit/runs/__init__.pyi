@@ -1,12 +1,3 @@
-from .frames import (
-    CURVE_COLUMNS as CURVE_COLUMNS,
-    OF_A_RUN as OF_A_RUN,
-    RUN_COLUMNS as RUN_COLUMNS,
-    SERIES as SERIES,
-    Frames as Frames,
-    Series as Series,
-    add_setting as add_setting,
-)
 from .parts import (
     TELEMETRY as TELEMETRY,
     MergingPartWriter as MergingPartWriter,
@@ -17,7 +8,6 @@ from .parts import (
     spare_pandas as spare_pandas,
     write_part as write_part,
 )
-from .private import HIDDEN as HIDDEN, given_again as given_again, restored as restored, shielded as shielded
 from .published import (
     CARD as CARD,
     EVALUATIONS as EVALUATIONS,
@@ -29,6 +19,13 @@ from .published import (
     recordings as recordings,
 )
 from .query import (
+    CURVE_COLUMNS as CURVE_COLUMNS,
+    OF_A_RUN as OF_A_RUN,
+    RUN_COLUMNS as RUN_COLUMNS,
+    SERIES as SERIES,
+    Frames as Frames,
+    Series as Series,
+    add_setting as add_setting,
     find_run as find_run,
     list_rows as list_rows,
     list_runs as list_runs,
@@ -55,11 +52,15 @@ from .record import (
     worse as worse,
 )
 from .safe_files import (
+    HIDDEN as HIDDEN,
     disk_full_as_user_error as disk_full_as_user_error,
+    given_again as given_again,
     is_disk_full as is_disk_full,
     note_left_out as note_left_out,
     notes_kept as notes_kept,
     replace_text as replace_text,
+    restored as restored,
+    shielded as shielded,
     temporary_of as temporary_of,
 )
 from .writer import (

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit import DataError, UserError, project
-from labkit.runs.frames import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, Frames, add_setting
+from labkit import DataError, UserError, errors, project
+from labkit.runs.query import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, Frames, add_setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
 CARD, RUNS, EVALUATIONS = "card.toml", "runs.parquet", "evaluations.parquet"
 SETTINGS = ["batch_size", "power_limit_w", "optimizer"]
 """Columns of runs.parquet that tell series apart; as does a learning rate where it does not follow from these."""
-
-
-@dataclass(frozen=True)
-class Original:
-    """A file as its authors publish it."""
-
-    url: str
-    size_bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +39,8 @@ class Card:
     licence: str = "not stated"
     cannot_say: str = "not stated"
     """Questions that the recording cannot answer."""
-    originals: tuple[Original, ...] = ()
+    originals: tuple[dict[str, Any], ...] = ()
+    """Files as their authors publish them: url, size_bytes, sha256."""
 
     @property
     def name(self) -> str:
@@ -85,21 +76,17 @@ def read_card(recording: str | Path) -> Card:
     folder = next((each for each in (shipped / recording, Path(recording)) if (each / CARD).is_file()), None)
     if folder is None:
         names = sorted(path.parent.name for path in shipped.glob(f"*/{CARD}"))
-        near = difflib.get_close_matches(str(recording), names, 1, 0.4)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
         raise UserError(
-            f"there is no recording {str(recording)!r}. {hint}Choose one of {', '.join(names)}, or give the folder of "
-            "one that you made (docs/recordings.md)."
+            f"there is no recording {str(recording)!r}. {errors.nearest(str(recording), names)}Choose one of "
+            f"{', '.join(names)}, or give the folder of one that you made (docs/recordings.md)."
         )
     try:
         content: dict[str, Any] = tomllib.loads((folder / CARD).read_text(encoding="utf-8")) | {"folder": folder}
-        content["originals"] = tuple(Original(**each) for each in content.get("originals", []))
-        card = Card(**content)
+        return Card(**content | {"originals": tuple(content.get("originals", []))})
     except (TypeError, ValueError) as error:
         raise DataError(
             f"this card is damaged ({error}).", file=folder / CARD, fix="Make the recording again (docs/recordings.md)."
         ) from error
-    return card
 
 
 def recorded(recording: str | Path, /, **only: Any) -> Frames:

@@ -14,8 +14,7 @@ from typing import Any, Literal, TypedDict, get_args
 import psutil
 
 from labkit import DataError, UserError, json_data, project
-from labkit.runs.private import shielded
-from labkit.runs.safe_files import replace_text
+from labkit.runs.safe_files import replace_text, shielded
 
 SCHEMA_VERSION = 1
 Kind = Literal["measured", "recorded", "emulated", "predicted"]

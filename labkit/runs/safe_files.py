@@ -1,15 +1,19 @@
-"""Files that hold either their old or their new content at every moment, and notes on what readers left out."""
+"""Files that are safe to keep and to share: whole at every moment, without home folders and secrets."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 import errno
+import functools
 import os
+import re
 import shutil
+import sys
 import warnings
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 from labkit import UserError
 
@@ -83,3 +87,121 @@ def notes_kept() -> Generator[list[str]]:
         yield notes
     finally:
         _collected.reset(token)
+
+
+HIDDEN = "***"
+SECRET = re.compile(
+    r"(?:^|_)(?:passw(?:or)?d|passphrase|secrets?|credentials?|bearer)(?:_|$)|(?:^|_)(?:auth|authorization|apikey)$"
+    r"|(?:^|_)(?:api|access|private|ssh|encryption|auth)_(?:key|token)$"
+    r"|^token$|(?:^|_)(?:hf|hub|github|gh|gitlab|wandb|refresh|session|user|bot|personal)_token$"
+)
+"""Names of secrets, in snake_case. A text model's settings have other words before `token`."""
+LEAST = 8
+"""Shortest secret, in characters, that is looked for in other texts; a shorter one could be any word."""
+IN_TEXT = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*(?:=|\s+)|[A-Za-z_][\w.-]*=)(\"[^\"]*\"|'[^']*'|[^\s'\",;)\]]+)")
+IN_URL = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting looks like a secret, by its name.
+
+    >>> [name for name in ("hf-token", "apiKey", "AUTH", "max_tokens", "author", "keys") if is_secret(name)]
+    ['hf-token', 'apiKey', 'AUTH']
+    """
+    snake = re.sub(r"([a-z])([A-Z])", r"\1_\2", name)
+    return SECRET.search(re.sub(r"[-._]+", "_", snake).strip("_").lower()) is not None
+
+
+def shielded(value: Any) -> Any:
+    """JSON-able data without home folders and secrets.
+
+    >>> shielded({"arguments": ["--token", "abc", "--lr=0.1"], "train": {"password": "abc", "lr": 0.1}})
+    {'arguments': ['--token', '***', '--lr=0.1'], 'train': {'password': '***', 'lr': 0.1}}
+    """
+    return value if os.environ.get("LABKIT_VERBATIM") == "1" else _shielded(value, _known_secrets())
+
+
+def restored(value: Any) -> Any:
+    """Data that `shielded` wrote, with the current home folder for ~."""
+    if isinstance(value, dict):
+        return {name: restored(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [restored(item) for item in value]
+    if isinstance(value, str) and (homes := _homes()):
+        return re.sub(r"(?<![^\s=:,'\"])~(?=[/\\]|$)", lambda _: homes[0], value)
+    return value
+
+
+def given_again(recorded: list[str], given: list[str], place: object) -> list[str]:
+    """A script's recorded arguments, without those that are secrets, which must be in `given`.
+
+    Raises:
+        UserError: a secret is missing; the text names the `place` of the record.
+    """
+    kept, hidden = [], []
+    for argument in restored(recorded):
+        name, _, value = argument.partition("=")
+        if value == HIDDEN:
+            hidden.append(name)
+        elif argument == HIDDEN and kept:
+            hidden.append(kept.pop())
+        else:
+            kept.append(argument)
+    if missing := [name for name in hidden if name not in {argument.partition("=")[0] for argument in given}]:
+        raise UserError(
+            f"{place}: the value of {', '.join(missing)} looks like a secret, so it was not saved: give it again, as "
+            f"in --resume RUN -- {missing[0]} VALUE. With LABKIT_VERBATIM=1, new runs save such values."
+        )
+    return kept
+
+
+def _shielded(value: Any, secrets: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            # a number is no secret, and a section is judged by the names in it
+            name: HIDDEN if is_secret(str(name)) and isinstance(item, str | list | tuple) else _shielded(item, secrets)
+            for name, item in value.items()
+        }
+    if isinstance(value, list | tuple):  # this may be a command line
+        hidden = [_is_value_of(flag, item) for flag, item in zip([None, *value], value, strict=False)]
+        return [HIDDEN if hide else _shielded(item, secrets) for hide, item in zip(hidden, value, strict=True)]
+    return _shielded_text(value, secrets) if isinstance(value, str) else value
+
+
+def _is_value_of(flag: Any, item: Any) -> bool:
+    """Whether an argument is the value of the flag before it, and that flag names a secret."""
+    are_words = isinstance(flag, str) and isinstance(item, str)
+    return are_words and flag.startswith("-") and "=" not in flag and is_secret(flag) and not item.startswith("--")
+
+
+def _shielded_text(text: str, secrets: list[str]) -> str:
+    for home in _homes():
+        if home in text:
+            text = re.sub(rf"(?<![\w/.-]){re.escape(home)}(?![\w.-])", "~", text)
+    for secret in secrets:
+        if secret in text:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
+    if "=" in text or "-" in text:
+        text = IN_TEXT.sub(
+            lambda found: found[1] + (HIDDEN if is_secret(found[1].strip("-= \t\n")) else found[2]), text
+        )
+    return IN_URL.sub(HIDDEN, text) if "://" in text else text
+
+
+def _known_secrets() -> list[str]:
+    """Secrets on this process' command line and in its environment, which a message may quote."""
+    known = {value for name, value in os.environ.items() if is_secret(name)}
+    for flag, value in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
+        name, equals, its_value = flag.partition("=")
+        if name.startswith("-") and is_secret(name):
+            known.add(its_value if equals else value)
+    # a path to a secret is not a secret
+    known = {each for each in known if len(each) >= LEAST and not each.startswith(("/", "~", "."))}
+    return sorted(known, key=len, reverse=True)
+
+
+@functools.cache
+def _homes() -> tuple[str, ...]:
+    """The home folder by its name and by its real path; empty if it is the root or unknown."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() fails where there is none
+    return tuple(dict.fromkeys(each for each in (home, os.path.realpath(home)) if len(each) > 1 and each != "~"))

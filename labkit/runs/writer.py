@@ -20,9 +20,8 @@ from typing import Any, TextIO
 import filelock
 
 from labkit import UserError
-from labkit.runs.private import shielded
 from labkit.runs.record import Config, RunRecord, Status, own_process, read_run, timestamp
-from labkit.runs.safe_files import disk_full_as_user_error
+from labkit.runs.safe_files import disk_full_as_user_error, shielded
 
 STOP, STOP_POLL_S = "stop-requested", 0.25
 """File in the folder of a run that was asked to stop; seconds between two checks for it."""

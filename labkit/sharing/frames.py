@@ -117,7 +117,7 @@ def _of_job(folder: Path, job: launch.Part, metrics: pd.DataFrame | None) -> dic
 
 def _sm_active(folder: Path, record: runs.RunRecord) -> float:
     gpu = telemetry.gpu_of(record.devices, str(record.budget.get("torch_name", "cpu")))
-    samples = telemetry.read_samples(folder, scope="device", devices=[gpu]).get("sm_active", []) if gpu else []
+    samples = telemetry.Samples(folder).of("device", [gpu]).get("sm_active", []) if gpu else []
     known = [sample.value for sample in samples if sample.value is not None]
     return float(np.mean(known)) if known else np.nan
 

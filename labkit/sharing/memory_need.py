@@ -113,7 +113,7 @@ def _tried(command: tracking.ScriptCommand) -> int | None:
         if command.device == "cpu":
             return answer["result"]["peak_memory_bytes"]
         reserved = answer["result"]["peak_gpu_memory_bytes"]
-        samples = telemetry.read_samples(Path(answer["folder"]), scope="process").get("memory_used", [])
+        samples = telemetry.Samples(answer["folder"]).of("process").get("memory_used", [])
         told = [int(sample.value) for sample in samples if sample.value]
         return reserved and max([reserved + (0 if told else CUDA_CONTEXT_BYTES), *told])
 

@@ -10,12 +10,18 @@ from .counters import (
 )
 from .disturbance import Look as Look, is_quiet as is_quiet, others_now as others_now, own_affinity as own_affinity
 from .energy import (
+    OF_A_RESULT as OF_A_RESULT,
     Energy as Energy,
+    Sample as Sample,
+    Samples as Samples,
     Step as Step,
+    Tail as Tail,
     cpu_energy as cpu_energy,
     gpu_energy as gpu_energy,
     gpu_of as gpu_of,
+    peak_memory as peak_memory,
     run_energy as run_energy,
+    whole as whole,
 )
 from .power import (
     Idle as Idle,
@@ -32,19 +38,10 @@ from .sampler import (
     Sampler as Sampler,
     TelemetryWriter as TelemetryWriter,
 )
-from .samples import (
-    OF_A_RESULT as OF_A_RESULT,
-    Sample as Sample,
-    Samples as Samples,
-    Tail as Tail,
-    peak_memory as peak_memory,
-    read_samples as read_samples,
-    whole as whole,
-)
 from .sources.host import (
+    HIP as HIP,
     ProcessCounters as ProcessCounters,
     forget_peak_memory as forget_peak_memory,
     own_peak_bytes as own_peak_bytes,
 )
 from .sources.ladder import Ladder as Ladder, open_ladder as open_ladder
-from .sources.zeus import HIP as HIP

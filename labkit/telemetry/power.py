@@ -21,9 +21,8 @@ from filelock import Timeout
 
 from labkit import UserError, hardware, process
 from labkit.telemetry.counters import Reading
-from labkit.telemetry.energy import board_energy, cpu_energy, gpu_energy
+from labkit.telemetry.energy import Sample, board_energy, cpu_energy, gpu_energy
 from labkit.telemetry.sampler import SampleClock
-from labkit.telemetry.samples import Sample
 from labkit.telemetry.sources.ladder import open_ladder
 
 IDLE_S, LATEST_S, HZ = 10.0, 5.0, 2.0
@@ -147,12 +146,13 @@ def check_power_limits(device: hardware.Device, limits_w: Sequence[float], nvml:
         if device.kind == "cpu":
             why = f" ({session.reason})" if session.reason else ": choose a GPU with --budget gpu"
             raise UserError(f"--power-limits needs an NVIDIA GPU, but this command trains on a CPU{why}.")
-        handle = session.read("nvmlDeviceGetHandleByUUID", device.uuid)
-        limits = _after(handle, lambda: session.read("nvmlDeviceGetPowerManagementLimitConstraints", handle.value))
-        found = _after(limits, lambda: session.read(GET, handle.value))
-        if found.reason is not None:
-            raise UserError(f"--power-limits: {device.name} reports no power limit: {found.reason}.")
-        low_w, high_w = (milliwatts / 1000 for milliwatts in limits.value)
+        try:
+            handle = session.value("nvmlDeviceGetHandleByUUID", device.uuid)
+            limits = session.value("nvmlDeviceGetPowerManagementLimitConstraints", handle)
+            session.value(GET, handle)
+        except LookupError as error:
+            raise UserError(f"--power-limits: {device.name} reports no power limit: {error}.") from None
+        low_w, high_w = (milliwatts / 1000 for milliwatts in limits)
         if outside := [f"{limit:g}" for limit in limits_w if not low_w <= limit <= high_w]:
             raise UserError(
                 f"--power-limits: {', '.join(outside)} W is out of the range of {device.name}: give limits from "
@@ -227,22 +227,16 @@ def guard(
         The reason why the original limit could not be restored; None if it was.
     """
     with nvml as session:
-        handle = session.read("nvmlDeviceGetHandleByUUID", uuid)
-        found = _after(handle, lambda: session.read(GET, handle.value))
-        # to its current value: this shows whether it may be set
-        setting = _after(found, lambda: session.read(SET, handle.value, found.value))
-        if setting.reason is not None:
-            return tell("answer", why=f"{setting.reason}. {RIGHTS}")
+        try:
+            handle = session.value("nvmlDeviceGetHandleByUUID", uuid)
+            original = session.value(GET, handle)
+            session.value(SET, handle, original)  # this shows whether it may be set
+        except LookupError as error:
+            return tell("answer", why=f"{error}. {RIGHTS}")
         tell("answer", why=None)
         while (order := orders()) is not None:
-            milliwatts = round(order["watts"] * 1000)
-            tell("answer", why=session.read(SET, handle.value, milliwatts).reason)
-        return session.read(SET, handle.value, found.value).reason
-
-
-def _after(before: hardware.Answer, call: Callable[[], hardware.Answer]) -> hardware.Answer:
-    """The answer of a call, or that of the call before it if that one failed."""
-    return before if before.reason is not None else call()
+            tell("answer", why=session.read(SET, handle, round(order["watts"] * 1000)).reason)
+        return session.read(SET, handle, original).reason
 
 
 def main() -> None:

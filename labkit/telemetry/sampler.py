@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow
 
 from labkit import hardware, process, runs
-from labkit.hardware.budgets import memory_watch
+from labkit.hardware import memory_watch
 from labkit.telemetry.counters import OnFault, Reading
 
 DEFAULT_HZ, MOST_HZ = 2.0, 100.0

@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from labkit import UserError, hardware, json_data, runs
-from labkit.hardware.budgets import memory_watch
+from labkit.hardware import memory_watch
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import OnEvent, Preparing, Ready, Started, read_event
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, hardware, runs
-from labkit.hardware.budgets import memory_watch
+from labkit.hardware import memory_watch
 from labkit.tracking.ending import CLOSE_RECORD, EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.harness import Harness, ScriptCommand, SpawnedRuns, whole_device

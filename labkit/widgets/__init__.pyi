@@ -1,7 +1,7 @@
-from .figure_views import (
+from .run_monitor import monitor as monitor
+from .views import (
     FigureView as FigureView,
     PictureButton as PictureButton,
     live as live,
+    profile_view as profile_view,
 )
-from .profile_explorer import profile_view as profile_view
-from .run_monitor import monitor as monitor

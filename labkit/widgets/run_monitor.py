@@ -12,7 +12,7 @@ import ipywidgets as widgets
 import pandas as pd
 
 from labkit import UserError, plots, runs, telemetry
-from labkit.widgets.figure_views import FigureView
+from labkit.widgets.views import FigureView
 
 MOST_POINTS = 400
 """Points of a curve that are drawn: a browser redraws them all"""

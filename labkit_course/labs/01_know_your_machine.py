@@ -33,7 +33,6 @@ What you may change:
 
 # %% parameters tags=["parameters"]
 profile = "standard"  # smoke, standard or full: how often each is measured
-runs_dir = "runs"  # the machine's card is kept in its subfolder notebooks
 device = "cpu"  # what is measured, as torch names it: "cuda:0" for a GPU
 student = 0  # your number: some questions have numbers of your own
 
@@ -228,16 +227,13 @@ reveal("01.launch", launch_us)
 
 # %% card-prose [markdown]
 """
-`calibrate` measures the same three, and the product with 16-bit `bf16` numbers. These numbers are the machine's **card**; keep it with your runs. If `bf16` is far slower than single precision, this processor has no arithmetic for it and emulates it.
+`calibrate` measures the same three, and the product with 16-bit `bf16` numbers. These numbers are the machine's **card**. If `bf16` is far slower than single precision, this processor has no arithmetic for it and emulates it.
 """
 
 # %% card
-from pathlib import Path
-
 import labkit
 
 card = labkit.hardware.calibrate(device, repeats=3 if profile == "smoke" else 7)
-card.save(Path(runs_dir) / "notebooks" / "machine_card.json")
 print(f"{card.device}, {card.threads} threads, measured {card.when}: {card.fp32_gflops:,.0f} GFLOP/s,", end=" ")
 print(f"bf16 {card.bf16_gflops:,.0f}, {card.bandwidth_gb_per_s:.1f} GB/s, {card.launch_us:.2f} µs an operation")
 print(f"yours, of the card's: {gflops / card.fp32_gflops:.2f}, {copied / card.bandwidth_gb_per_s:.2f}, measured")

@@ -441,9 +441,9 @@ A script that trains larger and larger tables for two steps each, under the budg
 # %% grow
 GROW = """
 import os, sys, time, torch
-from labkit.hardware.budgets import memory_watch, names
-names.parse_budget(sys.argv[1]).enforce()
-print(memory_watch.held(os.getpid()), flush=True)
+from labkit import hardware
+hardware.parse_budget(sys.argv[1]).enforce()
+print(hardware.held(os.getpid()), flush=True)
 for millions in range(4, int(sys.argv[2]), 4):
     table = torch.nn.Parameter(torch.zeros(millions, 10**6))
     adam = torch.optim.Adam([table], fused=True)

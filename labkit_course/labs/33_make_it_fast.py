@@ -845,7 +845,7 @@ pays = low > 1 or (high >= 1 and rule == "bf16")
 
 A page of memory that the system hands out is cleared when it is first touched: a *page fault*. glibc's malloc begins by giving tensors of 128 KiB and more back when they are freed, so that the next step gets fresh pages; in a process that has freed large ones it learns to keep more. `give_memory_back` sets it to its beginning and `keep_memory` to keeping everything: labkit's runs do that. Neither exists on macOS and Windows.
 
-Read `labkit/hardware/allocator.py`. **How many times as fast is your step where memory is kept?**
+Read `keep_memory` in `labkit/hardware/cpu.py`. **How many times as fast is your step where memory is kept?**
 """
 
 # %% guess-memory

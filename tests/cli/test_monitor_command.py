@@ -111,7 +111,7 @@ def test_a_tail_gives_each_row_once_although_parts_are_merged(tmp_path):
             writer.flush()
             seen += tail.rows() if second % 7 == 0 else []
     seen += tail.rows()
-    assert [row.reading.value for row in seen] == [float(second) for second in range(150)]
+    assert [reading.value for _, reading in seen] == [float(second) for second in range(150)]
 
 
 def test_a_counter_that_falls_silent_is_not_shown_and_one_that_is_missing_says_why():

@@ -1,7 +1,5 @@
 """The machine's card: what is counted, and that the thread setting of the process is left alone."""
 
-import json
-
 import pandas as pd
 import pytest
 import torch
@@ -22,10 +20,9 @@ def test_what_is_counted(monkeypatch):
     assert launch_us(CPU, calls=1000) == pytest.approx(1000.0)
 
 
-def test_the_cache_curve_is_of_one_thread_and_the_card_is_saved_with_its_units(monkeypatch, tmp_path):
+def test_the_cache_curve_is_of_one_thread_and_the_ridge_is_of_the_card(monkeypatch):
     card = calibrate("cpu", repeats=1)
-    card.save(tmp_path / "deep" / "card.json")
-    assert json.loads((tmp_path / "deep" / "card.json").read_text())["fp32_gflops"] == card.fp32_gflops > 0
+    assert card.fp32_gflops > 0
     assert card.ridge_flop_per_byte == pytest.approx(card.fp32_gflops / card.bandwidth_gb_per_s)
     seen, before = [], torch.get_num_threads()
     monkeypatch.setattr(calibration, "copy_gb_per_s", lambda *args, **how: seen.append(torch.get_num_threads()) or 1.0)

@@ -11,9 +11,9 @@ import pytest
 from fake_nvml import fake_nvml, put_on_path
 
 from labkit.cli import main
-from labkit.hardware import doctor, software
+from labkit.hardware import doctor
+from labkit.hardware.devices import Nvml
 from labkit.hardware.doctor import examine
-from labkit.hardware.nvml import Nvml
 from labkit_course import labs_on
 
 
@@ -21,7 +21,7 @@ from labkit_course import labs_on
 def no_tools(tmp_path, monkeypatch):
     """An empty PATH, and a Python beside which no py-spy is."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr("labkit.hardware.software.sys", SimpleNamespace(executable=str(tmp_path / "python")))
+    monkeypatch.setattr("labkit.hardware.doctor.sys", SimpleNamespace(executable=str(tmp_path / "python")))
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "mps"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -54,7 +54,7 @@ def test_tools_are_found_with_their_version_or_the_reason_why_they_do_not_start(
 
 
 def test_gpus_are_reported_with_tier_budget_and_advice(monkeypatch):
-    monkeypatch.setattr(software.metadata, "version", lambda package: "2.13.0+cpu" if package == "torch" else "1")
+    monkeypatch.setattr(doctor.metadata, "version", lambda package: "2.13.0+cpu" if package == "torch" else "1")
     report = examine(Nvml(fake_nvml("Tesla T4")))
     assert report["driver"] == {"found": True, "version": "580.1", "reason": None}
     assert report["gpus"][0]["tier"] == "t4"
@@ -70,7 +70,7 @@ def without(monkeypatch, missing):
             raise metadata.PackageNotFoundError
         return "1"
 
-    monkeypatch.setattr(software.metadata, "version", version)
+    monkeypatch.setattr(doctor.metadata, "version", version)
 
 
 def test_what_is_missing_stops_only_the_labs_that_need_it(no_driver, monkeypatch):

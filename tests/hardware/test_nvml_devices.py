@@ -4,8 +4,7 @@ import pynvml
 import pytest
 from fake_nvml import FIRST, OTHER_SLICE, SECOND, SLICE, fake_nvml
 
-from labkit.hardware.devices import get_devices
-from labkit.hardware.nvml import Nvml
+from labkit.hardware.devices import Nvml, get_devices
 from labkit.hardware.tiers import match_tier, tier_name
 
 ARCHITECTURES = {

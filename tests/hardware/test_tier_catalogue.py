@@ -7,7 +7,7 @@ import pytest
 
 from labkit.cli import main
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import parse_budget, possible_budgets
+from labkit.hardware.budgets import parse_budget, possible_budgets
 from labkit.hardware.devices import Device
 from labkit.hardware.tiers import GRID_FIGURES, cpu_tier, get_grid, get_tier, load_grids, load_tiers, match_tier
 

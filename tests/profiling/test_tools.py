@@ -12,7 +12,7 @@ from processes import wait_for
 
 from labkit.cli import main
 from labkit.errors import UserError
-from labkit.hardware.software import Tool
+from labkit.hardware.doctor import Tool
 from labkit.profiling import capture, tools
 from labkit.profiling.tools import check_tool, python_functions, read_tool_profile
 from labkit.runs import read_run

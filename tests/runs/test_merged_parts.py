@@ -4,7 +4,7 @@ import pytest
 from labkit.errors import UserError
 from labkit.runs import read_telemetry
 from labkit.runs.parts import TELEMETRY, MergingPartWriter, PartWriter, part_numbers, write_part
-from labkit.telemetry import Sample, read_samples
+from labkit.telemetry import Sample, Samples
 
 
 def row(time_ns: int, counter: str) -> dict:
@@ -77,7 +77,7 @@ def test_telemetry_of_many_runs_keeps_each_word_once(tmp_path):
     pq.write_table(
         pq.read_table(part).drop_columns(["note", "pid"]), part
     )  # an older labkit's, which had no such column
-    assert read_samples(tmp_path / "run-a", scope="host")["run-a"][-1] == Sample(7999, 7999.0)
+    assert Samples(tmp_path / "run-a").of("host")["run-a"][-1] == Sample(7999, 7999.0)
     frame = read_telemetry([tmp_path / "run-b", tmp_path / "run-a"])
     assert list(frame.columns) == ["run", *TELEMETRY.names]
     assert list(frame["run"].unique()) == ["run-b", "run-a"] and len(frame) == 16_000

@@ -13,7 +13,7 @@ from made_up import new_run
 from labkit.cli.run import resumed_command
 from labkit.errors import UserError
 from labkit.runs import RunWriter
-from labkit.runs.private import given_again, shielded
+from labkit.runs.safe_files import given_again, shielded
 
 HOME = str(Path.home())
 ARGUMENTS = ["--token", "s3cret-words", "--api-key=s3cret-words", "--data", f"{HOME}/clicks", "--pad-token", "0"]
@@ -61,7 +61,7 @@ def test_a_resume_has_the_paths_of_now_and_asks_for_the_secrets(tmp_path, comman
     (folder / "checkpoint").mkdir()
     (folder / "checkpoint" / "latest.pt").touch()
     (tmp_path / "train.py").touch()
-    monkeypatch.setattr("labkit.runs.private._homes", lambda: (str(tmp_path),))
+    monkeypatch.setattr("labkit.runs.safe_files._homes", lambda: (str(tmp_path),))
     args = argparse.Namespace(resume=str(folder), runs_dir=tmp_path, budget=None, sample_hz=None, no_wait=False)
     with pytest.raises(UserError, match=r"the value of --token, --api-key looks like a secret.* -- --token VALUE"):
         resumed_command(args, [])

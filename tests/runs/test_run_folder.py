@@ -1,3 +1,5 @@
+"""What is written into a run folder is read, whatever happens; which runs are one series."""
+
 import errno
 import math
 import os
@@ -13,7 +15,7 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run, replace_text
-from labkit.runs.query import find_run, list_runs, read_metrics
+from labkit.runs.query import Series, add_setting, find_run, list_runs, read_metrics
 
 
 def new_run(runs_dir) -> RunWriter:
@@ -228,3 +230,29 @@ def test_a_resume_records_its_machine_sweeps_what_was_half_written_and_says_when
     record = read_run(writer.folder)
     assert record.host == platform.node()
     assert "times mix two machines" in record.provenance.note
+
+
+def of(**settings):
+    return {"budget": "gpu", "host": "h", "device": None, "preset": "tour", **settings}
+
+
+def labels(*settings):
+    told = {"run": range(len(settings)), "job": "dlrm", "budget": "gpu", "provenance": "measured", "metric": "auc"}
+    runs = pd.DataFrame(told | {"settings": list(settings)})
+    add_setting(runs)
+    return [Series.of(run).label for run in runs.to_dict("records")]
+
+
+def test_runs_that_differ_by_seed_alone_keep_the_name_of_their_budget():
+    assert labels(of(lr=0.1), of(lr=0.1)) == ["gpu", "gpu"]
+
+
+def test_runs_of_two_kinds_of_gpu_or_two_machines_are_never_of_one_series():
+    assert labels(of(device="A40"), of(device="V100")) == ["gpu · A40", "gpu · V100"]
+    assert labels(of(host="a"), of(host="b")) == ["gpu · a", "gpu · b"]
+
+
+def test_settings_are_named_among_the_runs_of_one_place():
+    assert labels(of(lr=0.1), of(lr=0.2), of(device="A40", lr=0.3)) == [
+        "gpu · None · lr 0.1", "gpu · None · lr 0.2", "gpu · A40",
+    ]  # fmt: skip

@@ -5,8 +5,7 @@ from made_up import new_run
 
 from labkit.runs import TELEMETRY, RunWriter
 from labkit.runs.parts import PartWriter
-from labkit.telemetry.energy import cpu_energy, gpu_energy, run_energy
-from labkit.telemetry.samples import Sample, peak_memory
+from labkit.telemetry.energy import Sample, cpu_energy, gpu_energy, peak_memory, run_energy
 
 S = 10**9
 COUNTER, INTEGRATED = "NVML energy counter", "NVML power, integrated"

@@ -11,8 +11,8 @@ import pytest
 from processes import wait_for
 
 from labkit.runs import read_telemetry
+from labkit.telemetry.energy import peak_memory
 from labkit.telemetry.sampler import MOST_RESTARTS, SampleClock, Sampler
-from labkit.telemetry.samples import peak_memory
 from labkit.telemetry.sources.host import forget_peak_memory
 
 

@@ -1,16 +1,19 @@
-"""CPU, memory and energy of the host; CPU and memory of a job's processes."""
+"""CPU, memory and energy of the host and of a job's processes; Jetson boards; what only Zeus can read."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from labkit import hardware
 from labkit.telemetry.counters import Reading
 
 POWERCAP = Path("/sys/class/powercap")
@@ -174,3 +177,134 @@ def peak_bytes(pid: int | str) -> int | None:
     with contextlib.suppress(OSError):
         _, found, rest = Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")
         return 1024 * int(rest.split(None, 1)[0]) if found else None
+
+
+_CLOCKS = ("sys/class/devfreq/*gpu*/cur_freq", "sys/class/devfreq/*.g[vpa]*b/cur_freq")
+_RAILS = ("VDD_IN", "POM_5V_IN")
+"""Names of the rail that feeds the whole module. AGX boards have none: each of their rails feeds a part."""
+
+
+class JetsonCounters:
+    """Reads a Jetson's files. (Zeus reads the board's power only, not the GPU's load and clock, and is an extra.)"""
+
+    def __init__(self, gpu: str = hardware.JETSON, root: Path = Path("/")):
+        """Find the files under `root`. `gpu` is the GPU's name in readings: the UUID from NVML, if it has one."""
+        self._counters = [
+            (gpu, "device", "gpu_utilisation", "%", _reader(root, hardware.JETSON_LOADS, 0.1)),  # per mille
+            (gpu, "device", "sm_clock", "MHz", _reader(root, _CLOCKS, 1e-6)),  # Hz
+            ("host", "host", "board_power", "W", _power_reader(root)),
+        ]
+
+    def read(self) -> Iterator[Reading]:
+        for device, scope, counter, unit, read in self._counters:
+            value, why = None, "this board's kernel has no file for it"
+            if read is not None:
+                try:
+                    value, why = read(), None
+                except (OSError, ValueError) as error:
+                    why = str(error)
+            yield Reading(device, scope, counter, value, unit, "Jetson sysfs", why)
+
+
+def _reader(root: Path, patterns: tuple[str, ...], scale: float) -> Callable[[], float] | None:
+    path = next((path for pattern in patterns for path in sorted(root.glob(pattern))), None)
+    return None if path is None else lambda: scale * float(path.read_text())
+
+
+def _power_reader(root: Path) -> Callable[[], float] | None:
+    """Reader of the module's power in W: an INA3221's volts times amperes, or its own product of them."""
+    for label in sorted(root.glob("sys/bus/i2c/drivers/ina3221/*/hwmon/hwmon*/in*_label")):
+        if label.read_text().strip() in _RAILS:
+            number = label.name.removeprefix("in").removesuffix("_label")
+            volts, amperes = label.with_name(f"in{number}_input"), label.with_name(f"curr{number}_input")
+            return lambda: float(volts.read_text()) * float(amperes.read_text()) / 1e6  # mV times mA
+    for name in sorted(root.glob("sys/bus/i2c/drivers/ina3221x/*/iio:device*/rail_name_*")):
+        if name.read_text().strip() in _RAILS:
+            power = name.with_name(f"in_power{name.name[-1]}_input")
+            return lambda: float(power.read_text()) / 1e3  # mW
+    return None
+
+
+SOCKET = "ZEUSD_SOCK_PATH"
+"""Zeus' own variable with the socket of zeusd, which runs as root."""
+HIP = "hip:"
+"""Stands for the UUID of an AMD GPU, together with torch's number of it."""
+UNTRIED = "read through Zeus, which was never tested on an AMD card here"
+"""Note on the joules of an AMD GPU."""
+INSTALL = "Zeus can read it: pip install 'labkit[zeus]'"
+Read = Callable[[], Iterator[Reading]]
+
+
+def zeus_places() -> list[tuple[Callable[[], Read], Reading]]:
+    """What Zeus could read here: a function that opens it, and the reading if that fails."""
+    nothing = Reading("host", "host", "cpu_energy", None, "J", "Zeus")
+    found: list[tuple[Callable[[], Read], Reading]] = [(_daemon, nothing)] if os.environ.get(SOCKET) else []
+    found += [(_apple, nothing)] if (sys.platform, platform.machine()) == ("darwin", "arm64") else []
+    found += [(_amd, nothing._replace(device=f"{HIP}0", scope="device", counter="energy"))] if _has_amd_gpu() else []
+    return found
+
+
+class ZeusCounters:
+    """Reads one of `zeus_places`; if that fails, every reading is null with the reason."""
+
+    def __init__(self, open_it: Callable[[], Read], nothing: Reading):
+        try:
+            self._read = open_it()
+        except Exception as error:  # Zeus, a daemon or a driver may fail in any way, and the other sources go on
+            absent = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("zeus")
+            why = nothing._replace(note=INSTALL if absent else f"{type(error).__name__}: {error}")
+            self._read = lambda: iter([why])
+
+    def read(self) -> Iterator[Reading]:
+        yield from self._read()
+
+
+def _has_amd_gpu() -> bool:
+    return Path("/dev/kfd").exists()  # the compute driver's device, amdkfd's
+
+
+def _daemon() -> Read:
+    from zeus.utils.zeusd import ZeusdClient, ZeusdConfig
+
+    client = ZeusdClient(ZeusdConfig.uds(os.environ[SOCKET]))
+
+    def read() -> Iterator[Reading]:
+        for number, package in client.get_cpu_energy(dram=False).items():
+            counter, microjoules = f"cpu_energy_intel-rapl:{number}", package.cpu_energy_uj
+            note = None if microjoules is not None else "zeusd reports none"
+            yield Reading("host", "host", counter, microjoules and microjoules / 1e6, "J", "Zeus zeusd", note)
+
+    return read
+
+
+def _apple() -> Read:
+    from zeus.device.soc.apple import AppleSilicon
+
+    chip = AppleSilicon()
+
+    def read() -> Iterator[Reading]:
+        millijoules = chip.get_total_energy_consumption().cpu_total_mj
+        note = None if millijoules is not None else "this chip does not report the energy of its CPU"
+        value = millijoules and millijoules / 1e3
+        yield Reading("host", "host", "cpu_energy_apple", value, "J", "Zeus AppleSilicon", note)
+
+    return read
+
+
+def _amd() -> Read:
+    from zeus.device.exception import ZeusBaseGPUError
+    from zeus.device.gpu.amd import AMDGPUs, amdsmi_is_available
+
+    if not amdsmi_is_available():
+        raise OSError("AMD SMI, which comes with ROCm from 6.2 on, cannot be loaded")
+    gpus = AMDGPUs().gpus  # in the order of HIP_VISIBLE_DEVICES, which is torch's numbering
+
+    def read() -> Iterator[Reading]:
+        for number, gpu in enumerate(gpus):
+            try:
+                value, note = gpu.get_total_energy_consumption() / 1e3, None
+            except ZeusBaseGPUError as error:
+                value, note = None, str(error)
+            yield Reading(f"{HIP}{number}", "device", "energy", value, "J", "Zeus AMDGPUs", note)
+
+    return read

@@ -11,12 +11,15 @@ from typing import Protocol
 
 from labkit import hardware
 from labkit.telemetry.counters import OnFault, Reading, counter_of
-from labkit.telemetry.sources.dcgm import DcgmCounters
-from labkit.telemetry.sources.gpm import GpmCounters
-from labkit.telemetry.sources.host import HostCounters, ProcessCounters, RaplCounters
-from labkit.telemetry.sources.jetson import JetsonCounters
-from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
-from labkit.telemetry.sources.zeus import ZeusCounters, zeus_places
+from labkit.telemetry.sources.host import (
+    HostCounters,
+    JetsonCounters,
+    ProcessCounters,
+    RaplCounters,
+    ZeusCounters,
+    zeus_places,
+)
+from labkit.telemetry.sources.nvidia import DcgmCounters, GpmCounters, NvmlCounters, gpus_and_slices
 
 
 class Counters(Protocol):

@@ -28,10 +28,8 @@ from processes import wait_for
 
 from labkit.hardware import Device, Nvml, get_devices
 from labkit.telemetry.counters import Reading
-from labkit.telemetry.sources.dcgm import DcgmCounters
-from labkit.telemetry.sources.gpm import GpmCounters
 from labkit.telemetry.sources.ladder import Ladder, WithTimeout, open_ladder
-from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
+from labkit.telemetry.sources.nvidia import DcgmCounters, GpmCounters, NvmlCounters, gpus_and_slices
 
 generations = pytest.mark.parametrize("generation", GENERATIONS)
 

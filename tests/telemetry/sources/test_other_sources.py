@@ -12,13 +12,10 @@ from made_up import new_run
 from labkit.hardware import JETSON, Device, Nvml, get_devices, is_jetson, match_tier
 from labkit.runs import TELEMETRY
 from labkit.runs.parts import PartWriter
-from labkit.telemetry.energy import cpu_energy, run_energy
-from labkit.telemetry.samples import Sample
-from labkit.telemetry.sources import host, zeus
-from labkit.telemetry.sources.host import RaplCounters
-from labkit.telemetry.sources.jetson import JetsonCounters
+from labkit.telemetry.energy import Sample, cpu_energy, run_energy
+from labkit.telemetry.sources import host
+from labkit.telemetry.sources.host import INSTALL, SOCKET, JetsonCounters, RaplCounters, ZeusCounters, zeus_places
 from labkit.telemetry.sources.ladder import Ladder, open_ladder
-from labkit.telemetry.sources.zeus import INSTALL, SOCKET, ZeusCounters, zeus_places
 from labkit.tracking import log
 
 ORIN = {  # load in per mille, clock in Hz, an INA3221 with volts and amperes
@@ -95,9 +92,9 @@ def here(monkeypatch):
     """Says what this machine is, and which modules Zeus has."""
 
     def make(*, socket=None, apple=False, amd=False, **modules):
-        monkeypatch.setattr(zeus, "_has_amd_gpu", lambda: amd)
-        monkeypatch.setattr(zeus.platform, "machine", lambda: "arm64" if apple else "x86_64")
-        monkeypatch.setattr(zeus, "sys", SimpleNamespace(platform="darwin" if apple else "linux"))
+        monkeypatch.setattr(host, "_has_amd_gpu", lambda: amd)
+        monkeypatch.setattr(host.platform, "machine", lambda: "arm64" if apple else "x86_64")
+        monkeypatch.setattr(host, "sys", SimpleNamespace(platform="darwin" if apple else "linux"))
         monkeypatch.setenv(SOCKET, socket) if socket else monkeypatch.delenv(SOCKET, raising=False)
         for name in ("zeus", "zeus.device", "zeus.device.soc", "zeus.device.gpu", "zeus.utils"):
             monkeypatch.setitem(sys.modules, name, ModuleType(name) if modules else None)

@@ -11,12 +11,12 @@ import pytest
 from fake_nvml import put_on_path
 
 from labkit.errors import UserError
-from labkit.hardware.budgets import budget as budgets
-from labkit.hardware.budgets.budget import Budget, is_out_of_memory, memory_error
-from labkit.hardware.budgets.mps import start_mps
+from labkit.hardware import budgets
+from labkit.hardware.budgets import Budget, is_out_of_memory, memory_error
 from labkit.hardware.devices import Device
+from labkit.hardware.mps import start_mps
 
-BUDGET = "from labkit.hardware.budgets.budget import THREAD_VARIABLES, Budget\n"
+BUDGET = "from labkit.hardware.budgets import THREAD_VARIABLES, Budget\n"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")

@@ -69,7 +69,7 @@ def start(memory_bytes: int, message: str, at_end: str | None = None, files: Seq
     """
     assert not _watches, "one watch per process"
     what = json.dumps({"pid": os.getpid(), "limit": memory_bytes, "message": message, "at_end": at_end})
-    command = [sys.executable, "-m", "labkit.hardware.budgets.memory_watch", what]
+    command = [sys.executable, "-m", "labkit.hardware.memory_watch", what]
     signal.signal(SIGNAL, _end)
     watch = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, pass_fds=files

@@ -27,6 +27,14 @@ START_S, ANSWER_S = 20.0, 10.0
 """Seconds for the daemon to start listening; seconds for an answer, and for its end."""
 
 
+def find_mps() -> dict:
+    """Whether CUDA MPS can be used here, and whether a daemon's pipe exists (which is never touched)."""
+    path = shutil.which("nvidia-cuda-mps-control")
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
+    note = None if path else "nvidia-cuda-mps-control is not on PATH; it comes with NVIDIA's Linux driver"
+    return {"available": path is not None, "daemon_seen": (pipes / "control").exists(), "note": note}
+
+
 def start_mps(gpus: Sequence[str] = ()) -> tuple[dict[str, str], subprocess.Popen]:
     """Start a daemon that lives as long as this process.
 
@@ -45,7 +53,7 @@ def start_mps(gpus: Sequence[str] = ()) -> tuple[dict[str, str], subprocess.Pope
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    command, pipe = [sys.executable, "-m", "labkit.hardware.budgets.mps"], subprocess.PIPE
+    command, pipe = [sys.executable, "-m", "labkit.hardware.mps"], subprocess.PIPE
     how: dict[str, Any] = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.STDOUT, "text": True, "env": environment}
     guard = subprocess.Popen(command, start_new_session=True, **how)  # a new session: Ctrl-C is for the run only
     said = []

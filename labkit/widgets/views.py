@@ -1,8 +1,9 @@
-"""Figures in a notebook that change, with their description; one that grows as a run trains."""
+"""Figures in a notebook that change: one that grows as a run trains, and the views of a profile."""
 
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -11,7 +12,7 @@ import plotly.graph_objects as go
 from IPython import get_ipython
 from IPython.display import display
 
-from labkit import plots, runs, tracking
+from labkit import plots, profiling, report, runs, tracking
 
 _ESM = """
 // Presses the camera of the plot's own toolbar, which the keyboard does not reach.
@@ -116,3 +117,59 @@ class LiveRun(FigureView):
             self.plot.layout.yaxis.title.text = f"{escape(label)} on the validation split"
             self.plot.layout.meta = {"finding": f"{label} {plots.number_text(value)} after {seconds:.1f} s."}
         self.describe()
+
+
+SHOWN_OPERATORS = 12
+
+
+def profile_view(run: Path | str | profiling.Profile) -> ProfileView:
+    """Look at a profiled run.
+
+    Args:
+        run: its folder, or its profile where that is read already.
+
+    Returns:
+        A widget; its `figure` is a plain figure of what is shown.
+
+    Raises:
+        UserError: the run was not profiled.
+    """
+    return ProfileView(run if isinstance(run, profiling.Profile) else profiling.read_profile(run))
+
+
+class ProfileView(FigureView):
+    """What to try, a choice of views, the figure with its description, and the most expensive operators."""
+
+    def __init__(self, profile: profiling.Profile):
+        super().__init__()
+        self.profile = profile
+        self.view = widgets.ToggleButtons(
+            options=[(view.title, view) for view in report.VIEWS],
+            description="View",
+            tooltips=[view.about for view in report.VIEWS],
+            style={"button_width": "auto"},
+        )
+        tries = "".join(f"<li>{line}</li>" for line in report.what_to_try(profile))
+        self.answer = widgets.HTML(f"<p>{escape(profile.headline)}</p><ul>{tries}</ul>")
+        self.about, self.code = widgets.HTML(), widgets.HTML()
+        # whose names are row headers
+        table = report.operator_texts(profile.operators.head(SHOWN_OPERATORS)).set_index("operator").rename_axis(None)
+        most_expensive = widgets.HTML(table.to_html(border=0))
+        operators = widgets.Accordion([most_expensive], titles=[f"The {SHOWN_OPERATORS} most expensive operators"])
+        self.view.observe(lambda _: self._show(), names="value")
+        self._show()
+        self.children = [
+            self.answer, self.view, self.about, self.plot, self.words, PictureButton(), operators, self.code,
+        ]  # fmt: skip
+
+    def _show(self) -> None:
+        view = self.view.value
+        why = view.missing(self.profile)
+        self.draw(go.Figure() if why else view.draw(self.profile))
+        if why:
+            self.words.value = ""
+        self.about.value = f"<p role='status'>{escape(why or view.about)}</p>"
+        self.code.value = (
+            f"<p>The same in code: <code>profile = labkit.profiling.read_profile({str(self.profile.folder)!r}); "
+            f"labkit.plots.show({escape(view.code)})</code></p>"
+        )

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from labkit.hardware.budgets import memory_watch
-from labkit.hardware.budgets.memory_watch import Watch
+from labkit.hardware import memory_watch
+from labkit.hardware.memory_watch import Watch
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says what a process holds")
 MIB = 2**20
 BEGIN = """
 import mmap, os, subprocess, sys, time
-from labkit.hardware.budgets import memory_watch
-from labkit.hardware.budgets.budget import Budget
+from labkit.hardware import memory_watch
+from labkit.hardware.budgets import Budget
 MIB = 2**20
 print(Budget("small", 1, memory_bytes=200 * MIB).enforce(), flush=True)
 """

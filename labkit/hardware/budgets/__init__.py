@@ -1,1 +1,0 @@
-"""Budgets: what part of this machine a run may use, and what makes that bind."""
