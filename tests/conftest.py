@@ -1,10 +1,13 @@
 """Fixtures shared by all tests, and how pytest-xdist's workers share the machine."""
 
 import contextlib
+import json
 import os
+import shlex
 import shutil
 import signal
 from pathlib import Path
+from typing import NamedTuple
 
 import filelock
 import pytest
@@ -103,6 +106,36 @@ class NoSampler(contextlib.nullcontext):
 def no_sampler(monkeypatch):
     """Runs of this process start no sampler, whose imports take a second of a core each."""
     monkeypatch.setattr("labkit.telemetry.Sampler", NoSampler)
+
+
+class Printed(NamedTuple):
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        """What the JSON after all other lines holds."""
+        return json.loads(self.out[max(self.out.rfind("\n["), self.out.rfind("\n{")) + 1 :])
+
+    @property
+    def text(self) -> str:
+        """All of it on one line, however it was wrapped."""
+        return " ".join((self.out + self.err).split())
+
+
+@pytest.fixture
+def cli(capfd):
+    """`cli("runs list --json", *more_words, status=0)`: what `labkit` prints, which ends with this status."""
+    from labkit.cli import main
+
+    def run(command: str, *more: object, status: int = 0) -> Printed:
+        capfd.readouterr()
+        found = main([*shlex.split(command), *map(str, more)])
+        printed = Printed(*capfd.readouterr())
+        assert found == status, printed
+        return printed
+
+    return run
 
 
 def pytest_addoption(parser):

@@ -11,7 +11,6 @@ from made_up import new_run, write_run
 from rich.table import Table
 from rich.text import Text
 
-from labkit.cli import main
 from labkit.cli.console import Console, marked, print_frame
 from labkit.cli.display import Display
 from labkit.tracking import Notice, Preparing
@@ -31,16 +30,14 @@ def test_names_are_printed_letter_by_letter():
     assert "\x1b[1m" in text  # our own markup counts
 
 
-def test_a_run_of_any_name_is_shown(tmp_path, capsys):
+def test_a_run_of_any_name_is_shown(tmp_path, cli):
     run = new_run(tmp_path, "x", config={"job": NAME, "train": {"note": NAME}}, budget={"name": NAME}, note=NAME)
     run.event("fault", kind="error", what=NAME)
     run.finish("failed", {"reason": NAME})
     for command in (["list"], ["show", run.run_id]):
-        assert main(["runs", *command, "--runs-dir", str(tmp_path)]) == 0
-        shown = "".join(capsys.readouterr().out.split())
+        shown = "".join(cli("runs", *command, "--runs-dir", tmp_path).out.split())
         assert "".join(SHOWN.split()) in shown and "\x1b" not in shown
-    assert main(["runs", "show", NAME, "--runs-dir", str(tmp_path)]) == 2
-    assert "\x1b" not in capsys.readouterr().err
+    assert "\x1b" not in cli("runs show", NAME, "--runs-dir", tmp_path, status=2).err
 
 
 def test_a_frame_is_printed_with_numbers_to_the_right_and_nothing_where_nothing_is_known():
@@ -76,31 +73,28 @@ def test_a_display_has_lines_that_change_on_a_terminal_only():
         (KeyboardInterrupt(), 130, "stopped"),
     ],
 )
-def test_the_users_mistakes_ours_and_ctrl_c_have_a_status_each(monkeypatch, capsys, error, status, words):
+def test_the_users_mistakes_ours_and_ctrl_c_have_a_status_each(monkeypatch, cli, error, status, words):
     def fail(args):
         raise error
 
     monkeypatch.setattr("labkit.cli.tiers.run_tiers", fail)
-    assert main(["tiers"]) == status
-    said = capsys.readouterr().err
+    said = cli("tiers", status=status).err
     assert words in said and ("Traceback" in said) == (status == 1)
 
 
-def test_a_warning_is_one_line_for_people(monkeypatch, capsys):
+def test_a_warning_is_one_line_for_people(monkeypatch, cli):
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setattr("labkit.cli.tiers.run_tiers", lambda args: warnings.warn("look here", stacklevel=1) or 0)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        assert main(["tiers"]) == 0
-    assert capsys.readouterr().err.endswith("labkit: look here\n")
+        assert cli("tiers").err.endswith("labkit: look here\n")
 
 
-def test_a_file_where_a_folder_should_be_is_the_users_to_mend(tmp_path, capsys):
+def test_a_file_where_a_folder_should_be_is_the_users_to_mend(tmp_path, cli):
     (tmp_path / "file").write_text("")
     write_run(tmp_path / "runs", [0.6, 0.8])
-    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "file" / "x.html")]) == 2
+    cli("report", tmp_path / "runs", "--out", tmp_path / "file" / "x.html", status=2)
     (tmp_path / "folder").mkdir()
-    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "folder")]) == 2
+    cli("report", tmp_path / "runs", "--out", tmp_path / "folder", status=2)
     assert not list(tmp_path.glob(".*.part"))
-    assert main(["runs", "list", "--runs-dir", str(tmp_path / "file")]) == 2
-    assert "is a file, not a folder" in capsys.readouterr().err
+    assert "is a file, not a folder" in cli("runs list --runs-dir", tmp_path / "file", status=2).err

@@ -1,13 +1,10 @@
 """`labkit energy trial`: in which order, under what, and what it prints."""
 
-import json
-
 import pytest
 from made_up import new_run
 
 import labkit
 from labkit import hardware, telemetry
-from labkit.cli import main
 from labkit.hardware import Device
 from labkit.launch import End, ScriptRuns
 from labkit.runs import read_events, read_run
@@ -71,10 +68,8 @@ def gpu(tmp_path, monkeypatch):
     return done
 
 
-def test_limits_take_turns_up_and_down_and_the_one_found_is_put_back(gpu, script, capsys):
-    command = ["energy", "trial", "--trials", "2", "--power-limits", "200,100"]
-    assert main([*command, "--json", script]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+def test_limits_take_turns_up_and_down_and_the_one_found_is_put_back(gpu, script, cli):
+    told = cli("energy trial --trials 2 --power-limits 200,100 --json", script).json
     order = [("100 W", 1), ("200 W", 1), ("200 W", 2), ("100 W", 2)]
     assert gpu == [
         "checked [100.0, 200.0]", *(each for limit, number in order for each in (limit, "cool", f"trial {number}")),
@@ -86,63 +81,36 @@ def test_limits_take_turns_up_and_down_and_the_one_found_is_put_back(gpu, script
     assert read_run(told["folders"][0]).config["trial"]["cool_down"] == "cooled down in 5 s"
 
 
-def test_the_table_has_means_with_intervals_and_what_was_dropped(gpu, script, capsys):
-    assert main(["energy", "trial", "--trials", "2", script]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+def test_the_table_has_means_with_intervals_and_what_was_dropped(gpu, script, cli):
+    out = cli("energy trial --trials 2", script).text
     assert "as found 10 (10 to 10)" in out and "idle: 50 W (a counter)" in out and "steady from the first of" in out
     assert not any("W" in each for each in gpu)
 
 
-def test_a_trial_that_fails_ends_all_after_the_tables_of_those_before_and_the_limit_found_is_put_back(
-    gpu, script, capsys
-):
-    assert main(["energy", "trial", "--power-limits", "100", "--seconds", "13", script]) == 2
-    told = capsys.readouterr()
+def test_a_trial_that_fails_ends_all_after_the_tables_of_those_before_and_the_limit_is_put_back(gpu, script, cli):
+    told = cli("energy trial --power-limits 100 --seconds 13", script, status=2)
     assert gpu[-2:] == ["trial 2", "put back"] and "it diverged" in told.err
     assert "idle: 50 W" in told.out and "samples/s" in told.out
-    assert main(["energy", "trial", "--seconds", "13", "--json", script]) == 2
-    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["trials"]) == 1
+    assert len(cli("energy trial --seconds 13 --json", script, status=2).json["trials"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [
-        (["--trials", "0"], "--trials is 0: give a number above zero"),
-        (["--seconds", "0"], "--seconds is 0: give a number above zero"),
-        (["--cool-down", "-1"], "--cool-down is -1: give a number above zero"),
-        (["--seconds", "nan"], "--seconds is nan: give a number above zero"),
-        (["--power-limits", "100,x"], "--power-limits is '100,x': give watts with commas between"),
-        (["--power-limits", ""], "--power-limits is '': give watts with commas between"),
-        (["--power-limits", "-5"], "--power-limits is -5: give a number above zero"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_starts(gpu, script, capsys, flags, why):
-    assert main(["energy", "trial", *flags, script]) == 2
-    said = capsys.readouterr().err
-    assert why in said and len(said.splitlines()) == 1 and not gpu
-
-
-def test_a_trial_of_a_script_is_a_run_that_says_so(script, tmp_path, capsys, monkeypatch):
+def test_a_trial_of_a_script_is_a_run_that_says_so(script, tmp_path, cli, monkeypatch):
     monkeypatch.setenv("LABKIT_QUIET", "1")
-    command = ["energy", "trial", "--trials", "1", "--seconds", "0.5", "--cool-down", "0", "--json"]
-    assert main([*command, "--runs-dir", str(tmp_path / "runs"), script]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    place = tmp_path / "runs"
+    told = cli("energy trial --trials 1 --seconds 0.5 --cool-down 0 --json --runs-dir", place, script).json
     (trial,), (folder,) = told["trials"], told["folders"]
     assert "of 10 pieces of 1 s it has" in trial["note"]
     record = read_run(folder)
     assert record.status == "stopped" and record.config["trial"]["number"] == 1
     assert record.result["train_s"] >= 0.5
     assert run_table([folder]).empty
-    place = str(tmp_path / "runs")
-    assert main(["runs", "list", "--runs-dir", place]) == 0 and "energy trial" in capsys.readouterr().out
-    assert main(["report", place, "--out", str(tmp_path / "page.html")]) == 2
-    assert "1 energy trial left out" in capsys.readouterr().out
+    assert "energy trial" in cli("runs list --runs-dir", place).out
+    assert "1 energy trial left out" in cli("report", place, "--out", tmp_path / "page.html", status=2).out
     assert [event["clock_s"] >= 0 for event in read_events(folder) if event["event"] == "began"] == [True]
 
 
-def test_a_run_whose_folder_was_named_trial_something_is_told_of(tmp_path, capsys):
+def test_a_run_whose_folder_was_named_trial_something_is_told_of(tmp_path, cli):
     writer = new_run(tmp_path, "trial", budget={})
     writer.finish("done", {})
     writer.folder.rename(tmp_path / "trial-of-mine")
-    assert main(["energy", "trial-", "--runs-dir", str(tmp_path)]) == 0
-    assert writer.folder.name in capsys.readouterr().out
+    assert writer.folder.name in cli("energy trial- --runs-dir", tmp_path).out

@@ -8,57 +8,43 @@ from types import SimpleNamespace
 import pytest
 from made_up import new_run
 
-from labkit.cli import main
 from labkit.runs import TELEMETRY
 from labkit.runs.parts import PartWriter
 from labkit.telemetry import Latest, Reading, Tail, TelemetryWriter
 
 
-def text(capsys) -> str:
-    return " ".join(capsys.readouterr().out.split())
-
-
-def test_the_machine_or_a_process_with_its_children_is_shown(capsys):
-    assert main(["monitor", "--once"]) == 0
-    out = text(capsys)
-    assert "this machine" in out
-    assert "host memory_used" in out and "cpu_percent" in out and "process" not in out
-    assert main(["monitor", str(os.getpid()), "--seconds", "1", "--hz", "10"]) == 0
-    out = text(capsys)
+def test_the_machine_or_a_process_with_its_children_is_shown(cli):
+    out = cli("monitor --once").text
+    assert all(words in out for words in ("this machine", "host memory_used", "cpu_percent")) and "process" not in out
+    out = cli(f"monitor {os.getpid()} --seconds 1 --hz 10").text
     assert f"process {os.getpid()} and its children" in out
     assert "process memory_resident" in out and "▁" in out
 
 
-def test_of_a_driver_that_comes_and_goes_the_latest_fault_is_shown(monkeypatch, capsys):
+def test_of_a_driver_that_comes_and_goes_the_latest_fault_is_shown(monkeypatch, cli):
     def ladder(pid, devices, hz, on_fault):
         fault, shown = lambda: on_fault("source_back", "it is back"), Reading("host", "host", "power", 1.0, "W", "x")
         return nullcontext(SimpleNamespace(read=lambda: [fault(), shown][1:]))
 
     monkeypatch.setattr("labkit.telemetry.open_ladder", ladder)
-    assert main(["monitor", "--once"]) == 0
-    assert text(capsys).count("it is back") == 1
+    assert cli("monitor --once").text.count("it is back") == 1
 
 
-def test_a_recording_is_shown_on_any_machine_and_replaces_no_file(tmp_path, capsys):
+def test_a_recording_is_shown_on_any_machine_and_replaces_no_file(tmp_path, cli):
     path = tmp_path / "readings.jsonl"
-    assert main(["monitor", "--seconds", "0.5", "--hz", "10", "--record", str(path)]) == 0
-    capsys.readouterr()
+    cli("monitor --seconds 0.5 --hz 10 --record", path)
     # it ends with the recording, long before the time given
-    assert main(["monitor", "--replay", str(path), "--hz", "50", "--seconds", "500"]) == 0
-    out = text(capsys)
+    out = cli("monitor --hz 50 --seconds 500 --replay", path).text
     assert "played from" in out and "host memory_used" in out and "▁" in out
-    assert main(["monitor", "--once", "--record", str(path)]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in cli("monitor --once --record", path, status=2).err
     path.write_text("[]\nnonsense\n")
-    assert main(["monitor", "--replay", str(path)]) == 2
-    assert "line 2: " in " ".join(capsys.readouterr().err.split())
+    assert "line 2: " in cli("monitor --replay", path, status=2).text
 
 
-def test_a_process_that_ends_ends_the_view(capsys):
+def test_a_process_that_ends_ends_the_view(cli):
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
         threading.Timer(3.0, child.stdin.close).start()
-        assert main(["monitor", str(child.pid), "--seconds", "600", "--hz", "10"]) == 0
-    assert "memory_resident" in text(capsys)
+        assert "memory_resident" in cli(f"monitor {child.pid} --seconds 600 --hz 10").text
 
 
 @pytest.fixture
@@ -75,32 +61,14 @@ def run(tmp_path):
     return writer.folder
 
 
-def test_a_run_is_shown_from_its_folder_alone(run, capsys):
-    assert main(["monitor", str(run)]) == 0
-    out = text(capsys)
+def test_a_run_is_shown_from_its_folder_alone(run, cli):
+    out = cli("monitor", run).text
     assert "done, auc 0.7500 after 3 s" in out
     assert "process cpu_percent 99.5 % of a core a test ▁█" in out
     assert "energy: no counter here" in out
     line = '{"event": "evaluated", "time": "2026-01-01T00:00:00+00:00", "metric": "auc", "value": null, "wall_s": 4.0}'
     (run / "events.jsonl").write_text((run / "events.jsonl").read_text() + line + "\n")
-    assert main(["monitor", str(run)]) == 0
-    assert "auc - after 4 s" in text(capsys)  # it diverged
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--hz", "500"], "--hz is 500"),
-        (["9999999"], "there is no process 9999999"),
-        (["nothing-like-it"], "there is no run 'nothing-like-it'"),
-        *((["--seconds", seconds], "give a number of seconds above 0") for seconds in ("nan", "0", "-1", "inf")),
-        (["--replay", os.devnull], "this recording is empty"),
-        (["--replay", os.devnull, "--record", "x"], "cannot be combined"),
-    ],
-)
-def test_what_cannot_be_watched_is_refused(arguments, words, tmp_path, capsys):
-    assert main(["monitor", *arguments, "--runs-dir", str(tmp_path)]) == 2
-    assert words in " ".join(capsys.readouterr().err.split())
+    assert "auc - after 4 s" in cli("monitor", run).text  # it diverged
 
 
 def test_a_tail_gives_each_row_once_although_parts_are_merged(tmp_path):

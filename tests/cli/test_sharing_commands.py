@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from labkit.cli import main
 from labkit.launch import Launches
 from labkit.project import shipped_datasets
 from labkit.sharing import read_pack, tracked_jobs
@@ -48,11 +47,10 @@ def mix_of(tmp_path) -> Launches:
     return Launches.read(folder)
 
 
-def test_a_mix_is_checked_run_and_judged(tmp_path, script, capsys):
+def test_a_mix_is_checked_run_and_judged(tmp_path, script, cli):
     script.write_text(WITH_RUN)
     jobs = f"{script}[memory=1GiB] {{seed}} x2"
-    assert main(["collocate", "--jobs", jobs, "--mode", "cpu-shared", "--baseline", "one", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    answer = cli("collocate --jobs", jobs, "--mode", "cpu-shared", "--baseline", "one", "--json").json
     assert answer["status"] == "done"
     pair = [mode for mode in answer["modes"] if mode["jobs"] == 2]
     assert [mode["mode"] for mode in pair] == ["alone", "cpu-shared"]
@@ -64,61 +62,50 @@ def test_a_mix_is_checked_run_and_judged(tmp_path, script, capsys):
     assert all((group / job["log"]).is_file() for job in answer["jobs"])
 
     # the same, asked again of the folder
-    assert main(["collocate", "--show", answer["group"]]) == 0
-    shown = capsys.readouterr().out
+    shown = cli("collocate --show", answer["group"]).out
     assert "2 × train.py: measured" in shown and "Verdict on 2 × train.py" in shown
     assert "time to target" in shown and "slowdown of each job" in shown and "alone, own hardware" in shown
     odd = tmp_path / "runs" / "20260101-000000-mix-odd-0000"
     odd.mkdir()
     (odd / "launches.jsonl").write_text(json.dumps({"head": {"schema_version": "of elsewhere"}}) + "\n")
-    assert main(["collocate", "--list"]) == 0
-    said = capsys.readouterr()
+    said = cli("collocate --list")
     assert answer["group"] in said.out
     assert "left out: " in said.err and odd.name in said.err
 
     # its runs are beside all others
-    assert main(["runs", "list", "--runs-dir", "runs", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = cli("runs list --runs-dir runs --json").json
     shared = [row for row in rows if row["budget"] == "cpu-shared, 2 × train.py"]
     assert sorted((row["seed"], row["target_reached"]) for row in shared) == [(0, True), (1, True)]
     assert (len(rows), {row["group"] for row in rows}) == (3, {group.name})
-    assert main(["run", "--resume", shared[0]["run"]]) == 2
-    assert f"this run is one of the jobs of {group.name}" in capsys.readouterr().err
+    assert f"this run is one of the jobs of {group.name}" in cli("run --resume", shared[0]["run"], status=2).err
 
 
-def test_what_cannot_run_is_refused_before_anything_starts(tmp_path, script, capsys):
-    for arguments in ([], ["plan.yaml", "--jobs", "dlrm"], ["--show", "a", "--list"]):
-        assert main(["collocate", *arguments]) == 2
-        assert "name one of: a file, --jobs, --resume MIX, --show MIX, or --list" in capsys.readouterr().err
+def test_what_cannot_run_is_refused_before_anything_starts(tmp_path, script, cli):
     jobs = f"dlrm:tour[memory=900GiB], {script}[memory=1GiB]"
-    assert main(["collocate", "--jobs", jobs, "--mode", "mps,cpu-pinned"]) == 2
-    said = capsys.readouterr().err
+    said = cli("collocate --jobs", jobs, "--mode", "mps,cpu-pinned", status=2).err
     assert "nothing was started:" in said
     assert "mode mps shares a GPU, and the device is the CPU: use mode cpu-shared, or choose a GPU" in said
     assert "ask for 901 GiB of memory together (dlrm-tour 900 GiB, train 1 GiB)" in said
-    assert main(["collocate", "--jobs", f"{script}[memory=1GiB] 1 0 x2", "--mode", "cpu-pinned", "--check"]) == 0
-    assert "before the start" in capsys.readouterr().out
+    jobs = f"{script}[memory=1GiB] 1 0 x2"
+    assert "before the start" in cli("collocate --mode cpu-pinned --check --jobs", jobs).out
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_csv_of_radts_runs_unchanged(tmp_path, script, capsys):
+def test_a_csv_of_radts_runs_unchanged(tmp_path, script, cli):
     plan = tmp_path / "experiment.csv"
     plan.write_text(f"{HEADER}1,1,one,FINISHED,abc,cpu,-,smi+top,train.py,3 0\n")
-    assert main(["collocate", str(plan), "--baseline", "none"]) == 0
-    assert "Status is not read, so all rows run" in capsys.readouterr().out
+    assert "Status is not read, so all rows run" in cli("collocate", plan, "--baseline", "none").out
     (part,) = mix_of(tmp_path).parts.values()
     assert (part.status, part.launch.about["job"]) == ("done", "one")
 
 
-def test_a_failure_is_told_with_its_reason(tmp_path, script, capsys):
+def test_a_failure_is_told_with_its_reason(tmp_path, script, cli):
     script.write_text("raise ValueError('cannot open [/data/train] for [red]reading')")
-    assert main(["collocate", "--jobs", f"{script}[memory=1GiB]", "--mode", "alone"]) == 1
-    said = capsys.readouterr().out
+    said = cli("collocate --jobs", f"{script}[memory=1GiB]", "--mode", "alone", status=1).out
     assert "train: failed" in said and "ValueError: cannot open [/data/train] for [red]reading" in said
     group = mix_of(tmp_path).folder
     assert "Traceback" in (group / "logs/alone-alone-0-train.log").read_text()
-    assert main(["collocate", "--show", str(group)]) == 1
-    assert "cannot open [/data/train] for [red]reading" in capsys.readouterr().out
+    assert "cannot open [/data/train] for [red]reading" in cli("collocate --show", group, status=1).out
 
 
 PAIRED = """\
@@ -145,13 +132,11 @@ def queue(tmp_path, monkeypatch) -> Path:
     return path
 
 
-def test_a_queue_is_checked_run_and_told(queue, capsys):
+def test_a_queue_is_checked_run_and_told(queue, cli):
     queue.write_text(QUEUE.replace("0.3}", "0.3, duration: 5}"))
-    assert main(["pack", str(queue), "--check", "--device", "cpu"]) == 0
-    said = capsys.readouterr().out
+    said = cli("pack", queue, "--check", "--device", "cpu").out
     assert "before the start" in said and "1 GiB" in said and not Path("runs").exists()
-    assert main(["pack", str(queue), "--device", "cpu", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    answer = cli("pack", queue, "--device", "cpu", "--json").json
     (ran,), (row,) = answer["queues"], answer["policies"]
     assert (ran["status"], row["policy"], row["provenance"], row["done"]) == ("done", "best-fit", "measured", 2)
     assert row["makespan_s"] > 0 and row["energy_note"] and row["mean_slowdown"] > 0
@@ -159,16 +144,15 @@ def test_a_queue_is_checked_run_and_told(queue, capsys):
         assert (Path(ran["folder"]) / job.attempts[0].run / "run.json").is_file()
 
 
-def test_a_comparison_runs_exclusive_first_and_a_failure_is_told_with_its_reason(queue, tmp_path, capsys):
+def test_a_comparison_runs_exclusive_first_and_a_failure_is_told_with_its_reason(queue, tmp_path, cli):
     (tmp_path / "train.py").write_text("raise ValueError('no such thing')")
     queue.write_text("".join(QUEUE.splitlines(keepends=True)[:2]))
-    assert main(["pack", str(queue), "--device", "cpu", "--compare"]) == 1
-    said = capsys.readouterr().out
+    said = cli("pack", queue, "--device", "cpu", "--compare", status=1).out
     assert said.index("exclusive: 1 jobs") < said.index("best-fit: 1 jobs") and "Energy" in said
     assert said.count("a: failed: ValueError: no such thing") == 2
 
 
-def test_every_row_that_cannot_run_is_refused_with_its_line_and_nothing_starts(tmp_path, monkeypatch, capsys):
+def test_every_row_that_cannot_run_is_refused_with_its_line_and_nothing_starts(tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     path = tmp_path / "queue.yaml"
@@ -179,8 +163,7 @@ def test_every_row_that_cannot_run_is_refused_with_its_line_and_nothing_starts(t
         "  - {script: train.py, memory: 1GiB, utilisation: 0.1, device: cpu}\n"
         "  - {script: train.py, name: sound, memory: 1GiB, utilisation: 0.1}\n"
     )
-    assert main(["pack", str(path), "--device", "cpu"]) == 2
-    said = capsys.readouterr()
+    said = cli("pack", path, "--device", "cpu", status=2)
     _, *lines = said.err.splitlines()
     assert [line.split(": ")[0].split(", ")[1] for line in lines] == ["line 2", "line 3", "line 4"]
     assert "make its batch smaller" in lines[0]
@@ -190,35 +173,16 @@ def test_every_row_that_cannot_run_is_refused_with_its_line_and_nothing_starts(t
     assert not (tmp_path / "runs").exists()
 
 
-def test_sixty_jobs_are_replayed_under_every_policy(tmp_path, monkeypatch, capsys):
+def test_sixty_jobs_are_replayed_under_every_policy(tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     sixty = str(shipped_datasets() / "recorded" / "queue_60.yaml")
-    assert main(["pack", sixty, "--simulate", "--compare", "--memory", "2GiB", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    answer = cli("pack", sixty, "--simulate", "--compare", "--memory", "2GiB", "--json").json
     assert answer["provenance"] == "predicted"
     exclusive, *others = answer["policies"]
     assert exclusive["policy"] == "exclusive" and len(others) == 1
     assert {row["jobs"] for row in answer["policies"]} == {60}
     assert min(row["makespan_ratio"] for row in others) < 0.95, "packing is to gain something"
-    assert main(["pack", sixty, "--simulate", "--policy", "exclusive"]) == 0
-    said = capsys.readouterr().out
+    said = cli("pack", sixty, "--simulate", "--policy", "exclusive").out
     assert "predicted from recorded profiles" in said
     assert "Energy is unknown: a simulation knows no power" in said
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ([], "name one of: a queue's file, --resume QUEUE, or --show QUEUE"),
-        (["queue.yaml", "--devices", "2"], "--devices is for --simulate"),
-        (["--show", "x"], "queue 'x': runs holds no queue: name another folder"),
-        (["nowhere.yaml"], "nowhere.yaml"),
-        (["queue.yaml", "--device", "cpu", "--memory", "512MiB"], "a needs 1 GiB of memory"),
-        (["queue.yaml", "--simulate", "--memory", "much"], "--memory 'much' is not a size"),
-        (["queue.yaml", "--simulate"], "has no duration"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(queue, capsys, arguments, reason):
-    assert main(["pack", *arguments]) == 2
-    assert reason in capsys.readouterr().err

@@ -63,9 +63,8 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
     assert read_run(run).status == "done"
 
 
-def test_a_diverged_run_prints_its_json_too(tmp_path, capfd):
-    assert main(["train", "dlrm", *SMALL, "--lr", "1e30", "--runs-dir", str(tmp_path), "--json"]) == 2
-    told = json.loads(capfd.readouterr().out.splitlines()[-1])
+def test_a_diverged_run_prints_its_json_too(tmp_path, cli):
+    told = cli("train dlrm", *SMALL, "--lr", "1e30", "--runs-dir", tmp_path, "--json", status=2).json
     assert (told["status"], told["result"]["metrics"]) == ("failed", {})
 
 
@@ -92,14 +91,13 @@ def test_a_run_goes_on_for_more_epochs(tmp_path, capfd):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("command", [("train", "dlrm"), ("profile", "speech")])
-def test_wrong_flags_are_refused_before_anything_waits_for_cores(command, monkeypatch, capsys):
+@pytest.mark.parametrize("command", ["train dlrm", "profile speech"])
+def test_wrong_flags_are_refused_before_anything_waits_for_cores(command, monkeypatch, cli, capfd):
     monkeypatch.setattr("labkit.tracking.worker.bind_process", lambda *_: pytest.fail("it was bound"))
-    assert main([*command, "--lr", "-1"]) == 2
-    assert capsys.readouterr().err == "labkit: lr (--lr) is -1.0: give a number above 0.\n"
+    assert cli(command, "--lr", "-1", status=2).err == "labkit: lr (--lr) is -1.0: give a number above 0.\n"
     with pytest.raises(SystemExit, match="2"):
-        main([*command, "--lrx", "1"])
-    assert f"`labkit {' '.join(command)} --help`" in capsys.readouterr().err
+        cli(command, "--lrx", "1")
+    assert f"`labkit {command} --help`" in capfd.readouterr().err
 
 
 def test_neither_torch_nor_numpy_is_loaded_before_a_process_is_bound():
@@ -108,9 +106,8 @@ def test_neither_torch_nor_numpy_is_loaded_before_a_process_is_bound():
     assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True).stdout == "set()\n"
 
 
-def test_help_has_the_flags_of_harness_and_script(capsys):
-    assert main(["train", "dlrm", "--help"]) == 0
-    said = capsys.readouterr().out
+def test_help_has_the_flags_of_harness_and_script(cli):
+    said = cli("train dlrm --help").out
     assert "--budget" in said and "--kernels" in said and "dlrm.py" in said
 
 

@@ -12,7 +12,6 @@ import pytest
 import soundfile
 from made_recogniser import tiny_model, write_speech_run
 
-from labkit.cli import main
 from labkit.models.speech import KINDS
 from labkit.transcription.decoding import read_texts
 
@@ -29,12 +28,11 @@ def wave(seconds: float = 1.0) -> np.ndarray:
     return np.random.default_rng(0).normal(0, 0.1, round(RATE_HZ * seconds)).astype(np.float32)
 
 
-def told(capfd) -> tuple[list[dict], str]:
-    said = capfd.readouterr()
-    return [json.loads(line) for line in said.out.splitlines()], said.err
+def rows(printed) -> list[dict]:
+    return [json.loads(line) for line in printed.out.splitlines()]
 
 
-def test_every_kind_of_bad_audio_is_named_and_the_rest_is_transcribed(tmp_path, runs, capfd):
+def test_every_kind_of_bad_audio_is_named_and_the_rest_is_transcribed(tmp_path, runs, cli):
     folder = tmp_path / "audio"
     folder.mkdir()
 
@@ -58,9 +56,8 @@ def test_every_kind_of_bad_audio_is_named_and_the_rest_is_transcribed(tmp_path, 
     write("nan.wav", np.full(RATE_HZ, np.nan), subtype="FLOAT")
     (folder / "empty.wav").touch()
     (folder / "text.wav").write_text("This is no audio.")
-    missing = tmp_path / "missing.wav"
-    assert main(["transcribe", str(folder), str(missing), "--json", "--by-file", *runs]) == 2
-    lines, errors = told(capfd)
+    printed = cli("transcribe --json --by-file", folder, tmp_path / "missing.wav", *runs, status=2)
+    lines = rows(printed)
     good = {line["file"].rpartition("/")[2]: line for line in lines if "file" in line}
     assert sorted(good) == [
         "44100.wav", "48000.wav", "8000.wav", "cut.opus", "good.flac", "half.wav", "head.opus", "mu-law.wav",
@@ -76,7 +73,7 @@ def test_every_kind_of_bad_audio_is_named_and_the_rest_is_transcribed(tmp_path, 
         ("stub.opus", "cannot be decoded"), ("nan.wav", "NaN"), ("empty.wav", "0 bytes"),
         ("text.wav", "cannot be decoded"), ("missing.wav", "no such file"),
     ):  # fmt: skip
-        assert any(name in line and words in line for line in refused) and name in errors
+        assert any(name in line and words in line for line in refused) and name in printed.err
     assert (lines[-1]["recordings"], lines[-1]["failed"], lines[-1]["provenance"]) == (13, 5, "measured")
     assert lines[-1]["times_real_time"] == pytest.approx(lines[-1]["audio_s"] / lines[-1]["took_s"], rel=0.1)
 
@@ -85,67 +82,58 @@ def pipe(monkeypatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
 
-def test_a_pipe_is_heard_and_drawn_and_a_bad_one_named(tmp_path, runs, capfd, monkeypatch):
+def test_a_pipe_is_heard_and_drawn_and_a_bad_one_named(tmp_path, runs, cli, monkeypatch):
     file, page = io.BytesIO(), tmp_path / "page.html"
     soundfile.write(file, wave(), RATE_HZ, format="FLAC")
     pipe(monkeypatch, file.getvalue())
-    assert main(["transcribe", "-", "--align", str(page), *runs]) == 0
-    said = capfd.readouterr().out
+    said = cli("transcribe - --align", page, *runs).out
     assert said.startswith("standard input: ") and "real time on one core, measured" in said
     assert "What was heard in standard input" in page.read_text(encoding="utf-8")
     pipe(monkeypatch, b"")
-    assert main(["transcribe", "-", *runs]) == 2
-    assert "labkit: standard input: The audio file standard input is empty" in capfd.readouterr().err
+    assert "standard input: The audio file standard input is empty" in cli("transcribe -", *runs, status=2).err
     monkeypatch.setattr("labkit.cli.transcribe.MOST_PIPED", 10)
     pipe(monkeypatch, bytes(2**21))
-    assert main(["transcribe", "-", *runs]) == 2
-    assert "more than 1 GiB" in capfd.readouterr().err
+    assert "more than 1 GiB" in cli("transcribe -", *runs, status=2).err
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_kill_leaves_nothing_of_the_pipe(tmp_path, runs, monkeypatch, name):
+def test_a_kill_leaves_nothing_of_the_pipe(tmp_path, runs, monkeypatch, name, cli):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
 
     killed = SimpleNamespace(read=lambda size: signal.raise_signal(signal.Signals[name]))
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=killed))
     before = signal.getsignal(signal.Signals[name])
-    assert main(["transcribe", "-", *runs]) == 130
+    cli("transcribe -", *runs, status=130)
     assert not any((tmp_path / "temporary").iterdir()) and signal.getsignal(signal.Signals[name]) == before
 
 
-def test_a_stream_writes_what_the_whole_does(tmp_path, runs, capfd):
-    soundfile.write(tmp_path / "a.wav", wave(3.005), RATE_HZ)
-    assert main(["transcribe", str(tmp_path / "a.wav"), "--json", *runs]) == 0
-    text = told(capfd)[0][0]["text"]
-    assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", *runs]) == 0
-    assert capfd.readouterr().out.splitlines()[0] == f"{tmp_path / 'a.wav'}: {text}"
-    assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", "--json", *runs]) == 0
-    assert told(capfd)[0][0]["audio_s"] == 3.005
+def test_a_stream_writes_what_the_whole_does(tmp_path, runs, cli):
+    soundfile.write(path := tmp_path / "a.wav", wave(3.005), RATE_HZ)
+    text = rows(cli("transcribe --json", path, *runs))[0]["text"]
+    assert cli("transcribe --stream", path, *runs).out.splitlines()[0] == f"{path}: {text}"
+    assert rows(cli("transcribe --stream --json", path, *runs))[0]["audio_s"] == 3.005
     backwards = write_speech_run(tmp_path / "runs", tiny_model(KINDS[-1]))
-    assert main(["transcribe", str(tmp_path / "a.wav"), "--stream", "--run", str(backwards)]) == 2
-    assert "hears recordings from their end" in capfd.readouterr().err
+    assert "hears recordings from their end" in cli("transcribe --stream", path, "--run", backwards, status=2).err
 
 
-def test_known_transcripts_give_error_rates(tmp_path, runs, capfd):
+def test_known_transcripts_give_error_rates(tmp_path, runs, cli):
     for speaker in ("anna", "ben"):
         (tmp_path / speaker).mkdir()
         soundfile.write(tmp_path / speaker / "a.wav", wave(), RATE_HZ)
         (tmp_path / speaker / "a.txt").write_text("Stop all jobs!")
     soundfile.write(tmp_path / "ben" / "b.wav", wave(), RATE_HZ)
     (tmp_path / "ben" / "b.txt").write_text("Привет")
-    paths = [str(tmp_path / speaker) for speaker in ("anna", "ben")]
-    assert main(["transcribe", *paths, *runs]) == 0
-    said = capfd.readouterr()
+    paths = tmp_path / "anna", tmp_path / "ben"
+    said = cli("transcribe", *paths, *runs)
     assert all(words in said.out for words in ("CER", "WER", "total", "speaker anna", "speaker ben"))
     assert "not compared" in said.err and "b.txt" in said.err
-    assert main(["transcribe", *paths, "--json", *runs]) == 0
-    *each, summary = told(capfd)[0]
+    *each, summary = rows(cli("transcribe --json", *paths, *runs))
     assert [one["transcript"] for one in each] == ["Stop all jobs!", "Stop all jobs!", "Привет"]
     assert (summary["recordings"], summary["not_compared"]) == (3, 1)
 
 
-def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
+def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, cli):
     lines = []
     for number, split in enumerate(("train", "validation", "validation", "test")):
         soundfile.write(tmp_path / f"{number}.wav", wave(), RATE_HZ)
@@ -154,40 +142,15 @@ def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, capfd):
     manifest.write_text("\n".join(lines))
     run = write_speech_run(tmp_path / "runs", data=str(manifest))
     transcribe = ["transcribe", str(manifest), "--split", "test", "--json", "--run", str(run)]
-    assert main([*transcribe, "--beam", "4"]) == 0
-    lines, errors = told(capfd)
-    assert len(lines) == 2 and "training transcripts" in errors and "2 utterances of the validation split" in errors
-    (tmp_path / "texts.txt").write_text("One, two!\nIt\N{RIGHT SINGLE QUOTATION MARK}s 3\n")
-    assert list(read_texts(tmp_path / "texts.txt")) == ["one two", "it's"]
-    assert main([*transcribe, "--lm", str(tmp_path / "texts.txt")]) == 0
-    assert "16 wide" in capfd.readouterr().err
-    (tmp_path / "texts.txt").write_text("One, two!", encoding="utf-16")
-    assert main([*transcribe, "--lm", str(tmp_path / "texts.txt")]) == 2
-    assert "UTF-16" in capfd.readouterr().err
+    printed = cli(*transcribe, "--beam", "4")
+    assert len(rows(printed)) == 2 and "training transcripts" in printed.err
+    assert "2 utterances of the validation split" in printed.err
+    (texts := tmp_path / "texts.txt").write_text("One, two!\nIt\N{RIGHT SINGLE QUOTATION MARK}s 3\n")
+    assert list(read_texts(texts)) == ["one two", "it's"]
+    assert "16 wide" in cli(*transcribe, "--lm", texts).err
+    texts.write_text("One, two!", encoding="utf-16")
+    assert "UTF-16" in cli(*transcribe, "--lm", texts, status=2).err
     manifest.unlink()
     one = ["transcribe", str(tmp_path / "0.wav"), "--run", str(run)]
-    assert main([*one, "--beam", "4"]) == 2
-    assert "--lm none" in capfd.readouterr().err
-    assert main([*one, "--lm", "none"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--stream", "--beam", "4"], "choose one"),
-        (["--beam", "0"], "above zero"),
-        (["b.wav", "--align", "a.html"], "name one audio file"),
-        (["--run", "nothing"], "there is no run"),
-        (["--lm", "nothing.txt"], "--lm nothing.txt"),
-        (["-", "-"], "give it once"),
-        (["-", "--split", "test"], "which has no splits"),
-    ],
-)
-def test_flags_that_cannot_be_are_refused(runs, capfd, flags, words):
-    assert main(["transcribe", "a.wav", *flags, *runs]) == 2
-    assert words in capfd.readouterr().err
-
-
-def test_without_a_run_it_says_how_to_get_one(tmp_path, capfd):
-    assert main(["transcribe", "a.wav", "--runs-dir", str(tmp_path)]) == 2
-    assert "labkit train speech" in capfd.readouterr().err
+    assert "--lm none" in cli(*one, "--beam", "4", status=2).err
+    cli(*one, "--lm", "none")

@@ -14,7 +14,6 @@ from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from traitlets.config import Config
 
-from labkit.cli import main
 from labkit.errors import UserError
 from labkit.project import binder_url, colab_url
 from labkit_course import build
@@ -139,9 +138,8 @@ def sound_notebook(folder: Path) -> NotebookNode:
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
-def test_the_committed_notebooks_are_in_order(capsys):
-    assert main(["course", "build", "--check", "--notebooks", str(NOTEBOOKS)]) == 0
-    assert "in order" in capsys.readouterr().out
+def test_the_committed_notebooks_are_in_order(cli):
+    assert "in order" in cli("course build --check --notebooks", NOTEBOOKS).out
 
 
 def test_exercise_notebooks_have_no_solution_and_no_guess_and_their_checks_are_locked():
@@ -236,14 +234,13 @@ def run_a_cell(path: Path) -> None:
         f"{SOLUTIONS}/{NAME}.ipynb: is missing, or": lambda folder: run_a_cell(folder / SOLUTIONS / f"{NAME}.ipynb"),
     }.items(),
 )
-def test_drift_is_named(folder, labs, monkeypatch, capsys, fault, plant):
+def test_drift_is_named(folder, labs, monkeypatch, cli, fault, plant):
     assert build.write(folder, labs=labs) == build.drift(folder, labs) == []
     plant(folder)
     found = build.drift(folder, labs)
     assert len(found) == 1 and fault in found[0]
     monkeypatch.setattr("labkit_course.drift", lambda _: found, raising=False)
-    assert main(["course", "build", "--check", "--notebooks", str(folder)]) == 1
-    assert fault in capsys.readouterr().out
+    assert fault in cli("course build --check --notebooks", folder, status=1).out
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from labkit.cli import main
 from labkit.errors import UserError
 from labkit_course import claim
 from labkit_course.claims import MIME, VERDICTS, all_claims, page, read_evidence
@@ -27,7 +26,7 @@ def cards(monkeypatch):
     return shown
 
 
-def test_a_card_has_the_papers_words_and_mine_and_is_kept(cards, capsys):
+def test_a_card_has_the_papers_words_and_mine_and_is_kept(cards, cli):
     for answer, kind, said in (
         (..., NotAnswered, "Claim A9 is not judged yet: HPCA'21: throughput rises with batch"),
         ("holds here", WrongKind, "a comma, and a reason"),
@@ -41,8 +40,7 @@ def test_a_card_has_the_papers_words_and_mine_and_is_kept(cards, capsys):
     (card,) = cards
     assert "1.8 times &lt;as much&gt; (measured)" in card["text/html"] and "throughput rises" in card["text/plain"]
     assert card[MIME]["verdict"] == kept("claim", "A9")[0]["verdict"] == "holds here"
-    assert main(["claims"]) == 0
-    said = capsys.readouterr().out
+    said = cli("claims").out
     assert "1.8 times <as much>" in said and f"1 of {len(all_claims())} claims are judged" in said
 
 
@@ -53,7 +51,7 @@ def test_a_claim_that_nobody_made_is_refused():
         claim("A9", "1", ("holds here", "one reason of several words"), how="guessed")
 
 
-def test_verdicts_of_executed_notebooks_replace_their_older_ones_and_no_others(tmp_path, cards, capsys):
+def test_verdicts_of_executed_notebooks_replace_their_older_ones_and_no_others(tmp_path, cards, cli):
     for id in ("A4", "C2", "A4"):
         claim(id, "2 | 3", ("does not hold here", "one reason of several words"))
     executed = tmp_path / "executed"
@@ -64,8 +62,7 @@ def test_verdicts_of_executed_notebooks_replace_their_older_ones_and_no_others(t
     docs = tmp_path / "docs"
     docs.mkdir()
     for _ in range(2):
-        assert main(["claims", "--executed", str(executed), "--out", str(docs)]) == 0
-        assert "3 verdicts" in capsys.readouterr().out
+        assert "3 verdicts" in cli("claims --executed", executed, "--out", docs).out
         (executed / "10_train_dlrm.ipynb").unlink(missing_ok=True)  # and its verdict stays
     text = (docs / "reproductions.md").read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if line.startswith("| A4 |"))

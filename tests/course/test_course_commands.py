@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from labkit.cli import main
 from labkit.errors import UserError
 from labkit_course import guess, literal, progress, reveal, score_course, score_notebook
 from labkit_course.notebook_file import canonical
@@ -36,9 +35,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_it_runs_all_and_leaves_notebooks_and_pages(folder, capsys):
-    assert main(["course", "run", "--jobs", "2"]) == 1
-    said = capsys.readouterr().out
+def test_it_runs_all_and_leaves_notebooks_and_pages(folder, cli):
+    said = cli("course run --jobs 2", status=1).out
     assert "10_sound" in said and "passed" in said
     assert "20_broken.ipynb: cell" in said and "ZeroDivisionError" in said
     out = folder / "course-run"
@@ -46,11 +44,10 @@ def test_it_runs_all_and_leaves_notebooks_and_pages(folder, capsys):
     assert "10_sound.html" in (out / "html" / "index.html").read_text(encoding="utf-8")
 
 
-def test_the_beginning_of_a_name_or_a_path_chooses_and_a_parameter_is_handed_over(folder, capsys):
-    assert main(["course", "run", "10", "--out", "one", "-p", "seed", "8"]) == 1
-    assert "AssertionError" in capsys.readouterr().out
+def test_the_beginning_of_a_name_or_a_path_chooses_and_a_parameter_is_handed_over(folder, cli):
+    assert "AssertionError" in cli("course run 10 --out one -p seed 8", status=1).out
     (folder / "my notes.ipynb").write_bytes((folder / "notebooks" / "solutions" / "10_sound.ipynb").read_bytes())
-    assert main(["course", "run", "my notes.ipynb", "--out", "two"]) == 0
+    cli("course run", "my notes.ipynb", "--out", "two")
     assert (folder / "two" / "html" / "my notes.html").is_file()
 
 
@@ -65,9 +62,8 @@ def test_the_beginning_of_a_name_or_a_path_chooses_and_a_parameter_is_handed_ove
         (["10", "--out", "notebooks/solutions"], "would be replaced"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_runs(folder, capsys, arguments, words):
-    assert main(["course", "run", *arguments]) == 2
-    assert words in " ".join(capsys.readouterr().err.split())
+def test_what_cannot_be_is_refused_before_anything_runs(folder, cli, arguments, words):
+    assert words in cli("course run", *arguments, status=2).text
     assert not (folder / "course-run").exists()
     assert len(list((folder / "notebooks" / "solutions").iterdir())) == 2
 
@@ -77,7 +73,7 @@ def test_a_parameter_is_a_literal_or_text(text, value):
     assert literal(text) == value
 
 
-def test_status_says_what_is_done_and_what_is_next(tmp_path, capsys):
+def test_status_says_what_is_done_and_what_is_next(tmp_path, cli):
     (tmp_path / "notebooks").mkdir()
     for name, names in (
         ("10_train_dlrm", ("10.interaction", "10.why", "10.step")),
@@ -97,15 +93,13 @@ def test_status_says_what_is_done_and_what_is_next(tmp_path, capsys):
         reveal(name, 2.0)
     with progress_file().open("ab") as file:
         file.write(b'{"kind": "attempt", "na\xff')  # a crash
-    capsys.readouterr()
-    assert main(["course", "status"]) == 0
-    dlrm, speech = (line.split() for line in capsys.readouterr().out.splitlines() if "_train_" in line)
+    dlrm, speech = (line.split() for line in cli("course status").out.splitlines() if "_train_" in line)
     assert " ".join(dlrm) == "10_train_dlrm 3 of 4 10.step 0 1 of 2"
     assert " ".join(speech) == "20_train_speech 1 of 2 20.collapse 1"
-    assert main(["course", "status", "--notebooks", "elsewhere"]) == 2
+    cli("course status --notebooks elsewhere", status=2)
 
 
-def test_an_archive_has_notebooks_modules_runs_and_progress(tmp_path, capsys):
+def test_an_archive_has_notebooks_modules_runs_and_progress(tmp_path, cli):
     files = {
         "10_train_dlrm.ipynb": "{}", "mylab/dlrm.py": "x = 1\n", "runs/one/run.json": "{}",
         "runs/one/checkpoint/model.pt": "large", "runs/one/trace/trace.json": "large", "notes.txt": "mine",
@@ -115,8 +109,7 @@ def test_an_archive_has_notebooks_modules_runs_and_progress(tmp_path, capsys):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     keep("attempt", "10.interaction", right=True)
-    assert main(["course", "submit"]) == 0
-    assert "4 files" in capsys.readouterr().out
+    assert "4 files" in cli("course submit").out
     with zipfile.ZipFile("submission.zip") as archive:
         packed = {name for name in archive.namelist() if not name.endswith("/")}
         assert packed == {"10_train_dlrm.ipynb", "mylab/dlrm.py", "runs/one/run.json", "progress.jsonl"}
@@ -124,16 +117,15 @@ def test_an_archive_has_notebooks_modules_runs_and_progress(tmp_path, capsys):
         ([], "submission.zip: this file exists"),
         (["--notebooks", "elsewhere", "--out", "other.zip"], "elsewhere: there is no notebook"),
     ):
-        assert main(["course", "submit", *arguments]) == 2
-        assert said in capsys.readouterr().err
+        assert said in cli("course submit", *arguments, status=2).err
     assert not (tmp_path / "other.zip").exists()
 
 
-def test_instructors_put_notebooks_where_nbgrader_looks(tmp_path):
+def test_instructors_put_notebooks_where_nbgrader_looks(tmp_path, cli):
     for name, text in {"10_train_dlrm.ipynb": "{}", "20_train_speech.ipynb": "[]", "runs/one/20_x.ipynb": ""}.items():
         (tmp_path / "notebooks" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "notebooks" / name).write_text(text)
-    assert main(["course", "submit", "--out", "ann.zip"]) == 0
+    cli("course submit --out ann.zip")
     guide = (Path(__file__).parents[2] / "docs" / "instructors.md").read_text(encoding="utf-8")
     exec(re.search(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[1], {})
     assert sorted(path.as_posix() for path in Path("submitted").rglob("*.ipynb")) == [

@@ -92,15 +92,14 @@ def folder_of(script):
     return next(path for path in (script.parent / "runs").iterdir() if (path / "run.json").is_file())
 
 
-def test_a_run_that_labkit_profiled_under_nsys_before_still_opens(tmp_path, capsys):
+def test_a_run_that_labkit_profiled_under_nsys_before_still_opens(tmp_path, cli):
     folder = write_run(tmp_path / "runs", [0.5])
     trace = folder / "trace"
     trace.mkdir()
     facts = {"tool": "nsys", "script": "/w/dug.py", "device": "cuda:0", "threads": 1, "steps": 3, "window_s": 0.5}
     (trace / "tool.json").write_text(json.dumps(facts))
     (trace / "nsys.txt").write_text(STATS)
-    assert main(["profile", "show", str(folder), "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = cli("profile show", folder, "--json").json
     assert answer["tool"] == "nsys" and "97620" in answer["text"]
 
 
