@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.runs import Provenance, RunWriter
-from labkit.tta.curve_tables import OF_A_RUN
+from labkit.tta.outcomes import OF_A_RUN
 
 DISTURBED = {"cpu_share": 0.4, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
 

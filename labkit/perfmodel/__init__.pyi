@@ -1,8 +1,3 @@
-from .capture import (
-    CapturedSteps as CapturedSteps,
-    captured_steps as captured_steps,
-    measured_step_s as measured_step_s,
-)
 from .card import (
     ALL as ALL,
     Card as Card,
@@ -25,19 +20,23 @@ from .operators import operators_of as operators_of, timing_s as timing_s
 from .predict import (
     NO_CHANGE as NO_CHANGE,
     Change as Change,
+    Need as Need,
     Prediction as Prediction,
+    ToTarget as ToTarget,
     card_notes as card_notes,
+    need_of as need_of,
     predict_step as predict_step,
     predict_steps as predict_steps,
     tier_change as tier_change,
     tier_notes as tier_notes,
+    to_target as to_target,
     uncertainties as uncertainties,
 )
 from .sharding import (
     Tables as Tables,
-    bus_factor as bus_factor,
     compare_placements as compare_placements,
     fit_transfer as fit_transfer,
+    sent_share as sent_share,
 )
 from .table_plan import (
     PUBLISHED_ROWS as PUBLISHED_ROWS,
@@ -48,11 +47,10 @@ from .table_plan import (
     table_bytes as table_bytes,
     tiers_that_hold as tiers_that_hold,
 )
-from .target_prediction import (
-    Need as Need,
-    ToTarget as ToTarget,
-    need_of as need_of,
-    to_target as to_target,
+from .whatif import (
+    ROUNDS as ROUNDS,
+    captured_steps as captured_steps,
+    read_change as read_change,
+    what_if as what_if,
 )
-from .whatif import ROUNDS as ROUNDS, read_change as read_change, what_if as what_if
 from .workloads import draw_workload as draw_workload

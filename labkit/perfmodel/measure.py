@@ -31,7 +31,7 @@ from labkit.perfmodel.card import (
     geometric_error,
 )
 from labkit.perfmodel.operators import Operator, operator_times, operators_of, timing_s
-from labkit.perfmodel.predict import best_times_s, calls_of
+from labkit.perfmodel.predict import calls_of, times_of
 from labkit.perfmodel.workloads import Workload, build_workload, draw_workload
 
 TURNS = ("dlrm", "speech", "tables", "dlrm", "cnn", "speech")
@@ -124,31 +124,20 @@ def time_workload(workload: Workload, timing: float) -> TimedStep | None:
     return TimedStep(workload.job, workload.settings, operators, times, statistics.median(whole))
 
 
-class Reference:
-    """One step that is repeated before and after each timing, as a measure of the machine's current speed."""
-
-    def __init__(self):
-        self._step = build_workload("dlrm", REFERENCE).step
-        step_s(self._step)
-        self._last_s = step_s(self._step, REFERENCE_S)
-
-    def now_s(self) -> float:
-        """Its current time: the mean of before and after."""
-        before, self._last_s = self._last_s, step_s(self._step, REFERENCE_S)
-        return (before + self._last_s) / 2
-
-
 def timed_steps(seconds: float, seed: int = 0) -> Iterator[tuple[TimedStep, float]]:
     """Randomly drawn steps until the time is over, each with the time of the reference around it."""
-    until, timing, reference = time.perf_counter() + seconds, timing_s(), Reference()
+    until, timing, reference = time.perf_counter() + seconds, timing_s(), build_workload("dlrm", REFERENCE).step
+    step_s(reference)  # sets up its kernels and memory
+    before_s = step_s(reference, REFERENCE_S)
     with no_collection():
         for turn in itertools.count(1):
             job = TURNS[turn % len(TURNS)]
             timed = time_workload(draw_workload(job, SEEDS * seed + turn), timing)
             gc.collect()
-            reference_s = reference.now_s()
+            after_s = step_s(reference, REFERENCE_S)
             if timed is not None:
-                yield timed, reference_s
+                yield timed, (before_s + after_s) / 2
+            before_s = after_s
             if turn >= len(TURNS) and time.perf_counter() > until:
                 return
 
@@ -242,7 +231,7 @@ def fit_card(found: Sequence[tuple[TimedStep, float]], limits: hardware.Calibrat
         overheads = fit_all_overheads([step for step, own in zip(steps, folds, strict=True) if own != fold])
         for number in np.flatnonzero(folds == fold):
             step = steps[number]
-            times_s = predicted_times_s(step, models, limits)
+            times_s, _ = times_of(step.operators, models, limits)
             for operator, took_s, each_s in zip(step.operators, step.times_s, times_s, strict=True):
                 if operator.kind in models:
                     off[operator.kind].append((abs(np.log(took_s / each_s)), took_s))
@@ -277,16 +266,6 @@ def fit_all_overheads(steps: list[TimedStep]) -> dict[str, Overheads]:
     by_job = {job: [step for step in steps if step.job == job] for job in WHOLE}
     by_job[ALL] = [step for step in steps if step.job in WHOLE]
     return {job: fit_overheads(own) for job, own in by_job.items() if own}
-
-
-def predicted_times_s(step: TimedStep, models: dict[str, KernelModel], limits: hardware.Calibration) -> np.ndarray:
-    """Predicted time of each operator of a step."""
-    times_s = best_times_s(step.operators, limits)
-    kinds = np.array([operator.kind for operator in step.operators])
-    for kind in set(kinds) & models.keys():
-        own = np.flatnonzero(kinds == kind)
-        times_s[own] = models[kind].seconds(np.array([features_of(step.operators[number]) for number in own]))
-    return times_s
 
 
 def _error_of(pairs: list[tuple[float, float]], whole_s: float) -> tuple[float, float]:

@@ -1,22 +1,30 @@
-"""Predicts the time of a step on a machine, from its operators and the machine's card."""
+"""Predicts the time of a step on a machine, from its operators and the machine's card; and what a target then takes.
+
+Time, energy and cost to a target are a predicted step times the number of steps that finished runs needed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from labkit import UserError, hardware
-from labkit.perfmodel.card import ALL, Card, features_of
+from labkit import UserError, hardware, jobs, runs, tracking, tta
+from labkit.perfmodel.card import ALL, Card, KernelModel, features_of
 from labkit.perfmodel.operators import PHASES, Operator
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SAME = ("preset", "optimiser", "compress", "compress_to")
+"""Settings in which runs must agree to show how many samples a target needs; the learning rate depends on the batch"""
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,7 @@ class Change:
 NO_CHANGE = Change()
 DATASHEET_DOUBT = 2.0
 """Factor on each end of the interval for a machine that nothing was measured on"""
+SUMMED = ["calls", "time_ms", "seen_ms"]
 WORTH_SAYING = 0.05
 """Share of the time in unknown operators above which a prediction comes with a note"""
 
@@ -120,28 +129,21 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, chan
 
     if not operators:
         raise ValueError("a step without operators cannot be predicted: it must call torch")
-    alike: dict[tuple, list[int]] = defaultdict(list)
-    for number, operator in enumerate(operators):
-        alike[operator.kind, operator.phase, operator.is_view].append(number)
-    bias = card.bias(job)
-    rows, times_s, views_s = [], np.zeros(len(operators)), 0.0
-    for (kind, phase, is_view), numbers in alike.items():
-        own = [operators[number] for number in numbers]
-        features = np.array([features_of(each) for each in own])
-        model = card.models.get(kind)
-        faster = (change.arithmetic, change.bandwidth)
-        seconds = best_times_s(own, card.limits, *faster) if model is None else model.seconds(features, *faster)
-        seconds *= bias * (change.overheads if is_view else 1.0)
-        times_s[numbers] = seconds
-        known = np.zeros(len(own), bool) if model is None else model.is_known(features)
-        views_s += seconds.sum() if is_view else 0.0
-        for chosen, is_known in ((known, True), (~known, False)):
-            if chosen.any():
-                seen_s = sum(each.seen_s for each, is_one in zip(own, chosen, strict=True) if is_one)
-                times_ms = 1e3 * seconds[chosen].sum(), 1e3 * seen_s
-                rows.append((kind, phase, int(chosen.sum()), *times_ms, model is not None, is_known))
-    columns = ["kind", "phase", "calls", "time_ms", "seen_ms", "is_modelled", "is_known"]
-    frame = pd.DataFrame(rows, columns=columns).sort_values("time_ms", ascending=False, ignore_index=True)
+    times_s, is_known = times_of(operators, card.models, card.limits, change.arithmetic, change.bandwidth)
+    is_view, bias = np.array([each.is_view for each in operators]), card.bias(job)
+    times_s *= np.where(is_view, bias * change.overheads, bias)
+    called = pd.DataFrame(
+        {
+            "kind": [each.kind for each in operators],
+            "phase": [each.phase for each in operators],
+            "calls": 1,
+            "time_ms": 1e3 * times_s,
+            "seen_ms": [1e3 * each.seen_s for each in operators],
+            "is_modelled": [each.kind in card.models for each in operators],
+            "is_known": is_known,
+        }
+    )
+    frame = _sums(called)
     overheads = card.overheads.get(job, card.overheads[ALL])
     overheads_ms = 1e3 * bias * change.overheads * overheads.seconds(calls_of(operators))
     step_ms = float(frame["time_ms"].sum() + overheads_ms)
@@ -149,7 +151,9 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, chan
     low, high = card.interval(job, outside)
     low, high = low / change.doubt, high * change.doubt
     critical_ms = 1e3 * critical_path_s(operators, times_s)
-    return Prediction(step_ms, low * step_ms, high * step_ms, frame, overheads_ms, 1e3 * views_s, critical_ms)
+    return Prediction(
+        step_ms, low * step_ms, high * step_ms, frame, overheads_ms, 1e3 * times_s[is_view].sum(), critical_ms
+    )
 
 
 def calls_of(operators: Sequence[Operator]) -> dict[str, int]:
@@ -170,11 +174,16 @@ def predict_steps(
         for each in dataclasses.fields(Prediction)
         if each.name != "operators"
     }
-    keys = ["kind", "phase", "is_modelled", "is_known"]
-    numbers_of = ["calls", "time_ms", "seen_ms"]
-    frame = pd.concat([one.operators for one in found]).groupby(keys, as_index=False)[numbers_of].sum()
-    frame[numbers_of] /= len(found)
-    return Prediction(operators=frame.sort_values("time_ms", ascending=False, ignore_index=True), **numbers)
+    frame = _sums(pd.concat([one.operators for one in found]))
+    frame[SUMMED] /= len(found)
+    return Prediction(operators=frame, **numbers)
+
+
+def _sums(operators: pd.DataFrame) -> pd.DataFrame:
+    """One row per kind and phase of operators, with and without a model, within the timed range and beyond it."""
+    sums = operators.groupby(["kind", "phase", "is_modelled", "is_known"], as_index=False)[SUMMED].sum()
+    columns = ["kind", "phase", *SUMMED, "is_modelled", "is_known"]
+    return sums[columns].sort_values("time_ms", ascending=False, ignore_index=True)
 
 
 def critical_path_s(operators: Sequence[Operator], times_s: Iterable[float]) -> float:
@@ -185,13 +194,28 @@ def critical_path_s(operators: Sequence[Operator], times_s: Iterable[float]) -> 
     return max(ends)
 
 
-def best_times_s(
-    operators: Sequence[Operator], limits: hardware.Calibration, arithmetic: float = 1.0, bandwidth: float = 1.0
-) -> np.ndarray:
-    """Times of operators without a model: a call, and the machine's best arithmetic or bandwidth."""
+def times_of(
+    operators: Sequence[Operator],
+    models: Mapping[str, KernelModel],
+    limits: hardware.Calibration,
+    arithmetic: float = 1.0,
+    bandwidth: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times of operators on a machine faster by these factors, and whether each is within the timed range: (N,) both.
+
+    Operators without a model take a call, and the machine's best arithmetic or bandwidth.
+    """
     flop_per_s, bytes_per_s = 1e9 * limits.fp32_gflops * arithmetic, 1e9 * limits.bandwidth_gb_per_s * bandwidth
-    times = [limits.launch_us / 1e6 + max(each.flop / flop_per_s, each.bytes / bytes_per_s) for each in operators]
-    return np.array(times)
+    best = [limits.launch_us / 1e6 + max(each.flop / flop_per_s, each.bytes / bytes_per_s) for each in operators]
+    times_s, is_known = np.array(best), np.zeros(len(operators), bool)
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for number, operator in enumerate(operators):
+        numbers[operator.kind].append(number)
+    for kind in numbers.keys() & models.keys():
+        features = np.array([features_of(operators[number]) for number in numbers[kind]])
+        times_s[numbers[kind]] = models[kind].seconds(features, arithmetic, bandwidth)
+        is_known[numbers[kind]] = models[kind].is_known(features)
+    return times_s, is_known
 
 
 def uncertainties(prediction: Prediction) -> list[str]:
@@ -244,3 +268,111 @@ def tier_notes(tier: hardware.Tier, memory_bytes: int) -> list[str]:
     if tier.memory_gb and memory_bytes > 1e9 * tier.memory_gb:
         notes.append(f"It does not fit: tier {tier.name} has {tier.memory_gb:g} GB of memory.")
     return notes
+
+
+@dataclass(frozen=True)
+class Need:
+    """Training samples until a target."""
+
+    samples: float
+    low: float
+    high: float
+    how: str
+    """Runs that it was measured in, or interpolated between"""
+
+
+@dataclass(frozen=True)
+class ToTarget:
+    """Cost of reaching a target by training alone, without evaluation or loading of data."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+    need: Need
+    energy_j: float | None
+    cost_usd: float | None
+    how: str
+    """Source of joules and dollars, or the reason why they are missing"""
+
+
+def need_of(job: jobs.TrainingJob, runs_dir: Path) -> Need:
+    """Samples until a job's target, as runs in a folder with the same settings and data needed them."""
+    settings = {name: getattr(job, name) for name in SAME if hasattr(job, name)}
+    records = [
+        (folder, record)
+        for folder, record in runs.readable_runs(runs.run_folders(runs_dir))
+        if record.config.get("job", record.name) == job.name
+        and record.config.get("data", {}).get("name") == Path(job.data).name
+        and settings.items() <= record.config.get("train", {}).items()
+    ]
+    return samples_to_target(tta.table_of(records), job.target, job.batch_size)
+
+
+def samples_to_target(table: pd.DataFrame, target: tracking.Target, batch_size: int) -> Need:
+    """Samples that runs needed at a batch size, or interpolated between the nearest two (linear in logarithms).
+
+    Args:
+        table: of `labkit.tta.run_table`, of runs that differ only in batch size, learning rate, seed and machine.
+        target: the target.
+        batch_size: samples per step.
+
+    Raises:
+        UserError: no run has reached it, or none at this batch size nor at one above and one below.
+    """
+    name = tracking.evaluated_name(target.metric.name)
+    curves = tta.curves(table["folder"], metric=name, runs=table) if len(table) else None
+    if curves is None or curves.empty:
+        raise UserError(
+            f"no run here has measured {target.metric.name} with these settings, so the samples to {target} are "
+            "unknown: train a run to it first.",
+            field="target",
+        )
+    needs = tta.by_batch_size(curves, table, target.value)
+    needs = needs[np.isfinite(needs["need"])].sort_values("time_s").drop_duplicates("batch_size")
+    if needs.empty:
+        best = curves["value"].max() if target.metric.higher_is_better else curves["value"].min()
+        raise UserError(
+            f"{target} was never reached by {len(table)} runs with these settings; their best is {best:.4g}: give "
+            "that, or train for longer.",
+            field="target",
+        )
+    own = needs[needs["batch_size"] == batch_size]
+    if len(own):
+        row = own.iloc[0]
+        by = f"{row['reached']:.0f} of {row['runs']:.0f} runs"
+        return Need(*_finite(row), f"measured, by {by} at batch {batch_size:,}")
+    needs = needs.sort_values("batch_size")
+    below, above = needs[needs["batch_size"] < batch_size], needs[needs["batch_size"] > batch_size]
+    if below.empty or above.empty:
+        sizes = ", ".join(f"{size:,.0f}" for size in needs["batch_size"])
+        raise UserError(
+            f"{target} was measured neither at batch {batch_size:,} nor on both sides of it, only at {sizes}: train a "
+            "run at that batch size.",
+            field="target",
+        )
+    near = below.iloc[-1], above.iloc[0]
+    sizes = [math.log(row["batch_size"]) for row in near]
+    ends = np.log([_finite(row) for row in near]).T
+    samples, low, high = (math.exp(np.interp(math.log(batch_size), sizes, values)) for values in ends)
+    between = " and ".join(f"{row['batch_size']:,.0f}" for row in near)
+    return Need(samples, low, high, f"not measured at batch {batch_size:,}: between those of {between}")
+
+
+def _finite(row: pd.Series) -> tuple[float, float, float]:
+    samples, low, high = (float(row[name]) for name in tta.NEED)
+    return samples, low, high if math.isfinite(high) else 2 * samples
+
+
+def to_target(step: Prediction, batch_size: int, need: Need, tier: str | None) -> ToTarget:
+    """Combine a predicted step with the samples that a target needs, on a machine of a tier."""
+    seconds, low_s, high_s = (
+        samples / batch_size * step_ms / 1e3
+        for samples, step_ms in (
+            (need.samples, step.step_ms), (need.low, step.low_ms), (need.high, step.high_ms)
+        )
+    )  # fmt: skip
+    power_w = hardware.get_tier(tier).power_w if tier else None
+    cost = tta.cost_usd(seconds, tier)
+    power = f"{power_w:g} W from tier {tier}'s data sheet" if power_w else "the power of its tier is unknown"
+    energy_j = None if power_w is None else power_w * seconds
+    return ToTarget(seconds, low_s, high_s, need, energy_j, cost.value_usd, f"{power}; {cost.note}")

@@ -63,7 +63,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Cost of one process' part in a collective."""
+    """Cost of one process' part in an exchange."""
 
     start_s: float
     byte_s: float
@@ -73,9 +73,9 @@ class Transfer:
         return self.start_s + self.byte_s * sent_bytes
 
 
-def bus_factor(collective: str, processes: int) -> float:
-    """Bytes that a process sends per byte of its tensor, in a ring's all-reduce or an all-to-all."""
-    return (2 if collective == "all_reduce" else 1) * (processes - 1) / processes
+def sent_share(processes: int) -> float:
+    """Bytes that a process sends per byte of its tensor in an all-to-all (the "bus factor" of NCCL's tests)."""
+    return (processes - 1) / processes
 
 
 def fit_transfer(sizes: Sequence[float], times_s: Sequence[float], factor: float = 1.0) -> Transfer:
@@ -133,7 +133,7 @@ def predict_placement(tables: Tables, placement: Placement, processes: int, card
             most_bytes = max(most_bytes, 4.0 * tables.batch_size * len(own) * tables.dim)
     if processes == 1:
         return slowest_s
-    return slowest_s + 2 * all_to_all.seconds(bus_factor("all_to_all", processes) * most_bytes)
+    return slowest_s + 2 * all_to_all.seconds(sent_share(processes) * most_bytes)
 
 
 def compare_placements(
@@ -156,8 +156,7 @@ def compare_placements(
             field="processes",
         )
     ways = placements(tables, processes)
-    times_s = time_collectives(processes)["all_to_all"]
-    exchange = fit_transfer(SIZES, times_s, bus_factor("all_to_all", processes))
+    exchange = fit_transfer(SIZES, time_exchanges(processes), sent_share(processes))
     predicted_s = {name: predict_placement(tables, way, processes, card, exchange) for name, way in ways.items()}
     measured_s = measure_placements(tables, ways, processes) if measure else {}
     rows = [
@@ -192,9 +191,9 @@ def _local_step(
     return step
 
 
-def time_collectives(processes: int, sizes: Sequence[int] = SIZES) -> dict[str, list[float]]:
-    """Seconds of all-reduce and all-to-all (gloo) between processes of this machine, for tensors of these bytes."""
-    return _on_processes(processes, _time_collectives, tuple(sizes))
+def time_exchanges(processes: int, sizes: Sequence[int] = SIZES) -> list[float]:
+    """Seconds of an all-to-all (gloo) between processes of this machine, for tensors of these bytes."""
+    return _on_processes(processes, _time_exchanges, tuple(sizes))
 
 
 def measure_placements(tables: Tables, ways: dict[str, Placement], processes: int) -> dict[str, float]:
@@ -223,13 +222,12 @@ def _start(rank: int, processes: int, meet: str, found: str, work: Callable[...,
     os._exit(0)  # gloo aborts a process that is still closing its connections after another has exited
 
 
-def _time_collectives(sizes: Sequence[int]) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {"all_reduce": [], "all_to_all": []}
+def _time_exchanges(sizes: Sequence[int]) -> list[float]:
+    times = []
     for size in sizes:
         numbers = size // 4 // dist.get_world_size() * dist.get_world_size()
         given, taken = torch.ones(numbers), torch.empty(numbers)
-        times["all_reduce"].append(_median_s(lambda given=given: dist.all_reduce(given)))
-        times["all_to_all"].append(_median_s(lambda given=given, taken=taken: dist.all_to_all_single(taken, given)))
+        times.append(_median_s(lambda given=given, taken=taken: dist.all_to_all_single(taken, given)))
     return times
 
 

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -144,14 +144,13 @@ class TableShape:
         return replace(self, num_rows=rows, batch_size=min(self.batch_size, samples))
 
 
-def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bool = True) -> pd.DataFrame:
+def plan_tables(shape: TableShape, memory_bytes: int, folder: Path) -> pd.DataFrame:
     """The needs of each placement, whether it fits, and its speed.
 
     Args:
         shape: the tables.
         memory_bytes: memory that the training process may use.
         folder: folder for a table file.
-        tries: whether to measure; without it no times are known.
 
     Returns:
         Columns placement, flags (of the DLRM's script), memory_bytes, disk_bytes, fits, why (it does not fit, or what
@@ -175,9 +174,8 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path, *, tries: bo
             "tables (--compress).",
             field="tables",
         )
-    if tries:
-        tried = [each for each in zip(choices, rows, strict=True) if each[1]["fits"] or each[0].kind == "device"]
-        _try(shape, tried, memory_bytes, folder)
+    tried = [each for each in zip(choices, rows, strict=True) if each[1]["fits"] or each[0].kind == "device"]
+    _try(shape, tried, memory_bytes, folder)
     frame = pd.DataFrame(rows, columns=[*rows[0]]).astype(dict.fromkeys(TIMES, float))
     device = frame.loc[frame["placement"] == "device", "step_ms"].iloc[0]
     frame["of_device"] = device / frame["step_ms"]
@@ -251,50 +249,47 @@ def _try(shape: TableShape, tried: Sequence[tuple[Placement, dict[str, Any]]], m
     small = shape.cut(min(TRIAL_BYTES, memory_bytes // 16))
     batches, share = _batches(small), small.bytes / shape.bytes
     with contextlib.ExitStack() as stack:
-        trials = [_Trial(small, placement, share, batches, folder) for placement, _ in tried]
-        for trial in trials:
-            stack.callback(trial.close)
-            trial.step_ms(WARM)
-        turns = [[trial.step_ms(STEPS_A_TURN) for trial in trials] for _ in range(TURNS)]
+        trials = [stack.enter_context(_trial(small, place, share, batches, folder)) for place, _ in tried]
+        for step_ms in trials:
+            step_ms(WARM)
+        turns = [[step_ms(STEPS_A_TURN) for step_ms in trials] for _ in range(TURNS)]
     for (_, row), times_ms in zip(tried, zip(*turns, strict=True), strict=True):
         low, mid, high = sorted(times_ms)[TURNS // 2 - 1 : TURNS // 2 + 2]
         row.update(zip(TIMES, (mid, low, high), strict=True))
         row["trial_rows"], row["trial_batch"] = sum(small.num_rows), small.batch_size
 
 
-class _Trial:
-    """Steps of the tables alone, with one placement."""
+@contextlib.contextmanager
+def _trial(
+    shape: TableShape, place: Placement, share: float, batches: Sequence[Tensor], folder: Path
+) -> Generator[Callable[[int], float]]:
+    """A function that takes some steps of the tables alone, with one placement, and returns their mean in ms.
 
-    def __init__(self, shape: TableShape, place: Placement, share: float, batches: Sequence[Tensor], folder: Path):
-        """`share` of the rows are in the trial, and the same share of a memory cap."""
-        if place.uses_disk:
-            place = replace(place, memory_cap=max(2**20, int(share * place.memory_cap_bytes)))
-        self.tables: Any = placed_tables(place, shape.optimiser, folder=folder)(shape.num_rows, shape.embedding_dim)
-        for weight in self.tables.table_weights():
-            weight.uniform_(-0.01, 0.01) if self.is_placed else nn.init.uniform_(weight, -0.01, 0.01)
-        self._optimiser = _optimiser(self.tables, shape.optimiser)
-        self._batches = iter(ahead(self.tables, [(each,) for each in batches], categorical=0))
+    `share` of the rows are in the trial, and the same share of a memory cap.
+    """
+    if place.uses_disk:
+        place = replace(place, memory_cap=max(2**20, int(share * place.memory_cap_bytes)))
+    tables: Any = placed_tables(place, shape.optimiser, folder=folder)(shape.num_rows, shape.embedding_dim)
+    is_placed = isinstance(tables, PlacedTables)
+    try:
+        for weight in tables.table_weights():
+            weight.uniform_(-0.01, 0.01) if is_placed else nn.init.uniform_(weight, -0.01, 0.01)
+        if is_placed:
+            optimiser: Any = PlacedOptimiser(tables, LR)
+        else:
+            none: list[Tensor] = [nn.Parameter(torch.zeros(1))]
+            optimiser = fast.fast_optimisers(jobs.OPTIMISERS[shape.optimiser], none, tables, LR)[1]
+        waiting = iter(ahead(tables, [(each,) for each in batches], categorical=0))
 
-    @property
-    def is_placed(self) -> bool:
-        return isinstance(self.tables, PlacedTables)
+        def step_ms(steps: int) -> float:
+            began = time.perf_counter()
+            for (categorical,) in itertools.islice(waiting, steps):
+                sums = tables(categorical)
+                sums.backward(sums.detach())
+                optimiser.step()
+            return 1e3 * (time.perf_counter() - began) / steps
 
-    def step_ms(self, steps: int) -> float:
-        """Take some steps; the mean of them."""
-        began = time.perf_counter()
-        for (categorical,) in itertools.islice(self._batches, steps):
-            sums = self.tables(categorical)
-            sums.backward(sums.detach())
-            self._optimiser.step()
-        return 1e3 * (time.perf_counter() - began) / steps
-
-    def close(self) -> None:
-        if self.is_placed:
-            self.tables.store.close()
-
-
-def _optimiser(tables: nn.Module, name: str) -> Any:
-    if isinstance(tables, PlacedTables):
-        return PlacedOptimiser(tables, LR)
-    none: list[Tensor] = [nn.Parameter(torch.zeros(1))]
-    return fast.fast_optimisers(jobs.OPTIMISERS[name], none, tables, LR)[1]
+        yield step_ms
+    finally:
+        if is_placed:
+            tables.store.close()

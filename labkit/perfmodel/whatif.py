@@ -1,23 +1,150 @@
-"""What changes to a training, or to its machine, would gain: predicted, and for flags of the script also measured."""
+"""What changes to a training, or to its machine, would gain: predicted, and for flags of the script also measured.
+
+Both take a few steps of the unchanged training script: to capture their operators, or to time them.
+"""
 
 from __future__ import annotations
 
 import difflib
 import statistics
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, hardware, tracking
-from labkit.perfmodel.capture import captured_steps, measured_step_s
+from labkit import UserError, hardware, profiling, telemetry, tracking
 from labkit.perfmodel.card import Card, read_card
+from labkit.perfmodel.operators import Calls, Operator
 from labkit.perfmodel.predict import NO_CHANGE, Change, card_notes, predict_steps, tier_change, uncertainties
 
 MACHINE = ("overheads", "arithmetic", "bandwidth", "tier", "card")
 """Names of changes to the machine; any other is a flag of the script"""
 ROUNDS = 5
 """Number of times that each command is measured, in turns"""
+MEASURED_S, MOST_STEPS = 2.0, 400
+"""Time and number of steps for which a script is timed"""
+MOST_CAPTURED = 16
+"""Number of captured steps if they differ: a recogniser's batches have few seconds of speech, or many"""
+FAR_OFF = 3.0
+"""Multiple of the median above which a step does not count, because something else held it up"""
+WARM = 6
+"""Steps before timing"""
+
+
+@dataclass(frozen=True)
+class CapturedSteps:
+    """The operators of a script's steps."""
+
+    steps: list[list[Operator]]
+    """Two steps, or more if these called operators of different sizes"""
+    memory_bytes: int
+    """Peak memory of the process until then"""
+    notes: list[str]
+    """Notes for the user"""
+
+
+class StepCapture(profiling.StepWatcher):
+    """Skips the first steps, which differ, and captures the operators of the next two; of more if these differ."""
+
+    def __init__(self):
+        super().__init__(profiling.ProfileSettings(skip=2, warmup=1, steps=MOST_CAPTURED), "operators")
+        self.steps: list[list[Operator]] = []
+        self.memory_bytes = 0
+        self._calls: Calls | None = None
+
+    def step(self) -> bool:
+        self.taken += 1
+        self.clock.restart()
+        if (calls := self._leave()) is not None:
+            self.steps.append(calls.operators)
+        self.is_done = len(self.steps) == self.settings.steps or (len(self.steps) == 2 and not self.differ)
+        if not self.is_done and self.taken >= self.settings.skip + self.settings.warmup - 1:
+            if not self.memory_bytes:  # captured storages are kept alive, and would count
+                self.memory_bytes = telemetry.own_peak_bytes()
+            self._calls = Calls()
+            self._calls.__enter__()
+        return self.is_done
+
+    @property
+    def differ(self) -> bool:
+        """Whether the first two steps called operators of different sizes."""
+        first, second = self.steps[:2]
+        return [each.tensors for each in first] != [each.tensors for each in second]
+
+    def finish(self) -> None:
+        super().finish()
+        self._leave()  # an unfinished step
+
+    def _leave(self) -> Calls | None:
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            calls.__exit__(None, None, None)
+        return calls
+
+
+class StepTimes(profiling.StepWatcher):
+    """Skips the first steps, and times those that follow, without the wait for their data."""
+
+    def __init__(self):
+        super().__init__(profiling.ProfileSettings(skip=WARM - 1, warmup=1, steps=MOST_STEPS), "step times")
+        self.times_s: list[float] = []
+        self._at = 0.0
+
+    def step(self) -> bool:
+        self.taken += 1
+        now = time.perf_counter()
+        phases, _ = self.clock.read()
+        if self.taken > WARM:
+            waited_us = phases.get(tracking.INPUT, [0.0])[0]
+            self.times_s.append(now - self._at - waited_us / 1e6)
+        self._at = time.perf_counter()
+        self.is_done = len(self.times_s) == MOST_STEPS or sum(self.times_s) > MEASURED_S
+        return self.is_done
+
+
+def captured_steps(command: tracking.ScriptCommand, stop: tracking.StopRequest) -> CapturedSteps:
+    """Run a script for a few steps, and capture their operators.
+
+    Raises:
+        UserError: there is no such script; it failed, or ended before its fifth step; it computes on a GPU.
+    """
+    capture = StepCapture()
+    _run(command, capture, stop)
+    if len(capture.steps) < 2:
+        raise UserError(f"{command.script}: it ended before its fifth step: let it train for longer.")
+    notes = []
+    if capture.differ:
+        notes.append(
+            "Two consecutive steps called operators of different sizes. This script's steps depend on its data, so the "
+            f"prediction is the mean of {len(capture.steps)} steps."
+        )
+    return CapturedSteps(capture.steps, capture.memory_bytes, notes)
+
+
+def measured_step_s(command: tracking.ScriptCommand, stop: tracking.StopRequest) -> float:
+    """Run a script for some steps, and return their mean time, without the wait for their data.
+
+    Raises:
+        UserError: as `captured_steps`.
+    """
+    times = StepTimes()
+    _run(command, times, stop)
+    if not times.times_s:
+        raise UserError(f"{command.script}: it ended before step {WARM + 1}: let it train for longer.")
+    usual_s = statistics.median(times.times_s)
+    return statistics.fmean(each for each in times.times_s if each <= FAR_OFF * usual_s)
+
+
+def _run(command: tracking.ScriptCommand, watcher: profiling.StepWatcher, stop: tracking.StopRequest) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # the run is not kept
+        profiling.profile_script(replace(command, runs_dir=folder), watcher, stop, lambda event: None)
+    if watcher.is_on_gpu:
+        raise UserError(
+            f"{command.script}: it computes on {watcher.device}, and cards describe CPUs: give --device cpu if the "
+            "script has such a flag, or --budget all-cores."
+        )
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,20 @@ Shapes: B batch, T frames, S characters.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from labkit import fast, jobs, models
 from labkit.data.speech import Batch
 
-JOBS = ("dlrm", "speech", "cnn", "tables")
-"""Kinds of steps; the last has embedding tables alone, the part that differs most between DLRMs"""
 LARGEST_TABLES_BYTES = 2**26
 LARGEST_FLOP = 3e10
 """Largest arithmetic of a step, roughly: some tenths of a second on one core"""
@@ -39,16 +38,36 @@ class Workload:
 
 def draw_workload(job: str, seed: int) -> Workload:
     """A random workload of a job, of moderate size; each seed gives another."""
-    rng = np.random.default_rng([seed, JOBS.index(job)])
-    draw = {"dlrm": _draw_dlrm, "speech": _draw_speech, "cnn": _draw_cnn, "tables": _draw_tables}[job]
-    settings = draw(rng) | {"precision": str(rng.choice(("fp32", "bf16"))), "seed": seed}
-    return build_workload(job, settings)
+    rng = np.random.default_rng([seed, list(JOBS).index(job)])
+    draw, _ = JOBS[job]
+    return build_workload(job, draw(rng) | {"precision": str(rng.choice(("fp32", "bf16"))), "seed": seed})
 
 
 def build_workload(job: str, settings: dict[str, Any]) -> Workload:
     torch.manual_seed(settings["seed"])
-    build = {"dlrm": _dlrm, "speech": _speech, "cnn": _cnn, "tables": _tables}[job]
+    _, build = JOBS[job]
     return Workload(job, settings, build(**settings))
+
+
+def _training(
+    loss_of: Callable[[], Tensor],
+    optimizers: Sequence[Any],
+    precision: str = "fp32",
+    clipped: Sequence[nn.Parameter] = (),
+) -> Callable[[], object]:
+    """A step: loss, gradients, some of them clipped, and update."""
+
+    def step() -> None:
+        with fast.autocast(precision, "cpu"):
+            loss = loss_of()
+        loss.backward()
+        if clipped:
+            nn.utils.clip_grad_norm_(clipped, 5.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
 
 
 def _power(rng: np.random.Generator, low: int, high: int, step: int = 1) -> int:
@@ -80,20 +99,10 @@ def _draw_dlrm(rng: np.random.Generator) -> dict[str, Any]:
 
 def _dlrm(**settings: Any) -> Callable[[], object]:
     shape = jobs.ShapeJob.from_settings(settings)
-    batches = jobs.random_batches(shape)
+    batches = itertools.cycle(jobs.random_batches(shape))
     model = jobs.dlrm.build_model(jobs.shape_config(shape), shape.kernels)
     optimizers = jobs.dlrm.build_optimizers(model, shape.optimiser, 0.01, shape.kernels)
-    taken = iter(range(2**62))
-
-    def step() -> None:
-        with fast.autocast(shape.precision, "cpu"):
-            loss = jobs.dlrm.loss_of(model, batches[next(taken) % len(batches)])
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return step
+    return _training(lambda: jobs.dlrm.loss_of(model, next(batches)), optimizers, shape.precision)
 
 
 def _draw_tables(rng: np.random.Generator) -> dict[str, Any]:
@@ -109,29 +118,21 @@ def _tables(are_gathered: bool, **settings: Any) -> Callable[[], object]:
     shape = jobs.ShapeJob.from_settings(settings)
     if are_gathered:
         return _gathered(shape)
-    batches = jobs.random_batches(shape)
+    batches = itertools.cycle(jobs.random_batches(shape))
     model = jobs.dlrm.build_model(jobs.shape_config(shape), shape.kernels)
     _, optimizer = jobs.dlrm.build_optimizers(model, shape.optimiser, 0.01, shape.kernels)
-    taken = iter(range(2**62))
-
-    def step() -> None:
-        model.tables(batches[next(taken) % len(batches)][1]).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+    return _training(lambda: model.tables(next(batches)[1]).mean(), [optimizer])
 
 
 def _gathered(shape: jobs.ShapeJob) -> Callable[[], object]:
     """All tables in one tensor, whose rows are read and changed by index, as in hand-written scripts."""
-    batches = jobs.random_batches(shape)
+    batches = itertools.cycle(jobs.random_batches(shape))
     starts = shape.num_rows * torch.arange(shape.num_tables)[:, None]
     weight = torch.randn(shape.num_rows * shape.num_tables, shape.embedding_dim)
     moments = [torch.zeros_like(weight) for _ in range({"sgd": 0, "adam": 2}.get(shape.optimiser, 1))]
-    taken = iter(range(2**62))
 
     def step() -> None:
-        rows = batches[next(taken) % len(batches)][1].long() + starts  # (B, F, L)
+        rows = next(batches)[1].long() + starts  # (B, F, L)
         found = F.embedding(rows, weight).requires_grad_()  # (B, F, L, D)
         found.sum(2).square().mean().backward()
         with torch.no_grad():
@@ -186,15 +187,8 @@ def _speech(
     counts = torch.full((batch_size,), characters)
     batch = Batch(torch.randn(batch_size, frames, 80), lengths, tokens, counts, [""] * batch_size)
 
-    def step() -> None:
-        with fast.autocast(precision, "cpu"):
-            loss = jobs.speech.loss_of(network, batch, "cpu")
-        loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 5.0)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+    parameters = list(network.parameters())
+    return _training(lambda: jobs.speech.loss_of(network, batch, "cpu"), [optimizer], precision, parameters)
 
 
 def _draw_cnn(rng: np.random.Generator) -> dict[str, Any]:
@@ -218,11 +212,14 @@ def _cnn(batch_size: int, image: int, channels: int, blocks: int, precision: str
     optimizer = fast.without_compiler(torch.optim.SGD)(model.parameters(), lr=0.01, momentum=0.9)
     images, labels = torch.randn(batch_size, 3, image, image), torch.randint(10, (batch_size,))
 
-    def step() -> None:
-        with fast.autocast(precision, "cpu"):
-            loss = F.cross_entropy(model(images).float(), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    return _training(lambda: F.cross_entropy(model(images).float(), labels), [optimizer], precision)
 
-    return step
+
+JOBS = {
+    "dlrm": (_draw_dlrm, _dlrm),
+    "speech": (_draw_speech, _speech),
+    "cnn": (_draw_cnn, _cnn),
+    "tables": (_draw_tables, _tables),
+}
+"""How settings are drawn, and a step is built, by kind; the last has embedding tables alone, the part that differs most
+between DLRMs"""

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.profiling.step_time import recorded_steps
-from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, Trace, TraceError
+from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, Trace, TraceError, nest
 from labkit.profiling.work import operator_work
 
 NO_COMPUTING = r"nccl.*Kernel|Memcpy|Memset"
@@ -41,25 +41,6 @@ def within(marked: np.ndarray, parent: np.ndarray) -> np.ndarray:
     return inside
 
 
-def _innermost(events: pd.DataFrame, parent: np.ndarray, moments_us: np.ndarray) -> np.ndarray:
-    """Labels (M,) of the innermost event of one thread that was running at each moment, −1 where there was none.
-
-    Args:
-        events: in order of time, labelled by their rows in `parent`.
-        parent: (N,) of all events of the trace.
-        moments_us: (M,).
-    """
-    start = events["start_us"].to_numpy()
-    end = dict(zip(events.index.tolist(), (start + events["duration_us"].to_numpy()).tolist(), strict=True))
-    found = []
-    for moment, place in zip(moments_us.tolist(), np.searchsorted(start, moments_us, side="right") - 1, strict=True):
-        row = int(events.index[place]) if place >= 0 else -1
-        while row >= 0 and end.get(row, -1.0) < moment:
-            row = int(parent[row])
-        found.append(row)
-    return np.array(found, dtype=np.int64)
-
-
 def launched_us(trace: Trace) -> np.ndarray:
     """Run time of the kernels that each event of a trace, with everything it called, launched (N,)."""
     direct = launched_directly_us(trace)
@@ -74,13 +55,16 @@ def launched_directly_us(trace: Trace) -> np.ndarray:
     events = trace.events
     kernels = events[events["category"].isin(ON_THE_DEVICE) & (events["correlation"] >= 0)]
     time_of = kernels.groupby("correlation")["duration_us"].sum()
-    calls = events[events["category"].astype(str).str.endswith(("_runtime", "_driver"))]
-    calls = calls[calls["correlation"].isin(time_of.index)]
-    parent, found = events["parent"].to_numpy(), np.zeros(len(events))
-    for lane, of_lane in calls.groupby("lane", observed=True):
-        host = events[(events["lane"] == lane) & events["category"].isin(ON_THE_HOST)]
-        callers = _innermost(host, parent, of_lane["start_us"].to_numpy())
-        np.add.at(found, callers[callers >= 0], time_of[of_lane["correlation"]].to_numpy()[callers >= 0])
+    launches = events["category"].astype(str).str.endswith(("_runtime", "_driver"))
+    launches &= events["correlation"].isin(time_of.index)
+    nests = events[events["category"].isin(ON_THE_HOST) | launches]
+    columns = (nests["lane"].cat.codes, nests["start_us"], nests["duration_us"])
+    parent, _ = nest(*(column.to_numpy() for column in columns))
+    launches, found = launches[nests.index].to_numpy(), np.zeros(len(events))
+    callers, times_us = parent[launches], time_of[nests.loc[launches, "correlation"]].to_numpy()
+    while (within_one := (callers >= 0) & launches[callers]).any():  # the runtime may launch by the driver
+        callers = np.where(within_one, parent[callers], callers)
+    np.add.at(found, nests.index.to_numpy()[callers[callers >= 0]], times_us[callers >= 0])
     return found
 
 

@@ -1,19 +1,16 @@
 from .costs import (
+    NUMBERS as NUMBERS,
     Cost as Cost,
     cost_usd as cost_usd,
     energy_account as energy_account,
     energy_until as energy_until,
+    trial_means as trial_means,
+    trial_table as trial_table,
     usd_per_s as usd_per_s,
     window_energy as window_energy,
     windows_by_name as windows_by_name,
     with_cost as with_cost,
     with_energy as with_energy,
-)
-from .curve_tables import (
-    curves as curves,
-    default_target as default_target,
-    run_table as run_table,
-    table_of as table_of,
 )
 from .estimators import (
     band as band,
@@ -24,6 +21,18 @@ from .estimators import (
     survival_curve as survival_curve,
     survival_of as survival_of,
 )
+from .outcomes import (
+    CLOCKS as CLOCKS,
+    SERIES as SERIES,
+    Attempts as Attempts,
+    attempts as attempts,
+    crossings as crossings,
+    curves as curves,
+    default_target as default_target,
+    higher_is_better as higher_is_better,
+    run_table as run_table,
+    table_of as table_of,
+)
 from .summaries import (
     NEED as NEED,
     by_batch_size as by_batch_size,
@@ -32,12 +41,3 @@ from .summaries import (
     summary_of as summary_of,
     target_columns as target_columns,
 )
-from .thresholds import (
-    CLOCKS as CLOCKS,
-    SERIES as SERIES,
-    Attempts as Attempts,
-    attempts as attempts,
-    crossings as crossings,
-    higher_is_better as higher_is_better,
-)
-from .trials import NUMBERS as NUMBERS, trial_means as trial_means, trial_table as trial_table

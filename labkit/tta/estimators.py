@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit.tta.thresholds import SERIES, Attempts, Outcomes, attempts
+from labkit.tta.outcomes import SERIES, Attempts, Outcomes, attempts
 
 MIN_RUNS_FOR_INTERVAL = 5
 """Fewer runs cannot bound a median: their whole range misses it in one case of eight (four runs) or of four (three)."""

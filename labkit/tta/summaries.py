@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from labkit import UserError
 from labkit.tta.costs import price_usd_per_h, usd_per_s
-from labkit.tta.curve_tables import default_target
 from labkit.tta.estimators import survival, survival_of
-from labkit.tta.thresholds import SERIES, Attempts, attempts
+from labkit.tta.outcomes import SERIES, Attempts, attempts, default_target
 
 OF_TIMES = {
     "median": "time_median_s", "low": "time_low_s", "high": "time_high_s", "level": "time_level",
@@ -76,7 +75,6 @@ def summary_of(found: Attempts) -> pd.DataFrame:
     for number, (own, mine) in enumerate(zip(series, of_series, strict=True)):
         is_sound = number != fastest and not (pd.concat([own, series[fastest]])["disturbed"] != "").any()
         sooner = speed_up(of_series[fastest], mine, len(series)) if is_sound else None
-        ratios = astuple(sooner) if sooner else (np.nan, np.nan, np.nan, 0)
         settings, others = own["settings"].iloc[0], series[fastest]["settings"].iloc[0]
         price, notes = price_usd_per_h(own["tier"].iloc[0]), own["energy_note"].dropna()
         unreached = "there is no target" if np.isnan(target) else "the target was not reached"
@@ -84,7 +82,7 @@ def summary_of(found: Attempts) -> pd.DataFrame:
         rows.append(
             {
                 "disturbed": int((own["disturbed"] != "").sum()),
-                **dict(zip(SPEED_UP, ratios, strict=True)),
+                **dict(zip(SPEED_UP, sooner or (np.nan, np.nan, np.nan, 0), strict=True)),
                 "differs_in": tuple(
                     name for name in {**others, **settings} if str(settings.get(name)) != str(others.get(name))
                 ),
@@ -117,8 +115,7 @@ def _parts(frame: pd.DataFrame) -> list[pd.DataFrame]:
     return [own for _, own in frame.groupby(SERIES, sort=False, dropna=False)]
 
 
-@dataclass(frozen=True)
-class SpeedUp:
+class SpeedUp(NamedTuple):
     """How many times as long the other series takes."""
 
     ratio: float

@@ -575,8 +575,8 @@ What an exchange takes is fitted to measurements: a start, and so much a byte th
 """
 
 # %% exchange
-factor = labkit.perfmodel.bus_factor("all_to_all", 2)
-took_s = labkit.perfmodel.sharding.time_collectives(2)["all_to_all"]
+factor = labkit.perfmodel.sent_share(2)
+took_s = labkit.perfmodel.sharding.time_exchanges(2)
 exchange = labkit.perfmodel.fit_transfer(labkit.perfmodel.sharding.SIZES, took_s, factor)
 print(f"an exchange (gloo): {1e6 * exchange.start_s:.0f} µs, and {2**20 * 1e6 * exchange.byte_s:.0f} µs a MiB, fitted")
 

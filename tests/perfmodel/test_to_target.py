@@ -7,8 +7,7 @@ import pytest
 from made_card import made_card, product
 
 from labkit.errors import UserError
-from labkit.perfmodel.predict import predict_step
-from labkit.perfmodel.target_prediction import Need, samples_to_target, to_target
+from labkit.perfmodel.predict import Need, predict_step, samples_to_target, to_target
 from labkit.tracking import Target
 
 TARGET = Target.parse("auc >= 0.7")

@@ -10,7 +10,7 @@ from scipy import stats
 
 from labkit.runs import TELEMETRY
 from labkit.runs.parts import PartWriter
-from labkit.tta.trials import trial_means, trial_table
+from labkit.tta import trial_means, trial_table
 
 S, BEGIN = 10**9, 1_700_000_000
 TRIAL = {"number": 2, "torch_name": "cpu", "idle_power_w": 20.0, "cool_down": "cooled down in 5 s"}
