@@ -187,10 +187,6 @@ class ScriptJob:
     def takes_seed(self) -> bool:
         return any(tracking.SEED in argument for argument in self.arguments)
 
-    def seeded(self, seed: int) -> ScriptJob:
-        arguments = tuple(argument.replace(tracking.SEED, str(seed)) for argument in self.arguments)
-        return dataclasses.replace(self, arguments=arguments)
-
     @property
     def label(self) -> str:
         """Name of the script, for tables."""

@@ -262,11 +262,7 @@ def _checkpoints() -> Path:
 
 
 def placed_tables(
-    placement: Placement,
-    optimiser: str = "sgd",
-    *,
-    device: str = "cpu",
-    folder: Path | str = "runs",
+    placement: Placement, optimiser: str = "sgd", *, device: str = "cpu", folder: Path | str = "runs"
 ) -> Callable[[Sequence[int], int], nn.Module]:
     """The argument `tables` of `Dlrm`: makes tables in this place.
 

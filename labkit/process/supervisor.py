@@ -11,14 +11,12 @@ import contextlib
 import os
 import queue
 import secrets
-import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -124,10 +122,6 @@ class SupervisedJobs:
     def kill(self, name: str) -> None:
         """Kill a job and its children at once."""
         self._order("end", name=name, kill=True)
-
-    def remove_at_end(self, path: Path) -> None:
-        """Remove a file or folder at the end, even if this process is killed before that."""
-        self._order("remove_at_end", path=str(path))
 
     def sweep(self) -> list[int]:
         """Kill what ended jobs left behind, and end the MPS daemon. Returns the pids of processes that remained."""
@@ -248,7 +242,6 @@ class _Supervisor:
         self.orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.closing = False
         self.mps_guard: subprocess.Popen | None = None
-        self.temporary: list[str] = []
 
     def run(self) -> None:
         """Carry out orders until the launcher and all jobs have ended. Jobs die with the thread that starts them."""
@@ -260,10 +253,6 @@ class _Supervisor:
             order = self.orders.get()
             getattr(self, f"_do_{order.pop('kind')}")(**order)
         self._sweep()
-        for left_over in self.temporary:
-            shutil.rmtree(left_over, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                Path(left_over).unlink(missing_ok=True)
 
     def _do_start(self, name: str, **job: Any) -> None:
         if self.closing:
@@ -306,9 +295,6 @@ class _Supervisor:
 
     def _do_sweep(self) -> None:
         self.launcher.tell("sweep", left=self._sweep())
-
-    def _do_remove_at_end(self, path: str) -> None:
-        self.temporary.append(path)
 
     def _do_close(self) -> None:
         """End everything, because there will be no more orders."""

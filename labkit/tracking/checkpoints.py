@@ -13,10 +13,10 @@ from torch.utils._pytree import tree_map_only
 
 from labkit import UserError, runs
 from labkit.tracking.ending import Diverged
-from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.events import Point
 from labkit.tracking.log import RunLog, load_checkpoint, save_checkpoints, step_of
 from labkit.tracking.position import Loop, Meter
+from labkit.tracking.watch import Watch
 
 REST = 40
 """After a checkpoint that took t seconds there is none for 40 t, so checkpoints take at most 2.5 % of a run."""
@@ -25,8 +25,8 @@ REST = 40
 class Kept:
     """The parts of a run that checkpoints hold. They are saved when the script is done with the steps so far."""
 
-    def __init__(self, meter: Meter, loop: Loop, evaluations: Evaluations, log: RunLog):
-        self._meter, self._loop, self._evaluations, self._log = meter, loop, evaluations, log
+    def __init__(self, meter: Meter, loop: Loop, watch: Watch, log: RunLog):
+        self._meter, self._loop, self._watch, self._log = meter, loop, watch, log
         self._position, self._folder = meter.position, log.folder
         self.latest, self._best_file = (self._folder / "checkpoint" / name for name in ("latest.pt", "best.pt"))
         self.parts: dict[str, Any] = {}
@@ -70,7 +70,7 @@ class Kept:
             content, position = load_checkpoint(self.latest), self._position
             self.restored, self._loop.resumed = content["kept"], content["random"]
             vars(position).update(content["position"])
-            self._evaluations.resume(runs.read_events(self._folder))
+            self._watch.resume(runs.read_events(self._folder))
             self._log.notice(f"continuing from step {position.step:,}, {position.samples:,} samples")
 
     def note_best(self) -> None:

@@ -112,11 +112,7 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able data, from which `from_json` makes the target."""
-        return {
-            "metric": self.metric.name,
-            "higher_is_better": self.metric.higher_is_better,
-            "value": self.value,
-        }
+        return {"metric": self.metric.name, "higher_is_better": self.metric.higher_is_better, "value": self.value}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Target:

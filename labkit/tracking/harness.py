@@ -207,19 +207,14 @@ class Harness:
             )
         return seed if asked is None else asked
 
-    def entered(self) -> None:
-        """Listen to signals while a run is open, unless a wrapping harness already does."""
-        if self is not _current:
-            self.stop.__enter__()
+    def listening(self) -> contextlib.AbstractContextManager:
+        """Listens to signals while a run is open, unless a wrapping harness already does."""
+        return contextlib.nullcontext() if self is _current else self.stop
 
     def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
         self.answers.append({"run": run, "folder": folder, "status": status, "result": result})
         if self.is_script:
             self.tell(self.answers[-1])
-
-    def left(self) -> None:
-        if self is not _current:
-            self.stop.__exit__()
 
     def tell(self, event: Any) -> None:
         if isinstance(event, Started):

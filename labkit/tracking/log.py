@@ -46,7 +46,8 @@ class RunLog:
         resumed = harness.command.resume
         self.before = None if resumed is None else runs.read_run(resumed)
         """Record that an earlier process of this run left; None for a new run."""
-        self._sampler = contextlib.ExitStack()
+        self._until_end = contextlib.ExitStack()
+        """Listening to signals, energy windows, sampler, observer: they end in the opposite order."""
         self._torch_name: str | None = None
         self._look: telemetry.Look | None = None
         self._peak_gpu_before = 0
@@ -57,7 +58,8 @@ class RunLog:
             self._run = self._create(name, seed) if resumed is None else self._reopen(Path(resumed))
             self.folder = self._run.folder
         self._windows = Windows(self.event)
-        self._sampler.callback(self._windows.close)
+        self._until_end.enter_context(harness.listening())
+        self._until_end.callback(self._windows.close)
 
     def _create(self, name: str, seed: int | None) -> runs.RunWriter:
         harness, budget = self._harness, self._harness.budget
@@ -130,10 +132,10 @@ class RunLog:
                 self._run.record.devices = used
                 self._run.record.budget = json_data.to_json(self._harness.budget)
                 self._run.record.save(self.folder)
-            self._sampler.enter_context(self._sampled(self._run))
+            self._until_end.enter_context(self._sampled(self._run))
             if self._harness.observer is not None:
                 self._harness.observer.start(self.folder, torch.device(torch_name))
-                self._sampler.callback(self._harness.observer.finish)
+                self._until_end.callback(self._harness.observer.finish)
             gpu = self._devices()[-1]
             count = self._harness.budget.cores or hardware.get_devices()[0].cores
             self._look = telemetry.Look(count, self._harness.family, gpu if gpu.kind != "cpu" else None)
@@ -207,11 +209,10 @@ class RunLog:
     def finish(self, status: runs.Status, result: dict[str, Any], *, is_fault: bool) -> None:
         """Write the final record, with memory and energy from the samples; `is_fault` also records a fault."""
         try:
-            before = self.before and (self.before.result or {}).get("others")
-            result["others"] = runs.worse(before, self._look and self._look.others())
-            self._sampler.close()
+            with self._until_end:
+                before = self.before and (self.before.result or {}).get("others")
+                result["others"] = runs.worse(before, self._look and self._look.others())
         finally:
-            self._harness.left()
             if self._run is not None:
                 try:
                     samples = telemetry.Samples(self.folder, telemetry.OF_A_RESULT)  # read once for both
@@ -227,8 +228,7 @@ class RunLog:
 
     def leave_as_it_was(self, reason: str) -> None:
         """Close a run that this script cannot resume, with the record that it had before."""
-        self._sampler.close()
-        self._harness.left()
+        self._until_end.close()
         if self._run is not None:
             self._run.record.config, status = self.before.config, self.before.status
             self._run.event("ended", status=status, reason=reason, ended_by="refused")

@@ -13,12 +13,12 @@ from typing import Any
 from labkit import UserError, runs
 from labkit.tracking.checkpoints import Kept
 from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Stopped, StopRequest, in_notebook
-from labkit.tracking.evaluations import Evaluations, Stopping
 from labkit.tracking.events import INPUT, ProgressLine, phase
 from labkit.tracking.goal import CONFIRM, Goal, Target, evaluated_name
 from labkit.tracking.harness import Harness, ScriptCommand, SpawnedHarness, current_harness
 from labkit.tracking.log import RunLog, nothing_to_do
 from labkit.tracking.position import Loop, Meter, Position
+from labkit.tracking.watch import Watch
 
 _open_run: Run | None = None
 
@@ -107,12 +107,10 @@ class Run:
         self.folder: Path = self._log.folder
         self._meter = Meter(self.position, self._log, lambda what, at: self._kept.diverged(what, at))
         self._loop = Loop(self.position, self._log.event)
-        self._evaluations = Evaluations(self.goal, self._meter, self._log)
-        self._stopping = Stopping(self.position, self.goal, self._stopped_by)
-        self._kept = Kept(self._meter, self._loop, self._evaluations, self._log)
+        self._watch = Watch(self.goal, self._meter, self._log, self._stopped_by)
+        self._kept = Kept(self._meter, self._loop, self._watch, self._log)
         _open_run = self
         try:
-            self._harness.entered()
             if self._log.before is not None:
                 self._kept.resume()
             self._log.started()
@@ -132,7 +130,7 @@ class Run:
     def _leave(self, error: BaseException | None) -> runs.Status:
         """Record how it ended. Returns its status."""
         global _open_run
-        status, word, reason = self._stopping.ending_of(error, self._log.why)
+        status, word, reason = self._watch.ending_of(error)
         if self._log.before is not None and not self._meter.is_running and word == "refused":
             _open_run = None
             self._log.leave_as_it_was(reason)
@@ -142,13 +140,13 @@ class Run:
                 self._meter.read_losses(wait=True)
                 self._kept.save()
         except Exception as late:  # a loss that is not a number, a full disk, a missing folder
-            status, word, reason = self._stopping.ending_of(late, self._log.why)
+            status, word, reason = self._watch.ending_of(late)
             error = error or late
             raise
         finally:
             self.is_leaving = True
             self._loop.let_go()
-            self.result = self._evaluations.result()
+            self.result = self._watch.result()
             self.result |= {"metrics": self._test_metrics, "reason": reason, "ended_by": word}
             if isinstance(error, SystemExit) and isinstance(error.code, int):
                 self.result["exit_code"] = error.code
@@ -198,20 +196,20 @@ class Run:
         self._meter.book(training=False)
         if self._observer is not None:
             return False
-        numbers = self._evaluations.numbers({evaluated_name(name): value for name, value in metrics.items()})
-        self._evaluations.check(numbers)
+        numbers = self._watch.numbers({evaluated_name(name): value for name, value in metrics.items()})
+        self._watch.check(numbers)
         self._meter.read_losses(wait=True)
         self._kept.check_weights()
         if self.position.samples >= self.position.next_evaluation:  # otherwise it is an extra one
             self.position.next_evaluation = self.position.samples + (self.goal.evaluate_every or 0)
-        if self._evaluations.take(numbers):
+        if self._watch.take(numbers):
             self._kept.note_best()
         self._meter.report(evaluated=True)
         self._meter.book(training=False)
         self.position.needs_checkpoint = True
         if not self.position.has_loop:
             self._kept.at_safe_point()
-        self._stopping.agree()
+        self._watch.agree()
         return bool(self.over)
 
     @property
@@ -226,7 +224,7 @@ class Run:
             return False
         is_last_epoch = position.num_epochs is not None and position.epoch + 1 >= position.num_epochs
         ends = position.is_last_batch and (every is None or is_last_epoch)
-        if not (ends or (every and position.samples >= position.next_evaluation) or self._stopping.out_of_time):
+        if not (ends or (every and position.samples >= position.next_evaluation) or self._watch.out_of_time):
             return False
         self._meter.read_losses(wait=True)
         if self._meter.is_running:
@@ -236,7 +234,7 @@ class Run:
     @property
     def over(self) -> str:
         """Why the run is over: "stopped", "target", "max_seconds", "max_epochs" or "patience"; empty if it is not."""
-        return self._stopping.over if self._log is not None else ""
+        return self._watch.over if self._log is not None else ""
 
     def keep(self, **parts: Any) -> None:
         """Name the models, optimisers and schedulers that checkpoints hold; a resumed run restores their state."""
@@ -254,7 +252,7 @@ class Run:
         self.position.num_epochs = 2**31 if self._observer else count
         before = self._log.before
         if before and before.status == "done" and self.over in ("max_seconds", "max_epochs"):
-            raise nothing_to_do(self.folder, self._stopping.sentence(self.over))
+            raise nothing_to_do(self.folder, self._watch.sentence(self.over))
         self._log.describe_training(max_epochs=None if self._observer else count)
         return self._epochs()
 
@@ -336,7 +334,7 @@ class Run:
         """Record metrics of the test split, once, at the end."""
         self._must_be_open("test")
         look = len(self._log.tests()) + 1
-        self._test_metrics = self._evaluations.numbers(metrics)
+        self._test_metrics = self._watch.numbers(metrics)
         self._log.event("tested", metrics=self._test_metrics, look=look, best_step=self.position.tested_step)
         if look > 1:
             self._log.notice(f"this run has now been scored {look} times on the test split")

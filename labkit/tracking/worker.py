@@ -36,8 +36,8 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     core, unless OMP_WAIT_POLICY is set.
     """
 
-    def say(words: str) -> None:
-        on_event(Notice(words))
+    def say(text: str) -> None:
+        on_event(Notice(text))
 
     budget, cores = command.budget, telemetry.own_affinity()
     if budget is not None:

@@ -130,7 +130,6 @@ def run_fault(
         with Nvml() as nvml:
             shares = mode_shares(mode, clients, Place(chosen, devices, nvml))
         with SupervisedJobs(CLIENT_GRACE_S) as supervised:
-            supervised.remove_at_end(Path(folder))
             report = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder)).run(seconds, recovery)
         return replace(report, left=len(marked(supervised.mark)))
 

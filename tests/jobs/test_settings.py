@@ -53,7 +53,7 @@ def test_what_follows_from_a_setting_is_worked_out_again():
     assert [SpeechJob(clip_norm=norm).recorded()["clip_norm"] for norm in (None, 0.0, 1.5)] == [5.0, None, 1.5]
     script = ScriptJob("train.py", ("--seed", "{seed}"))
     assert job_from_json(script.to_json()) == script and script.takes_seed
-    assert script.seeded(3).arguments == ("--seed", "3")
+    assert script.command().seeded(3).arguments == ("--seed", "3")
 
 
 @pytest.mark.parametrize(

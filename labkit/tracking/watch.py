@@ -1,4 +1,4 @@
-"""Evaluations of a run: whether the target is reached, which is the best so far, and when and why the run is over."""
+"""Watches the evaluations of a run: which is the best so far, whether the target is reached, why the run is over."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from labkit.tracking.ending import Diverged, Enough, Stopped
 from labkit.tracking.events import Point
 from labkit.tracking.goal import METRICS, Goal, crossing
 from labkit.tracking.log import RunLog
-from labkit.tracking.position import Meter, Position
+from labkit.tracking.position import Meter
 
 
-class Evaluations:
-    """Watches the target's metric, if the run has a target."""
+class Watch:
+    """Watches the target's metric, if the run has a target, and what else ends a run.
 
-    def __init__(self, goal: Goal, meter: Meter, log: RunLog):
+    That is a stop request, its time, its epochs, or its patience.
+    """
+
+    def __init__(self, goal: Goal, meter: Meter, log: RunLog, stopped_by: Callable[[], str]):
+        """`stopped_by` returns who asked the run to stop, or an empty text."""
         self.goal, self.target, self._meter, self._log = goal, goal.target, meter, log
-        self.position = meter.position
+        self.position, self.stopped_by = meter.position, stopped_by
+        self._are_several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         self._confirm = {"first": 1, "sustained": goal.confirm}
         self._values: list[float] = []
         self._points: list[Point] = []
@@ -132,14 +137,7 @@ class Evaluations:
                 if kind not in self._announced:
                     self._log.event("target_reached", **what, **asdict(self._points[at]))
 
-
-class Stopping:
-    """What ends a run: a stop request, its target, its time, its epochs, its patience."""
-
-    def __init__(self, position: Position, goal: Goal, stopped_by: Callable[[], str]):
-        """`stopped_by` returns who asked the run to stop, or an empty text."""
-        self._position, self._goal, self.stopped_by = position, goal, stopped_by
-        self._are_several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    # the end
 
     def agree(self) -> None:
         """Let several ranks take the first one's reason.
@@ -149,40 +147,38 @@ class Stopping:
         if self._are_several:
             words = [self._own_reason()]
             dist.broadcast_object_list(words, src=0)
-            self._position.agreed = words[0]
+            self.position.agreed = words[0]
 
     @property
     def over(self) -> str:
         """The value of `Run.over`."""
-        return self._position.agreed if self._are_several else self._own_reason()
+        return self.position.agreed if self._are_several else self._own_reason()
 
     def _own_reason(self) -> str:
-        if self._position.seen_enough:
+        if self.position.seen_enough:
             return "profiled"
         if self.stopped_by():
             return "stopped"
-        if "sustained" in self._position.crossed:
+        if "sustained" in self.position.crossed:
             return "target"
         if self._is_late:
             return "max_seconds"
-        if self._position.num_epochs is not None and self._position.epoch >= self._position.num_epochs:
+        if self.position.num_epochs is not None and self.position.epoch >= self.position.num_epochs:
             return "max_epochs"
-        return "patience" if self._goal.is_out_of_patience(self._position.best_age) else ""
+        return "patience" if self.goal.is_out_of_patience(self.position.best_age) else ""
 
     @property
     def out_of_time(self) -> bool:
         """Whether the time limit asks for a last evaluation; several ranks evaluate together, so they agree first."""
-        return self._is_late and (not self._are_several or bool(self._position.agreed))
+        return self._is_late and (not self._are_several or bool(self.position.agreed))
 
     @property
     def _is_late(self) -> bool:
         """Whether the time limit is reached by this rank's clock."""
-        return self._goal.max_seconds is not None and self._position.wall_s >= self._goal.max_seconds
+        return self.goal.max_seconds is not None and self.position.wall_s >= self.goal.max_seconds
 
-    def ending_of(
-        self, error: BaseException | None, why: Callable[[BaseException], str]
-    ) -> tuple[runs.Status, str, str]:
-        """Status, word and sentence for a run whose block ended with that error; `why` describes unknown errors."""
+    def ending_of(self, error: BaseException | None) -> tuple[runs.Status, str, str]:
+        """Status, word and sentence for a run whose block ended with that error."""
         if error is None or isinstance(error, Stopped):
             word = self.over or "script"
             return ("stopped" if word == "stopped" else "done"), word, self.sentence(word)
@@ -197,22 +193,22 @@ class Stopping:
             return "failed", "diverged", str(error)
         if isinstance(error, UserError):
             # for example a full disk: the run itself is sound, and can go on once that is fixed
-            return ("stopped" if self._position.step else "failed"), "refused", str(error)
-        return "failed", "error", why(error)
+            return ("stopped" if self.position.step else "failed"), "refused", str(error)
+        return "failed", "error", self._log.why(error)
 
     def sentence(self, word: str) -> str:
         """The reason as a sentence."""
-        target, position = self._goal.target, self._position
+        target, position = self.target, self.position
         if word == "stopped":
             return self.stopped_by()
         if word == "target":
             return "target reached"
         if word == "max_seconds":
-            most_s, took_s = self._goal.max_seconds, position.wall_s
+            most_s, took_s = self.goal.max_seconds, position.wall_s
             late = f", at {took_s:.1f} s: a step or an evaluation took longer" if took_s > 1.5 * most_s + 1 else ""
             return f"max_seconds {most_s:g} used up{late}"
         if word == "patience":
-            return f"no better {target.metric.label} in {self._goal.patience} evaluations"
+            return f"no better {target.metric.label} in {self.goal.patience} evaluations"
         if word == "profiled":
             return word
         sentence = f"max_epochs {position.epoch} trained" if word == "max_epochs" else "the script ended"
