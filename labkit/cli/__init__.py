@@ -1,4 +1,4 @@
-"""The `labkit` command: one module a sub-command, heavy imports only when it runs."""
+"""The `labkit` command: modules of one or a few sub-commands, heavy imports only when one runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ import sys
 import traceback
 import warnings
 
-from labkit import __version__
+from labkit import __version__, project
+from labkit.cli.console import say, write_nowhere
 from labkit.errors import UserError, refusal
 
-COMMANDS = (
-    "tour", "run", "train", "profile", "collocate", "pack", "sweep", "runs", "monitor", "energy", "energy_trial",
-    "doctor", "budgets", "tiers", "data", "report", "course", "claims", "plan", "calibrate", "predict", "whatif",
-    "serve_tables", "transcribe",
+MODULES = (
+    "run", "sweep", "profile", "collocate", "pack", "runs", "monitor", "energy", "energy_trial", "machine", "data",
+    "course", "whatif", "predict", "transcribe",
 )  # fmt: skip
+IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
+"""The command that makes a recording of files that others published"""
+GONE = {
+    ("serve-tables",): "labkit serve-tables is gone, and so is --server: `labkit train dlrm --placement remote` starts "
+    "a parameter server of its own, and ends it.",
+    ("runs", "import"): f"`labkit runs import` is now a script: run {IMPORTER} with the same files and options.",
+}
+"""What to do instead of commands that earlier versions had"""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -25,14 +33,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"labkit {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        importlib.import_module(f"labkit.cli.{command}").add_parser(subparsers)
+    for module in MODULES:
+        importlib.import_module(f"labkit.cli.{module}").add_parser(subparsers)
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, 2 for the user's mistakes, 1 for ours, 130 on Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
+    for words, instead in GONE.items():
+        if tuple(argv[: len(words)]) == words:
+            say(f"labkit: {instead}", to_stderr=True)
+            return 2
     if argv[:2] in (["energy", "trial"], ["sweep", "show"]):  # argparse has no command beside an argument of its own
         argv = [" ".join(argv[:2]), *argv[2:]]
     parser = build_parser()
@@ -47,19 +59,17 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return args.run(args)
     except BrokenPipeError:
-        from labkit.cli.console import write_nowhere
-
         write_nowhere(sys.stdout)  # Python flushes it once more at its end
         return 0
     except UserError as error:
-        _say(f"labkit: {error}")
+        say(f"labkit: {error}", to_stderr=True)
         return 2
     except KeyboardInterrupt:
         print("labkit: stopped", file=sys.stderr)
         return 130
     except Exception as error:
         if refused := refusal(error):
-            _say(f"labkit: {refused}")
+            say(f"labkit: {refused}", to_stderr=True)
             return 2
         traceback.print_exc()
         print(
@@ -70,10 +80,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
-    _say(f"labkit: {message}")
-
-
-def _say(line: str) -> None:
-    from labkit.cli.console import say
-
-    say(line, to_stderr=True)
+    say(f"labkit: {message}", to_stderr=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from labkit import UserError, hardware, launch, runs, sharing, tracking
-from labkit.cli.console import Console, json_rows, print_frame, print_last
-from labkit.cli.display import Display
+from labkit.cli.console import Console, Display, json_rows, print_frame, print_json
 from labkit.cli.flags import add_flags
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--show", metavar="MIX", help="print the verdict on a mix that was run")
     add("--undisturbed", action="store_true", help="with --show: leave out rounds that other programs disturbed")
     add("--list", action="store_true", help="list the mixes below --runs-dir")
-    add_flags(parser, "no_wait", "runs_dir", "json")
-    parser.set_defaults(run=run_collocate)
+    add_flags(parser, "no_wait", "runs_dir", "json", run=run_collocate)
 
 
 def run_collocate(args: argparse.Namespace) -> int:
@@ -84,14 +83,13 @@ def run_collocate(args: argparse.Namespace) -> int:
         return _check_and_run(args, sharing.mix_in(launches), launches)
     mix, notices = _asked_mix(args)
     for notice in notices:
-        Console(stderr=args.json, highlight=False).print(notice, soft_wrap=True)
+        Console(stderr=args.json).print_line(notice)
     return _check_and_run(args, mix, None)
 
 
 def _check_and_run(args: argparse.Namespace, mix: launch.Mix, launches: launch.Launches | None) -> int:
     """Check a mix, print the table, and run it, or go on with its launches, where nothing is against it."""
-
-    console = Console(stderr=args.json, highlight=False)
+    console = Console(stderr=args.json)
     device = hardware.find_device(mix.device, hardware.get_devices())
     # a check does not wait for cores, and takes none
     with (
@@ -106,7 +104,7 @@ def _check_and_run(args: argparse.Namespace, mix: launch.Mix, launches: launch.L
             raise UserError("\n".join(["nothing was started:", *(f"  {line}" for line in found.refusals)]))
         if args.check:
             if args.json:
-                print_last(json.dumps({"rows": [asdict(row) for row in found.rows], "warnings": found.warnings}))
+                print_json({"rows": [asdict(row) for row in found.rows], "warnings": found.warnings})
             return 0
         with tracking.StopRequest() as stop, MixDisplay(console) as display:
             if launches is None:
@@ -119,7 +117,6 @@ def _check_and_run(args: argparse.Namespace, mix: launch.Mix, launches: launch.L
 
 def _asked_mix(args: argparse.Namespace) -> tuple[launch.Mix, list[str]]:
     """The mix of the command line, its baseline included, and what its user should know of it."""
-
     is_cpu = hardware.find_device(args.device, hardware.get_devices()).kind == "cpu"
     usual = "cpu-shared" if is_cpu else "naive"  # plain processes, as that is called on the device
     modes = [mode.strip() for mode in args.mode.split(",")] if args.mode else []
@@ -143,8 +140,6 @@ def _asked_mix(args: argparse.Namespace) -> tuple[launch.Mix, list[str]]:
 
 def _print_check(console: Console, mix: launch.Mix, found: sharing.MixCheck) -> None:
     """Print the table before the start: one row per job, with what it would have and need, or what is against it."""
-    from rich.text import Text
-
     rows = [
         {
             "mode": row.mode,
@@ -158,9 +153,9 @@ def _print_check(console: Console, mix: launch.Mix, found: sharing.MixCheck) -> 
     if rows:
         print_frame(console, rows, f"{mix.name}: before the start")
     needs = "Needs: measured over a job's first steps, or given by the mix."
-    console.print(f"{needs} Each round runs {mix.repeats} time{'s' * (mix.repeats > 1)}.", soft_wrap=True)
+    console.print_line(f"{needs} Each round runs {mix.repeats} time{'s' * (mix.repeats > 1)}.")
     for warning in found.warnings:
-        console.print(warning, style="yellow", soft_wrap=True)
+        console.print_line(warning, "yellow")
 
 
 class MixDisplay(Display):
@@ -170,20 +165,16 @@ class MixDisplay(Display):
         super().__init__(console, evaluations=False)
 
     def show_part(self, part: launch.Part, event: dict[str, Any]) -> None:
-        """Take an event of `run_mix`."""
-        name = part.launch.about["job"]
-        self.show(tracking.read_event(event), name)
         if event["kind"] == "Round":
             self.begin(event["text"])
             if event["over"] or not self.console.is_terminal:
                 self.print(event["text"])
-        elif event["kind"] == "State":
-            self.says(name, part.status.replace("_", " "))
+        else:
+            super().show_part(part, event)
 
 
 def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:
     """Print one row per mix."""
-
     rows = []
     for folder in launch.Launches.folders(runs_dir, "mix"):
         try:
@@ -197,18 +188,17 @@ def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:
         done = sum(all(part.status == "done" for part in parts) for parts in rounds)
         rows.append(named | {"rounds": len(rounds), "done": done})
     if as_json:
-        print_last(json.dumps(rows))
+        print_json(rows)
     elif rows:
-        print_frame(Console(highlight=False), rows)
+        print_frame(Console(), rows)
     else:
-        Console(highlight=False).print(f"There are no mixes in {runs_dir}.")
+        Console().print(f"There are no mixes in {runs_dir}.")
 
 
 def _print_verdict(
     launches: launch.Launches, *, as_json: bool, stopped: bool = False, undisturbed: bool = False
 ) -> int:
     """Print what a mix came to; the command's exit status."""
-
     folder, head, parts = launches.folder, launches.head, list(launches.parts.values())
     found = sharing.verdict(folder, undisturbed=undisturbed)
     if undisturbed and found.jobs.empty:
@@ -219,9 +209,9 @@ def _print_verdict(
     if as_json:
         frames = {name: json_rows(getattr(found, name)) for name in ("modes", "slowdowns", "time_to_accuracy")}
         content = {"group": head.id, "folder": str(folder), "status": head.status, "jobs": list(map(_as_json, parts))}
-        print_last(json.dumps(content | frames | {"advice": [vars(each) for each in advice]}))
+        print_json(content | frames | {"advice": [vars(each) for each in advice]})
         return status
-    console = Console(highlight=False)
+    console = Console()
     # a job alone is in the tables of its mixes
     mixes = found.modes.loc[(found.modes["jobs"] > 1) | (found.modes["mode"] != "alone"), "mix"].unique()
     for mix in mixes:
@@ -244,7 +234,7 @@ def _print_verdict(
         lines.append((f"{words}\ngo on with: labkit collocate --resume {folder}", ""))
     for words, style in lines:
         if words:
-            console.print(words, style=style, soft_wrap=True)
+            console.print_line(words, style)
     return status
 
 
@@ -281,7 +271,7 @@ def _print_mix(console: Console, found: sharing.Verdict, mix: str) -> None:
             print_frame(console, cells.reindex(**order).reset_index(), title)
     notes = modes["energy_note"].dropna().unique()
     if modes["energy_j"].isna().all() and len(notes):
-        console.print(f"Energy: {notes[0]}.", soft_wrap=True)
+        console.print_line(f"Energy: {notes[0]}.")
 
 
 def _job_alone(row: dict[str, Any]) -> str:

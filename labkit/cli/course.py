@@ -1,12 +1,12 @@
-"""`labkit course`: build the exercises, run the notebooks, make the site; where a student stands, and hand it in."""
+"""`labkit course`: build, run and publish the notebooks; progress and submission. `labkit claims`: the verdicts."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from labkit import UserError, hardware
+from labkit import UserError, hardware, runs
+from labkit.cli.console import Console, print_frame
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -49,6 +49,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     for command in (build, run, status, submit):
         command.add_argument("--notebooks", help="where they are: notebooks", **where)
 
+    parser = subparsers.add_parser("claims", help="the papers' claims and your verdicts")
+    words = "take verdicts of these notebooks, as course run left them"
+    parser.add_argument("--executed", type=Path, metavar="DIR", help=words)
+    parser.add_argument("--out", type=Path, default=Path("docs"), metavar="DIR", help="where they go: docs")
+    parser.set_defaults(run=run_claims)
+
 
 def run_build(args: argparse.Namespace) -> int:
     try:
@@ -67,12 +73,11 @@ def run_build(args: argparse.Namespace) -> int:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    from labkit.cli.console import Console, print_frame
     from labkit_course import PROFILES, authored, build_site, literal, run_notebooks
 
     if args.jobs < 1:
         raise UserError(f"--jobs is {args.jobs}: give a whole number of at least 1.")
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     executed = run_notebooks(
         [_find(which, args.notebooks) for which in args.which] or authored(args.notebooks),
         args.out,
@@ -108,10 +113,9 @@ def run_site(args: argparse.Namespace) -> int:
 
 
 def run_status(args: argparse.Namespace) -> int:
-    from labkit.cli.console import Console, print_frame
     from labkit_course import progress_file, status
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     print_frame(console, status(args.notebooks))
     console.print(f"Kept in {progress_file()}, on this machine only.")
     return 0
@@ -122,6 +126,28 @@ def run_submit(args: argparse.Namespace) -> int:
 
     count = hand_in(args.notebooks, args.runs or args.notebooks / "runs", args.out)
     print(f"{args.out}: {count} files, {hardware.size_text(args.out.stat().st_size)}.")
+    return 0
+
+
+def run_claims(args: argparse.Namespace) -> int:
+    from labkit_course import all_claims, collect, kept, page, read_evidence, write_evidence
+
+    if args.executed:
+        table = args.out / "reproductions.csv"
+        rows = collect(args.executed, read_evidence(table))
+        write_evidence(table, rows)
+        runs.replace_text(args.out / "reproductions.md", page(rows))
+        print(f"{len(rows)} verdicts: {table}, {args.out / 'reproductions.md'}")
+        return 0
+    latest = {entry["name"]: entry for entry in kept("claim")}
+    console = Console(soft_wrap=True)
+    rows = []
+    for id, paper in all_claims().items():
+        mine = latest.get(id, {})
+        rows.append({"id": id} | {key: paper[key] for key in ("paper", "claim", "number")})
+        rows[-1] |= {key: str(mine.get(key, "")) for key in ("mine", "verdict", "reason")}
+    print_frame(console, rows)
+    console.print(f"{len(latest)} of {len(all_claims())} claims are judged.")
     return 0
 
 
@@ -137,10 +163,3 @@ def _find(which: str, folder: Path) -> Path:
         what = f"{which!r} names {len(found) or 'no'} notebooks"
         raise UserError(f"{what}: give a path, or the beginning of one of {names}.")
     return found[0]
-
-
-def labs_on(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Which labs run on a machine; only this module and `claims` know the course."""
-    from labkit_course import labs_on
-
-    return labs_on(report)

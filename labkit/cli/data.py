@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from labkit import UserError, runs
-from labkit.data import POLICIES, POLICY_WORDS, UNASKED
-
-if TYPE_CHECKING:
-    from labkit.data import Progress
+from labkit import UserError, data, runs
+from labkit.cli import IMPORTER
+from labkit.cli.console import Console, Display, print_frame, print_json
+from labkit.cli.flags import add_flags
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("data", help="list, make and prepare datasets")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    listing = commands.add_parser("list", help="all datasets that have a name, and whether they are on this machine")
-    listing.add_argument("--json", action="store_true", help="print JSON")
-    listing.set_defaults(run=run_list)
+    words = "all datasets that have a name, and whether they are on this machine"
+    add_flags(commands.add_parser("list", help=words), "json", run=run_list)
 
     make = commands.add_parser("make", help="generate a dataset into a file")
     kinds = make.add_subparsers(title="kinds", metavar="KIND", required=True)
@@ -45,16 +43,15 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add = prepare.add_argument
     add("data", metavar="NAME|PATH", help="a name from `labkit data list`, a file or a folder")
     add("--schema", metavar="FILE", help="TOML file with the meaning of the columns of a table; see datasets/schemas")
-    unasked = " and ".join(f"{policy} for {what}" for what, policy in UNASKED.items())
-    add("--on-bad-row", choices=POLICIES, help=f"{POLICY_WORDS}; default: {unasked}")
+    unasked = " and ".join(f"{policy} for {what}" for what, policy in data.UNASKED.items())
+    add("--on-bad-row", choices=data.POLICIES, help=f"{data.POLICY_WORDS}; default: {unasked}")
     add("--seed", type=int, default=0, metavar="N", help="seed of a generator or a random split; default: 0")
     prepare.set_defaults(run=run_prepare)
 
     recorded = commands.add_parser("recorded", help="published measurements of others on their hardware")
     of_recordings = recorded.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listing = of_recordings.add_parser("list", help="the recordings that ship, their devices and authors")
-    listing.add_argument("--json", action="store_true", help="print JSON")
-    listing.set_defaults(run=run_recorded_list)
+    words = "the recordings that ship, their devices and authors"
+    add_flags(of_recordings.add_parser("list", help=words), "json", run=run_recorded_list)
     for name, run, words in (
         ("show", run_recorded_show, "its card (content, authors, date, derivation, limits) and its columns"),
         ("fetch", run_recorded_fetch, "download the authors' own files and check them"),
@@ -67,66 +64,50 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    from labkit.data import list_datasets, prepared_root
-
-    datasets = list_datasets()
+    datasets = data.list_datasets()
     if args.json:
         rows = [vars(item) | {"state": item.state()} for item in datasets]
-        print(json.dumps([{key: row[key] for key in row if key != "archives"} for row in rows], indent=2))
-        return 0
-
-    from labkit.cli.console import Console, print_frame
-
+        return print_json([{key: row[key] for key in row if key != "archives"} for row in rows], indent=2)
     console, rows = Console(), []
     for item in datasets:
         size_mb = None if item.size_bytes is None else f"{item.size_bytes / 1e6:,.0f}"
         row = {"name": item.name, "kind": item.kind, "extent": item.extent, "MB": size_mb, "here?": item.state()}
         rows.append(row | {"licence": item.licence, "source": item.source})
     print_frame(console, rows)
-    console.print(f"Prepared data is kept in {prepared_root()} (LABKIT_CACHE chooses another folder).", soft_wrap=True)
+    console.print_line(f"Prepared data is kept in {data.prepared_root()} (LABKIT_CACHE chooses another folder).")
     return 0
 
 
 def run_make_clicks(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from labkit.data.clicks import GeneratorConfig, write_clicks
-
     out = Path(args.out)
     if out.exists() and not args.overwrite:
         raise UserError(f"{out} already exists: choose another --out, or replace it with --overwrite.")
     if args.rows < 1:
         raise UserError(f"--rows is {args.rows}: give an integer from 1.")
-    given = {field.name: getattr(args, field.name, None) for field in fields(GeneratorConfig)}
+    given = {field.name: getattr(args, field.name, None) for field in fields(data.clicks.GeneratorConfig)}
     given = {name: value for name, value in given.items() if value is not None}
-    config = GeneratorConfig(**given | {"train_rows": args.rows})
+    config = data.clicks.GeneratorConfig(**given | {"train_rows": args.rows})
     with shown_progress() as progress:
-        write_clicks(out, args.rows, config, args.format, progress)
+        data.clicks.write_clicks(out, args.rows, config, args.format, progress)
     print(f"Wrote {args.rows:,} rows to {out} ({out.stat().st_size / 1e6:,.1f} MB).")
     return 0
 
 
 def run_prepare(args: argparse.Namespace) -> int:
-    from labkit.data import DOWNLOADS, fetch, kind_of
-
-    data = args.data
+    path = args.data
     with shown_progress() as progress:
-        if data in DOWNLOADS:
-            data = str(fetch(data, DOWNLOADS[data].archives, progress=progress))
-        kind = kind_of(data) if args.schema is None else "clicks"
-        policy = args.on_bad_row or UNASKED[kind]
+        if args.data in data.DOWNLOADS:
+            path = str(data.fetch(args.data, data.DOWNLOADS[args.data].archives, progress=progress))
+        kind = data.kind_of(path) if args.schema is None else "clicks"
+        policy = args.on_bad_row or data.UNASKED[kind]
         options: dict[str, Any] = {"on_bad_row": policy, "progress": progress, "seed": args.seed}
         if kind == "speech":
-            from labkit.data.speech import load_speech
-
-            prepared = load_speech(data, **options)
+            prepared = data.speech.load_speech(path, **options)
         else:
-            from labkit.data.clicks import load_clicks
-
-            prepared = load_clicks(data, schema=args.schema, **options)
+            prepared = data.clicks.load_clicks(path, schema=args.schema, **options)
     print(prepared)
-    if data != args.data:
-        print(f"Downloaded to {data}: train on it with --data and that path.")
+    if path != args.data:
+        print(f"Downloaded to {path}: train on it with --data and that path.")
     if "bayes_auc" in prepared.info:
         print(f"The true probabilities reach AUC {prepared.info['bayes_auc']:.4f} on the test rows.")
     skipped = prepared.info.get("skipped", {"rows": 0, "first": []})
@@ -144,10 +125,7 @@ def run_recorded_list(args: argparse.Namespace) -> int:
         for card in runs.recordings()
     ]
     if args.json:
-        print(json.dumps(rows))
-        return 0
-    from labkit.cli.console import Console, print_frame
-
+        return print_json(rows)
     print_frame(Console(), [{key: row[key] for key in ("name", "what", "devices", "by")} for row in rows])
     print("Recorded by others: `labkit data recorded show NAME` lists the limits of each.")
     return 0
@@ -156,9 +134,7 @@ def run_recorded_list(args: argparse.Namespace) -> int:
 def run_recorded_show(args: argparse.Namespace) -> int:
     import pandas as pd
 
-    from labkit.cli.console import Console, print_frame
-
-    card, console = runs.read_card(args.recording), Console(highlight=False)
+    card, console = runs.read_card(args.recording), Console()
     for field in ("title", "authors", "devices", "date", "source", "licence", "derived", "cannot_say"):
         value = getattr(card, field)
         words = ", ".join(value) if isinstance(value, list) else value
@@ -175,28 +151,20 @@ def run_recorded_show(args: argparse.Namespace) -> int:
 
 
 def run_recorded_fetch(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from labkit.cli.runs import IMPORTER
-    from labkit.data import Archive, download
-
     card = runs.read_card(args.recording)
     folder = Path(args.out) / card.name
     if not card.originals:
         raise UserError(f"recording {card.name!r} has no files to download: see its source, {card.source}.")
     with shown_progress() as progress:
-        files = [download(Archive(**original), folder, progress) for original in card.originals]
+        files = [data.download(data.Archive(**original), folder, progress) for original in card.originals]
     print(f"{len(files)} files in {folder}, as their authors published them (SHA-256 matches).")
     print(f"To read them: {IMPORTER} {folder}/* --name {card.name} --cite '{card.cite}'")
     return 0
 
 
 @contextmanager
-def shown_progress() -> Generator[Progress]:
+def shown_progress() -> Generator[data.Progress]:
     """Show the progress on standard error; messages of fraction 0, from before the work, stay on the screen."""
-    from labkit.cli.console import Console
-    from labkit.cli.display import Display
-
     with Display(Console(stderr=True)) as display:
 
         def show(fraction: float, text: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
+from dataclasses import asdict
 
 from labkit import UserError, runs, tta
+from labkit.cli.console import Console, print_frame, print_json
 from labkit.cli.flags import RUN, add_flags, refuse_unless_positive
 
 
@@ -21,13 +22,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--grid", type=float, metavar="G", help="carbon intensity of your grid, in g of CO2 equivalent per kWh")
     add("--estimate", action="store_true", help="where nothing was measured, predict from the power of the run's tier")
     add("--power", type=float, metavar="W", help="predict with this power instead of the tier's")
-    add_flags(parser, "runs_dir", "json")
-    parser.set_defaults(run=run_energy)
+    add_flags(parser, "runs_dir", "json", run=run_energy)
 
 
 def run_energy(args: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
     refuse_unless_positive("--grid", args.grid)
     refuse_unless_positive("--power", args.power)
 
@@ -51,15 +49,12 @@ def run_energy(args: argparse.Namespace) -> int:
         raise UserError(f"{args.runs_dir}: the energy of no run here is known; the lines above say why.")
     if args.json:
         both = zip(accounts, windows, strict=True)
-        print(json.dumps([asdict(account) | {"windows": own} for account, own in both]))
-    else:
-        _print(accounts, windows)
+        return print_json([asdict(account) | {"windows": own} for account, own in both])
+    _print(accounts, windows)
     return 0
 
 
 def _print(accounts: list, windows: list[list[dict]]) -> None:
-    from labkit.cli.console import Console, print_frame
-
     rows = [
         {
             "run": account.run,
@@ -72,12 +67,12 @@ def _print(accounts: list, windows: list[list[dict]]) -> None:
         }
         for account in accounts
     ]
-    console = Console(highlight=False)
+    console = Console()
     print_frame(console, rows)
     console.print("J to target: until the target was reached; carbon: CO2 equivalent.")
     for account in accounts:
         source = f"{account.source}: " if account.source else ""
-        console.print(f"{account.run}: {source}{account.note}", soft_wrap=True)
+        console.print_line(f"{account.run}: {source}{account.note}")
     names = {"count": "times", "seconds": "s", "energy_j": "J", "average_power_w": "W"}
     for account, own in zip(accounts, windows, strict=True):
         if own:

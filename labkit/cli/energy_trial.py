@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, hardware, launch, telemetry, tracking, tta
+from labkit.cli.console import Console, print_frame, print_json, say
 from labkit.cli.flags import add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.run import given_command
 
@@ -58,7 +58,6 @@ def run_trial(args: argparse.Namespace) -> int:
     refuse_unless_positive("--seconds", args.seconds)
     refuse_unless_positive("--cool-down", args.cool_down or None)  # 0: not
     command = given_command(args)
-    from labkit.cli.console import say
 
     device = hardware.find_device(command.budget and command.budget.torch_name, hardware.get_devices())
     line = tracking.ProgressLine(sys.stderr if args.json else sys.stdout, evaluations=False)
@@ -119,12 +118,10 @@ def _tell(folders: list[str], before: telemetry.Idle, as_json: bool) -> None:
     if not as_json:
         return _print(**tables, before=before)
     told = {name: each.astype(object).where(each.notna(), None).to_dict("records") for name, each in tables.items()}
-    print(json.dumps({"idle_power_w": before.power_w, "idle_note": before.note} | told | {"folders": folders}))
+    print_json({"idle_power_w": before.power_w, "idle_note": before.note} | told | {"folders": folders})
 
 
 def _print(trials: pd.DataFrame, means: pd.DataFrame, before: telemetry.Idle) -> None:
-    from labkit.cli.console import Console, print_frame
-
     names = dict(zip(tta.NUMBERS, ("samples/s", "W", "J a sample", "J a sample above idle"), strict=True))
 
     def row_of(row: dict) -> dict:
@@ -134,12 +131,12 @@ def _print(trials: pd.DataFrame, means: pd.DataFrame, before: telemetry.Idle) ->
             told[words] = row[name] if low != low else f"{row[name]:.4g} ({low:.4g} to {high:.4g})"
         return told | {"trials": row["trials"]}
 
-    console = Console(highlight=False)
+    console = Console()
     print_frame(console, [row_of(row) for row in means.to_dict("records")])
     told = {"run": "run", "trial": "trial", "warm_up_s": "warm-up s", "steady_s": "steady s"}
     print_frame(console, trials[list(told)].rename(columns=told))
     power = f"{before.power_w:.4g} W ({before.note})" if before.power_w is not None else f"not known ({before.note})"
     told = f"idle: {power}. In brackets: 95 % intervals over trials. {' '.join(STEADY.split())}"
-    console.print(told, soft_wrap=True)
+    console.print_line(told)
     for note, own in trials[trials["note"] != ""].groupby("note", sort=False):
-        console.print(f"trial {', '.join(map(str, own['trial']))}: {note}", soft_wrap=True)
+        console.print_line(f"trial {', '.join(map(str, own['trial']))}: {note}")

@@ -16,7 +16,13 @@ FLAGS: dict[str, dict[str, Any]] = {
         "metavar": "DIR",
         "help": "folder of the run folders (default: runs)",
     },
-    "json": {"action": "store_true", "help": "print one JSON object or list on the last line"},
+    "out": {
+        "type": Path,
+        "default": Path("report/index.html"),
+        "metavar": "FILE",
+        "help": "the page to write (default: report/index.html)",
+    },
+    "json": {"action": "store_true", "help": "print the answer as JSON, for programs"},
     "no_wait": {"action": "store_true", "help": "stop with an error if other runs hold the cores, instead of waiting"},
     "budget": {
         "metavar": "B",
@@ -35,10 +41,11 @@ RUN = {"metavar": "RUN", "help": "a run's folder, id, or the beginning of its id
 """The argument that names a run"""
 
 
-def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add these of FLAGS."""
+def add_flags(parser: argparse.ArgumentParser, *names: str, **defaults: Any) -> None:
+    """Add these of FLAGS, and defaults, such as `run`, the function of the command."""
     for name in names:
         parser.add_argument(f"--{name.replace('_', '-')}", **FLAGS[name])
+    parser.set_defaults(**defaults)
 
 
 def read_only(given: list[str]) -> dict[str, Any]:

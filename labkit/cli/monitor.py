@@ -9,13 +9,14 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 
 from labkit import UserError, hardware, runs, telemetry
+from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console, frame_table
 from labkit.cli.flags import add_flags
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 OTHER_COLUMNS, LEAST_HISTORY = 85, 6
 """Width of all columns but the history, and the smallest width of a history, in characters."""
@@ -35,22 +36,17 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--once", action="store_true", help="print the counters once and end; the default if there is no terminal")
     add("--record", type=Path, metavar="FILE", help="also write every reading to a file")
     add("--replay", type=Path, metavar="FILE", help="show such a recording instead of this machine")
-    add_flags(parser, "runs_dir")
-    parser.set_defaults(run=run_monitor)
+    add_flags(parser, "runs_dir", run=run_monitor)
 
 
 def run_monitor(args: argparse.Namespace) -> int:
-    from rich.live import Live
-
-    from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
-
     if not 0 < args.hz <= telemetry.MOST_HZ:
         raise UserError(
             f"--hz is {args.hz:g}: give a number of samples per second above 0, up to {telemetry.MOST_HZ:g}."
         )
     if args.seconds is not None and not 0 < args.seconds < math.inf:
         raise UserError(f"--seconds is {args.seconds:g}: give a number of seconds above 0.")
-    console, latest = Console(highlight=False), telemetry.Latest()
+    console, latest = Console(), telemetry.Latest()
     once = args.once or not console.is_terminal
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_FOR_PROGRAMS)
@@ -124,11 +120,6 @@ def _of_run(folder: Path) -> Iterator:
 
 
 def _view(title: str, latest: telemetry.Latest, width: int) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    from labkit.cli.console import frame_table
-
     rows = []
     for history in latest.shown():
         device, scope, counter, value, unit, source, _ = history.reading

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from labkit import UserError, hardware, launch, sharing, tracking
 from labkit.cli.collocate import ENDED_BADLY, TRYING
-from labkit.cli.console import Console, json_rows, marked, print_frame, print_last
+from labkit.cli.console import Console, json_rows, marked, print_frame, print_json
 from labkit.cli.flags import add_flags
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--memory", metavar="SIZE", help="of each device that counts (default: what is free)")
     add("--resume", metavar="QUEUE", help="go on with a queue that was cut short")
     add("--show", metavar="QUEUE", help="print what a queue came to")
-    add_flags(parser, "no_wait", "runs_dir", "json")
-    parser.set_defaults(run=run_pack)
+    add_flags(parser, "no_wait", "runs_dir", "json", run=run_pack)
 
 
 def run_pack(args: argparse.Namespace) -> int:
@@ -90,17 +88,16 @@ def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
     names = POLICIES if args.compare else (args.policy,)
     report = sharing.pack_report(queue, devices, names, slowdown=slowdown, admission=admission)
     if args.json:
-        print_last(json.dumps({"provenance": "predicted", "policies": json_rows(report.totals)}))
-        return 0
-    console, on = Console(highlight=False), f"{count} devices of {hardware.size_text(memory_bytes)}"
+        return print_json({"provenance": "predicted", "policies": json_rows(report.totals)})
+    console, on = Console(), f"{count} devices of {hardware.size_text(memory_bytes)}"
     _print_totals(console, report.totals, f"{len(queue)} jobs on {on}: predicted from recorded profiles")
     by = f"recorded pairs of jobs on {recorded.device}" if of_cpu else "utilisations"
-    console.print(f"Slowdowns by {by}; profiles recorded {recorded.provenance.when[:10]}.", soft_wrap=True)
+    console.print_line(f"Slowdowns by {by}; profiles recorded {recorded.provenance.when[:10]}.")
     return 0
 
 
 def _check_and_run(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
-    console = Console(stderr=args.json, highlight=False)
+    console = Console(stderr=args.json)
     names = [name.strip() for name in args.device.split(",")] if args.device else []
     live = sharing.live_devices(names, shared=args.policy != "exclusive", memory_bytes=_size(args.memory))
     with console.status(TRYING):
@@ -123,7 +120,7 @@ def _check_and_run(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> 
 
 
 def _resume(launches: launch.Launches, args: argparse.Namespace) -> int:
-    console = Console(stderr=args.json, highlight=False)
+    console = Console(stderr=args.json)
     content = launches.head.content
     # devices as they are now, with the memory that counted then
     live = [
@@ -139,12 +136,11 @@ def _resume(launches: launch.Launches, args: argparse.Namespace) -> int:
 def _teller(console: Console) -> Callable[[str], None]:
     """Prints lines with the time since now."""
     began_s = time.monotonic()
-    return lambda text: console.print(f"{time.monotonic() - began_s:7.1f} s  {text}", soft_wrap=True)
+    return lambda text: console.print_line(f"{time.monotonic() - began_s:7.1f} s  {text}")
 
 
 def _timed_alone(launches: launch.Launches) -> list[sharing.QueuedJob]:
     """The jobs with the durations that they had under exclusive, which the others' slowdowns are against."""
-
     queue = []
     for job in sharing.tracked_jobs(launches):
         profile = job.queued.profile
@@ -180,20 +176,19 @@ def _print_queue_check(
     print_frame(console, rows, "before the start")
     for each in live:
         free = hardware.size_text(each.packing.memory_bytes)
-        console.print(f"{each.packing.name}: {each.share.device}; {free} are free for the queue", soft_wrap=True)
-    console.print("; ".join(dict.fromkeys(row.source for row in checked)), style="dim", soft_wrap=True)
+        console.print_line(f"{each.packing.name}: {each.share.device}; {free} are free for the queue")
+    console.print_line("; ".join(dict.fromkeys(row.source for row in checked)), "dim")
 
 
 def _print_queues(ran: Sequence[launch.Launches], *, as_json: bool, stopped: bool) -> int:
     """Print what queues that ran came to, exclusive first where it was run; the command's exit status."""
-
     totals = sharing.side_by_side([sharing.schedule_in(launches) for launches in ran])
     status = 130 if stopped else ENDED_BADLY if (totals["failed"] > 0).any() else 0
     if as_json:
         queues = [{"queue": each.head.id, "folder": str(each.folder), "status": each.head.status} for each in ran]
-        print_last(json.dumps({"queues": queues, "policies": json_rows(totals)}))
+        print_json({"queues": queues, "policies": json_rows(totals)})
         return status
-    console = Console(highlight=False)
+    console = Console()
     _print_totals(console, totals, f"{len(ran[0].parts)} jobs: measured")
     for launches in ran:
         head, folder = launches.head, launches.folder
@@ -202,11 +197,11 @@ def _print_queues(ran: Sequence[launch.Launches], *, as_json: bool, stopped: boo
                 if attempt.ending not in ("done", None):
                     again = ", then it ran alone" if attempt is not job.attempts[-1] else ""
                     line = marked("[red]{}: {}[/red]{}: {}", job.name, attempt.ending, again, attempt.reason)
-                    console.print(line, soft_wrap=True)
-        console.print(f"queue {head.id} ({head.status}): {folder}", soft_wrap=True)
-        console.print(f"what the jobs printed: {folder / 'logs'}", soft_wrap=True)
+                    console.print_line(line)
+        console.print_line(f"queue {head.id} ({head.status}): {folder}")
+        console.print_line(f"what the jobs printed: {folder / 'logs'}")
         if head.status in ("stopped", "interrupted"):
-            console.print(f"go on with: labkit pack --resume {folder}", soft_wrap=True)
+            console.print_line(f"go on with: labkit pack --resume {folder}")
     return status
 
 
@@ -225,9 +220,9 @@ def _print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
         "energy (J)": _compared(totals, "energy", "j"),
     }
     print_frame(console, pd.DataFrame(shown), title)
-    console.print(LEGEND, style="dim", soft_wrap=True)
+    console.print_line(LEGEND, "dim")
     unknown = " is unknown" if totals["energy_j"].isna().any() else ""
-    console.print(f"Energy{unknown}: {totals['energy_note'].iloc[-1]}.", soft_wrap=True)
+    console.print_line(f"Energy{unknown}: {totals['energy_note'].iloc[-1]}.")
 
 
 def _compared(totals: pd.DataFrame, name: str, unit: str) -> list[str]:

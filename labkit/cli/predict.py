@@ -1,37 +1,40 @@
-"""`labkit predict`: the time of a training step before it is trained, here or on the machine of another card."""
+"""`labkit calibrate`: a machine's card. `labkit predict`: the time of a training step on the machine of a card."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import dataclasses
-import json
 from collections.abc import Generator
 from pathlib import Path
 
-from labkit import hardware, jobs, perfmodel, tracking
-from labkit.cli.flags import add_harness_flags, add_script
-from labkit.cli.run import given_command, harness_command, script_output
-from labkit.cli.train import add_job_parser, print_help, read_settings
+from labkit import UserError, hardware, jobs, perfmodel, tracking
+from labkit.cli.console import Console, TrainingDisplay, print_frame, print_json
+from labkit.cli.flags import add_flags
+from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
 
 EPILOG = """\
 A few steps of the script are run, to see which operators of what sizes a step calls; their time here does not count.
 The card, which `labkit calibrate` writes, gives the time of each on its machine."""
+LEAST_S, MOST_S = 20.0, 3600.0
+"""Range of seconds that a calibration may take"""
 TOP = 8
 """Number of kinds of operators in the table"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    what = "time this CPU's operators in two minutes, for `labkit predict`"
+    parser = subparsers.add_parser("calibrate", help=what, description=f"{what[0].upper()}{what[1:]}.")
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("card.json"), metavar="FILE", help="the card to write (default: card.json)")
+    add("--seconds", type=float, default=110.0, metavar="S", help="time it may take (default: 110); longer is better")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the timed steps (default: 0)")
+    add_flags(parser, "budget", "no_wait", run=run_calibrate)
+
     what = "the time of a training step on the machine of a card"
     parser = subparsers.add_parser("predict", help=what, description=f"Predict {what}.", epilog=EPILOG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, job in jobs.JOBS.items():
-        _add_flags(add_job_parser(commands, name, f"predict the training of {job.words}", run_job))
-    script = commands.add_parser("run", help="predict any training script, unchanged", epilog=EPILOG)
-    add_harness_flags(script)
-    _add_flags(script)
-    add_script(script)
-    script.set_defaults(run=run_script)
+    add_trainings(commands, "predict", _add_flags, run_job, run_script, epilog=EPILOG)
 
 
 def _add_flags(command: argparse.ArgumentParser) -> None:
@@ -45,9 +48,61 @@ def add_card(command: argparse.ArgumentParser) -> None:
     command.add_argument("--card", type=Path, default=Path("card.json"), metavar="FILE", help=words)
 
 
+def run_calibrate(args: argparse.Namespace) -> int:
+    if not LEAST_S <= args.seconds <= MOST_S:
+        raise UserError(f"--seconds is {args.seconds:g}: give {LEAST_S:g} to {MOST_S:g}.", field="seconds")
+    if not args.out.parent.is_dir():
+        raise UserError(f"--out: there is no folder {args.out.parent}: create it, or name another.", field="out")
+    budget = hardware.parse_budget(args.budget or "all-cores")
+    command = tracking.ScriptCommand(budget=budget, waits_for_cores=not args.no_wait)
+    with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=True) as display:
+        tracking.bind_process(command, display.show, stop)
+        import torch
+
+        hardware.keep_memory()
+        torch.set_num_threads(budget.cores or torch.get_num_threads())
+        card = perfmodel.measure_card(args.seconds, seed=args.seed, say=lambda words: display.print(words, "dim"))
+    card.save(args.out)
+    _print_card(card, args.out)
+    return 0
+
+
+def _print_card(card: perfmodel.Card, path: Path) -> None:
+    console = Console()
+    limits = card.limits
+    console.print(
+        f"{card.device}, {card.threads} thread{'s' * (card.threads > 1)}, torch {card.software['torch']}: "
+        f"{limits.fp32_gflops:,.0f} GFLOP/s in fp32, {limits.bf16_gflops:,.0f} in bf16, copies of "
+        f"{limits.bandwidth_gb_per_s:.1f} GB/s; {sum(map(len, card.kernels.values())):,} operators of "
+        f"{len(card.kernels)} kinds timed in {card.took_s:.0f} s.\n"
+        f"The machine's own noise: one step, repeated between the others, varied by {card.noise:.1%} (from its "
+        "median). Errors of predictions for steps that the model had not seen (geometric mean):"
+    )
+    print_frame(
+        console,
+        [
+            {
+                "steps of": job,
+                "steps": str(len(misses)),
+                "error": f"{card.error(job):.1%}",
+                "an interval": "from {:.0%} to {:.0%} of the prediction".format(*card.interval(job)),
+                "between operators": f"{beyond.step_us:.0f} µs per step, "
+                + ", ".join(f"{us:.1f}" for us in beyond.calls_us)
+                + " µs per call",
+            }
+            for job, misses in card.misses.items()
+            for beyond in [card.overheads.get(job, card.overheads[perfmodel.ALL])]
+        ],
+    )
+    if card.is_poor:
+        console.print(
+            "This card is too inaccurate to trust: calibrate again while nothing else runs, and for longer (--seconds "
+            "300)."
+        )
+    console.print(f"{path}: the card. Next: labkit predict dlrm --card {path}")
+
+
 def run_job(args: argparse.Namespace) -> int:
-    if args.help:
-        return print_help(args)
     job, given = read_settings(args)
     return _predict(args, harness_command(args, job.command()), job, has_target="target" in given)
 
@@ -63,8 +118,6 @@ def _predict(
     *,
     has_target: bool = False,
 ) -> int:
-    from labkit import perfmodel
-
     # all that can be refused is read before anything waits for cores
     card, tier = perfmodel.read_card(args.card), args.tier and hardware.get_tier(args.tier)
     change = perfmodel.tier_change(card, tier) if tier else perfmodel.NO_CHANGE
@@ -88,8 +141,7 @@ def _predict(
             "to_target": target and dataclasses.asdict(target),
             "notes": notes,
         }
-        print(json.dumps(prediction.to_dict() | facts))
-        return 0
+        return print_json(prediction.to_dict() | facts)
     own = f"{card.device} with {card.threads} thread{'s' * (card.threads > 1)}, from its"
     machine = f"{f'tier {tier.name}, from the' if tier else own} card of {card.when}"
     speed = f", {samples_per_s:,.0f} samples/s" if samples else ""
@@ -100,8 +152,6 @@ def _predict(
 @contextlib.contextmanager
 def bound(args: argparse.Namespace, command: tracking.ScriptCommand) -> Generator[tracking.StopRequest]:
     """Bind this process to a command's budget; with --json, the script's output goes to standard error."""
-    from labkit.cli.display import TrainingDisplay
-
     with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=True) as display, script_output(args.json):
         tracking.bind_process(command, display.show, stop)
         yield stop
@@ -122,9 +172,7 @@ def _print(
     machine: str,
     memory: str,
 ) -> None:
-    from labkit.cli.console import Console, print_frame
-
-    console = Console(highlight=False)
+    console = Console()
     for note in notes:
         console.print(note)
     console.print(

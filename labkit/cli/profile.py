@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 
-from labkit import UserError, jobs, profiling, report, runs, tracking
-from labkit.cli.display import TrainingDisplay
-from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script
-from labkit.cli.run import given_command, harness_command, script_output
-from labkit.cli.train import add_job_parser, print_help, read_settings
+from labkit import UserError, profiling, report, runs, tracking
+from labkit.cli.console import Console, TrainingDisplay, marked, print_frame, print_json
+from labkit.cli.flags import RUN, add_flags
+from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
 
 EPILOG = """\
 The first steps of a run are slow (memory is touched, kernels are chosen). So --skip steps run first, of which the later
@@ -32,15 +30,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=EPILOG,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, job in jobs.JOBS.items():
-        _add_schedule(add_job_parser(commands, name, f"profile the training of {job.words}", run_job))
     words = "Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, or else "
     about = {"description": f"{words}with its optimiser's step.", "epilog": EPILOG}
-    script = commands.add_parser("run", help="profile any training script, unchanged", **about)
-    add_harness_flags(script)
-    _add_schedule(script)
-    add_script(script)
-    script.set_defaults(run=run_script)
+    add_trainings(commands, "profile", _add_schedule, run_job, run_script, **about)
     show = commands.add_parser("show", help="open the interactive view of a profile, or print it again")
     show.add_argument("which", **RUN)
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
@@ -67,8 +59,6 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
 
 
 def run_job(args: argparse.Namespace) -> int:
-    if args.help:
-        return print_help(args)
     return _profile(args, harness_command(args, read_settings(args)[0].command()))
 
 
@@ -77,9 +67,8 @@ def run_script(args: argparse.Namespace) -> int:
 
 
 def _profile(args: argparse.Namespace, command: tracking.ScriptCommand) -> int:
-    os.environ.update(
-        {name: value for name, value in profiling.CHATTER.items() if name not in os.environ}
-    )  # before torch loads
+    for name, value in profiling.CHATTER.items():  # before torch loads
+        os.environ.setdefault(name, value)
     settings = profiling.ProfileSettings(
         args.skip, args.warmup, args.steps, shapes=not args.no_shapes, memory=args.memory
     )
@@ -108,11 +97,9 @@ def _profile(args: argparse.Namespace, command: tracking.ScriptCommand) -> int:
 
 def run_show(args: argparse.Namespace) -> int:
     folder = runs.find_run(args.which, args.runs_dir)
-    if (
-        args.text or args.json or profiling.is_tool_profile(folder)
-    ):  # such a profile has no page, but says what opens it
+    # the profile of a tool has no page, but says what opens it
+    if args.text or args.json or profiling.is_tool_profile(folder):
         return _print(folder, args.json)
-
     page = report.write_profile_page(profiling.read_profile(folder), args.out)
     print(f"The profile's page: {page}")
     if not args.no_browser:
@@ -127,29 +114,23 @@ def run_diff(args: argparse.Namespace) -> int:
         *(profiling.read_profile(runs.find_run(which, args.runs_dir)) for which in (args.before, args.after))
     )
     if args.json:
-        print(json.dumps(difference.to_dict()))
-    else:
-        _print_diff(difference, args.top)
+        return print_json(difference.to_dict())
+    _print_diff(difference, args.top)
     return 0
 
 
 def _print(folder: Path, as_json: bool) -> int:
     """Print the profile in a run's folder."""
-    from labkit.cli.console import print_last
-
     is_of_tool = profiling.is_tool_profile(folder)
     profile = (profiling.read_tool_profile if is_of_tool else profiling.read_profile)(folder)
     if as_json:
-        print_last(json.dumps(profile.to_dict()))
-    else:
-        (_print_tool_profile if is_of_tool else print_profile)(profile)
+        return print_json(profile.to_dict())
+    (_print_tool_profile if is_of_tool else print_profile)(profile)
     return 0
 
 
 def print_profile(profile: profiling.Profile) -> None:
-    from labkit.cli.console import Console, marked, print_frame
-
-    console = Console(highlight=False)
+    console = Console()
     console.print(profile.headline, style="bold")
     rows = [
         {"phase": row.phase, "ms": _ms(row.time_us), "share": f"{row.share:.1%}", "": "█" * round(30 * row.share)}
@@ -181,15 +162,13 @@ def print_profile(profile: profiling.Profile) -> None:
         bound = f"{finding.claimed_share:.0%} of the step, training at most {finding.bound_text} as fast"
         console.print(marked("{}. [bold]{}[/bold] ({}): {}.", number, finding.name, bound, finding.evidence))
         console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.")
-    console.print(f"\nThe interactive view: labkit profile show {profile.folder}", soft_wrap=True)
+    console.print_line(f"\nThe interactive view: labkit profile show {profile.folder}")
 
 
 def _print_diff(difference: profiling.Comparison, shown: int) -> None:
     import pandas as pd
 
-    from labkit.cli.console import Console, print_frame
-
-    console, total, frame = Console(highlight=False), difference.total_us, difference.operators
+    console, total, frame = Console(), difference.total_us, difference.operators
     console.print(difference.headline())
     times = ["before_us", "after_us", "difference_us"]
     rest, sums = frame.iloc[shown:], {"before_us": difference.before_us, "after_us": difference.after_us}
@@ -210,9 +189,7 @@ def _print_diff(difference: profiling.Comparison, shown: int) -> None:
 
 
 def _print_tool_profile(profile: profiling.ToolProfile) -> None:
-    from labkit.cli.console import Console, print_frame
-
-    console, facts = Console(highlight=False), profile.facts
+    console, facts = Console(), profile.facts
     steps, seconds = facts["steps"], facts["window_s"]
     each = f"{1e3 * seconds / steps:.4g} ms per step (measured on {facts['device']}, threads: {facts['threads']})"
     console.print(f"{facts['tool']} watched {steps:,} steady steps, {seconds:.3g} s in all: {each}.", style="bold")
@@ -228,8 +205,8 @@ def _print_tool_profile(profile: profiling.ToolProfile) -> None:
         ]
         print_frame(console, rows, "Python functions with most samples of their own")
     if profile.text:
-        console.print(profile.text, soft_wrap=True)  # tables of its own
-    console.print(f"The rest: {profile.where_to_look}.", soft_wrap=True)
+        console.print_line(profile.text)  # tables of its own
+    console.print_line(f"The rest: {profile.where_to_look}.")
 
 
 def _ms(us: float) -> str:

@@ -1,4 +1,4 @@
-"""`labkit run`: the one harness for any training script."""
+"""`labkit run`: the one harness for any training script. `labkit train`: labkit's own scripts in it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import importlib.util
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from labkit import UserError, hardware, jobs, json_data, launch, runs, tracking
-from labkit.cli.display import TrainingDisplay
+from labkit.cli.console import TrainingDisplay, print_json, say
 from labkit.cli.flags import add_flags, add_harness_flags, add_script
 
+Run = Callable[[argparse.Namespace], int]
+"""What a sub-command does; its exit status"""
 EPILOG = """examples:
   labkit run train.py --lr 0.1
   labkit run --budget one-core --seeds 3 train.py --seed {seed}
@@ -41,6 +44,39 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_script(parser, nargs="?")
     parser.set_defaults(run=run_run)
 
+    parser = subparsers.add_parser("train", help="train a model to a target accuracy, and record what it took")
+    commands = parser.add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
+    for name, job in jobs.JOBS.items():
+        add_flags(_add_job(commands, name, job.words, run_train), "resume")
+
+
+def _add_job(subparsers: argparse._SubParsersAction, name: str, words: str, run: Run) -> argparse.ArgumentParser:
+    """Add a sub-command that takes the harness' flags, and passes all others on to a job's script."""
+    job = subparsers.add_parser(name, help=words, add_help=False, allow_abbrev=False)
+    add_harness_flags(job)
+    job.add_argument("--help", "-h", action="store_true", help="show this, and the flags of the script")
+    own = {"job": name, "parser": job, "passes_on": True}
+    job.set_defaults(run=lambda args: _print_help(args) if args.help else run(args), **own)
+    return job
+
+
+def add_trainings(
+    subparsers: argparse._SubParsersAction,
+    words: str,
+    add_own: Callable[[argparse.ArgumentParser], None],
+    run_job: Run,
+    run_script: Run,
+    **about: str,
+) -> None:
+    """Add a sub-command for each of labkit's jobs, and `run` for other scripts; `add_own` adds flags to each."""
+    for name, job in jobs.JOBS.items():
+        add_own(_add_job(subparsers, name, f"{words} the training of {job.words}", run_job))
+    script = subparsers.add_parser("run", help=f"{words} any other training script", **about)
+    add_harness_flags(script)
+    add_own(script)
+    add_script(script)
+    script.set_defaults(run=run_script)
+
 
 def run_run(args: argparse.Namespace) -> int:
     if args.resume is not None:
@@ -58,9 +94,30 @@ def run_run(args: argparse.Namespace) -> int:
     return _run_seeds(command, args.seeds, args.json)
 
 
+def run_train(args: argparse.Namespace) -> int:
+    if args.resume is None:
+        return run_here(harness_command(args, read_settings(args)[0].command()), args.json)
+    return run_here(resumed_command(args, args.passed_on, args.job), args.json)
+
+
+def read_settings(args: argparse.Namespace, more: Sequence[str] = ()) -> tuple[jobs.TrainingJob, dict[str, Any]]:
+    """The job that the flags of its script, and then `more`, describe, and the settings that they name."""
+    prog = args.parser.prog
+    usage = f"{prog} [flags], which `{prog} --help` lists"
+    given = jobs.read_flags(jobs.JOBS[args.job], [*args.passed_on, *more], prog=prog, usage=usage)
+    return jobs.JOBS[args.job].from_settings(given), given
+
+
+def _print_help(args: argparse.Namespace) -> int:
+    """Print the flags of the harness, and of the script."""
+    args.parser.print_help()
+    print(f"\nthe script's own flags ({jobs.JOBS[args.job].script()}):")
+    print(jobs.job_flags(jobs.JOBS[args.job]).format_help().partition("options:")[2].strip("\n"))
+    return 0
+
+
 def given_command(args: argparse.Namespace) -> tracking.ScriptCommand:
     """The command of a script that `add_harness_flags` and `add_script` describe."""
-
     script = _script(args.script, args.module)
     own = tracking.ScriptCommand(str(script), tuple(args.arguments), module=args.script if args.module else None)
     return harness_command(args, own)
@@ -68,7 +125,6 @@ def given_command(args: argparse.Namespace) -> tracking.ScriptCommand:
 
 def harness_command(args: argparse.Namespace, command: tracking.ScriptCommand) -> tracking.ScriptCommand:
     """The command with what the flags of `add_harness_flags` say."""
-
     if args.sample_hz is not None and not 0.1 <= args.sample_hz <= 100:
         raise UserError(f"--sample-hz is {args.sample_hz:g}: give a number of samples per second from 0.1 to 100.")
     return replace(
@@ -86,7 +142,6 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     Raises:
         UserError: there is no such run, it was no script's, or a budget is given.
     """
-
     folder = runs.find_run(args.resume, args.runs_dir)
     record = runs.read_run(folder)
     script, keeps = record.config.get("script"), record.config.get("train", {}).get("keeps")
@@ -119,7 +174,6 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
 
 def _recorded_command(config: dict[str, Any], given: list[str], folder: Path) -> tracking.ScriptCommand:
     """The script of a run with its settings, or its arguments, and those given now."""
-
     script = runs.restored(config["script"])
     module = None if script.endswith(".py") else script
     path = _script(script, module is not None)
@@ -134,8 +188,6 @@ def _recorded_command(config: dict[str, Any], given: list[str], folder: Path) ->
 
 def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:
     """Run a script in this process, shown on the terminal; the exit status."""
-    from labkit.cli.console import print_last, say
-
     try:
         # with --json, stdout belongs to programs
         with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, script_output(as_json):
@@ -144,7 +196,7 @@ def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:
             answer = tracking.run_command(command, stop, display.show)
     except tracking.RunFailed as failure:
         if as_json and failure.answer:
-            print_last(json.dumps(failure.answer))
+            print_json(failure.answer)
         raise
     except (UserError, KeyboardInterrupt):
         raise
@@ -158,7 +210,7 @@ def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:
             say(f"labkit: the script failed; its run is in {display.folder}", to_stderr=True)
         return 1
     if as_json:
-        print_last(json.dumps(answer))
+        print_json(answer)
     else:
         display.print_result(answer)
     return tracking.exit_status(answer)
@@ -171,8 +223,6 @@ def script_output(as_json: bool) -> contextlib.AbstractContextManager:
 
 def _run_seeds(command: tracking.ScriptCommand, seeds: int, as_json: bool) -> int:
     """Run a script with each seed, in a process of its own; the worst exit status."""
-    from labkit.cli.console import say
-
     shown, statuses = sys.stderr if as_json else sys.stdout, []
     line = tracking.ProgressLine(shown, evaluations=not as_json)
 

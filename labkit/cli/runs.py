@@ -1,16 +1,18 @@
-"""`labkit runs`: list runs, show one, ask one to stop."""
+"""`labkit runs`: list runs, show one, ask one to stop. `labkit report`: the page about any set of runs."""
 
 from __future__ import annotations
 
 import argparse
-import json
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from labkit import UserError, project, runs
-from labkit.cli.flags import RUN, add_flags
+from labkit import UserError, plots, report, runs
+from labkit.cli.console import Console, marked, print_frame, print_json
+from labkit.cli.flags import RUN, add_flags, read_only
 
-IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
-"""The command that makes a recording of files that others published"""
+MOST_LINES = 40
+"""Most series that a page of a recording shows"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -26,25 +28,28 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         if name != "list":
             command.add_argument("which", **RUN)
         add_flags(command, "runs_dir", *["json"] * (name != "stop"))
-    command = commands.add_parser("import")  # not listed in the help; it names what replaced it
-    command.add_argument("rest", nargs=argparse.REMAINDER)
-    command.set_defaults(run=run_import)
+
+    what = "write one offline page, with time-to-accuracy plots, about a folder of runs"
+    parser = subparsers.add_parser("report", help=what)
+    add, words = parser.add_argument, "folder of runs (default: runs)"
+    add("runs_dir", nargs="?", type=Path, default=Path("runs"), metavar="RUNS_DIR", help=words)
+    add("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
+    add("--recorded", metavar="NAME", help="report on a recording instead: its name, or the folder of your own")
+    add_flags(parser, "out", "only", run=run_report)
 
 
 def run_list(args: argparse.Namespace) -> int:
-    from labkit.cli.console import Console, print_frame
-
     rows = runs.list_rows(args.runs_dir)
     if args.json:
-        print(json.dumps(rows))
-    elif not rows:
+        return print_json(rows)
+    if not rows:
         print(f"no runs in {args.runs_dir}: start one with `labkit train dlrm` or `labkit tour`.")
     else:
-        marked = sorted({row["provenance"] for row in rows} - {"measured"})
+        elsewhere = sorted({row["provenance"] for row in rows} - {"measured"})
         console = Console()
         print_frame(console, [_line_of(row) for row in rows])
-        console.print(f"Measured here{', but for * ' + ', '.join(marked) if marked else ''}.")
-    for card in [] if args.json else sorted(args.runs_dir.glob(f"*/{runs.CARD}")):
+        console.print(f"Measured here{', but for * ' + ', '.join(elsewhere) if elsewhere else ''}.")
+    for card in sorted(args.runs_dir.glob(f"*/{runs.CARD}")):
         print(f"{card.parent} is a recording: `labkit data recorded show {card.parent}`.")
     return 0
 
@@ -62,25 +67,15 @@ def _line_of(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def run_import(args: argparse.Namespace) -> int:
-    raise UserError(f"`labkit runs import` is now a script: run {IMPORTER} with the same files and options.")
-
-
 def run_show(args: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
     import pandas as pd
-
-    from labkit.cli.console import Console, marked, print_frame
 
     folder = runs.find_run(args.which, args.runs_dir)
     record, events = runs.read_run(folder), runs.read_events(folder)
     if args.json:
-        print(json.dumps(asdict(record) | {"folder": str(folder), "events": events}))
-        return 0
+        return print_json(asdict(record) | {"folder": str(folder), "events": events})
     console = Console()
-    head = marked("[bold]{}[/bold]  {}  ({})", record.id, record.status, folder)
-    console.print(head, highlight=False, soft_wrap=True)
+    console.print_line(marked("[bold]{}[/bold]  {}  ({})", record.id, record.status, folder))
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
     print_frame(console, [_event_row(event) for event in events if event["event"] != "checkpoint"], "what happened")
@@ -113,3 +108,35 @@ def _event_row(event: dict[str, Any]) -> dict[str, str]:
         "samples": f"{event['samples']:,}" if "samples" in event else "",
         "what": ", ".join(f"{name} {value}" for name, value in (metrics or others).items()),
     }
+
+
+def run_report(args: argparse.Namespace) -> int:
+    if args.only and not args.recorded:
+        raise UserError("--only chooses runs of a recording: name the recording with --recorded, or omit --only.")
+    if args.recorded:
+        frames = runs.recorded(args.recorded, **read_only(args.only))
+        if (lines := len(frames.runs[["budget", "setting"]].drop_duplicates())) > MOST_LINES:
+            raise UserError(f"these are {lines} series, too many for a page: choose some, as --only power_limit_w=max.")
+        page = report.write_report(frames, args.out)
+        print(f"{plots.counted(len(frames.runs), 'recorded run')} in {page}\nOpen it in a browser: {page.as_uri()}")
+        return 0
+    found = runs.list_runs(args.runs_dir)
+    profiled, trials = (found[name].astype(bool) for name in ("profiled", "trial"))
+    disturbed = ~(profiled | trials) & (found["disturbed"] != "") & args.undisturbed
+    for kind, left_out, words in (
+        ("profiled run", profiled, ": `labkit profile show RUN` shows one."),
+        ("energy trial", trials, ": `labkit energy RUN` reports one."),
+        ("disturbed run", disturbed, "; `labkit runs list` names them."),
+    ):
+        if left_out.any():
+            print(f"{plots.counted(left_out.sum(), kind)} left out{words}")
+    count = len(found) - int((profiled | trials | disturbed).sum())
+    if not count:
+        raise UserError(
+            f"{args.runs_dir} holds no {'other ' * bool(len(found))}runs: make some with `labkit train dlrm` or "
+            "`labkit tour`, or give the folder that holds them."
+        )
+    # of all folders: the page names those that cannot be read
+    page = report.write_report(runs.run_folders(args.runs_dir), args.out, undisturbed=args.undisturbed)
+    print(f"{plots.counted(count, 'run')} in {page}\nOpen it in a browser: {page.as_uri()}")
+    return 0

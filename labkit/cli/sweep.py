@@ -1,4 +1,4 @@
-"""`labkit sweep`: a grid of runs from a file, and what came of it."""
+"""`labkit sweep`: a grid of runs from a file, and what came of it. `labkit tour`: every job under every budget."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit import UserError, launch, plots, runs, tracking
-from labkit.cli.console import Console
-from labkit.cli.display import Display
+from labkit import UserError, launch, plots, report, runs, tracking, tta
+from labkit.cli.console import Console, Display, print_frame, print_json
 from labkit.cli.flags import add_flags
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("file", type=Path, metavar="FILE", help="a sweep in YAML, or the name of a study that ships")
     add("--dry-run", action="store_true", help="say how many cells there are and how long they take; start nothing")
     add("--retry-failed", action="store_true", help="try cells that have failed again")
-    add_flags(parser, "runs_dir", "json")
-    parser.set_defaults(run=run_sweep)
+    add_flags(parser, "runs_dir", "json", run=run_sweep)
 
     said = "Print a row for each cell of a sweep, finished or not, and draw what came of a setting."
     show = subparsers.add_parser("sweep show", help="what came of a sweep: table, figure, CSV", description=said)
@@ -53,15 +51,23 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--color", metavar="COLUMN", help="a line for each of its values (default: another setting, or the budget)")
     add("--html", type=Path, metavar="FILE", help="write the figure as a page that works offline")
     add("--csv", type=Path, metavar="FILE", help="write all columns as CSV; the table has the first")
-    add_flags(show, "runs_dir", "json")
-    show.set_defaults(run=run_show)
+    add_flags(show, "runs_dir", "json", run=run_show)
+
+    tour = subparsers.add_parser(
+        "tour",
+        help="train both jobs to their targets under every budget of this machine, and write the report",
+        description="Train a DLRM and a speech recogniser to their targets under every budget this machine offers, "
+        "three seeds each; then print the table and write the page.",
+    )
+    add, both = tour.add_argument, ("dlrm", "speech")
+    add("--jobs", nargs="+", choices=both, default=both, help="which jobs")
+    add("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="which seeds (default: 0 1 2)")
+    add_flags(tour, "runs_dir", "out", run=run_tour)
 
 
 def run_sweep(args: argparse.Namespace) -> int:
-    from labkit.cli.console import print_last
-
     there = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
-    sweep, console = launch.read_sweep_file(args.file), Console(stderr=args.json, highlight=False)
+    sweep, console = launch.read_sweep_file(args.file), Console(stderr=args.json)
     if args.dry_run:
         progress = launch.read_progress(sweep, args.runs_dir)
         print_preview(console, progress)
@@ -72,20 +78,19 @@ def run_sweep(args: argparse.Namespace) -> int:
                 launch.run_sweep(progress, display.show_part, stop)
             if stop:
                 again = f"{_counts(progress)}. The same command goes on: labkit sweep {args.file}{there}"
-                console.print(again, soft_wrap=True)
+                console.print_line(again)
                 raise KeyboardInterrupt
-        console.print(f"{_counts(progress)}. `labkit sweep show {args.file}{there}` has the table.", soft_wrap=True)
+        console.print_line(f"{_counts(progress)}. `labkit sweep show {args.file}{there}` has the table.")
     if args.json:
         counts = {state: progress.count(state) for state in ("done", "failed", "waiting")}
         seconds, by = progress.time_left()
         told = {"name": sweep.name, "cells": len(sweep.cells), **counts, "predicted_s": seconds, "predicted_by": by}
-        print_last(json.dumps(told))
+        print_json(told)
     return int(not args.dry_run and progress.count("failed") > 0)
 
 
 def print_preview(console: Console, progress: launch.Progress) -> None:
     """Print how many cells there are, what varies, how long they will take, and what cannot run."""
-
     sweep = progress.sweep
     varies = " × ".join(f"{name} ({count})" for name, count in sweep.varies.items()) or "nothing"
     count = len(sweep.cells)
@@ -97,16 +102,14 @@ def print_preview(console: Console, progress: launch.Progress) -> None:
         lines.append("Failed cells stay so; --retry-failed tries them again.")
     if progress.not_in_file:
         lines.append(f"{progress.not_in_file} finished cells of this name are not in this file any more; they stay.")
-    large = [
-        (cell, why) for cell, why in launch.cells_too_large(sweep) if progress.states[cell.key].status == "waiting"
-    ]
-    if large:
+    parts = progress.launches.parts
+    if large := [each for each in launch.cells_too_large(sweep) if parts[each[0].key].status == "waiting"]:
         cell, why = large[0]
         lines.append(
             f"No room for {len(large)} of them here and now, which will say so and fail: {sweep.words(cell)}: {why}"
         )
     for line in lines:
-        console.print(line, soft_wrap=True)
+        console.print_line(line)
 
 
 def _counts(progress: launch.Progress) -> str:
@@ -124,60 +127,84 @@ def _time_left(progress: launch.Progress, *, why: bool = False) -> str:
     return f"{'at most' if by == 'limit' else 'about'} {told}" + f", {BY[by]}" * why
 
 
-class SweepDisplay(Display):
-    """The run under way, and a line for each cell that has ended."""
+class TourDisplay(Display):
+    """The run under way, and a line for each that has ended."""
+
+    def __init__(self, console: Console, runs_dir: Path, *, evaluations: bool = True):
+        super().__init__(console, evaluations=evaluations)
+        self._runs_dir = runs_dir
+
+    def name_of(self, part: launch.Part) -> str:
+        return "{job} {budget} seed {seed}".format(**part.launch.about)
+
+    def show_state(self, part: launch.Part) -> None:
+        if part.status != "running":
+            self.says(self.name_of(part), None)
+            self.print(self.line_of(part), "red" if part.status == "failed" else "")
+
+    def line_of(self, part: launch.Part) -> str:
+        """How a launch ended."""
+        about = part.launch.about
+        if part.status == "left_out":
+            again = f"`labkit train {about['job']} --budget {about['budget']} --seed {about['seed']}`"
+            text = f"left out, because the tour has taken too long: {again} runs it"
+        elif part.status == "done" and part.run is not None:
+            text = _result_text(runs.read_run(self._runs_dir / part.run).result)
+        else:
+            text = {"stopped": "stopped", "waiting": f"is tried again: {part.reason}"}.get(part.status)
+        return f"{self.name_of(part)}: {text or f'failed: {part.reason}'}"
+
+
+def _result_text(result: dict[str, Any] | None) -> str:
+    """Whether a run reached its target, its first metric on the test split, and its speed."""
+    assert result is not None  # of a run that is done
+    reached, rate = result.get("time_to_target_s"), result.get("samples_per_s")
+    missed = "target not reached: " * (result.get("target_reached") is False)
+    parts = [f"target after {reached:.1f} s" if reached is not None else f"{missed}{result['reason']}"]
+    parts += [f"test {name} {value:.4f}" for name, value in list(result.get("metrics", {}).items())[:1]]
+    return ", ".join(parts + ([f"{rate:,.0f} samples/s"] if rate else []))
+
+
+class SweepDisplay(TourDisplay):
+    """The same with the number of each cell, and the time to go."""
 
     def __init__(self, console: Console, progress: launch.Progress, runs_dir: Path):
-        super().__init__(console, evaluations=False)
-        self._progress, self._runs_dir = progress, runs_dir
+        super().__init__(console, runs_dir, evaluations=False)
+        self._progress = progress
         self._names = {cell.key: progress.sweep.words(cell) or progress.sweep.job for cell in progress.sweep.cells}
 
-    def show_part(self, part: launch.Part, event: dict[str, Any]) -> None:
-        """Take an event of `labkit.launch.run_sweep`."""
-        name = self._names[part.name]
-        self.show(tracking.read_event(event), name)
-        if event["kind"] != "State" or part.status == "running":
-            return
-        self.says(name, None)
-        if part.status == "waiting" and not part.reason:
-            return  # it was interrupted
+    def name_of(self, part: launch.Part) -> str:
+        return self._names[part.name]
+
+    def show_state(self, part: launch.Part) -> None:
+        if part.status == "waiting" and not part.reason:  # it was interrupted
+            self.says(self.name_of(part), None)
+        else:
+            super().show_state(part)
+
+    def line_of(self, part: launch.Part) -> str:
         ended, cells = self._progress.count("done", "failed"), len(self._names)
         left = f"; {_time_left(self._progress)} to go" if self._progress.count("waiting") else ""
-        number = f"{ended:>{len(str(cells))}}/{cells}"
-        self.print(f"{number}  {name}: {self._end_of(part)}{left}", "red" if part.status == "failed" else "")
-
-    def _end_of(self, part: launch.Part) -> str:
-        if part.status != "done":
-            return f"{'failed' if part.status == 'failed' else 'is tried once more'}: {part.reason}"
-        result = runs.read_run(self._runs_dir / part.run).result
-        assert result is not None  # of a run that is done
-        reached, rate = result.get("time_to_target_s"), result.get("samples_per_s")
-        told = [f"target after {reached:.1f} s" if reached is not None else str(result["reason"])]
-        told += [f"test {name} {value:.4f}" for name, value in list(result.get("metrics", {}).items())[:1]]
-        return ", ".join(told + ([f"{rate:,.0f} samples/s"] if rate else []))
+        return f"{ended:>{len(str(cells))}}/{cells}  {super().line_of(part)}{left}"
 
 
 def run_show(args: argparse.Namespace) -> int:
-    from labkit.cli.console import print_frame, print_last
-
     for flag, path in (("--csv", args.csv), ("--html", args.html)):
         if path is not None and not path.absolute().parent.is_dir():
             raise UserError(f"{flag} {path}: there is no folder {path.parent}: make it, or name another.")
     frame = launch.read_sweep(args.sweep, args.runs_dir)
     settings = list(frame.columns[: frame.columns.get_loc(launch.OF_A_CELL[0])])
-    console = Console(stderr=args.json, highlight=False)
+    console = Console(stderr=args.json)
     print_frame(console, _shown(frame, settings))
     for failed in frame[frame["state"] == "failed"].to_dict("records"):
         told = ", ".join(f"{name} {failed[name]}" for name in settings if failed[name] == failed[name])
-        console.print(f"{told or 'a cell'}: {failed['error']}", soft_wrap=True)
+        console.print_line(f"{told or 'a cell'}: {failed['error']}")
     if args.csv is not None:
         frame.to_csv(args.csv, index=False)
-        console.print(f"The table: {args.csv}", soft_wrap=True)
+        console.print_line(f"The table: {args.csv}")
     if args.html is not None or args.x or args.y or args.color:
         _draw(args, frame, settings, console)
-    if args.json:
-        print_last(json.dumps(json.loads(frame.to_json(orient="records"))))
-    return 0
+    return print_json(json.loads(frame.to_json(orient="records"))) if args.json else 0
 
 
 def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
@@ -191,7 +218,6 @@ def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
 
 def _script_columns(frame: pd.DataFrame, settings: list[str]) -> list[str]:
     """The columns of what scripts evaluated, logged and tested."""
-
     return list(frame.columns[len(settings) + len(launch.OF_A_CELL + launch.OF_ITS_RUN + launch.OF_ITS_TARGET) :])
 
 
@@ -202,7 +228,44 @@ def _draw(args: argparse.Namespace, frame: pd.DataFrame, settings: list[str], co
     color = args.color or next(iter(others), None)
     numbers = [name for name in ("samples_per_s", *_script_columns(frame, settings)) if frame[name].notna().any()]
     figure = plots.figure_sweep(frame, x, args.y or next(iter(numbers), "samples_per_s"), color)
-    console.print(plots.describe(figure).text, soft_wrap=True)
+    console.print_line(plots.describe(figure).text)
     if args.html is not None:
         runs.replace_text(args.html, plots.page_of(figure, f"Sweep {args.sweep}"))
-        console.print(f"The figure: {args.html}", soft_wrap=True)
+        console.print_line(f"The figure: {args.html}")
+
+
+def run_tour(args: argparse.Namespace) -> int:
+    console = Console()
+    tour = launch.plan_tour(args.jobs, args.seeds, args.runs_dir)
+    console.print(
+        f"{len(tour)} runs, one after another: {', '.join(args.jobs)} × budgets × seeds. Ctrl-C keeps what is done."
+    )
+    with tracking.StopRequest() as stop, TourDisplay(console, args.runs_dir) as display:
+        launches = launch.run_tour(tour, args.runs_dir, display.show_part, stop)
+    folders = [launches.run_folder(part) for part in launches.parts.values() if part.run is not None]
+    if folders:
+        table = tta.run_table(folders)
+        results = tta.summary(tta.curves(folders, runs=table), table)
+        for title, frame in report.terminal_frames(results):
+            print_frame(console, frame, title)
+        for line in [*report.notes(results), *(report.headline(job) for _, job in results.groupby("job", sort=False))]:
+            console.print(line)
+        page = report.write_report(folders, args.out)
+        console.print_line(f"The plots: {page}")
+    for part in launches.parts.values():
+        if part.status == "stopped" and part.run is not None:
+            folder = launches.run_folder(part)
+            console.print_line(f"Go on with: labkit train {part.launch.label} --resume {folder}")
+    return exit_status(launches)
+
+
+def exit_status(tour: launch.Launches) -> int:
+    """0 when every run reached its target, 130 when stopped, 2 when the user can fix all that failed, else 1."""
+    parts = tour.parts.values()
+    if any(part.status in ("stopped", "waiting") for part in parts):
+        return 130
+    failed = [part for part in parts if part.status in ("failed", "out_of_memory")]
+    if failed and all(part.more.get("refused") for part in failed):
+        return 2
+    records = [tour.record_of(part) for part in parts]
+    return 0 if all(record and record.result and record.result["target_reached"] for record in records) else 1

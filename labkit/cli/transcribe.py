@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, hardware, plots, runs, transcription
+from labkit import UserError, data, hardware, plots, runs, transcription
+from labkit.cli.console import Console, print_frame, say
 from labkit.cli.flags import add_flags, refuse_unless_positive
 
 PIPE = "standard input"
@@ -29,7 +30,8 @@ EPILOG = """\
 Recordings in one folder count as one speaker's and are normalised together (with --by-file each counts as another's).
 So transcribe recordings of one speaker together: of a single short word, the word itself is most of the mean. If
 transcripts are known (a .txt next to the audio, a manifest, LibriSpeech, Common Voice), error rates are reported as
-well. Files that cannot be used are named and skipped, and the exit status is then 2."""
+well. Files that cannot be used are named and skipped, and the exit status is then 2. With --json, each line is an
+object: one per recording, then a summary."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -47,9 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--by-file", action="store_true", help="each file is another speaker's, not each folder")
     add("--stream", action="store_true", help="hear recordings in half seconds, and write text when it is known")
     add("--align", type=Path, metavar="FILE.html", help="draw the characters of one recording over its spectrogram")
-    add("--json", action="store_true", help="print one JSON object per line: one per recording, then a summary")
-    add_flags(parser, "runs_dir")
-    parser.set_defaults(run=run_transcribe)
+    add_flags(parser, "runs_dir", "json", run=run_transcribe)
 
 
 def run_transcribe(args: argparse.Namespace) -> int:
@@ -110,9 +110,6 @@ def _recordings(
 def _transcribe(args: argparse.Namespace, recogniser: transcription.Recogniser, run: Path, folder: Path) -> int:
     import numpy as np
 
-    from labkit.cli.console import say
-    from labkit.data.speech import resample
-
     say(f"recogniser of {run}: {recogniser.quality}", to_stderr=True)
     by_file = args.by_file or recogniser.by_file
     options: dict[str, Any] = {}
@@ -122,7 +119,7 @@ def _transcribe(args: argparse.Namespace, recogniser: transcription.Recogniser, 
     if args.beam or args.lm:
         options["decoder"], how = transcription.fitted_beam(recogniser, args.beam or BEAM, args.lm, by_file=by_file)
         say(how, to_stderr=True)
-    recogniser.hear([resample(np.zeros(800, np.float32), 8000)])  # imports and set-up are not timed
+    recogniser.hear([data.speech.resample(np.zeros(800, np.float32), 8000)])  # imports and set-up are not timed
     tally, last, began = transcription.Tally(), None, time.perf_counter()
     recordings = _recordings(args, recogniser.record, folder)
     for each in transcription.transcribe(recogniser, recordings, by_file=by_file, **options):
@@ -164,8 +161,6 @@ def _printed_pieces() -> Callable[[transcription.Recording, str], None]:
 
 
 def _print(args: argparse.Namespace, each: transcription.Transcribed) -> None:
-    from labkit.cli.console import say
-
     if args.json:
         print(json.dumps(each.to_dict()), flush=True)
         return
@@ -180,20 +175,15 @@ def _print(args: argparse.Namespace, each: transcription.Transcribed) -> None:
 
 
 def _draw(page: Path, each: transcription.Transcribed, recogniser: transcription.Recogniser) -> None:
-    from labkit.cli.console import say
-    from labkit.data.speech import log_mel
-
     characters = transcription.align(each.heard.log_probabilities, each.text, recogniser.outputs_per_s)
-    figure = plots.figure_alignment(log_mel([each.wave])[0], characters)
+    figure = plots.figure_alignment(data.speech.log_mel([each.wave])[0], characters)
     page.parent.mkdir(parents=True, exist_ok=True)
     runs.replace_text(page, plots.page_of(figure, f"What was heard in {Path(each.recording.name).name}"))
     say(f"alignment in {page}", to_stderr=True)
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
-    from labkit.cli.console import Console, print_frame
-
-    console = Console(highlight=False)
+    console = Console()
     if rows := summary["errors"]:
         shown = [
             {"of": f"{row['of']} {row['name'] or NOT_GIVEN[row['of']]}".strip(), "recordings": row["recordings"]}
@@ -208,4 +198,4 @@ def _print_summary(summary: dict[str, Any]) -> None:
         f"{summary['audio_s']:.1f} s of audio in {summary['took_s']:.2f} s: {times} times "
         "real time on one core, measured, including the decoding of files and of text."
     )
-    console.print(line, soft_wrap=True)
+    console.print_line(line)

@@ -1,19 +1,22 @@
-"""`labkit whatif`: the gain of changes to a training or its machine, predicted, and where possible measured."""
+"""`labkit whatif`: the gain of a change to a training or its machine. `labkit plan`: where tables fit and are fast."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from labkit import UserError, perfmodel
-from labkit.cli.flags import add_harness_flags, add_script
+from labkit import UserError, hardware, jobs, perfmodel
+from labkit.cli.console import Console, print_frame, print_json
+from labkit.cli.flags import add_flags
 from labkit.cli.predict import add_card, batch_size_of, bound
-from labkit.cli.run import given_command, harness_command
-from labkit.cli.train import add_job_parser, print_help, read_settings
-from labkit.jobs import JOBS
+from labkit.cli.run import add_trainings, given_command, harness_command, read_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 USUAL = {
     "dlrm": ("batch-size=4096", "kernels=plain", "precision=fp32", "optimiser=adagrad,lr=0.01"),
@@ -34,13 +37,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     what = "the gain of a change to a training or its machine"
     parser = subparsers.add_parser("whatif", help=what, description=f"Predict {what}.", epilog=EPILOG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, job in JOBS.items():
-        _add_flags(add_job_parser(commands, name, f"change the training of {job.words}", run_job))
-    script = commands.add_parser("run", help="change any training script's flags", epilog=EPILOG)
-    add_harness_flags(script)
-    _add_flags(script)
-    add_script(script)
-    script.set_defaults(run=run_script)
+    add_trainings(commands, "change", _add_flags, run_job, run_script, epilog=EPILOG)
     words = "place embedding tables on processes of this machine"
     sharding = commands.add_parser("sharding", help=words, description=words)
     add_card(sharding)
@@ -52,8 +49,29 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     ):  # fmt: skip
         sharding.add_argument(f"--{name}", type=int, default=value, metavar="N", help=f"{words} (default: {value})")
     sharding.add_argument("--measure", action="store_true", help="then measure each placement")
-    sharding.add_argument("--json", action="store_true", help="print one JSON object")
-    sharding.set_defaults(run=run_sharding)
+    add_flags(sharding, "json", run=run_sharding)
+
+    what = "say where a model's embedding tables fit, and where they are fastest"
+    plan = subparsers.add_parser("plan", help=what, description=what)
+    models = plan.add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
+    parser = models.add_parser("dlrm", help=what, description=what)
+    add = parser.add_argument
+    tables = parser.add_mutually_exclusive_group(required=True)
+    tables.add_argument("--tables", metavar="ROWS", help="rows of each table, such as 26x1000000, or 5000,20000,3x1e6")
+    tables.add_argument("--preset", metavar="P", help="the tables and dimension of a preset with published sizes")
+    add("--memory", metavar="SIZE", help="memory that training may use, such as 2GiB (default: what is free)")
+    add("--embedding-dim", type=int, metavar="N", help="numbers in a row (default: the preset's, or 64)")
+    add(
+        "--optimiser",
+        choices=("sgd", "adagrad", "rowwise-adagrad", "adam"),
+        default="sgd",
+        help="optimiser of the tables (default: sgd)",
+    )
+    add("--batch-size", type=int, default=2048, metavar="N", help="samples per step (default: 2048)")
+    add("--pooling-factor", type=int, default=1, metavar="N", help="rows that a sample names in a table (default: 1)")
+    add("--zipf", type=float, default=1.1, metavar="X", help="exponent of how often rows are named (default: 1.1)")
+    add("--table-dir", type=Path, default=Path(), metavar="DIR", help="folder of a table file (default: this folder)")
+    add_flags(parser, "json", run=run_plan)
 
 
 def _add_flags(command: argparse.ArgumentParser) -> None:
@@ -68,8 +86,6 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def run_job(args: argparse.Namespace) -> int:
-    if args.help:
-        return print_help(args)
     changes = [perfmodel.read_change(text) for text in args.change or (*USUAL[args.job], *USUAL_MACHINES)]
     jobs = [read_settings(args)[0], *(read_settings(args, change.arguments)[0] for change in changes)]
     commands = [harness_command(args, job.command()) for job in jobs]
@@ -99,8 +115,7 @@ def _what_if(args: argparse.Namespace, commands: list, sizes: list[int | None], 
     with bound(args, commands[0]) as stop:
         rows, notes = perfmodel.what_if(commands, sizes, changes, machines, card, stop, job=job, measure=args.measure)
     if args.json:
-        print(json.dumps({"device": card.device, "threads": card.threads, "notes": notes, "changes": rows}))
-        return 0
+        return print_json({"device": card.device, "threads": card.threads, "notes": notes, "changes": rows})
     shown = []
     for row in rows:
         real = row["measured_gain"]
@@ -133,8 +148,7 @@ def run_sharding(args: argparse.Namespace) -> int:
     tables, card = perfmodel.Tables(args.rows, args.lookups, args.dim, args.batch_size), perfmodel.read_card(args.card)
     rows, exchange = perfmodel.compare_placements(tables, args.processes, card, measure=args.measure)
     if args.json:
-        print(json.dumps({"device": card.device, "threads": card.threads, "placements": rows}))
-        return 0
+        return print_json({"device": card.device, "threads": card.threads, "placements": rows})
     fits = (
         f"This card is of {card.threads} threads, and each process has one: make a card that fits with `labkit "
         "calibrate --budget one-core`."
@@ -158,10 +172,92 @@ def run_sharding(args: argparse.Namespace) -> int:
 
 
 def _print(notes: Sequence[str], rows: list[dict[str, Any]], after: str) -> None:
-    from labkit.cli.console import Console, print_frame
-
-    console = Console(highlight=False)
+    console = Console()
     for note in notes:
         console.print(note)
     print_frame(console, rows)
     console.print(after)
+
+
+def run_plan(args: argparse.Namespace) -> int:
+    memory = hardware.read_cpu().memory_available_bytes if args.memory is None else hardware.parse_size(args.memory)
+    if not memory:
+        raise UserError(f"--memory is {args.memory!r}: give a size such as 2GiB.", field="memory")
+    if not args.table_dir.is_dir():
+        said = f"--table-dir: there is no folder {args.table_dir}: make it, or name another."
+        raise UserError(said, field="table_dir")
+    hardware.keep_memory()
+    dim = args.embedding_dim
+    if args.preset is None:
+        num_rows = read_tables(args.tables)
+    else:
+        preset = jobs.get_preset("dlrm", args.preset)
+        if args.preset not in perfmodel.PUBLISHED_ROWS:
+            known = ", ".join(perfmodel.PUBLISHED_ROWS)
+            raise UserError(f"preset {args.preset!r} has no published tables: choose one of {known}.", field="preset")
+        num_rows, dim = perfmodel.PUBLISHED_ROWS[args.preset], preset.model["embedding_dim"] if dim is None else dim
+    shape = perfmodel.TableShape(
+        num_rows, 64 if dim is None else dim, args.pooling_factor, args.batch_size, args.optimiser, args.zipf
+    )
+    plan = perfmodel.plan_tables(shape, memory, args.table_dir)
+    if args.json:
+        print(plan.to_json(orient="records", indent=2))
+    else:
+        _print_plan(plan, shape, memory, args.table_dir)
+    return 0
+
+
+def read_tables(text: str) -> tuple[int, ...]:
+    """Rows of each table.
+
+    >>> read_tables("5000,2x1e6")
+    (5000, 1000000, 1000000)
+    """
+    rows: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"(?:(\d{1,4})x)?(\d+(?:\.\d+)?(?:e\d)?)", part.strip(), re.IGNORECASE)
+        if found is None or not float(found[2]):
+            example = "write the rows of each table, as in 26x1000000 or 5000,20000,3x1e6"
+            raise UserError(f"--tables has {part.strip()!r}, which is no number of rows: {example}.", field="tables")
+        rows += int(found[1] or 1) * [round(float(found[2]))]
+    return tuple(rows)
+
+
+def _print_plan(plan: pd.DataFrame, shape: perfmodel.TableShape, memory: int, table_dir: Path) -> None:
+    console = Console()
+    console.print(
+        f"Tables of {hardware.size_text(shape.bytes)} with their optimiser's state; {hardware.size_text(memory)} of "
+        "memory, which the rest of a training shares."
+    )
+    rows = [
+        {
+            "placement": row.placement,
+            "memory": hardware.size_text(row.memory_bytes),
+            "disk": hardware.size_text(row.disk_bytes) if row.disk_bytes else "-",
+            "fits": "yes" if row.fits else "no",
+            "tables, ms per step": _times(row),
+            "of device": f"{row.of_device:.0%}" if row.of_device == row.of_device else "-",
+            "why": row.why,
+        }
+        for row in plan.itertuples()
+    ]
+    print_frame(console, rows)
+    best = plan.iloc[0]
+    flags = best["flags"] | ({"table_dir": table_dir} if best["disk_bytes"] else {})
+    is_cut = best["trial_rows"] < sum(shape.num_rows)
+    samples, tried = (int(best[name]) for name in ("trial_batch", "trial_rows"))
+    cut = ", cut, so that caches hold more of them than of whole tables" if is_cut else ""
+    asked = f" of {shape.batch_size:,}" if samples < shape.batch_size else ""
+    as_fast = plan[plan["fits"] & (plan["step_ms_low"] <= best["step_ms_high"])]["placement"].iloc[1:].tolist()
+    ties = f" Within these turns, {', '.join(as_fast)} may be as fast." if as_fast else ""
+    console.print(
+        f"Measured: steps of the tables alone, {samples:,}{asked} samples each, with {tried:,} rows{cut}. The brackets "
+        f"hold the middle three of {perfmodel.TURNS} turns. A place that does not fit was tried in small, too.\n"
+        f"The fastest that fits: {best['placement']}: {best['why']}.{ties}\n"
+        f"With a preset or data of such tables: labkit train dlrm {' '.join(jobs.as_flags(flags))}"
+    )
+
+
+def _times(row: Any) -> str:
+    is_known = row.step_ms == row.step_ms
+    return f"{row.step_ms:.3g} ({row.step_ms_low:.3g} to {row.step_ms_high:.3g})" if is_known else "-"

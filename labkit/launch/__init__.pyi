@@ -21,17 +21,14 @@ from .mix_file import (
 )
 from .rows import Mistakes as Mistakes, Row as Row, read_settings as read_settings, read_yaml as read_yaml
 from .sweep import (
-    Cell as Cell,
-    Progress as Progress,
-    opened as opened,
-    read_progress as read_progress,
-    run_sweep as run_sweep,
-)
-from .sweep_file import cells_too_large as cells_too_large, read_sweep_file as read_sweep_file
-from .sweep_frame import (
     OF_A_CELL as OF_A_CELL,
     OF_ITS_RUN as OF_ITS_RUN,
     OF_ITS_TARGET as OF_ITS_TARGET,
+    Progress as Progress,
+    opened as opened,
+    read_progress as read_progress,
     read_sweep as read_sweep,
+    run_sweep as run_sweep,
 )
+from .sweep_file import Cell as Cell, cells_too_large as cells_too_large, read_sweep_file as read_sweep_file
 from .tour import ScriptRuns as ScriptRuns, plan_tour as plan_tour, run_tour as run_tour

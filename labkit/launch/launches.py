@@ -48,12 +48,6 @@ class Launch:
     about: dict[str, Any] = field(default_factory=dict)
     """What its maker wants to know of it later, JSON-able"""
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Launch:
-        """A launch as `to_json` gave it."""
-        job = json_data.build(values["job"], tracking.ScriptCommand)
-        return cls(**values | {"job": job, "after": tuple(values["after"])})
-
 
 @dataclass(kw_only=True)
 class Outcome:
@@ -340,16 +334,14 @@ def _read_line(content: dict[str, Any], found: Launches | None, cls: type[Launch
     """Take a fact into a list; the first is its head."""
     ((kind, values),) = content.items()
     if kind == "head":
-        json_data.check_shape(values, Head)
-        head = json_data.build(values, Head)
+        head = json_data.from_json(Head, values)
         if found is None:
             return cls(folder, head)
         found.head = head
     elif found is None:
         raise ValueError("its first line is no head")
     elif kind == "launch":
-        json_data.check_shape(values, Launch)
-        launch = Launch.from_json(values)
+        launch = json_data.from_json(Launch, values)
         found.parts[launch.name] = Part(launch=launch)
     else:
         part = found.parts[values.pop("launch")]

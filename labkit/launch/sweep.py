@@ -1,4 +1,4 @@
-"""Sweeps: the cells of a grid as launches one after another, and what became of each cell.
+"""Sweeps: the cells of a grid as launches one after another, and what became of each cell, also as a frame.
 
 The records of the runs overrule the state file: a cell is done when a run of it is, whatever was written down.
 """
@@ -6,20 +6,23 @@ The records of the runs overrule the state file: a cell is done when a run of it
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
-from labkit import UserError, errors, hardware, jobs, process, tracking
-from labkit.launch.engine import End, Engine, Start, end_left_over, lent_cores
-from labkit.launch.launches import FILE, Head, Launch, Launches, Part
-from labkit.runs import RunRecord, is_alive, read_run, readable_runs, restored, run_folders
+from labkit import UserError, errors, hardware, process, tracking, tta
+from labkit.launch.engine import End, Engine, OnEvent, Start, end_left_over, lent_cores
+from labkit.launch.launches import FILE, Head, Launches, Part
+from labkit.launch.sweep_file import Sweep, find_sweep_file, read_sweep_file
+from labkit.runs import RunRecord, is_alive, read_metrics, read_run, readable_runs, restored, run_folders
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FOLDER = "sweeps"
 """Below --runs-dir: a folder for each sweep, by its name"""
@@ -28,75 +31,15 @@ USAGE_ERROR = 2
 """Exit status by which argparse ends a script whose arguments it does not know"""
 LOOK_S = 0.1
 """Seconds between two looks at whether a process has ended"""
-MOST_LEAD_S = 60.0
-"""Most seconds that a script prepares before its run begins"""
-
+OF_A_CELL = ["budget", "seed", "repeat", "state", "run", "folder", "seconds", "error"]
+OF_ITS_RUN = [
+    "provenance", "disturbed", "samples_per_s", "wall_s", "train_s", "samples", "peak_memory_bytes",
+    "peak_gpu_memory_bytes", "energy_j",
+]  # fmt: skip
+"""Columns of `labkit.tta.run_table`"""
+OF_ITS_TARGET = ["target_reached", "time_to_target_s", "cost_usd"]
 Found = dict[str, list[tuple[Path, RunRecord]]]
 """The runs of each cell of a sweep by its key, oldest first"""
-OnSweepEvent = Callable[[Part, dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a sweep, as it was asked for."""
-
-    key: str
-    """Name of all that decides its result, but not of its run folder or of where it was asked for"""
-    settings: Mapping[str, Any]
-    """Those that the sweep varies: numbers of labkit's jobs are numbers, those of a script are all texts"""
-    job: jobs.Job | jobs.ScriptJob
-    budget: hardware.Budget
-    seed: int | None
-    """None where the sweep of a script names none"""
-    repeat: int
-    """From 1"""
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Cells of one job or script, in the order in which they run."""
-
-    name: str
-    """Name of its folder, `RUNS_DIR/sweeps/NAME`"""
-    job: str
-    """dlrm:tour, or the name of a script"""
-    script: Path
-    cells: tuple[Cell, ...]
-    varies: Mapping[str, int]
-    """What varies (settings, seed, budget, repeat), and the number of its values"""
-    max_seconds: float | None = None
-    """Longest time of a run: one of labkit's jobs ends itself, a script is asked to end"""
-    limits_process: bool = False
-    """Whether max_seconds is counted from the start of its process, by the engine"""
-    where: str = ""
-    """Where the job was named: a file and its line"""
-
-    def words(self, cell: Cell) -> str:
-        """What tells a cell from the others: "batch_size 128, seed 1"."""
-        told = {**cell.settings, "seed": cell.seed, "budget": cell.budget.name, "repeat": cell.repeat}
-        return ", ".join(f"{name} {told[name]}" for name in self.varies if name in told)
-
-    def command(self, cell: Cell, runs_dir: Path | str) -> tracking.ScriptCommand:
-        """The command that runs a cell."""
-        told = {"name": self.name, "cell": cell.key, "settings": dict(cell.settings), "repeat": cell.repeat}
-        command = cell.job.command(runs_dir=str(runs_dir), budget=cell.budget, sweep=told)
-        is_script = isinstance(cell.job, jobs.ScriptJob) and cell.job.takes_seed
-        return command.seeded(cell.seed) if is_script and cell.seed is not None else command
-
-    def launch(self, cell: Cell, runs_dir: Path | str, after: tuple[str, ...] = ()) -> Launch:
-        """A cell as a launch, whose name is its key."""
-        limit_s = self.max_seconds if self.limits_process else None
-        about = {"settings": dict(cell.settings), "seed": cell.seed, "repeat": cell.repeat}
-        return Launch(cell.key, self.command(cell, runs_dir), self.job, after=after, limit_s=limit_s, about=about)
-
-
-def cell_key(*decisive: Any) -> str:
-    """A short name for JSON-able values, the same for the same values wherever and whenever it is asked for.
-
-    >>> cell_key("dlrm", {"lr": "0.001"}) == cell_key("dlrm", {"lr": "0.001"}) != cell_key("dlrm", {"lr": "0.002"})
-    True
-    """
-    return hashlib.blake2s(json.dumps(decisive, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
 @dataclass
@@ -109,19 +52,15 @@ class Progress:
     earlier_s: Sequence[float] = field(default=())
     """Seconds that other runs of the script took"""
 
-    @property
-    def states(self) -> dict[str, Part]:
-        return self.launches.parts
-
     def count(self, *statuses: str) -> int:
         """Number of cells with one of these statuses."""
-        return sum(self.states[cell.key].status in statuses for cell in self.sweep.cells)
+        return sum(self.launches.parts[cell.key].status in statuses for cell in self.sweep.cells)
 
     @property
     def not_in_file(self) -> int:
         """Number of finished cells of this name that are not in the file any more."""
         keys = {cell.key for cell in self.sweep.cells}
-        return sum(part.status == "done" and key not in keys for key, part in self.states.items())
+        return sum(part.status == "done" and key not in keys for key, part in self.launches.parts.items())
 
     def time_left(self) -> tuple[float | None, str]:
         """Seconds that the cells to come will take, and by what: "cells", "runs", or "limit", which is the most.
@@ -130,12 +69,12 @@ class Progress:
         (None, "") where one of them is not known.
         """
         known: dict[str, list[float]] = {}
-        for part in self.states.values():
+        for part in self.launches.parts.values():
             if part.status == "done" and part.seconds is not None:
-                known.setdefault(budget_name(part), []).append(part.seconds)
+                known.setdefault(part.launch.job.budget.name, []).append(part.seconds)
         total, by = 0.0, "cells"
         for cell in self.sweep.cells:
-            if self.states[cell.key].status not in ("waiting", "running"):
+            if self.launches.parts[cell.key].status not in ("waiting", "running"):
                 continue
             if cell.budget.name in known:
                 total += median(known[cell.budget.name])
@@ -146,11 +85,6 @@ class Progress:
             else:
                 return None, ""
         return total, by
-
-
-def budget_name(part: Part) -> str:
-    """The name of the budget of a launch."""
-    return part.launch.job.budget.name
 
 
 def sweep_folder(runs_dir: Path | str, name: str) -> Path:
@@ -176,12 +110,15 @@ def read_states(name: str, runs_dir: Path | str) -> Launches:
     return Launches.read(folder) if (folder / FILE).is_file() else Launches(folder, Head(kind="sweep", id=name))
 
 
-def find_runs(name: str, runs_dir: Path) -> tuple[Found, list[RunRecord]]:
-    """The runs of a sweep below a folder, and the records of all others."""
+def find_runs(name: str, runs_dir: Path, *, ends_running: bool = False) -> tuple[Found, list[RunRecord]]:
+    """The runs of a sweep below a folder, of which none goes on where that is asked for; and all other records."""
     found, others = defaultdict(list), []
     for folder, record in readable_runs(run_folders(runs_dir)):
         swept = record.config.get("sweep", {})
         if swept.get("name") == name:
+            if ends_running and record.status == "running":
+                end_orphan(record.pid, record.pid_started)
+                record = read_run(folder)
             found[swept["cell"]].append((folder, record))
         else:
             others.append(record)
@@ -215,18 +152,6 @@ def reconcile(part: Part, runs: Sequence[tuple[Path, RunRecord]]) -> None:
         part.out_of_time = False
 
 
-def duration_s(record: RunRecord) -> float | None:
-    """Seconds from the beginning of a run's process to its end; None for one that has not ended."""
-    from datetime import datetime
-
-    if record.ended_at is None:
-        return None
-    began = datetime.fromisoformat(record.started_at).timestamp()
-    lead_s = began - record.pid_started  # a notebook's process may have been there for hours
-    lead_s = lead_s if 0 < lead_s < MOST_LEAD_S else 0.0
-    return datetime.fromisoformat(record.ended_at).timestamp() - began + lead_s
-
-
 def end_orphan(pid: int, pid_started: float) -> None:
     """Wait for the process of a run whose sweep was killed, which thereby asked it to end; kill one that does not."""
     until = time.monotonic() + process.GRACE_S
@@ -240,10 +165,20 @@ def read_progress(sweep: Sweep, runs_dir: Path) -> Progress:
     """How far a sweep is; nothing is started, waited for or written."""
     launches = read_states(sweep.name, runs_dir)
     found, others = find_runs(sweep.name, runs_dir)
+    return _reconciled(sweep, launches, found, others)
+
+
+def _reconciled(sweep: Sweep, launches: Launches, found: Found, others: Sequence[RunRecord]) -> Progress:
     for cell in sweep.cells:
-        part = launches.parts.setdefault(cell.key, Part(launch=sweep.launch(cell, runs_dir)))
+        part = launches.parts.setdefault(cell.key, Part(launch=sweep.launch(cell, launches.runs_dir)))
         reconcile(part, found.get(cell.key, []))
-    return Progress(sweep, launches, _earlier_s(sweep, others))
+    script = str(sweep.script.absolute())
+    earlier_s = [
+        datetime.fromisoformat(record.ended_at).timestamp() - record.pid_started
+        for record in others
+        if record.status == "done" and record.ended_at and restored(record.config.get("script")) == script
+    ]
+    return Progress(sweep, launches, earlier_s)
 
 
 @contextlib.contextmanager
@@ -258,35 +193,25 @@ def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> Gener
         (launches.folder / "logs").mkdir(exist_ok=True)
         before = read_states(sweep.name, runs_dir)
         end_left_over(before)
-        found, others = find_runs(sweep.name, runs_dir)
-        for runs in found.values():
-            for number, (path, record) in enumerate(runs):
-                if record.status == "running":
-                    end_orphan(record.pid, record.pid_started)
-                    runs[number] = path, read_run(path)
-        parts = []
-        for cell in sweep.cells:
-            part = before.parts.pop(cell.key, None) or Part(launch=sweep.launch(cell, runs_dir))
-            runs = found.get(cell.key, [])
-            reconcile(part, runs)
-            if retry_failed and part.status == "failed":
-                part.status, part.attempts = "waiting", 0
-                part.forgiven = sum(record.status == "failed" for _, record in runs)
-            parts.append((cell, part))
+        found, others = find_runs(sweep.name, runs_dir, ends_running=True)
+        progress = _reconciled(sweep, before, found, others)
         after: tuple[str, ...] = ()
         # those that were under way when the sweep broke off come last: one may have taken the machine with it
-        for cell, part in sorted(parts, key=lambda each: each[1].broken_off):
-            part.launch = sweep.launch(cell, runs_dir, after)
-            launches.parts[cell.key], after = part, (cell.key,)
+        for cell in sorted(sweep.cells, key=lambda each: before.parts[each.key].broken_off):
+            part = launches.parts[cell.key] = before.parts.pop(cell.key)
+            part.launch, after = sweep.launch(cell, runs_dir, after), (cell.key,)
+            if retry_failed and part.status == "failed":
+                part.status, part.attempts = "waiting", 0
+                part.forgiven = sum(record.status == "failed" for _, record in found.get(cell.key, []))
         for key, part in before.parts.items():  # they were in its file once
             reconcile(part, found.get(key, []))
             part.status = "left_out" if part.status == "waiting" else part.status
             launches.parts[key] = part
         launches.write()
-        yield Progress(sweep, launches, _earlier_s(sweep, others))
+        yield replace(progress, launches=launches)
 
 
-def run_sweep(progress: Progress, on_event: OnSweepEvent, stop: tracking.StopRequest) -> None:
+def run_sweep(progress: Progress, on_event: OnEvent, stop: tracking.StopRequest) -> None:
     """Run what waits of a sweep that is `opened`, in its order.
 
     A cell that crashed, was killed or ran out of memory is tried once more, then has failed. `stop` stops the run under
@@ -301,7 +226,7 @@ def run_sweep(progress: Progress, on_event: OnSweepEvent, stop: tracking.StopReq
 class _SweepEngine(Engine):
     """One cell after another."""
 
-    def __init__(self, progress: Progress, on_event: OnSweepEvent, stop: tracking.StopRequest):
+    def __init__(self, progress: Progress, on_event: OnEvent, stop: tracking.StopRequest):
         super().__init__(progress.launches, stop=stop, on_event=on_event)
         self._progress, self._sweep = progress, progress.sweep
         self._cores = contextlib.ExitStack()
@@ -355,8 +280,85 @@ class _SweepEngine(Engine):
         self.launches.save(part)
 
 
-def _earlier_s(sweep: Sweep, others: Sequence[RunRecord]) -> list[float]:
-    """Seconds that other runs of its script took."""
-    script = str(sweep.script.absolute())
-    same = [record for record in others if restored(record.config.get("script")) == script and record.status == "done"]
-    return [seconds for seconds in map(duration_s, same) if seconds is not None]
+def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> pd.DataFrame:
+    """Read what became of a sweep, finished or not: one row per cell in the order in which they run.
+
+    Args:
+        sweep: the path of its file, whose cells count; or the name of a sweep that has run, of which all count that
+            ever were in its file; or that of a study that ships.
+        runs_dir: the folder with the runs.
+
+    Returns:
+        The settings that vary, each a column (of numbers where all of its values are), then OF_A_CELL (seconds is what
+        the process took), OF_ITS_RUN and OF_ITS_TARGET (cost_usd is the time to the target at the tier's price), then
+        the last value of each number that the script evaluated or logged, and test_NAME of its test split. Cells
+        without a result have NaN there. A setting or number named as another column is NAME_setting or NAME_logged.
+
+    Raises:
+        UserError: there is no such sweep, or its file has mistakes.
+    """
+    import pandas as pd
+
+    runs_dir, path = Path(runs_dir), Path(sweep)
+    if not path.is_file() and not sweep_folder(runs_dir, str(sweep)).is_dir():
+        path = find_sweep_file(path)
+    if path.is_file() or path.suffix in (".yaml", ".yml"):
+        asked = read_sweep_file(path)
+        launches = read_states(asked.name, runs_dir)
+        parts = [launches.parts.get(cell.key, Part(launch=asked.launch(cell, runs_dir))) for cell in asked.cells]
+    else:
+        check_sweep(str(sweep), runs_dir)
+        launches = read_states(str(sweep), runs_dir)
+        parts = list(launches.parts.values())
+    found, _ = find_runs(launches.head.id, runs_dir)
+    for part in parts:
+        if launches.head.status != "running" or part.status != "running":
+            reconcile(part, found.get(part.name, []))
+    settings = pd.DataFrame([part.launch.about["settings"] for part in parts])
+    table = settings.apply(_as_numbers).rename(columns=lambda name: _free(name, "setting"))
+    cells = [
+        {
+            "budget": part.launch.job.budget.name,
+            "seed": part.launch.about["seed"],
+            "repeat": part.launch.about["repeat"],
+            "state": part.status,
+            "run": part.run,
+            "folder": part.run and str(launches.runs_dir / part.run),
+            "seconds": part.seconds,
+            "error": part.reason or None,
+        }
+        for part in parts
+    ]
+    table = table.join(pd.DataFrame(cells, columns=OF_A_CELL), how="right")
+    done = {runs_dir / part.run: part for part in parts if part.status == "done"}
+    records = {folder: dict(found[part.name])[folder] for folder, part in done.items()}
+    return table.merge(_results(records), on="run", how="left")
+
+
+def _results(records: dict[Path, RunRecord]) -> pd.DataFrame:
+    """One row a run: run, OF_ITS_RUN, OF_ITS_TARGET, last values."""
+    import pandas as pd
+
+    runs = tta.table_of(records.items())
+    targets = [{"run": folder.name} | (record.result or {}) for folder, record in records.items()]
+    told = pd.DataFrame(targets, columns=["run", "target_reached", "time_to_target_s"])
+    told["time_to_target_s"] = told["time_to_target_s"].astype(float)
+    told["cost_usd"] = told["time_to_target_s"] * tta.usd_per_s(runs["tier"])
+    last = read_metrics(records).groupby(["run", "name"]).tail(1)  # .last() would pass over a NaN
+    last = last.set_index(["run", "name"])["value"].unstack("name")
+    tests = {folder.name: (record.result or {}).get("metrics", {}) for folder, record in records.items()}
+    tested = pd.DataFrame.from_dict(tests, orient="index").add_prefix("test_")
+    numbers = last.join(tested, how="outer").rename(columns=lambda name: _free(name, "logged"))
+    return runs[["run", *OF_ITS_RUN]].merge(told, on="run").merge(numbers, left_on="run", right_index=True, how="left")
+
+
+def _free(name: str, kind: str) -> str:
+    return f"{name}_{kind}" if name in (*OF_A_CELL, *OF_ITS_RUN, *OF_ITS_TARGET) else name
+
+
+def _as_numbers(column: pd.Series) -> pd.Series:
+    """The column as numbers, where all of its values are."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    return numbers if numbers.notna().sum() == column.notna().sum() else column

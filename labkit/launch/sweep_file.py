@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, hardware, jobs, project, tracking
+from labkit.launch.launches import Launch
 from labkit.launch.rows import Kind, Mistakes, Row, read_setting, read_settings, read_yaml, safe_name
-from labkit.launch.sweep import Cell, Sweep, cell_key
 
 EXAMPLE = """\
 job: dlrm:tour
@@ -39,6 +41,69 @@ DIGITS = 4
 """Digits of a number that is drawn"""
 
 Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep, as it was asked for."""
+
+    key: str
+    """Name of all that decides its result, but not of its run folder or of where it was asked for"""
+    settings: Mapping[str, Any]
+    """Those that the sweep varies: numbers of labkit's jobs are numbers, those of a script are all texts"""
+    job: jobs.Job | jobs.ScriptJob
+    budget: hardware.Budget
+    seed: int | None
+    """None where the sweep of a script names none"""
+    repeat: int
+    """From 1"""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Cells of one job or script, in the order in which they run."""
+
+    name: str
+    """Name of its folder, `RUNS_DIR/sweeps/NAME`"""
+    job: str
+    """dlrm:tour, or the name of a script"""
+    script: Path
+    cells: tuple[Cell, ...]
+    varies: Mapping[str, int]
+    """What varies (settings, seed, budget, repeat), and the number of its values"""
+    max_seconds: float | None = None
+    """Longest time of a run: one of labkit's jobs ends itself, a script is asked to end"""
+    limits_process: bool = False
+    """Whether max_seconds is counted from the start of its process, by the engine"""
+    where: str = ""
+    """Where the job was named: a file and its line"""
+
+    def words(self, cell: Cell) -> str:
+        """What tells a cell from the others: "batch_size 128, seed 1"."""
+        told = {**cell.settings, "seed": cell.seed, "budget": cell.budget.name, "repeat": cell.repeat}
+        return ", ".join(f"{name} {told[name]}" for name in self.varies if name in told)
+
+    def command(self, cell: Cell, runs_dir: Path | str) -> tracking.ScriptCommand:
+        """The command that runs a cell."""
+        told = {"name": self.name, "cell": cell.key, "settings": dict(cell.settings), "repeat": cell.repeat}
+        command = cell.job.command(runs_dir=str(runs_dir), budget=cell.budget, sweep=told)
+        is_script = isinstance(cell.job, jobs.ScriptJob) and cell.job.takes_seed
+        return command.seeded(cell.seed) if is_script and cell.seed is not None else command
+
+    def launch(self, cell: Cell, runs_dir: Path | str, after: tuple[str, ...] = ()) -> Launch:
+        """A cell as a launch, whose name is its key."""
+        limit_s = self.max_seconds if self.limits_process else None
+        about = {"settings": dict(cell.settings), "seed": cell.seed, "repeat": cell.repeat}
+        return Launch(cell.key, self.command(cell, runs_dir), self.job, after=after, limit_s=limit_s, about=about)
+
+
+def cell_key(*decisive: Any) -> str:
+    """A short name for JSON-able values, the same for the same values wherever and whenever it is asked for.
+
+    >>> cell_key("dlrm", {"lr": "0.001"}) == cell_key("dlrm", {"lr": "0.001"}) != cell_key("dlrm", {"lr": "0.002"})
+    True
+    """
+    return hashlib.blake2s(json.dumps(decisive, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
 def read_sweep_file(path: Path | str) -> Sweep:

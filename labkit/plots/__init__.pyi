@@ -1,8 +1,9 @@
-from .alignment import ONE_HUE as ONE_HUE, figure_alignment as figure_alignment
 from .comparisons import (
+    figure_cache_curve as figure_cache_curve,
     figure_fault_timeline as figure_fault_timeline,
     figure_gain_against_slowdown as figure_gain_against_slowdown,
     figure_observer_effect as figure_observer_effect,
+    figure_roofline as figure_roofline,
     figure_sweep as figure_sweep,
 )
 from .costs import (
@@ -34,7 +35,6 @@ from .number_texts import (
     seconds_text as seconds_text,
 )
 from .quick_nbformat import import_nbformat as import_nbformat
-from .roofline import figure_cache_curve as figure_cache_curve, figure_roofline as figure_roofline
 from .theme import (
     PALETTES as PALETTES,
     encoding as encoding,
@@ -52,7 +52,9 @@ from .time_to_target import (
     with_gaps as with_gaps,
 )
 from .timelines import (
+    ONE_HUE as ONE_HUE,
     Curve as Curve,
+    figure_alignment as figure_alignment,
     figure_icicle as figure_icicle,
     figure_live_run as figure_live_run,
     figure_memory_held as figure_memory_held,

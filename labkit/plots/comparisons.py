@@ -1,4 +1,4 @@
-"""Settings compared: cells of a sweep, and slowdowns under observers and next to neighbours."""
+"""What is compared: cells of a sweep, slowdowns under observers and next to neighbours, and speeds of a machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit import UserError
-from labkit.plots.number_texts import column_title, number_text, value_text
-from labkit.plots.theme import AXIS, DASHES, encoding, log_ticks, new_figure, series
+from labkit.plots.number_texts import column_title, count_text, number_text, value_text
+from labkit.plots.theme import AXIS, DASHES, encoding, log_ticks, named, new_figure, series
 
 LOG_FROM = 20.0
 """Ratio of the largest value to the least from which an axis is logarithmic"""
@@ -225,3 +225,67 @@ def figure_fault_timeline(steps: pd.DataFrame, *, gone_s: float) -> go.Figure:
 def error_bars(value: pd.Series, low: pd.Series, high: pd.Series) -> dict:
     """Plotly's error bars from the ends of an interval."""
     return {"type": "data", "symmetric": False, "array": high - value, "arrayminus": value - low, "thickness": 1.2}
+
+
+INTENSITIES = np.logspace(-2, 4, 121)
+"""Operations per byte, from one addition of long vectors to a product of large matrices."""
+
+
+def attainable_gflops(intensity: np.ndarray | float, peak_gflops: float, bandwidth_gb_per_s: float) -> np.ndarray:
+    """The roofline: min(peak, intensity · bandwidth), in billions of operations per second.
+
+    >>> float(attainable_gflops(2.0, 100.0, 10.0)), float(attainable_gflops(50.0, 100.0, 10.0))
+    (20.0, 100.0)
+    """
+    return np.minimum(peak_gflops, np.asarray(intensity) * bandwidth_gb_per_s)
+
+
+def figure_roofline(roofs: pd.DataFrame, marks: pd.DataFrame | None = None) -> go.Figure:
+    """One roof per machine (Williams et al., CACM 2009), and what workloads achieve on it, on logarithmic axes.
+
+    Args:
+        roofs: columns name, provenance ("measured", "predicted", …), peak_gflops, bandwidth_gb_per_s.
+        marks: columns name, provenance, flop_per_byte, gflops; None draws none.
+    """
+    finding = "; ".join(
+        f"{roof.name} becomes limited by arithmetic at {roof.peak_gflops / roof.bandwidth_gb_per_s:.3g} operations "
+        f"per byte, with at most {count_text(roof.peak_gflops)} GFLOP/s"
+        for roof in roofs.itertuples()
+    )
+    title = "Arithmetic intensity (operations per byte)"
+    figure = new_figure(title, "Attainable (GFLOP/s)", f"{finding}.")
+
+    def add(row, x, y, mode: str, most: str = "") -> None:
+        trace = named(row.name, row.provenance)
+        hover = f"{trace['name']}<br>%{{x:.3g}} operations per byte<br>{most}%{{y:,.3g}} GFLOP/s<extra></extra>"
+        look = encoding(len(figure.data)).curve(11) | {"mode": mode}
+        figure.add_scatter(x=x, y=y, **trace, hovertemplate=hover, **look)
+
+    for roof in roofs.itertuples():
+        best = attainable_gflops(INTENSITIES, roof.peak_gflops, roof.bandwidth_gb_per_s)
+        add(roof, INTENSITIES, best, "lines", "at most ")
+    for mark in () if marks is None else marks.itertuples():
+        add(mark, [mark.flop_per_byte], [mark.gflops], "markers")
+    return figure.update_xaxes(type="log").update_yaxes(type="log")
+
+
+def figure_cache_curve(curve: pd.DataFrame, caches: dict[str, int] | None = None) -> go.Figure:
+    """How fast bytes move, by how many there are; sizes on a logarithmic axis.
+
+    Args:
+        curve: columns size_bytes, gb_per_s (`labkit.hardware.calibration.cache_curve`).
+        caches: bytes of each cache by its name, drawn as vertical lines; None draws none.
+    """
+    fastest, largest, kib = curve.loc[curve["gb_per_s"].idxmax()], curve.iloc[-1], curve["size_bytes"] / 2**10
+    finding = (
+        f"The fastest copy, {fastest.gb_per_s:.3g} GB/s, is of {fastest.size_bytes / 2**10:,.0f} KiB; "
+        f"the largest, of {largest.size_bytes / 2**20:,.0f} MiB, moves at {largest.gb_per_s:.3g} GB/s."
+    )
+    figure = new_figure("Read and written together (KiB)", "Speed of the copy (GB/s)", finding)
+    hover = "%{x:,.0f} KiB: %{y:.3g} GB/s<extra></extra>"
+    trace = named("copy", "measured")
+    figure.add_scatter(x=kib, y=curve["gb_per_s"], **trace, hovertemplate=hover, **encoding(0).curve())
+    for cache, size_bytes in (caches or {}).items():
+        line = {"color": AXIS["labkit_light"], "dash": "dot"}
+        figure.add_vline(x=size_bytes / 2**10, line=line, annotation={"text": cache})
+    return figure.update_xaxes(type="log").update_yaxes(rangemode="tozero")

@@ -180,7 +180,7 @@ class MixRun(Engine):
         told, clients, starts = shared_with(mode, own), {}, []
         if mode == "mps":
             gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in shares.values()})
-            clients = self.executor().start_mps(gpus)  # ty: ignore[missing-attribute]  # a Supervisor
+            clients = self.executor().start_mps(gpus)
         for part, job in zip(parts, own, strict=True):
             share = shares[job.name]
             shared = {"group": self.launches.folder.name, "job": job.name, "log": part.log, **told}
@@ -192,7 +192,7 @@ class MixRun(Engine):
         super().settle(part, end)
         if all(each.has_ended for each in self._of[part.name]):
             if self.executor().alive:
-                self.executor().sweep()  # ty: ignore[missing-attribute]  # a Supervisor
+                self.executor().sweep()
             self._tell_round(part, over=True)
 
     def title(self, part: Part) -> str:

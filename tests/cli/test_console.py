@@ -11,8 +11,7 @@ from made_up import new_run, write_run
 from rich.table import Table
 from rich.text import Text
 
-from labkit.cli.console import Console, marked, print_frame
-from labkit.cli.display import Display
+from labkit.cli.console import Console, Display, marked, print_frame
 from labkit.tracking import Notice, Preparing
 
 NAME = "[red]cnn[/red] [v2] \x1b[2J:smile:"
@@ -77,14 +76,14 @@ def test_the_users_mistakes_ours_and_ctrl_c_have_a_status_each(monkeypatch, cli,
     def fail(args):
         raise error
 
-    monkeypatch.setattr("labkit.cli.tiers.run_tiers", fail)
+    monkeypatch.setattr("labkit.cli.machine.run_tiers", fail)
     said = cli("tiers", status=status).err
     assert words in said and ("Traceback" in said) == (status == 1)
 
 
 def test_a_warning_is_one_line_for_people(monkeypatch, cli):
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    monkeypatch.setattr("labkit.cli.tiers.run_tiers", lambda args: warnings.warn("look here", stacklevel=1) or 0)
+    monkeypatch.setattr("labkit.cli.machine.run_tiers", lambda args: warnings.warn("look here", stacklevel=1) or 0)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert cli("tiers").err.endswith("labkit: look here\n")

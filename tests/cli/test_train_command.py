@@ -101,7 +101,7 @@ def test_wrong_flags_are_refused_before_anything_waits_for_cores(command, monkey
 
 
 def test_neither_torch_nor_numpy_is_loaded_before_a_process_is_bound():
-    text = "import sys, labkit.cli.train, labkit.jobs.settings, labkit.tracking.worker"
+    text = "import sys, labkit.cli.run, labkit.jobs.settings, labkit.tracking.worker"
     text += "; print({'torch', 'numpy'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True).stdout == "set()\n"
 

@@ -38,7 +38,7 @@ def run(file, runs, on_event=lambda *event: None, stop=None, **how):
     sweep = read_sweep_file(file)
     with opened(sweep, runs, **how) as progress:
         run_sweep(progress, on_event, StopRequest() if stop is None else stop)
-    return [progress.states[cell.key] for cell in sweep.cells]
+    return [progress.launches.parts[cell.key] for cell in sweep.cells]
 
 
 def ended(runs):
@@ -163,7 +163,7 @@ def test_ctrl_c_ends_the_run_under_way_and_its_cell_waits(write, runs):
 
     run(file, runs, interrupt, stop)
     progress = read_progress(read_sweep_file(file), runs)
-    assert progress.count("waiting") == 2 and [part.attempts for part in progress.states.values()] == [0, 0]
+    assert progress.count("waiting") == 2 and [part.attempts for part in progress.launches.parts.values()] == [0, 0]
     ((_, record),) = readable_runs(run_folders(runs))
     assert record.status == "stopped"
 
@@ -182,7 +182,7 @@ def test_a_second_process_is_refused_while_one_runs_the_sweep(write, runs):
 def test_a_cell_that_was_under_way_when_the_sweep_broke_off_comes_last(write, runs):
     file = write("grid: {x: [1, 2]}\n")
     with opened(read_sweep_file(file), runs) as progress:
-        first = next(iter(progress.states.values()))
+        first = next(iter(progress.launches.parts.values()))
         first.status, first.attempts = "running", 1
         progress.launches.save(first)
     assert [(part.attempts, part.broken_off) for part in run(file, runs)] == [(1, 1), (1, 0)]
@@ -233,7 +233,7 @@ def test_the_time_left_is_that_of_finished_cells_of_earlier_runs_or_at_most_the_
     assert read_progress(sweep, runs).time_left() == (60, "limit")
     progress = Progress(sweep, read_progress(sweep, runs).launches, [5.0, 7.0, 90.0])
     assert progress.time_left() == (14, "runs")
-    done = progress.states[sweep.cells[0].key]
+    done = progress.launches.parts[sweep.cells[0].key]
     done.status, done.seconds = "done", 3.0
     assert progress.time_left() == (3, "cells")
     unlimited = read_sweep_file(write("grid: {x: [1, 2]}\n"))

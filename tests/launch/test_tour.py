@@ -12,11 +12,10 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from rich.console import Console
 
 from labkit.cli import main
-from labkit.cli.display import TourDisplay
-from labkit.cli.tour import exit_status
+from labkit.cli.console import Console
+from labkit.cli.sweep import TourDisplay, exit_status
 from labkit.hardware import offered_budgets
 from labkit.launch import Launches, plan_tour, run_tour
 from labkit.launch.launches import Head
@@ -67,7 +66,7 @@ def test_a_run_that_fails_costs_no_other_run(tmp_path, tour):
     assert done.record_of(second).seed == 3
     assert "seed 1: failed: the script ended with status 2 before its first step" in text
     assert "unrecognized arguments: --no-such-flag" in text
-    assert re.search(r"reached its target after \d+\.\d s", text)
+    assert re.search(r"target after \d+\.\d s", text)
 
 
 def test_late_in_a_tour_no_further_run_begins(tmp_path, tour, monkeypatch):

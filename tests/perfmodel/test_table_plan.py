@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from labkit.cli import main
-from labkit.cli.plan import read_tables
+from labkit.cli.whatif import read_tables
 from labkit.errors import UserError
 from labkit.perfmodel import table_plan
 from labkit.perfmodel.table_plan import TableShape, plan_tables

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.plots.alignment import MOST_COLUMNS, RANGE_DB, figure_alignment
 from labkit.plots.descriptions import describe
+from labkit.plots.timelines import MOST_COLUMNS, RANGE_DB, figure_alignment
 
 HEARD = pd.DataFrame({"character": list("a <"), "start_s": [0.2, 0.4, 0.6], "end_s": [0.3, 0.44, 1.0]})
 
