@@ -325,38 +325,35 @@ EXERCISES["31.why_pairs"] = Explanation(
 )
 
 # %% ex-enough [markdown]
-"""
+r"""
 ### Exercise 31.enough
 
-An interval that includes 1 says that *you cannot tell*, with this number of pairs. How many would do? Write `enough_pairs(spread, ratio)`: the least number of pairs, two or more, whose interval's half width on the logarithms, t · spread / √n, is at most |log(ratio)|. `spread` is the standard deviation of the pairs' logarithms.
+An interval that includes 1 says that *you cannot tell* with this number of pairs. How many would do? The half width of the interval on the logarithms is $t_{0.975} \cdot s / \sqrt{n}$, where $s$ is the standard deviation of the pairs' logarithms (`spread`). It is not enough that the half width equals the effect: the middle of the interval varies, too, and in half of all such studies it lies below the effect, so that the interval includes 1. The share of studies that find a true effect is the *power*; 80 % is usual. For that power the effect has to exceed the half width by $t_{0.8} \cdot s / \sqrt{n}$.
+
+Write `enough_pairs(spread, ratio, power=0.8)`: the least number of pairs, two or more, with $(t_{0.975} + t_{\text{power}}) \cdot s / \sqrt{n} \le |\log(\text{ratio})|$.
 
 1. Begin with two pairs.
-2. Add one while the half width is too large. t (`scipy.stats.t.ppf(0.975, n - 1)`) depends on n, too.
+2. Add one while the left side is too large. Both t (`scipy.stats.t.ppf(0.975, n - 1)`) depend on n.
 
 Hint: import inside the function what you use there, for in `mylab` it stands without the rest of this notebook.
 
-**How many pairs would it take here to see 2 %, under labkit's sampler at 10 Hz?** Guess first.
+**How many pairs would it take here to see 2 % in four of five studies, under labkit's sampler at 10 Hz?** Guess first.
 """
 
 # %% guess-enough
 guess("31.enough_here", 10.0, "pairs")
 
-# %% enough-prose [markdown]
-"""
-Now write it.
-"""
-
 
 # %% answer 31.enough
-def enough_pairs(spread: float, ratio: float) -> int:
-    """The least number of pairs whose 95 % interval is narrow enough to tell a ratio from 1."""
+def enough_pairs(spread: float, ratio: float, power: float = 0.8) -> int:
+    """The least number of pairs with which a share `power` of studies finds this ratio by its 95 % interval."""
     ### BEGIN SOLUTION
     from math import log
 
     from scipy import stats
 
     wanted, pairs = abs(log(ratio)), 2
-    while stats.t.ppf(0.975, pairs - 1) * spread / pairs**0.5 > wanted:
+    while stats.t.ppf([0.975, power], pairs - 1).sum() * spread / pairs**0.5 > wanted:
         pairs += 1
     return pairs
     ### END SOLUTION
@@ -374,30 +371,38 @@ EXERCISES["31.enough"] = WrittenExercise(
         Case("a spread of 0.02, and twice as long", lambda code: code(0.02, 2.0)),
         Case("a spread of 0.1, and 5 % longer", lambda code: code(0.1, 1.05)),
         Case("a spread of 0.05, and 10 % sooner", lambda code: code(0.05, 0.9)),
+        Case("a power of one half", lambda code: code(0.05, 1.02, 0.5)),
+        Case("a power of 95 %", lambda code: code(0.05, 1.02, 0.95)),
     ),
     mistakes={
-        ("stats.t.ppf(0.975, pairs - 1)", "1.96"): (
-            "1.96 is for many pairs; few need the t distribution, which itself depends on how many there are."
+        ("stats.t.ppf([0.975, power], pairs - 1).sum()", "stats.t.ppf(0.975, pairs - 1)"): (
+            "An interval as wide as the effect has a power of about one half: add t of the power."
         ),
         ("pairs**0.5", "pairs"): "The interval shrinks with the root of the number of pairs.",
         ("return pairs", "return pairs - 1"): "One more: count pairs, not degrees of freedom.",
     },
-    hint="Begin with 2 and add one while t(0.975, n − 1) · spread / √n is more than |log(ratio)|.",
-    explanation="Half the effect needs about four times as many pairs.",
+    hint="Begin with 2 and add one while (t(0.975, n − 1) + t(power, n − 1)) · spread / √n is more than |log(ratio)|.",
+    explanation="Half the effect needs about four times as many pairs; a power of 80 % instead of 50 % needs twice as many.",
 )
 
 # %% enough-here-prose [markdown]
 """
-With the spread that you measured:
+With the spread that you measured. A thousand simulated studies of each size, in which the step really is 2 % longer, test your formula:
 """
 
 # %% enough-here
 import numpy as np
+from scipy import stats
 
 times = observed["light"].pivot(index="round", columns="observer", values="step_time_ms")
 spread = np.log(times["labkit's sampler, 10 Hz"] / times["nobody"]).std()
 reveal("31.enough_here", enough_pairs(spread, 1.02))
 print(f"the pairs' logarithms have a standard deviation of {spread:.3f}, from {len(times)} rounds")
+for power in (0.5, 0.8):
+    number = enough_pairs(spread, 1.02, power)
+    studies = np.random.default_rng(0).normal(np.log(1.02), spread, (1000, number))
+    found_it = stats.ttest_1samp(studies, 0, axis=1).pvalue < 0.05
+    print(f"{number} pairs: {found_it.mean():.0%} of the studies find the 2 % (simulated)")
 
 # %% paper-prose [markdown]
 """
