@@ -67,7 +67,7 @@ def run_pack(args: argparse.Namespace) -> int:
     if args.devices is not None and not args.simulate:
         raise UserError("--devices is for --simulate: real devices are chosen with --device.")
     if args.show or args.resume:
-        launches = sharing.read_pack(launch.Launches.find(args.show or args.resume, args.runs_dir, "queue"))
+        launches = launch.Launches.read(launch.Launches.find(args.show or args.resume, args.runs_dir, "queue"), "queue")
         return _print_queues([launches], as_json=args.json, stopped=False) if args.show else _resume(launches, args)
     queue = sharing.read_queue(args.queue)
     return _simulate(queue, args) if args.simulate else _check_and_run(queue, args)
@@ -80,7 +80,7 @@ def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
         raise UserError(f"--devices is {count}: give a whole number from 1.")
     memory_bytes = _size(args.memory) or recorded.memory_bytes
     devices = [sharing.PackingDevice(f"device-{number}", memory_bytes) for number in range(count)]
-    checked = sharing.check_queue(recorded.fill(queue), devices, lambda job: None, recorded)
+    checked = sharing.check_queue(recorded.fill(queue), devices, lambda job, kind: None, recorded)
     queue = sharing.refuse_if_any(checked, "nothing was simulated:")
     slowdown, of_cpu = sharing.shared_slowdown(recorded), all(job.profile.like for job in queue)
     # jobs that were not recorded may be a GPU's, which CARMA's limit is for

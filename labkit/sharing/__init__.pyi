@@ -1,38 +1,44 @@
-from .advice import advise as advise, not_attributed as not_attributed
-from .check import MixCheck as MixCheck, check_mix as check_mix, job_memory as job_memory
-from .memory_need import GROWTH_BYTES as GROWTH_BYTES, first_steps_bytes as first_steps_bytes
-from .modes import mode_shares as mode_shares, modes_here as modes_here
-from .packing import (
+from .check import (
     CheckedQueueJob as CheckedQueueJob,
+    MixCheck as MixCheck,
+    check_mix as check_mix,
+    check_queue as check_queue,
+    job_memory as job_memory,
+    refuse_if_any as refuse_if_any,
+)
+from .live_queue import (
     LiveDevice as LiveDevice,
     check_here as check_here,
-    check_queue as check_queue,
     live_devices as live_devices,
     new_queue as new_queue,
     pack as pack,
     predict as predict,
-    read_pack as read_pack,
-    refuse_if_any as refuse_if_any,
     resume_queue as resume_queue,
     run_queue as run_queue,
     schedule_in as schedule_in,
     telling as telling,
     tracked_jobs as tracked_jobs,
 )
-from .policies import (
+from .memory_need import GROWTH_BYTES as GROWTH_BYTES, first_steps_bytes as first_steps_bytes
+from .modes import mode_shares as mode_shares, modes_here as modes_here
+from .packing import (
+    CARMA_ENERGY as CARMA_ENERGY,
+    CARMA_MAKESPAN as CARMA_MAKESPAN,
     POLICIES as POLICIES,
     Admission as Admission,
     DeviceState as DeviceState,
-    PackingDevice as PackingDevice,
     Schedule as Schedule,
     cpu_admission as cpu_admission,
     get_policy as get_policy,
+    pack_report as pack_report,
     side_by_side as side_by_side,
+    simulate as simulate,
 )
 from .queue import (
     PROFILES_FILE as PROFILES_FILE,
     Attempt as Attempt,
     JobProfile as JobProfile,
+    PackingDevice as PackingDevice,
     QueuedJob as QueuedJob,
     RecordedJob as RecordedJob,
     RecordedPair as RecordedPair,
@@ -51,10 +57,10 @@ from .rounds import (
     run_mix as run_mix,
 )
 from .shares import Place as Place, Share as Share, leased_cpu as leased_cpu
-from .simulation import (
-    CARMA_ENERGY as CARMA_ENERGY,
-    CARMA_MAKESPAN as CARMA_MAKESPAN,
-    pack_report as pack_report,
-    simulate as simulate,
+from .verdicts import (
+    Verdict as Verdict,
+    advise as advise,
+    disturbed_rounds as disturbed_rounds,
+    not_attributed as not_attributed,
+    verdict as verdict,
 )
-from .verdicts import Verdict as Verdict, disturbed_rounds as disturbed_rounds, verdict as verdict

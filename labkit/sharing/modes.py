@@ -1,12 +1,148 @@
-"""The modes: which are possible here, what is against one, and what each job gets in it."""
+"""The modes: which are possible here, what is against one, and each job's share in it; MIG slices, used as found."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pynvml
 
 from labkit import UserError, hardware, launch, telemetry
-from labkit.sharing import gpu, mig, shares
-from labkit.sharing.shares import Place, Refusal, Share
+from labkit.sharing import shares
+from labkit.sharing.shares import Place, Refusal, Share, gpu_share, gpu_text, why_occupied
+
+CAPACITY = "nvmlDeviceGetGpuInstanceRemainingCapacity"
+PLAIN = re.compile(r"\d+g\.\d+gb")
+"""Profiles without the media or graphics engines that some variants add (1g.10gb+me) or lack."""
+
+
+@dataclass(frozen=True)
+class MigLayout:
+    """Equal GPU instances to make in addition to those that there are."""
+
+    gpu_uuid: str
+    profile: str
+    count: int
+
+    def advice(self) -> str:
+        """What an administrator types to make and to remove it, as a sentence."""
+        nvidia_smi = f"sudo nvidia-smi mig -i {self.gpu_uuid}"
+        return (
+            f"A layout that fits: `{nvidia_smi} -cgi {','.join([self.profile] * self.count)} -C`, which prints the IDs "
+            f"of what it makes. To undo it: `{nvidia_smi} -dci -gi IDS && {nvidia_smi} -dgi -gi IDS` with these IDs, "
+            "such as 1,2"
+        )
+
+
+def why_no_slices(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
+    """Every reason why the jobs cannot each have a slice, and a layout in which they could."""
+    if refused := place.refusals(jobs, lambda device, _: _why_no_mig(device)):
+        return refused
+    matched = matched_slices(jobs, place)
+    refused: list[tuple[str | None, str]] = [
+        (job.name, _why_no_slice(job, matched, place)) for job in jobs if job.name not in matched
+    ]
+    if refused:
+        layout, why = proposed_layout(jobs, place)
+        refused.append((None, layout.advice() if layout else f"no layout is proposed: {why}"))
+    elif not jobs and not _slices(place.device, place):
+        refused.append((None, f"MIG is on, but {gpu_text(place.device)} has no slice yet"))
+    return refused
+
+
+def slices(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
+    """A slice for each job; a KeyError where the slices have changed since `why_no_slices` looked."""
+    matched = matched_slices(jobs, place)
+    return {job.name: gpu_share(matched[job.name]) for job in jobs}
+
+
+def matched_slices(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, hardware.Device]:
+    """A free slice for each job by its name, as far as there are any; none is given twice.
+
+    First choose those that name a slice, then those that ask for a profile, then the others, the largest first;
+    each takes the smallest that fits.
+    """
+    matched: dict[str, hardware.Device] = {}
+    free = {each for each in place.devices if each.kind == "mig" and why_occupied(each, place.nvml) is None}
+
+    def rank(job: launch.PlannedJob) -> tuple:
+        return not _names_a_slice(job), job.mig_profile is None, -(place.need(job) or 0)
+
+    for job in sorted(jobs, key=rank):
+        named = [each for each in _candidates(job, place) if job.mig_profile in (None, each.mig_profile)]
+        if fitting := [each for each in named if each in free and (place.need(job) or 0) <= (each.memory_bytes or 0)]:
+            matched[job.name] = min(fitting, key=lambda device: (device.memory_bytes or 0, device.sm_count or 0))
+            free.remove(matched[job.name])
+    return matched
+
+
+def proposed_layout(jobs: Sequence[launch.PlannedJob], place: Place) -> tuple[MigLayout | None, str]:
+    """The largest equal instances that fit next to those that there are, one for each job without a slice.
+
+    None, and why, where there is no such layout.
+    """
+    matched = matched_slices(jobs, place)
+    without = [job for job in jobs if job.name not in matched]
+    wanted = {job.mig_profile for job in without}
+    need = max((place.need(job) or 0 for job in without), default=0)
+    if len(wanted) > 1:
+        return None, f"the jobs want slices that differ ({', '.join(sorted(map(str, wanted)))}): make them by hand"
+    nvml, uuid, offered, fitting = place.nvml, place.device.gpu_uuid, [], []
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", uuid)
+    for kind in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT) if handle.reason is None else ():
+        info = nvml.read("nvmlDeviceGetGpuInstanceProfileInfo", handle.value, kind).value
+        if info is None:  # this GPU has none of this kind
+            continue
+        name, free = info.name.removeprefix("MIG "), nvml.read(CAPACITY, handle.value, info.id).value
+        if free is None:
+            by_hand = f"sudo nvidia-smi mig -i {uuid} -lgip"
+            return None, f"the driver tells administrators only what is free: `{by_hand}` lists it"
+        offered.append(name)
+        named = name in wanted or (wanted == {None} and PLAIN.fullmatch(name))
+        if named and info.memorySizeMB * 2**20 >= need and free >= len(without):
+            fitting.append((info.sliceCount, info.memorySizeMB, name))
+    if not fitting:
+        there = ", ".join(sorted(offered))
+        return None, f"next to what there is, no layout of this GPU has an equal slice for each job; it offers {there}"
+    return MigLayout(uuid, max(fitting)[2], len(without)), ""
+
+
+def _why_no_mig(device: hardware.Device) -> list[str]:
+    if device.mig_mode == "on":
+        return []
+    if device.mig_mode is None:
+        why = device.missing.get("mig_mode", "the driver does not say")
+        return [f"{gpu_text(device)} has no MIG ({why}): use mode mps or naive"]
+    return [
+        f"MIG is off on {gpu_text(device)}, and labkit never turns it on: its administrator can while nobody uses the "
+        f"GPU, with `sudo nvidia-smi -i {device.uuid} -mig 1` (off again with -mig 0)"
+    ]
+
+
+def _why_no_slice(job: launch.PlannedJob, matched: dict[str, hardware.Device], place: Place) -> str:
+    there, need = _candidates(job, place), place.need(job)
+    wanted = f" of profile {job.mig_profile}" if job.mig_profile else ""
+    wanted += f" with {hardware.size_text(need)}" if need else ""
+    listed = (
+        ", ".join(f"{each.mig_profile} with {hardware.size_text(each.memory_bytes or 0)}" for each in there) or "none"
+    )
+    busy = [reason for each in there if (reason := why_occupied(each, place.nvml))]
+    counted = f"slices: {listed}; {sum(each in matched.values() for each in there)} given to other jobs"
+    return f"there is no free slice{wanted} for {job.name} ({'; '.join([counted, *busy])})"
+
+
+def _names_a_slice(job: launch.PlannedJob) -> bool:
+    return (job.device or "").startswith("MIG-")
+
+
+def _candidates(job: launch.PlannedJob, place: Place) -> list[hardware.Device]:
+    device = place.device_of(job)
+    return [device] if _names_a_slice(job) else _slices(device, place)
+
+
+def _slices(gpu: hardware.Device, place: Place) -> list[hardware.Device]:
+    return [each for each in place.devices if each.kind == "mig" and each.gpu_uuid == gpu.gpu_uuid]
 
 
 def _alone(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
@@ -19,16 +155,16 @@ def _alone(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     on_cpu = any(device.kind == "cpu" for device in devices.values())
     quiet = telemetry.is_quiet() if on_cpu and place.quiet is None else place.quiet
     return {
-        name: shares.cpu_share(device, quiet) if device.kind == "cpu" else gpu.gpu_share(device)
+        name: shares.cpu_share(device, quiet) if device.kind == "cpu" else gpu_share(device)
         for name, device in devices.items()
     }
 
 
 BY_NAME = {
-    "alone": (lambda jobs, place: place.refusals(jobs, lambda gpu_, _: gpu.why_no_gpu(gpu_, place.nvml)), _alone),
-    "naive": (gpu.why_not_naive, gpu.naive),
-    "mps": (gpu.why_not_mps, gpu.mps),
-    "mig": (mig.why_not, mig.shares),
+    "alone": (lambda jobs, place: place.refusals(jobs, lambda gpu, _: shares.why_no_gpu(gpu, place.nvml)), _alone),
+    "naive": (shares.why_not_naive, shares.naive),
+    "mps": (shares.why_not_mps, shares.mps),
+    "mig": (why_no_slices, slices),
     "cpu-shared": (lambda jobs, place: [], shares.all_cores),
     "cpu-pinned": (shares.why_not_pinned, shares.partitions),
 }

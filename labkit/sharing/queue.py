@@ -1,4 +1,4 @@
-"""The jobs of a queue: what each asks for, when it comes, what became of it; queue files; profiles that ship."""
+"""The jobs of a queue: their profiles, arrivals and histories; queue files; recorded profiles that ship."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from labkit import UserError, json_data, launch, project, runs
+from labkit import json_data, launch, project, runs
 
 QUEUE_EXAMPLE = """\
 jobs:
@@ -24,17 +24,26 @@ NUMBERS = {"arrives": "time", "duration": "duration", "utilisation": "share"}
 
 
 @dataclass(frozen=True)
+class PackingDevice:
+    """A device as far as packing needs to know it."""
+
+    name: str
+    """Unique among the devices of a queue"""
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
 class JobProfile:
-    """What a job asks of a device alone. The scheduler decides on the estimate; the simulator also knows the truth."""
+    """Needs of a job alone on a device. The scheduler decides on the estimate; the simulator also knows the truth."""
 
     memory_estimate_bytes: int
     """Peak memory as believed before the job runs"""
     utilisation: float
-    """Share of the device that it keeps busy, above 0 and up to 1: SM activity on a GPU, share of the cores on a CPU"""
+    """Busy share of the device, above 0 and up to 1: SM activity on a GPU, share of the cores on a CPU"""
     duration_s: float | None = None
     """Wall time; None where it never ran"""
     memory_bytes: int | None = None
-    """Peak memory in truth; None where it never ran"""
+    """True peak memory; None where it never ran"""
     like: str | None = None
     """Name of the recorded job whose pairs are its own"""
 
@@ -63,7 +72,7 @@ class QueuedJob:
 
     job: launch.PlannedJob
     arrives_s: float = 0.0
-    """After the queue opens"""
+    """Seconds after the queue opens"""
     profile: JobProfile | None = None
     """None until it was measured or estimated; a job without one is not placed"""
 
@@ -103,13 +112,12 @@ class TrackedJob:
     """A queued job and its history."""
 
     queued: QueuedJob
-    status: str = "expected"
-    """expected (it has not arrived), queued, running, recovering (it ran out of memory, and waits for a device alone),
-    done, failed, or stopped"""
+    status: str = "queued"
+    """queued, running, recovering (it ran out of memory, and waits for a device alone), done, failed, or stopped"""
     queued_s: float = 0.0
-    """When it last got in line"""
+    """When it last got in line again; before its first start, when it arrives counts"""
     overtaken: int = 0
-    """How many jobs that came later were started before it"""
+    """Number of jobs that came later and were started before it"""
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -135,21 +143,15 @@ def read_queue(path: Path) -> list[QueuedJob]:
         mistakes.add(top.place, "there is no job in it: list some under jobs.")
     queue = []
     for job, known in launch.read_jobs(asked.get("jobs", ()), (path.parent,), mistakes, others=NUMBERS):
-        with mistakes.noting(launch.Row((), job.where)):
-            queue.append(_queued(job, **known))
+        profile, utilisation, duration_s = None, known.get("utilisation"), known.get("duration")
+        if utilisation is not None or duration_s is not None:
+            needed = {"memory": job.memory_bytes, "utilisation": utilisation}
+            if missing := " and no ".join(name for name, value in needed.items() if value is None):
+                mistakes.add(job.where, f"there is no {missing} of the job alone: write it, or omit the rest.")
+            profile = JobProfile(job.memory_bytes, utilisation, duration_s, job.memory_bytes)
+        queue.append(QueuedJob(job, known.get("arrives", 0.0), profile))
     mistakes.raise_if_any()
     return queue
-
-
-def _queued(
-    job: launch.PlannedJob, arrives: float = 0.0, utilisation: float | None = None, duration: float | None = None
-) -> QueuedJob:
-    if utilisation is None and duration is None:
-        return QueuedJob(job, arrives)
-    needed = (("memory", job.memory_bytes), ("utilisation", utilisation))
-    if missing := [name for name, value in needed if value is None]:
-        raise UserError(f"there is no {' and no '.join(missing)} of the job alone: write it, or leave the rest out.")
-    return QueuedJob(job, arrives, JobProfile(job.memory_bytes, utilisation, duration, job.memory_bytes))
 
 
 @dataclass(frozen=True)
@@ -191,22 +193,23 @@ class RecordedProfiles:
     def fill(self, queue: Sequence[QueuedJob]) -> list[QueuedJob]:
         """The queue with what is recorded of its jobs, where a row does not say it itself."""
 
-        def profile(queued: QueuedJob) -> JobProfile | None:
-            own, recorded = queued.profile, self.of(queued.job)
-            if recorded is None or own is not None:
-                return own and replace(own, like=recorded and recorded.like)
-            return replace(recorded, memory_estimate_bytes=queued.job.memory_bytes or recorded.memory_estimate_bytes)
-
-        return [replace(queued, profile=profile(queued)) for queued in queue]
+        filled = []
+        for queued in queue:
+            profile, recorded = queued.profile, self.of(queued.job)
+            if profile is not None:
+                profile = replace(profile, like=recorded and recorded.like)
+            elif recorded is not None:
+                needs = queued.job.memory_bytes or recorded.memory_estimate_bytes
+                profile = replace(recorded, memory_estimate_bytes=needs)
+            filled.append(replace(queued, profile=profile))
+        return filled
 
 
 def read_recorded(path: Path | None = None) -> RecordedProfiles:
     """Read recorded jobs and pairs; None takes the file that ships with labkit."""
     path = path or project.shipped_datasets() / "recorded" / PROFILES_FILE
-    content = json_data.read_json(
-        path, RecordedProfiles, fix="Restore it, or python datasets/recorded/make_job_profiles.py."
-    )
-    return json_data.build(content, RecordedProfiles)
+    fix = "Restore it, or run python datasets/recorded/make_job_profiles.py."
+    return json_data.build(json_data.read_json(path, RecordedProfiles, fix=fix), RecordedProfiles)
 
 
 def shared_slowdown(recorded: RecordedProfiles) -> Slowdown:
@@ -221,12 +224,12 @@ def shared_slowdown(recorded: RecordedProfiles) -> Slowdown:
     known |= {pair.jobs[::-1]: pair.slowdowns[1] for pair in recorded.pairs}
 
     def slowdown(profiles: Sequence[JobProfile]) -> list[float]:
-        beside = [
+        found = [
             [known.get((one.like, other.like)) for place, other in enumerate(profiles) if place != own]
             for own, one in enumerate(profiles)
         ]
-        if any(None in pairs for pairs in beside):
+        if any(None in pairs for pairs in found):
             return slowdown_by_utilisation(profiles)
-        return [len(profiles) / 2 * fmean(pairs) if pairs else 1.0 for pairs in beside]
+        return [len(profiles) / 2 * fmean(pairs) if pairs else 1.0 for pairs in found]
 
     return slowdown

@@ -1,19 +1,188 @@
-"""What each job did in each turn, a round or all jobs of a mix alone one after another, beside how it does alone."""
+"""From the folder of a mix to frames: one row per job and round, and one per job and turn, compared with alone."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from labkit import launch
-from labkit.sharing.frames import last_step_s
+from labkit import UserError, launch, runs, telemetry, tracking, tta
+from labkit.sharing.rounds import read_mix
 
+JOB_COLUMNS = [
+    "round", "workload", "mode", "repeat", "job", "label", "job_key", "status", "wall_s", "steps", "steps_per_s",
+    "window_s", "time_to_target_s", "target_reached", "last_evaluated_s", "target", "metric", "peak_memory_bytes",
+    "energy_j", "energy_note", "sm_active", "on", "go_at", "provenance", "run", "folder", "disturbed", "progress",
+]  # fmt: skip
+LEAST_COVERED = 0.9
+"""Share of a round that must have been sampled: the ends of a short one lie between two samples."""
+NUMBERS = [
+    name for name in JOB_COLUMNS if name.endswith(("_s", "_j", "_bytes")) or name in ("steps", "target", "sm_active")
+]
 BROKEN = ("failed", "out_of_memory")
 """How a job's speed says nothing; one that was stopped or timed out had a speed until then."""
 ENDS = {"out_of_memory": "ran out of memory", "timed_out": "was stopped at its timeout", "stopped": "was stopped"}
+DERIVED = ("starts_s", "slowdown", "alone_s", "alone_j", "alone")
+"""Columns that `turn_table` adds"""
+
+
+def job_table(mix_folder: Path | str) -> pd.DataFrame:
+    """How each job of a mix fared, in the order of its rounds.
+
+    All clocks begin at the barrier, once data and model are ready. wall_s goes from there until the job was through,
+    as the launcher has it: its training, evaluations included, but neither its final test nor the end of its process.
+    steps_per_s is that of the whole training. window_s is the time in which *all* jobs of the round trained: from the
+    barrier until the first of them took its last step. What a job does afterwards it does with fewer neighbours, and
+    would flatter the mode.
+
+    Returns:
+        JOB_COLUMNS. `round` counts the rounds from 0; in mode alone each job is a round by itself. `job_key`
+        is equal for jobs that train the same. `on` is "cpu" or "gpu". last_evaluated_s is the last moment at which a
+        job that did not reach its target is known to have been short of it, inf where it failed and never will.
+        progress is (N,) steps and (N,) seconds, from the barrier to the end of the training. disturbed says what other
+        programs did to the job's run; empty where nothing is known of it. energy_j is that of the round: the counter of
+        a device belongs to all of its jobs, and so does sm_active, the mean SM activity (%) of its GPU in the time of
+        the run. A number that there is not is NaN.
+
+    Raises:
+        UserError: the folder is not a readable mix. A run of it that cannot be read is noted, and a job without a run.
+    """
+    launches = read_mix(mix_folder)
+    folder, rounds = launches.folder, launches.rounds()
+    folders = [folder / part.run for part in launches.parts.values() if part.run]
+    metrics = dict(list(runs.read_metrics(folders).groupby("run", sort=False)))
+    rows = []
+    for number, parts in enumerate(rounds):
+        first = parts[0]
+        known = {"round": number, "provenance": launches.head.provenance.kind, "mode": first.launch.mode}
+        known |= {name: first.launch.about[name] for name in ("workload", "repeat")} | {"go_at": first.go_at}
+        own = [_of_job(folder, part, metrics.get(part.run)) for part in parts]
+        until_s = float(np.min([last_step_s(row["progress"]) for row in own]))  # NaN where one of them has no run
+        energy = _round_energy(first.go_at, own)
+        known |= {"window_s": until_s, "energy_j": energy.value_j, "energy_note": energy.note}
+        rows += [known | row for row in own]
+    table = pd.DataFrame(rows, columns=JOB_COLUMNS)
+    # a job that broke before it had a run was to reach the target of those like it
+    alike = table.groupby("job_key", sort=False)[["target", "metric"]].transform("first")
+    table = table.assign(target=table["target"].fillna(alike["target"]), metric=table["metric"].fillna(alike["metric"]))
+    return table.astype(dict.fromkeys(NUMBERS, float))
+
+
+def last_step_s(progress: tuple[np.ndarray, np.ndarray]) -> float:
+    """When a job took its last step; an evaluation may follow."""
+    steps, wall_s = progress
+    return float(wall_s[np.argmax(steps == steps[-1])]) if np.isfinite(steps[-1]) else np.nan
+
+
+def _of_job(folder: Path, job: launch.Part, metrics: pd.DataFrame | None) -> dict[str, Any]:
+    """Its row; progress is (steps, wall_s) from (0, 0) to the end of its training, NaN where it had none."""
+    row = {name: getattr(job, name) for name in ("status", "wall_s", "run")} | {"label": job.launch.label}
+    row |= {name: job.launch.about[name] for name in ("job", "job_key")}
+    broke = job.status in ("failed", "out_of_memory")
+    row |= {"target_reached": False, "last_evaluated_s": np.inf if broke else 0.0, "disturbed": ""}
+    row["progress"] = np.array([np.nan]), np.array([np.nan])
+    if not job.run:
+        return row
+    try:
+        record = runs.read_run(folder / job.run)
+    except UserError as error:
+        runs.note_left_out(folder / job.run, str(error))
+        return row
+    result, train = record.result or {}, record.config.get("train", {})
+    steps, wall_s = _progress(metrics, result)
+    reached_s = result.get("time_to_target_s")
+    if "time_to_target_s" not in result:  # killed: what it had announced by then still counts
+        events = [
+            e for e in runs.read_events(folder / job.run) if e["event"] == "target_reached" and e["kind"] == "first"
+        ]
+        reached_s = events[0].get("wall_s") if events else None
+    gave_up = job.status == "done" and tracking.unreached(record.status, result, train.get("max_seconds")) == "failed"
+    evaluated = [] if metrics is None else metrics.loc[metrics["name"] == train.get("target_metric"), "wall_s"]
+    memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else telemetry.peak_memory(folder / job.run)
+    row |= {
+        "steps": steps[-1],
+        "steps_per_s": steps[-1] / wall_s[-1] if wall_s[-1] > 0 else np.nan,
+        "time_to_target_s": reached_s,
+        "target_reached": reached_s is not None,
+        "last_evaluated_s": np.inf if broke or gave_up else max(evaluated, default=0.0),
+        "target": train.get("target"),
+        "metric": train.get("target_metric"),
+        "peak_memory_bytes": memory,
+        "sm_active": _sm_active(folder / job.run, record),
+        "on": "gpu" if str(record.budget.get("torch_name", "cpu")).startswith("cuda") else "cpu",
+        "folder": str(folder / job.run),
+        "disturbed": runs.disturbance_text(result.get("others")),
+        "progress": (steps, wall_s),
+    }
+    return row
+
+
+def _sm_active(folder: Path, record: runs.RunRecord) -> float:
+    gpu = telemetry.gpu_of(record.devices, str(record.budget.get("torch_name", "cpu")))
+    samples = telemetry.Samples(folder).of("device", [gpu]).get("sm_active", []) if gpu else []
+    known = [sample.value for sample in samples if sample.value is not None]
+    return float(np.mean(known)) if known else np.nan
+
+
+def _progress(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) steps and (N,) seconds; the last of them are those of the result, where there is one."""
+    steps, wall_s = [0.0], [0.0]
+    if metrics is not None:
+        # an evaluation takes time and no step, so one number of steps may stand at several times
+        points = metrics[["wall_s", "step"]].drop_duplicates().sort_values(["wall_s", "step"])
+        steps, wall_s = steps + points["step"].to_list(), wall_s + points["wall_s"].to_list()
+    if result.get("wall_s", 0.0) > wall_s[-1]:
+        steps, wall_s = [*steps, result.get("steps", steps[-1])], [*wall_s, result["wall_s"]]
+    return np.array(steps, float), np.array(wall_s, float)
+
+
+def _round_energy(go_at: str | None, rows: list[dict[str, Any]]) -> telemetry.Energy:
+    """Joules that the devices of a round took from its barrier until the last of its jobs was through.
+
+    Each run samples the counter of the device that it shares for as long as it trains: the last to end counts for it.
+    """
+    ended = sorted((row for row in rows if row["wall_s"] is not None), key=lambda row: row["wall_s"])
+    if go_at is None or not ended:
+        return telemetry.Energy(None, None, "the round has not ended")
+    begin_ns, round_ns = int(datetime.fromisoformat(go_at).timestamp() * 1e9), int(ended[-1]["wall_s"] * 1e9)
+    by_device: dict[str, telemetry.Energy] = {}
+    for row in ended:
+        if "folder" in row:
+            energy = telemetry.run_energy(row["folder"], of_all=True)
+            device = _device_of(Path(row["folder"]), energy)
+            if energy.steps or device not in by_device:
+                by_device[device] = energy
+    joules, sources, notes = 0.0, [], []
+    for device, energy in by_device.items():
+        if not energy.steps:
+            return telemetry.Energy(None, None, f"{device}: {energy.note}")
+        until_ns = min(max(step.end_ns for step in energy.steps), begin_ns + round_ns)
+        covered_ns = until_ns - max(min(step.begin_ns for step in energy.steps), begin_ns)
+        of_all = f"sampled for {covered_ns / 1e9:.3g} s of the round's {round_ns / 1e9:.3g}"
+        if covered_ns < LEAST_COVERED * round_ns:
+            return telemetry.Energy(None, None, f"{device}: {of_all}, too little to stand for all of it")
+        before, after = tta.energy_until(np.array([begin_ns, until_ns], float), energy.steps)
+        joules += float(after - before)
+        sources.append(energy.source)
+        notes.append(f"{energy.note}; {of_all}")
+    if not by_device:
+        return telemetry.Energy(None, None, "none of its jobs has a run")
+    return telemetry.Energy(joules, " + ".join(dict.fromkeys(sources)), "; ".join(dict.fromkeys(notes)))
+
+
+def _device_of(folder: Path, energy: telemetry.Energy) -> str:
+    """What the energy of a run is that of: a GPU's UUID, or the whole machine."""
+    record = runs.read_run(folder)
+    torch_name = str(record.budget.get("torch_name", "cpu"))
+    on_board = energy.source is not None and energy.source.startswith("Jetson")
+    if not torch_name.startswith("cuda") or on_board:
+        return "this machine"
+    return telemetry.gpu_of(record.devices, torch_name) or torch_name
 
 
 def turn_table(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -37,10 +206,10 @@ def turn_table(jobs: pd.DataFrame) -> pd.DataFrame:
     mixes = _mixes(jobs)
     turns = []
     for mix, planned in mixes.values():
-        for _, runs in alone.groupby("repeat"):
-            own = [_alone(job, alone).index.intersection(runs.index)[:1] for _, job in planned.iterrows()]
+        for _, repeat in alone.groupby("repeat"):
+            own = [_alone(job, alone).index.intersection(repeat.index)[:1] for _, job in planned.iterrows()]
             if all(map(len, own)):
-                together = pd.concat([runs.loc[each] for each in own], ignore_index=True)
+                together = pd.concat([repeat.loc[each] for each in own], ignore_index=True)
                 turns.append(together.assign(job=list(planned["job"]), mix=mix))
     for _, own in jobs[jobs["mode"] != "alone"].groupby("round"):
         if not own["status"].isin(["waiting", "running"]).any():
@@ -50,9 +219,6 @@ def turn_table(jobs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(
         [_with_baseline(own, alone).assign(turn=turn) for turn, own in enumerate(turns)], ignore_index=True
     )
-
-
-DERIVED = ("starts_s", "slowdown", "alone_s", "alone_j", "alone")
 
 
 def what_broke(own: pd.DataFrame) -> str:
@@ -106,22 +272,22 @@ def _with_baseline(own: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
     broke = own["status"].isin(BROKEN).any()
     rows = []
     for _, job in own.iterrows():
-        runs = _alone(job, alone)
-        whole = runs[runs["status"] == "done"]
-        slowdown = np.nan if broke else _slowdown(job, runs, in_turn)
-        rows.append((0.0, slowdown, whole["wall_s"].dropna().median(), whole["energy_j"].dropna().median(), len(runs)))
+        alike = _alone(job, alone)
+        whole = alike[alike["status"] == "done"]
+        slowdown = np.nan if broke else _slowdown(job, alike, in_turn)
+        rows.append((0.0, slowdown, whole["wall_s"].median(), whole["energy_j"].median(), len(alike)))
     own = own.assign(**{name: list(values) for name, values in zip(DERIVED, zip(*rows, strict=True), strict=True)})
     return own.assign(starts_s=own["wall_s"].cumsum().shift(fill_value=0.0)) if in_turn else own
 
 
-def _slowdown(job: pd.Series, runs: pd.DataFrame, in_turn: bool) -> float:
+def _slowdown(job: pd.Series, alone: pd.DataFrame, in_turn: bool) -> float:
     """Its first steps are slower than its others, and evaluations come now and then: only the same steps compare."""
     took_s = last_step_s(job["progress"]) if in_turn else job["window_s"]
     steps = float(np.interp(took_s, *job["progress"][::-1]))
-    runs = runs[~runs["status"].isin(BROKEN)]
-    same = runs[runs["repeat"] == job["repeat"]]
-    beside = runs if in_turn or same.empty else same
-    return took_s / beside["progress"].map(lambda each: _seconds(*each, steps)).median() if steps > 0 else np.nan
+    alone = alone[~alone["status"].isin(BROKEN)]
+    same = alone[alone["repeat"] == job["repeat"]]
+    compared = alone if in_turn or same.empty else same
+    return took_s / compared["progress"].map(lambda each: _seconds(*each, steps)).median() if steps > 0 else np.nan
 
 
 def _seconds(steps: np.ndarray, wall_s: np.ndarray, until: float) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from labkit.launch import Launches
 from labkit.project import shipped_datasets
-from labkit.sharing import read_pack, tracked_jobs
+from labkit.sharing import tracked_jobs
 
 SCRIPT = """\
 import sys, time
@@ -140,7 +140,7 @@ def test_a_queue_is_checked_run_and_told(queue, cli):
     (ran,), (row,) = answer["queues"], answer["policies"]
     assert (ran["status"], row["policy"], row["provenance"], row["done"]) == ("done", "best-fit", "measured", 2)
     assert row["makespan_s"] > 0 and row["energy_note"] and row["mean_slowdown"] > 0
-    for job in tracked_jobs(read_pack(ran["folder"])):
+    for job in tracked_jobs(Launches.read(ran["folder"], "queue")):
         assert (Path(ran["folder"]) / job.attempts[0].run / "run.json").is_file()
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from labkit.jobs import DlrmJob
 from labkit.launch import PlannedJob
-from labkit.sharing import PackingDevice
-from labkit.sharing.queue import JobProfile, QueuedJob
+from labkit.sharing import JobProfile, PackingDevice, QueuedJob
 
 GIB = 2**30
 

@@ -13,9 +13,8 @@ from labkit.launch import Launch, Launches, Mix, Part, PlannedJob, Workload
 from labkit.launch.launches import Head
 from labkit.runs import TELEMETRY, Provenance, RunWriter
 from labkit.runs.parts import PartWriter
-from labkit.sharing.advice import advise, not_attributed
-from labkit.sharing.frames import job_table
-from labkit.sharing.verdicts import ALL, OWN_HARDWARE, verdict
+from labkit.sharing.turns import job_table
+from labkit.sharing.verdicts import ALL, OWN_HARDWARE, advise, not_attributed, verdict
 
 CPU, GPU = {"torch_name": "cpu"}, {"torch_name": "cuda:0", "kind": "gpu", "uuid": "GPU-1"}
 

@@ -116,7 +116,7 @@ def test_a_stopped_queue_ends_what_runs_and_starts_nothing_more(tmp_path):
     record = run(queue, tmp_path, stop=stop, on_event=ask)
     assert record.head.status == "stopped"
     assert endings(record) == {"first": ["done"], "long": ["stopped"], "later": []}
-    assert [job.status for job in tracked_jobs(record)] == ["done", "stopped", "expected"]
+    assert [job.status for job in tracked_jobs(record)] == ["done", "stopped", "queued"]
     assert tracked_jobs(record)[1].attempts[0].reason == "stopped by SIGINT"
 
 

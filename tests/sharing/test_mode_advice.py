@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.sharing.advice import advise
-from labkit.sharing.verdicts import ROUND_COLUMNS, Verdict, mode_table
+from labkit.sharing.verdicts import ROUND_COLUMNS, Verdict, advise, mode_table
 
 NAN = float("nan")
 ALONE = {"alone": [0.99, 1.0, 1.01]}

@@ -13,16 +13,15 @@ from labkit.json_data import to_json
 from labkit.launch import PlannedJob
 from labkit.project import shipped_datasets
 from labkit.runs import Provenance
-from labkit.sharing import JobProfile, QueuedJob, check_queue, predict, read_queue
-from labkit.sharing.policies import POLICIES, cpu_admission, slowdown_by_utilisation
+from labkit.sharing import POLICIES, JobProfile, QueuedJob, check_queue, cpu_admission, pack_report, predict, read_queue
 from labkit.sharing.queue import (
     RecordedJob,
     RecordedPair,
     RecordedProfiles,
     read_recorded,
     shared_slowdown,
+    slowdown_by_utilisation,
 )
-from labkit.sharing.simulation import pack_report
 
 KNOWN = PlannedJob("known", DlrmJob(batch_size=64))
 PROFILE = JobProfile(GIB, 0.9, 30.0, GIB, like="known")
@@ -47,7 +46,7 @@ def test_what_a_row_says_counts_before_what_was_recorded_and_that_before_what_is
     ]
     estimated = []
 
-    def estimate(job):
+    def estimate(job, kind):
         estimated.append(job.name)
         return GIB
 
@@ -67,7 +66,7 @@ def test_what_a_row_says_counts_before_what_was_recorded_and_that_before_what_is
 
 
 def test_every_reason_of_a_row_is_in_its_one_line():
-    def estimate(job):
+    def estimate(job, kind):
         if job.name == "c":
             raise UserError("the data cannot be had.")
 

@@ -6,17 +6,9 @@ import pytest
 from queues import GIB, devices, job, profile
 
 from labkit.errors import UserError
-from labkit.sharing.policies import (
-    MAX_OVERTAKEN,
-    POLICIES,
-    Admission,
-    DeviceState,
-    PackingDevice,
-    Scheduler,
-    cpu_admission,
-    get_policy,
-)
-from labkit.sharing.queue import QueuedJob, TrackedJob, slowdown_by_utilisation
+from labkit.sharing import POLICIES, Admission, DeviceState, PackingDevice, QueuedJob, cpu_admission, get_policy
+from labkit.sharing.packing import MAX_OVERTAKEN, Scheduler
+from labkit.sharing.queue import TrackedJob, slowdown_by_utilisation
 
 
 def state(memory_gib, *jobs, **seen) -> DeviceState:
@@ -44,12 +36,11 @@ def test_no_job_goes_where_it_may_not():
     assert {why: chosen("best-fit", profile(3), [each]) for why, each in closed.items()} == dict.fromkeys(closed)
 
 
-def test_the_margin_stays_free_and_sharing_must_be_worth_it():
+def test_sharing_must_be_worth_it():
     def admits(admission, job, *running):
-        return admission.admits(job, state(8, *running), largest_bytes=8 * GIB)
+        return bool(admission.open_to(job, [state(8, *running)]))
 
     assert admits(Admission(), profile(4), profile(4))
-    assert not admits(Admission(margin_bytes=GIB), profile(4), profile(4))
     # two halves double the throughput; two wholes leave it as it is
     half, whole, on_cpu = profile(1, 0.5), profile(1, 1.0), cpu_admission(slowdown_by_utilisation)
     assert admits(on_cpu, half, half) and not admits(on_cpu, whole, whole)
@@ -70,10 +61,7 @@ def test_a_job_believed_larger_than_any_device_gets_the_largest_alone():
 
 
 def opened(jobs: list[QueuedJob], *memory_gib: float, policy: str = "best-fit") -> Scheduler:
-    """A scheduler at whose door all jobs are that come at once."""
-    scheduler = Scheduler([TrackedJob(each) for each in jobs], devices(*memory_gib), get_policy(policy))
-    scheduler.let_arrive(0.0)
-    return scheduler
+    return Scheduler([TrackedJob(each) for each in jobs], devices(*memory_gib), get_policy(policy))
 
 
 def started(scheduler: Scheduler, at_s: float) -> list[tuple[str, int]]:
@@ -84,8 +72,7 @@ def test_jobs_start_as_they_came_and_where_the_policy_says():
     scheduler = opened([job("late", arrives_s=3), job("a"), job("b"), job("c")], 8, 8, policy="exclusive")
     assert started(scheduler, 0) == [("a", 0), ("b", 1)]
     assert started(scheduler, 1) == []
-    assert (scheduler.jobs["late"].status, scheduler.next_arrival_s) == ("expected", 3)
-    scheduler.let_arrive(3)
+    assert (scheduler.jobs["late"].status, scheduler.next_arrival_s(1)) == ("queued", 3)
     scheduler.ended("b", 5, "done")
     assert started(scheduler, 5) == [("c", 1)]
     assert [each.status for each in scheduler.jobs.values()] == ["queued", "running", "done", "running"]
@@ -96,7 +83,6 @@ def test_out_of_memory_means_once_more_alone_and_before_the_queue():
     assert started(scheduler, 0) == [("a", 0), ("bad", 0)]
     scheduler.ended("bad", 2, "out of memory")
     assert scheduler.jobs["bad"].status == "recovering"
-    scheduler.let_arrive(3)
     assert started(scheduler, 3) == [], "somebody joined a device that waits for a recovered job"
     scheduler.ended("a", 4, "done")
     [again] = scheduler.starts(4)
@@ -143,8 +129,7 @@ def test_a_big_job_lets_a_few_pass_and_no_more():
 def test_an_observed_shortage_counts_until_a_job_ends_there():
     scheduler = opened([job("liar"), job("b", memory_gib=4, arrives_s=1)], 8)
     assert started(scheduler, 0) == [("liar", 0)]
-    scheduler.observed(0, monitored_free_bytes=2 * GIB)
-    scheduler.let_arrive(1)
+    scheduler.monitored_free_bytes[0] = 2 * GIB
     assert started(scheduler, 1) == []
     scheduler.ended("liar", 2, "done")
     assert started(scheduler, 2) == [("b", 0)]

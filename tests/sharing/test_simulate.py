@@ -9,9 +9,9 @@ from queues import GIB, devices, job
 from labkit.errors import UserError
 from labkit.jobs import DlrmJob
 from labkit.launch import PlannedJob
-from labkit.sharing.policies import POLICIES, get_policy, slowdown_by_utilisation
-from labkit.sharing.queue import JobProfile, QueuedJob
-from labkit.sharing.simulation import ALLOCATES_AT, simulate
+from labkit.sharing import POLICIES, JobProfile, QueuedJob, get_policy, simulate
+from labkit.sharing.packing import ALLOCATES_AT
+from labkit.sharing.queue import slowdown_by_utilisation
 from labkit_course.apparatus import OwnPolicy
 
 

@@ -13,14 +13,13 @@ import pytest
 from campaign import each_told, labkit
 
 from labkit.hardware import cpu_device
-from labkit.launch import read_csv_mix, read_sweep_file, read_yaml_mix
+from labkit.launch import Launches, read_csv_mix, read_sweep_file, read_yaml_mix
 from labkit.sharing import (
     LiveDevice,
     PackingDevice,
     Share,
     new_mix,
     new_queue,
-    read_pack,
     read_queue as read_queue_file,
     tracked_jobs,
 )
@@ -117,7 +116,7 @@ def read_records(folder: Path) -> list:
         lambda: labkit("collocate", "--list", "--runs-dir", folder),
         lambda: labkit("collocate", "--show", folder / "group"),
         lambda: labkit("pack", "--show", folder / "queue"),
-        lambda: tracked_jobs(read_pack(folder / "queue")),
+        lambda: tracked_jobs(Launches.read(folder / "queue", "queue")),
     )
     return [scores.getvalue(), *told]
 
