@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from labkit import UserError, errors, project
-from labkit.data.clicks.generate import SYNTHETIC, config_bytes
+from labkit.data.clicks.generate import SYNTHETIC
 from labkit.data.clicks.schema import DAY_FILE
 from labkit.data.store import Progress, check_disk, prepare_once, prepared_root
 
@@ -58,13 +58,11 @@ def list_datasets() -> list[Dataset]:
     """All datasets that have a name."""
     made = []
     for name, config in SYNTHETIC.items():
-        rows = config.train_rows + config.validation_rows + config.test_rows
-        facts = ("clicks", f"{rows:,} rows", "Apache-2.0", "labkit's generator", "made here", config_bytes(config))
-        made.append(Dataset(name, *facts))
+        source, size_bytes = "labkit's generator", config.prepared_bytes
+        made.append(Dataset(name, "clicks", f"{config.rows:,} rows", "Apache-2.0", source, "made here", size_bytes))
     # labkit.data.speech is not asked, because it imports torch
-    size_bytes = sum(
-        file.stat().st_size for file in (project.shipped_datasets() / "speech").rglob("*") if file.is_file()
-    )
+    files = (project.shipped_datasets() / "speech").rglob("*")
+    size_bytes = sum(file.stat().st_size for file in files if file.is_file())
     source = "labkit's script, spoken by espeak-ng"
     shipped = Dataset("shipped", "speech", "over 1 hour", "Apache-2.0", source, "shipped", size_bytes)
     return [*made, shipped, *LISTED.values()]

@@ -155,7 +155,7 @@ def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[
 
 
 def _parse(text: bytes, first_line: int, names: list[str], needed: list[str], delimiter: str, quotes: bool) -> Block:
-    """Parse the needed columns of a text whose first line has this number."""
+    """Parse the needed columns of a text whose first line has this number: at once if possible, or else row by row."""
     quote = {"quote_char": '"' if quotes else False, "newlines_in_values": quotes}
     try:
         table = pa_csv.read_csv(
@@ -164,20 +164,11 @@ def _parse(text: bytes, first_line: int, names: list[str], needed: list[str], de
             pa_csv.ParseOptions(delimiter=delimiter, **quote),
             pa_csv.ConvertOptions(column_types=dict.fromkeys(needed, pa.string()), include_columns=needed),
         )
-    except pa.ArrowInvalid:  # pyarrow does not report the line of a bad row
-        table = None
-    if table is None or table.num_rows != text.count(b"\n") + (
-        not text.endswith(b"\n")
-    ):  # a quoted text has several lines
-        return _parse_slowly(text, first_line, names, needed, delimiter, quotes)
-    values = {name: pc.utf8_trim_whitespace(table[name].combine_chunks()) for name in needed}
-    return Block(values, np.arange(first_line, first_line + table.num_rows), [])
-
-
-def _parse_slowly(
-    text: bytes, first_line: int, names: list[str], needed: list[str], delimiter: str, quotes: bool
-) -> Block:
-    """The same, row by row, with the line of each row and what is wrong with it."""
+        if table.num_rows == text.count(b"\n") + (not text.endswith(b"\n")):  # no quoted text with several lines
+            values = {name: pc.utf8_trim_whitespace(table[name].combine_chunks()) for name in needed}
+            return Block(values, np.arange(first_line, first_line + table.num_rows), [])
+    except pa.ArrowInvalid:  # it has a bad row, whose line pyarrow does not report
+        pass
     decoded = io.StringIO(text.decode("utf-8", "surrogateescape"), newline="")
     quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     reader, following = csv.reader(decoded, delimiter=delimiter, quoting=quoting), first_line
@@ -199,9 +190,8 @@ def _parse_slowly(
             continue
         rows.append(values)
         lines.append(line)
-    columns = zip(*rows, strict=True) if rows else [()] * len(places)
-    arrays = [pa.array(column, pa.string()) for column in columns]
-    return Block(dict(zip(needed, arrays, strict=True)), np.array(lines, int), faults)
+    arrays = {name: pa.array([row[place] for row in rows], pa.string()) for place, name in enumerate(needed)}
+    return Block(arrays, np.array(lines, int), faults)
 
 
 def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:
@@ -215,10 +205,7 @@ def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:
                 if not (numeric and name in schema.dense):
                     try:
                         column = pc.utf8_trim_whitespace(pc.fill_null(pc.cast(column, pa.string()), ""))
-                    except (
-                        pa.ArrowInvalid,
-                        pa.ArrowNotImplementedError,
-                    ):  # bytes that are not text; lists and the like
+                    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are not text; lists
                         what = f"The column has values of type {column.type}, which are neither text nor numbers."
                         fix = "Write one text or number per row, or remove the column from the schema."
                         raise DataError(what, fix=fix, file=path, field=name) from None
@@ -351,9 +338,8 @@ class RowChecker:
         if self.schema.layout == "criteo":
             numbers = [int(text or "0", 16) if HEXADECIMAL.fullmatch(text) else -1 for text in texts]
         else:
-            numbers = [
-                0 if text in self.schema.missing else zlib.crc32(text.encode()) for text in texts
-            ]  # crc32 of "" is 0
+            missing = self.schema.missing  # and "", whose CRC-32 is 0
+            numbers = [0 if text in missing else zlib.crc32(text.encode()) for text in texts]
         found = np.array(numbers, np.int64)[column.indices.to_numpy()]
         refuse(found < 0, name, "The category {} is not a number of up to 8 hexadecimal digits.")
         return found.astype(np.uint32)

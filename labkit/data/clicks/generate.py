@@ -71,11 +71,9 @@ class GeneratorConfig:
 
     def __post_init__(self):
         object.__setattr__(self, "num_rows", tuple(self.num_rows))
-        for name in ("train_rows", "validation_rows", "test_rows", "dense_dim", "pooling_factor"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}: give 1 or more.")
-        if self.seed < 0:
-            raise UserError(f"seed is {self.seed}: give 0 or more.")
+        for name in ("train_rows", "validation_rows", "test_rows", "dense_dim", "pooling_factor", "seed"):
+            if getattr(self, name) < (least := 0 if name == "seed" else 1):
+                raise UserError(f"{name} is {getattr(self, name)}: give {least} or more.")
         if not self.num_rows or min(self.num_rows) < 2:
             raise errors.wrong_value("num_rows", self.num_rows, "give one or more tables of at least 2 rows.")
         if self.zipf_exponent < 0:
@@ -83,6 +81,22 @@ class GeneratorConfig:
         for name, low, high in (("bayes_auc", 0.5, 0.99), ("base_rate", 0.0, 1.0)):
             if not low < getattr(self, name) < high:
                 raise errors.wrong_value(name, getattr(self, name), f"give a number between {low} and {high}.")
+
+    @property
+    def rows(self) -> int:
+        """Rows of all splits together."""
+        return self.train_rows + self.validation_rows + self.test_rows
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Bytes of the prepared rows."""
+        return self.rows * (4 * self.dense_dim + 4 * len(self.num_rows) * self.pooling_factor + 1)
+
+    @property
+    def names(self) -> tuple[list[str], list[str]]:
+        """The names of the dense and the categorical features, in Criteo's style."""
+        dense, categorical = range(1, self.dense_dim + 1), range(1, len(self.num_rows) + 1)
+        return [f"I{number}" for number in dense], [f"C{number}" for number in categorical]
 
 
 @dataclass(frozen=True)
@@ -278,18 +292,6 @@ SYNTHETIC = {
 """Generated datasets by name"""
 
 
-def config_bytes(config: GeneratorConfig) -> int:
-    """Bytes of the prepared rows."""
-    rows = config.train_rows + config.validation_rows + config.test_rows
-    return rows * (4 * config.dense_dim + 4 * len(config.num_rows) * config.pooling_factor + 1)
-
-
-def column_names(config: GeneratorConfig) -> tuple[list[str], list[str]]:
-    """The names of the dense and the categorical features, in Criteo's style."""
-    dense, categorical = range(1, config.dense_dim + 1), range(1, len(config.num_rows) + 1)
-    return [f"I{number}" for number in dense], [f"C{number}" for number in categorical]
-
-
 def write_clicks(out: Path, rows: int, config: GeneratorConfig, file_format: str, progress: Progress) -> None:
     """Write generated rows to a file ("criteo", "csv", "parquet"; gzip if it ends in .gz), which appears when complete.
 
@@ -332,7 +334,7 @@ def _open_writer(sink, schema: pa.Schema, file_format: str) -> pa_csv.CSVWriter 
 
 def table_batches(config: GeneratorConfig, rows: int) -> Iterator[pa.Table]:
     """Generated rows as tables with the columns label, I1, I2, … and C1, C2, …; null where missing."""
-    dense_names, categorical_names = column_names(config)
+    dense_names, categorical_names = config.names
     tokens = [category_tokens(table, size) for table, size in enumerate(config.num_rows)]
     for block in ClickGenerator(config).blocks("train", rows):
         counts = block.counts.astype(np.int64)

@@ -24,7 +24,7 @@ from labkit import DataError, UserError, project
 from labkit.data import store
 from labkit.data.catalog import unknown
 from labkit.data.clicks.columns import open_bytes, read_header, reading
-from labkit.data.clicks.generate import SYNTHETIC, ClickGenerator, GeneratorConfig, auc, column_names, config_bytes
+from labkit.data.clicks.generate import SYNTHETIC, ClickGenerator, GeneratorConfig, auc
 from labkit.data.clicks.prepare import PARTS, SPLITS, ClickWriter, prepare_files
 from labkit.data.clicks.schema import DAY_FILE, SCHEMA_EXAMPLE, TableSchema, override, read_schema, schema_of
 from labkit.data.store import BadRows, Progress
@@ -141,10 +141,10 @@ def load_clicks(
 def prepare_synthetic(folder: Path, config: GeneratorConfig, progress: Progress) -> dict:
     """Generate a click log into `folder` and return the content of its `meta.json`; `info` has the AUC of the true
     probabilities."""
-    store.check_disk(folder, config_bytes(config))
-    generator, (dense_names, categorical_names) = ClickGenerator(config), column_names(config)
+    store.check_disk(folder, config.prepared_bytes)
+    generator, (dense_names, categorical_names) = ClickGenerator(config), config.names
     splits = {split: getattr(config, f"{split}_rows") for split in SPLITS}
-    total, rate, truth = sum(splits.values()), {}, {}
+    rate, truth = {}, {}
     with ClickWriter(folder, config.dense_dim, len(config.num_rows), config.pooling_factor) as writer:
         for split, rows in splits.items():
             labels, probabilities = [], []
@@ -152,7 +152,7 @@ def prepare_synthetic(folder: Path, config: GeneratorConfig, progress: Progress)
                 writer.append(block.dense, block.categorical, block.label)
                 labels.append(block.label)
                 probabilities.append(block.probability)
-                progress(writer.rows / total, f"{writer.rows:,} of {total:,} rows generated")
+                progress(writer.rows / config.rows, f"{writer.rows:,} of {config.rows:,} rows generated")
             label = np.concatenate(labels)
             truth[split], rate[split] = auc(label, np.concatenate(probabilities)), float(label.mean())
     return {
@@ -163,7 +163,7 @@ def prepare_synthetic(folder: Path, config: GeneratorConfig, progress: Progress)
         "splits": splits,
         "info": {
             "generator": dataclasses.asdict(config),
-            "rows": total,
+            "rows": config.rows,
             "base_rate": rate["train"],
             "bayes_auc": truth["test"],
             "bayes_auc_validation": truth["validation"],

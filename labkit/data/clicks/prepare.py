@@ -83,11 +83,8 @@ def prepare_files(
     expected_rows = sum(map(estimate_rows, files))
     needed_bytes = expected_rows * (4 * (len(schema.dense) + len(schema.categorical) + len(schema.bucketise)) + 1)
     free_bytes = check_disk(folder, needed_bytes)
-    progress(
-        0.0,
-        f"about {expected_rows:,} rows: {hardware.size_text(needed_bytes)} of disk ({hardware.size_text(free_bytes)} "
-        "free)",
-    )
+    needed, free = map(hardware.size_text, (needed_bytes, free_bytes))
+    progress(0.0, f"about {expected_rows:,} rows: {needed} of disk ({free} free)")
     rows_of_files, folds, offset = _parse(folder, files, schema, checker, expected_rows, progress)
     rows = sum(rows_of_files)
     bad.expect(rows + bad.count)
@@ -248,8 +245,14 @@ def _learn_tables(folder: Path, train_rows: int, schema: TableSchema) -> list[tu
     for block in _blocks(folder, "categorical", train_rows):
         for feature, counter in enumerate(counters):
             counter.add(block[:, feature, 0].view(np.uint32))
-    vocabularies = [vocabulary_of(*counter.counts(), min_count=schema.min_count, max_rows=most) for counter in counters]
-    return [(len(each) + 1, partial(rows_of, vocabulary=each)) for each in vocabularies]
+    tables = []
+    for counter in counters:
+        values, counts = counter.counts()
+        order = np.argsort(-counts, kind="stable")  # the most frequent first
+        # as many as fit the table with row 0
+        vocabulary = pa.array(values[order[counts[order] >= schema.min_count][: most - 1]])
+        tables.append((len(vocabulary) + 1, partial(rows_of, vocabulary=vocabulary)))
+    return tables
 
 
 def _bucket_edges(folder: Path, train_rows: int, schema: TableSchema, column: str) -> tuple[int, np.ndarray]:
@@ -289,12 +292,6 @@ class ValueCounter:
             values, counts = values[counts > rarest], counts[counts > rarest]
         self._known, self._waiting, self._distinct = [(values, counts)], 0, len(values)
         return values, counts
-
-
-def vocabulary_of(values: np.ndarray, counts: np.ndarray, *, min_count: int, max_rows: int) -> pa.Array:
-    """Values seen at least `min_count` times, most frequent first, as many as fit a table of `max_rows` with row 0."""
-    order = np.argsort(-counts, kind="stable")
-    return pa.array(values).take(pa.array(order[counts[order] >= min_count][: max_rows - 1]))
 
 
 def rows_of(values: np.ndarray, vocabulary: pa.Array) -> np.ndarray:

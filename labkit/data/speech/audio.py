@@ -93,7 +93,8 @@ def _read(segment: Segment, utterance: Utterance) -> tuple[np.ndarray, bool]:
     if not path.exists():
         raise utterance.error(f"There is no file {path}.", "Restore it, or correct the path.", field)
     try:
-        with _open(path) as file:
+        # as bytes, because soundfile cannot encode names that are not UTF-8 (Windows has none)
+        with soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path)) as file:
             rate_hz, stated_hz = file.samplerate, utterance.sample_rate_hz
             if stated_hz not in (None, rate_hz):
                 what = f"The stated sample rate is {stated_hz:,} Hz, but {path.name} has {rate_hz:,} Hz."
@@ -160,11 +161,6 @@ def _is_cut_off(file: soundfile.SoundFile) -> bool:
     return bool(CUT_PAGES.search(log)) or any(actual < stated < UNKNOWN_SIZE for stated, actual in sizes)
 
 
-def _open(path: Path) -> soundfile.SoundFile:
-    # as bytes, because soundfile cannot encode names that are not UTF-8 (Windows has none)
-    return soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path))
-
-
 def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Utterance) -> np.ndarray:
     """The samples of one stretch: float32 (samples, channels)."""
     name, rate_hz, length_s = segment.audio.name, file.samplerate, file.frames / file.samplerate
@@ -183,9 +179,8 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
             raise utterance.error(what, fix, "duration")
     if wanted > LONGEST_S * rate_hz:
         what = f"The utterance lasts {wanted / rate_hz:,.0f} s, but at most {LONGEST_S:,.0f} s are allowed."
-        raise utterance.error(
-            what, "Cut it (in a manifest: offset, duration), or replace the file if its header is damaged.", field
-        )
+        fix = "Cut it (in a manifest: offset, duration), or replace the file if its header is damaged."
+        raise utterance.error(what, fix, field)
     file.seek(start)
     samples = file.read(wanted, dtype="float32", always_2d=True)
     # MP3 files without a table of contents only estimate their length

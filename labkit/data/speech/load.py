@@ -71,10 +71,11 @@ def load_speech(
     content = fingerprint(source, on_bad_row=on_bad_row, seed=seed, features=features)
     folder = root / "speech" / f"{source.name}-{content}"
 
-    progress = progress or (lambda fraction, text: None)
-    return SpeechSet(
-        store.prepare_once(folder, lambda new: prepare_speech(new, source, content, features, seed, bad, progress))
-    )
+    def build(new: Path) -> dict:
+        meta = prepare_speech(new, source, features, seed, bad, progress or (lambda fraction, text: None))
+        return meta | {"fingerprint": content}
+
+    return SpeechSet(store.prepare_once(folder, build))
 
 
 def fingerprint(source: Source, **settings: str | int) -> str:
@@ -104,15 +105,11 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
     )
 
 
-def prepare_speech(
-    folder: Path, source: Source, content: str, kind: str, seed: int, bad: BadRows, progress: Progress
-) -> dict:
+def prepare_speech(folder: Path, source: Source, kind: str, seed: int, bad: BadRows, progress: Progress) -> dict:
     """Write features of this kind into an empty folder and return the content of its `meta.json`."""
     bad.expect(len(source.utterances) + bad.count)
-    utterances = _readable(source, bad)
-    divided = {each.split for each in utterances} != set(SPLITS)
-    utterances = fill_splits(utterances, seed)
-    utterances.sort(key=lambda each: SPLITS.index(each.split))
+    readable = _readable(source, bad)
+    utterances = sorted(fill_splits(readable, seed), key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []
     frames: list[int] = []
     with (folder / "features.f16").open("wb") as file:
@@ -139,10 +136,9 @@ def prepare_speech(
     normalise_speakers(folder / "features.f16", keys, frames, kind)
     return {
         "name": source.name,
-        "fingerprint": content,
         "bins": KINDS[kind].bins,
         "splits": splits,
-        "info": {"hours": hours, "skipped": bad.info(), "divided": divided},
+        "info": {"hours": hours, "skipped": bad.info(), "divided": {each.split for each in readable} != {*SPLITS}},
     }
 
 

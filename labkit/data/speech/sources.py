@@ -135,9 +135,8 @@ def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
         if len(found) > 1:
             names = ", ".join(str(source.folder.relative_to(path)) for source in found[:4])
             what = f"This folder has {len(found)} datasets: {names}{', …' if len(found) > 4 else ''}."
-            raise DataError(
-                what, fix="Give one of them, or write a manifest of all, with a split in each line.", file=path
-            )
+            fix = "Give one of them, or write a manifest of all, with a split in each line."
+            raise DataError(what, fix=fix, file=path)
         if found:
             return found[0]
     return None

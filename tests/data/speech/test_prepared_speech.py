@@ -61,7 +61,7 @@ def test_a_stretch_is_cut_by_offset_and_duration_and_stretches_are_joined(tmp_pa
     np.testing.assert_array_equal(joined, np.concatenate([wave[8_000:12_000], np.zeros(1_600), wave[28_000:]]))
     equal = [Utterance(parts, "one", "anna", split) for split in SPLITS] * 2
     source, bad = Source("twice", equal, tmp_path), BadRows("error")
-    meta = prepare_speech(tmp_path, source, "", "log-mel", 0, bad, lambda *_: None)
+    meta = prepare_speech(tmp_path, source, "log-mel", 0, bad, lambda *_: None)
     assert [len(meta["splits"][name]["frames"]) for name in SPLITS] == [2, 2, 2]
 
 
