@@ -17,8 +17,7 @@ batch, W threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numba
 import numpy as np
@@ -39,7 +38,7 @@ class CompiledTables:
     The state is kept in the optimiser, in the same form as after its own step, so checkpoints fit both.
     """
 
-    def __init__(self, tables: EmbeddingTables, optimiser: torch.optim.Optimizer, *, is_trial: bool = False):
+    def __init__(self, tables: EmbeddingTables, optimiser: torch.optim.Optimizer):
         """Replace the steps of `optimiser`, whose only parameter is the weight of `tables`, on a CPU."""
         torch.sparse.check_sparse_tensor_invariants.disable()  # as by default; set, or Adagrad warns
         tables.keeps_bags = True
@@ -47,13 +46,10 @@ class CompiledTables:
         self.param_groups = optimiser.param_groups
         self._kind = next(number for number, kind in enumerate(KINDS) if isinstance(optimiser, kind))
         self._threads, self._lookups = 0, 0  # that scratch memory is allocated for
-        if not is_trial:  # compile or load the kernel now: half a second that should not be part of a step
-            small = EmbeddingTables([1], tables.weight.shape[1])
-            make = cast(Callable[..., torch.optim.Optimizer], type(optimiser))
-            of_small = make([torch.nn.init.zeros_(small.weight)], lr=optimiser.param_groups[0]["lr"])
-            trial = CompiledTables(small, of_small, is_trial=True)
-            small(torch.zeros(1, 1, 1, dtype=torch.int32)).sum().backward()
-            trial.step()
+        # compile or load the kernel now, with one row: half a second that should not be part of a step
+        rows, gradient = torch.zeros(1, 1, 1, dtype=torch.int32), torch.zeros(1, 1, tables.weight.shape[1])
+        room = rows[0, 0] - 1, rows[0].clone(), gradient.clone()
+        update_tables(gradient[0].clone(), [], rows, gradient, *room, SGD, 0.0, 0.0, 0.0, 0.0)
 
     def step(self) -> None:
         """Update the rows that the latest batch looked up."""

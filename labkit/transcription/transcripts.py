@@ -164,11 +164,8 @@ def _walked(folder: Path) -> Iterator[Recording | UserError]:
             found = True
         folders += sorted(inner, reverse=True)
     if not found:
-        yield DataError(
-            "There is no audio in this folder.",
-            fix=f"Name one with files of {', '.join(sorted(speech.SUFFIXES))}, or a file itself.",
-            file=folder,
-        )
+        fix = f"Name one with files of {', '.join(sorted(speech.SUFFIXES))}, or a file itself."
+        yield DataError("There is no audio in this folder.", fix=fix, file=folder)
 
 
 def _entries(folder: Path, inner: list[Path]) -> Iterator[str]:
@@ -244,7 +241,7 @@ class ErrorRates:
         """The total, then accents and speakers if there are several, most errors first; "" stands for unnamed ones.
 
         >>> rates = ErrorRates()
-        >>> rates.add(Utterance((), "One, two.", "anna"), "one too", np.ones(16_000))
+        >>> rates.add(speech.Utterance((), "One, two.", "anna"), "one too", np.ones(16_000))
         >>> rates.rows()
         [{'of': 'total', 'name': '', 'recordings': 1, 'cer': 0.14285714285714285, 'wer': 0.5}]
         """
