@@ -7,6 +7,7 @@ script itself (`read_flags`), or a plan or sweep file (`Job.from_settings`). Not
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -22,12 +23,11 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from labkit import UserError, data, errors, json_data, placement, tracking
-from labkit.json_data import to_json
 
 PATHS = ("data", "schema")
 """Settings that may be paths, which count from the folder of a plan"""
 TEXTS = ("target", "cache_rows", "memory_cap")
-"""Settings that also stand as text, such as cer=0.1, 10% and 256MiB"""
+"""Settings that may also be texts, such as cer=0.1, 10% and 256MiB"""
 METAVARS = {int: "N", float: "X"}
 OF_THE_HARNESS = ("device", "runs_dir")
 """Settings that a plan or sweep decides for all of its runs"""
@@ -118,17 +118,15 @@ class Job:
         return {name: about.kind for name, about in settings_of(cls).items() if name not in OF_THE_HARNESS}
 
     def settings(self) -> dict[str, Any]:
-        """The fewest settings that make this job, by name: without what its preset says anyway."""
+        """The fewest settings that make this job, by name, without those that its preset has anyway."""
         about = settings_of(type(self))
         kept = {name: each.of(self) for name, each in about.items()}
         kept = {name: value for name, value in kept.items() if value not in (None, about[name].field.default)}
         for name in [name for name in kept if about[name].field.default is None]:  # perhaps the preset says the same
             rest = {other: value for other, value in kept.items() if other != name}
-            try:
+            with contextlib.suppress(UserError):  # for example, another optimiser needs the learning rate
                 if self.from_settings(rest) == self:
                     kept = rest
-            except UserError:  # such as a learning rate that another optimiser needs
-                continue
         return kept
 
     def all_settings(self) -> dict[str, Any]:
@@ -137,7 +135,7 @@ class Job:
         return {name: placement.flag_text(name, value) for name, value in values.items() if value is not None}
 
     def with_settings(self, **settings: Any) -> Self:
-        """The job with other settings; what follows from them is worked out again."""
+        """The job with other settings; those that follow from them are computed again."""
         return self.from_settings(self.settings() | settings)
 
     def seeded(self, seed: int) -> Self:
@@ -146,7 +144,7 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able data, from which `job_from_json` makes the job."""
-        return {"job": self.name, "settings": to_json(self.settings())}
+        return {"job": self.name, "settings": json_data.to_json(self.settings())}
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -268,24 +266,22 @@ def _help(kind: type[Job], setting: Setting, usual: Any) -> str:
 
 
 @functools.cache
-def settings_of(kind: type[Job]) -> dict[str, Setting]:
-    """The settings of a kind of job by name, those of a grouped field, such as placement, among its own."""
+def settings_of(kind: type) -> dict[str, Setting]:
+    """The settings of a kind of job by name, with those of a grouped field, such as placement, among its own."""
     found, shapes, words = {}, _shapes(kind), _docstrings(kind)
     for each in dataclasses.fields(kind):
         shape = _without_none(shapes[each.name])
         if not each.metadata.get("is_group"):
             found[each.name] = Setting(each.name, shape, words.get(each.name, ""), each)
             continue
-        inner_shapes, inner_words = _shapes(shape), _docstrings(shape)
-        for inner in dataclasses.fields(shape):
+        for inner in settings_of(shape).values():
             name = each.name if inner.name == "kind" else inner.name
-            about = _without_none(inner_shapes[inner.name]), inner_words.get(inner.name, "")
-            found[name] = Setting(name, *about, inner, each.name)
+            found[name] = dataclasses.replace(inner, name=name, group=each.name)
     return found
 
 
 def as_flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Settings as a command line; None leaves one out.
+    """Settings as a command line, without those that are None.
 
     >>> as_flags({"batch_size": 512, "lr": 1e-3, "schema": None, "fused": False})
     ('--batch-size', '512', '--lr', '0.001', '--no-fused')

@@ -304,9 +304,7 @@ class _Supervisor:
 
     def _sweep(self) -> list[int]:
         """Kill what jobs left behind, then end the daemon, whose clients would lose their GPU. Returns who remained."""
-        left = kill_until_gone(
-            lambda: (descendants() | marked(self.mark, but=DAEMON)) - marked(self.mark, DAEMON)
-        )  # fmt: skip
+        left = kill_until_gone(lambda: (descendants() | marked(self.mark, but=DAEMON)) - marked(self.mark, DAEMON))
         if self.mps_guard is not None:
             with contextlib.suppress(OSError):
                 self.mps_guard.stdin.close()
