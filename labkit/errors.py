@@ -75,11 +75,7 @@ def wrong_value(setting: str, value: object, fix: str) -> UserError:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Up to three similar known words as a question, with a space after it; empty if there is none.
-
-    >>> nearest("dlmr", ("dlrm", "speech")), nearest("x", ("dlrm", "speech"))
-    ('Did you mean dlrm? ', '')
-    """
+    """Up to three similar known words as a question with a space after it, such as "Did you mean dlrm? "; or ""."""
     near = difflib.get_close_matches(word, known, 3, 0.4)
     return f"Did you mean {' or '.join(near)}? " if near else ""
 

@@ -9,6 +9,7 @@ Set the address here. `labkit course build --force` then writes badges and the c
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 VERSION = "0.1.0"
 """Version of the package; pyproject reads it from here."""
@@ -27,15 +28,11 @@ def slug() -> str:
 
 def binder_url(path: str) -> str:
     """The address that opens a file of the repository in JupyterLab on Binder."""
-    from urllib.parse import quote
-
     return f"https://mybinder.org/v2/gh/{slug()}/{BRANCH}?urlpath=lab/tree/{quote(path)}"
 
 
 def colab_url(path: str) -> str:
     """The address that opens a notebook of the repository on Colab."""
-    from urllib.parse import quote
-
     return f"https://colab.research.google.com/github/{slug()}/blob/{BRANCH}/{quote(path)}"
 
 

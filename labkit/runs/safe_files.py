@@ -113,7 +113,10 @@ def is_secret(name: str) -> bool:
 
 
 def shielded(value: Any) -> Any:
-    """JSON-able data without home folders and secrets.
+    """JSON-able data without home folders and secrets, because run folders are made to be shared.
+
+    The home folder is written as ~. A value whose name looks like a secret (`--token X`, `api_key=X`, a configuration
+    key `password`, an environment variable `HF_TOKEN`) is written as ***. LABKIT_VERBATIM=1 keeps everything as it is.
 
     >>> shielded({"arguments": ["--token", "abc", "--lr=0.1"], "train": {"password": "abc", "lr": 0.1}})
     {'arguments': ['--token', '***', '--lr=0.1'], 'train': {'password': '***', 'lr': 0.1}}

@@ -185,7 +185,10 @@ _RAILS = ("VDD_IN", "POM_5V_IN")
 
 
 class JetsonCounters:
-    """Reads a Jetson's files. (Zeus reads the board's power only, not the GPU's load and clock, and is an extra.)"""
+    """Reads a Jetson's files. (Zeus reads the board's power only, not the GPU's load and clock, and is an extra.)
+
+    Source: Jetson Linux Developer Guide, "INA3221 power monitor".
+    """
 
     def __init__(self, gpu: str = hardware.JETSON, root: Path = Path("/")):
         """Find the files under `root`. `gpu` is the GPU's name in readings: the UUID from NVML, if it has one."""
@@ -236,7 +239,10 @@ Read = Callable[[], Iterator[Reading]]
 
 
 def zeus_places() -> list[tuple[Callable[[], Read], Reading]]:
-    """What Zeus could read here: a function that opens it, and the reading if that fails."""
+    """What only Zeus could read here: a function that opens it, and the reading if that fails.
+
+    Zeus is imported only on a machine with one of these. NVIDIA GPUs, and RAPL that can be read, need no extra.
+    """
     nothing = Reading("host", "host", "cpu_energy", None, "J", "Zeus")
     found: list[tuple[Callable[[], Read], Reading]] = [(_daemon, nothing)] if os.environ.get(SOCKET) else []
     found += [(_apple, nothing)] if (sys.platform, platform.machine()) == ("darwin", "arm64") else []

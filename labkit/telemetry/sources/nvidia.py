@@ -146,24 +146,29 @@ def gpus_and_slices(devices: Iterable[hardware.Device]) -> list[hardware.Device]
     return [device for device in devices if device.kind != "cpu" and device.uuid not in (None, hardware.JETSON)]
 
 
-GPM = "NVML GPM"
-_MIB = 2**20
-_METRICS: dict[str, tuple[int, str, float]] = {
-    "graphics_active": (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, "%", 1),
-    "sm_active": (pynvml.NVML_GPM_METRIC_SM_UTIL, "%", 1),
-    "sm_occupancy": (pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, "%", 1),
-    "tensor_active": (pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, "%", 1),
-    "dram_active": (pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL, "%", 1),
-    "pcie_tx": (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, "bytes/s", _MIB),
-    "pcie_rx": (pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, "bytes/s", _MIB),
-    "nvlink_tx": (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, "bytes/s", _MIB),
-    "nvlink_rx": (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, "bytes/s", _MIB),
-}
-"""NVML's number, our unit, and the factor from NVML's unit to ours, by counter."""
+_PROFILED = (
+    ("graphics_active", "%", pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, "GRACT", 1001),
+    ("sm_active", "%", pynvml.NVML_GPM_METRIC_SM_UTIL, "SMACT", 1002),
+    ("sm_occupancy", "%", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, "SMOCC", 1003),
+    ("tensor_active", "%", pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, "TENSO", 1004),
+    ("dram_active", "%", pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL, "DRAMA", 1005),
+    ("pcie_tx", "bytes/s", pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, "PCITX", 1009),
+    ("pcie_rx", "bytes/s", pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, "PCIRX", 1010),
+    ("nvlink_tx", "bytes/s", pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, "NVLTX", 1011),
+    ("nvlink_rx", "bytes/s", pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, "NVLRX", 1012),
+)
+"""Counters of GPM and DCGM: our name and unit, NVML's number, DCGM's column in dmon's table and its number."""
+GPM, _GPM_SCALE = "NVML GPM", {"%": 1, "bytes/s": 2**20}
+DCGM, _DCGM_SCALE = "DCGM dmon", {"%": 100, "bytes/s": 1}
+"""Name of each source, and the factors from its units to ours."""
 
 
 class GpmCounters:
-    """Reads each GPU, or each of its MIG slices."""
+    """GPU performance monitoring through NVML: activity of multiprocessors and memory, per GPU and per MIG slice.
+
+    Only Hopper and later have it. A value is the average between two samples; the first one is taken at the start. The
+    values of a MIG slice are those of its GPU instance, which several compute instances may share.
+    """
 
     def __init__(self, nvml: hardware.Nvml, devices: Iterable[hardware.Device]):
         self._targets = [_GpmTarget(nvml, device) for device in devices]
@@ -174,11 +179,7 @@ class GpmCounters:
 
     def read(self) -> Iterator[Reading]:
         for target in self._targets:
-            scope, averages = "mig" if target.device.kind == "mig" else "device", target.averages()
-            for counter, (metric, unit, scale) in _METRICS.items():
-                value, why = averages.get(metric, (None, target.why))
-                value = None if value is None else scale * value
-                yield Reading(target.device.uuid, scope, counter, value, unit, GPM, why)
+            yield from target.read()
 
     def close(self) -> None:
         for target in self._targets:
@@ -196,24 +197,30 @@ class _GpmTarget:
         try:
             self._begin()
         except LookupError as error:
-            self.why = str(error.args[0])
+            self.why = str(error)
 
-    def averages(self) -> dict[int, tuple[float | None, str | None]]:
-        """Averages since the sample before, as (value, reason) by metric; empty if it cannot be read."""
-        if self.why is not None:
-            return {}
+    def read(self) -> Iterator[Reading]:
+        """The averages since the sample before."""
+        metrics, why = (None, self.why) if self.why is not None else self._averages()
+        scope = "mig" if self.device.kind == "mig" else "device"
+        for place, (counter, unit, *_) in enumerate(_PROFILED):
+            value, note = (None, why) if metrics is None else _gpm_value(metrics[place], _GPM_SCALE[unit])
+            yield Reading(self.device.uuid, scope, counter, value, unit, GPM, note)
+
+    def _averages(self) -> tuple[Any, str | None]:
+        """NVML's metrics in the order of `_PROFILED`, or None and the reason."""
         before, now = self._samples
         answer = self._take(now)
-        if answer.reason is None:
-            request = pynvml.c_nvmlGpmMetricsGet_t()
-            request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(_METRICS)
-            request.sample1, request.sample2 = before, now
-            for place, (metric, _, _) in enumerate(_METRICS.values()):
-                request.metrics[place].metricId = metric
-            answer, self._samples = self._nvml.read("nvmlGpmMetricsGet", request), [now, before]
         if answer.reason is not None:
-            return {metric: (None, answer.reason) for metric, _, _ in _METRICS.values()}
-        return {each.metricId: _gpm_value(each) for each in answer.value.metrics[: len(_METRICS)]}
+            return None, answer.reason
+        request = pynvml.c_nvmlGpmMetricsGet_t()
+        request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(_PROFILED)
+        request.sample1, request.sample2 = before, now
+        for place, (_, _, metric, *_) in enumerate(_PROFILED):
+            request.metrics[place].metricId = metric
+        self._samples = [now, before]
+        answer = self._nvml.read("nvmlGpmMetricsGet", request)
+        return answer.value and answer.value.metrics, answer.reason
 
     def close(self) -> None:
         for sample in self._samples:
@@ -235,25 +242,12 @@ class _GpmTarget:
             raise LookupError(reason)
 
 
-def _gpm_value(metric: Any) -> tuple[float | None, str | None]:
+def _gpm_value(metric: Any, scale: float) -> tuple[float | None, str | None]:
     if metric.nvmlReturn != pynvml.NVML_SUCCESS:
         return None, f"{GPM} does not give it here ({pynvml.NVMLError(metric.nvmlReturn)})"
-    return (None, "no samples between") if math.isnan(metric.value) else (metric.value, None)
+    return (None, "no samples between") if math.isnan(metric.value) else (scale * metric.value, None)
 
 
-DCGM = "DCGM dmon"
-FIELDS = {
-    "GRACT": ("graphics_active", "%", 100, 1001),
-    "SMACT": ("sm_active", "%", 100, 1002),
-    "SMOCC": ("sm_occupancy", "%", 100, 1003),
-    "TENSO": ("tensor_active", "%", 100, 1004),
-    "DRAMA": ("dram_active", "%", 100, 1005),
-    "PCITX": ("pcie_tx", "bytes/s", 1, 1009),
-    "PCIRX": ("pcie_rx", "bytes/s", 1, 1010),
-    "NVLTX": ("nvlink_tx", "bytes/s", 1, 1011),
-    "NVLRX": ("nvlink_rx", "bytes/s", 1, 1012),
-}
-"""Our counter, its unit, the factor from DCGM's unit, and DCGM's number (dcgm_fields.h), by column of dmon's table."""
 LEAST_MS = 100
 """Shortest period at which DCGM samples its profiling counters."""
 STALE_PERIODS = 3
@@ -265,7 +259,10 @@ _ROW = re.compile(r"GPU[\s-]*(\d+)\s+(.*)")
 
 
 class DcgmCounters:
-    """Reads whole GPUs through one `dcgmi dmon` process, which runs until `close`."""
+    """Reads whole GPUs, from Volta on, through one `dcgmi dmon` process, which runs until `close`.
+
+    It needs the host engine of NVIDIA's Data Center GPU Manager, and usually its rights; else each counter says why.
+    """
 
     def __init__(self, devices: Iterable[hardware.Device], hz: float):
         self._wanted = sorted({device.gpu_uuid for device in devices})
@@ -287,8 +284,8 @@ class DcgmCounters:
         for uuid in self._wanted:
             cells = rows.get(self._numbers.get(uuid, -1))
             why = self._why or (why_not if uuid in self._numbers else NOT_LISTED)
-            for column, (counter, unit, scale, _) in FIELDS.items():
-                value, note = (None, why) if cells is None else _dmon_value(cells.get(column), scale)
+            for counter, unit, _, column, _ in _PROFILED:
+                value, note = (None, why) if cells is None else _dmon_value(cells.get(column), _DCGM_SCALE[unit])
                 yield Reading(uuid, "device", counter, value, unit, DCGM, note)
 
     def close(self) -> None:
@@ -316,7 +313,7 @@ class DcgmCounters:
             self._numbers = {uuid: listed[uuid] for uuid in self._wanted if uuid in listed}
             if not self._numbers:
                 return NOT_LISTED
-            fields = ",".join(str(number) for *_, number in FIELDS.values())
+            fields = ",".join(str(number) for *_, number in _PROFILED)
             gpus = ",".join(map(str, sorted(self._numbers.values())))
             command = ["dcgmi", "dmon", "-e", fields, "-i", gpus, "-d", str(self._period_ms)]
             self._process = subprocess.Popen(command, **how)
