@@ -33,9 +33,12 @@ TELEMETRY = _schema(
 class PartWriter:
     """Collects rows and writes them as `part-00000.parquet`, `part-00001.parquet` and so on, in one step each."""
 
-    def __init__(self, folder: Path, schema: pa.Schema, *, max_rows: int = 50_000, max_age_s: float = 5.0):
+    max_rows, max_age_s = 50_000, 5.0
+    """Rows, and seconds since the last part, after which a part is written."""
+
+    def __init__(self, folder: Path, schema: pa.Schema):
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.schema, self.max_rows, self.max_age_s = folder, schema, max_rows, max_age_s
+        self.folder, self.schema = folder, schema
         self.next_number = max((part_numbers(path)[-1] for path in part_files(folder)), default=-1) + 1
         self._rows: list[dict[str, Any]] = []
         self._flushed_at = time.monotonic()
@@ -59,10 +62,6 @@ class PartWriter:
         write_part(pa.Table.from_pylist(rows, schema=self.schema), path)
 
 
-PARTS = 60
-"""Number of small parts that are merged into a large one: five minutes of samples."""
-
-
 class MergingPartWriter(PartWriter):
     """A `PartWriter` that writes in a thread of its own and merges its parts, sorted so that a series lies together.
 
@@ -70,9 +69,12 @@ class MergingPartWriter(PartWriter):
     skip them.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, *, sort_by: Sequence[str], parts: int = PARTS, **options):
-        super().__init__(folder, schema, **options)
-        self._sort_by, self._parts = [(name, "ascending") for name in sort_by], parts
+    parts = 60
+    """Number of small parts that are merged into a large one: five minutes of samples."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, *, sort_by: Sequence[str]):
+        super().__init__(folder, schema)
+        self._sort_by = [(name, "ascending") for name in sort_by]
         self._small: list[Path] = []
         self._merged: list[Path] = []
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="parts")
@@ -107,7 +109,7 @@ class MergingPartWriter(PartWriter):
     def _write_in_turn(self, rows: list[dict[str, Any]], path: Path) -> None:
         super()._write(rows, path)
         self._small.append(path)
-        if len(self._small) < self._parts:
+        if len(self._small) < self.parts:
             return
         self._drop_merged()
         table = pa.concat_tables(pq.read_table(path, schema=self.schema) for path in self._small)

@@ -246,21 +246,13 @@ CLOCK_TOLERANCE_S = 2.0
 """Linux derives the start of a process from the boot time, which moves when the clock is set."""
 
 
-def process_started(pid: int) -> float | None:
-    """Start of a process, in seconds since 1970; None if there is no such process."""
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return round(process.create_time(), 1)
-    except psutil.Error:
-        return None
-
-
 def is_alive(pid: int, started: float) -> bool:
     """Whether the process with that pid and start is alive; a pid alone may be reused."""
-    now = process_started(pid)
-    return now is not None and abs(now - started) < CLOCK_TOLERANCE_S
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - started) < CLOCK_TOLERANCE_S
+    except psutil.Error:
+        return False
 
 
 def own_process() -> tuple[int, float]:

@@ -174,7 +174,12 @@ class TelemetryWriter:
 
 def sample(parent: process.Parent, folder: str, pid: int, hz: float, restarts: int) -> None:
     """Sample until the parent asks to stop or process `pid` ends. `restarts` samplers of it died before this one."""
-    from labkit.telemetry.sources.ladder import open_ladder
+    runs.spare_pandas()
+    pyarrow.set_cpu_count(1)  # do not take cores from the job
+    sys.setswitchinterval(5e-4)  # the thread that writes parts must not delay a sample
+    # Ctrl-C in the terminal is for the job, which then ends the sampler
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from labkit.telemetry.sources.ladder import open_ladder  # last: its imports take longest
 
     closed = threading.Event()
     parent.listen(at_end=closed.set)
@@ -205,15 +210,6 @@ def sample(parent: process.Parent, folder: str, pid: int, hz: float, restarts: i
         pass  # the job has ended; its samples are kept
 
 
-def main() -> None:
-    parent = process.Parent()
-    runs.spare_pandas()
-    pyarrow.set_cpu_count(1)  # do not take cores from the job
-    sys.setswitchinterval(5e-4)  # the thread that writes parts must not delay a sample
-    # Ctrl-C in the terminal is for the job, which then ends the sampler
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sample(parent, **parent.content)
-
-
 if __name__ == "__main__":
-    main()
+    _parent = process.Parent()
+    sample(_parent, **_parent.content)

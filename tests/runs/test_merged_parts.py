@@ -19,7 +19,8 @@ def folder(tmp_path):
 def writer_after(folder, times: range, made: MergingPartWriter | None = None) -> MergingPartWriter:
     """A writer that merges three parts of four rows each, and has taken two rows of each of these times."""
     sort_by = ("device", "scope", "counter", "time_ns")
-    made = made or MergingPartWriter(folder, TELEMETRY, sort_by=sort_by, parts=3, max_rows=4)
+    made = made or MergingPartWriter(folder, TELEMETRY, sort_by=sort_by)
+    made.parts, made.max_rows = 3, 4
     for time_ns in times:
         for counter in ("b", "a"):
             made.append(row(time_ns, counter))
