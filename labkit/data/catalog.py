@@ -114,13 +114,13 @@ def kind_of(data: str) -> str:
     return "clicks" if holds_days or holds_tables else "speech"
 
 
-def fetch(name: str, archives: tuple[Archive, ...], *, root: Path | None = None, progress: Progress) -> Path:
+def fetch(name: str, archives: tuple[Archive, ...], *, progress: Progress) -> Path:
     """The folder of a dataset, which is downloaded and unpacked first if necessary.
 
     Raises:
         UserError: a download fails, is not the published file, or does not fit on the disk.
     """
-    root = (prepared_root() if root is None else root) / "downloads"
+    root = prepared_root() / "downloads"
     folder = root / f"{name}-{archives[0].sha256[:16]}"
 
     def build(temporary: Path) -> None:

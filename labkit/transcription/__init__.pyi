@@ -1,9 +1,4 @@
-from .decoding import (
-    CharacterModel as CharacterModel,
-    align as align,
-    beam_search as beam_search,
-    fitted_beam as fitted_beam,
-)
+from .decoding import align as align, fitted_beam as fitted_beam
 from .recogniser import (
     Heard as Heard,
     Recogniser as Recogniser,

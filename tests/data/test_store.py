@@ -55,7 +55,7 @@ def tar_of(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, targe
     return stream.getvalue()
 
 
-def test_a_dataset_is_downloaded_checked_and_unpacked_once(server, tmp_path):
+def test_a_dataset_is_downloaded_checked_and_unpacked_once(server, tmp_path, monkeypatch):
     url, served = server
     archives = []
     for name in ("a", "b"):
@@ -63,19 +63,21 @@ def test_a_dataset_is_downloaded_checked_and_unpacked_once(server, tmp_path):
         (served / f"{name}.tar.gz").write_bytes(content)
         archives.append(archive(f"{url}/{name}.tar.gz", content))
     seen, root = [], tmp_path / "root"
-    folder = fetch("set", archives, root=root, progress=lambda fraction, text: seen.append(fraction))
+    monkeypatch.setenv("LABKIT_CACHE", str(root))
+    folder = fetch("set", archives, progress=lambda fraction, text: seen.append(fraction))
     assert (folder / "set" / "a.txt").read_text() + (folder / "set" / "b.txt").read_text() == "ab"
     assert seen == sorted(seen) and seen[-1] == 1.0
     assert not list(root.rglob("*.tar.gz"))
     for file in served.iterdir():
         file.unlink()
-    assert fetch("set", archives, root=root, progress=quiet) == folder
+    assert fetch("set", archives, progress=quiet) == folder
 
 
-def test_a_download_that_is_wrong_missing_or_too_large_is_refused_and_not_kept(server, tmp_path):
+def test_a_download_that_is_wrong_missing_or_too_large_is_refused_and_not_kept(server, tmp_path, monkeypatch):
     url, served = server
     (served / "a.bin").write_bytes(b"content")
     root = tmp_path / "root"
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     for address, words in (
         (f"{url}/a.bin", r"not send the published file.*SHA-256"),
         (f"{url}/missing.bin", r"missing\.bin failed \(.*404.*run the command again"),
@@ -85,7 +87,7 @@ def test_a_download_that_is_wrong_missing_or_too_large_is_refused_and_not_kept(s
             download(archive(address, b"other"), root, quiet)
         assert not list(root.iterdir())
     with pytest.raises(UserError, match=r"needs about .* GiB"):
-        fetch("huge", (archive(f"{url}/a.bin", b"", size_bytes=10**18),), root=root, progress=quiet)
+        fetch("huge", (archive(f"{url}/a.bin", b"", size_bytes=10**18),), progress=quiet)
 
 
 @pytest.mark.parametrize(

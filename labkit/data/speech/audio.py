@@ -165,9 +165,7 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
     """The samples of one stretch: float32 (samples, channels)."""
     name, rate_hz, length_s = segment.audio.name, file.samplerate, file.frames / file.samplerate
     start, field = round(segment.offset_s * rate_hz), utterance.audio_field
-    if file.frames == 0:
-        raise utterance.error(f"{name} has no samples.", "Record or export it again, or remove it.", field)
-    if start >= file.frames:
+    if start >= file.frames > 0:
         what = f"The utterance starts at {segment.offset_s:g} s, but {name} is {length_s:.2f} s long."
         raise utterance.error(what, "Correct the offset (in seconds).", "offset")
     wanted = file.frames - start
@@ -188,7 +186,7 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
         what = f"{name} ends after {(start + len(samples)) / rate_hz:.2f} s of {length_s:.2f} s."
         raise utterance.error(what, "The file is truncated or damaged: copy or download it again.", field)
     if not len(samples):
-        raise utterance.error(f"{name} has no samples there.", "Correct the duration, or replace the audio.", field)
+        raise utterance.error(f"{name} has no samples there.", "Correct the duration, or export it again.", field)
     return samples
 
 
