@@ -11,8 +11,8 @@ from .budgets import (
 )
 from .calibration import (
     CACHE_SIZES_BYTES as CACHE_SIZES_BYTES,
+    BudgetCheck as BudgetCheck,
     Calibration as Calibration,
-    budget_shares as budget_shares,
     cache_curve as cache_curve,
     calibrate as calibrate,
     check_budgets as check_budgets,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -214,24 +214,6 @@ def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck
         kind = "emulated" if budget.emulated else "measured"
         checks.append(BudgetCheck(name, budget.cores, found.cores_used, *shares, *predicted, binds, kind))
     return checks
-
-
-def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
-    """Measured and predicted shares, one per row; what cannot be predicted has no row.
-
-    Returns:
-        Columns budget, quantity ("arithmetic" or "bandwidth"), share (%) and provenance.
-    """
-    import pandas as pd
-
-    rows = [
-        (check.name, quantity, 100 * share, provenance)
-        for check in checks
-        for quantity in ("arithmetic", "bandwidth")
-        for provenance, field in ((check.provenance, quantity), ("predicted", f"predicted_{quantity}"))
-        if (share := asdict(check)[field]) is not None
-    ]
-    return pd.DataFrame(rows, columns=["budget", "quantity", "share", "provenance"])
 
 
 def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[float | None, float | None]:

@@ -3,6 +3,7 @@ from .cache_hit_rates import hit_rates as hit_rates, simulate_hit_rate as simula
 from .fault_run import documented_behaviour as documented_behaviour, fault_table as fault_table, run_fault as run_fault
 from .faulty_client import FAULTS as FAULTS
 from .figures import (
+    budget_shares as budget_shares,
     figure_budget_shares as figure_budget_shares,
     figure_busy as figure_busy,
     figure_gains as figure_gains,

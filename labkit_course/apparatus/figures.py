@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from labkit.hardware import BudgetCheck
 from labkit.plots import ONE_HUE, encoding, log_ticks, named, new_figure, number_text, series
 
 PATTERNS = {"arithmetic": ("", "/"), "bandwidth": (".", "x")}
@@ -36,6 +38,18 @@ COUNTERS = {
     "sm_active": "SM activity",
     "sm_occupancy": "SM occupancy",
 }
+
+
+def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
+    """Measured and predicted shares of `labkit.hardware.check_budgets`, one per row, in the columns below."""
+    rows = [
+        (check.name, quantity, 100 * share, provenance)
+        for check in checks
+        for quantity in ("arithmetic", "bandwidth")
+        for provenance, field in ((check.provenance, quantity), ("predicted", f"predicted_{quantity}"))
+        if (share := getattr(check, field)) is not None  # what cannot be predicted has no row
+    ]
+    return pd.DataFrame(rows, columns=["budget", "quantity", "share", "provenance"])
 
 
 def figure_budget_shares(shares: pd.DataFrame) -> go.Figure:

@@ -168,7 +168,7 @@ from labkit_course import apparatus
 others = [] if profile == "smoke" else ["half-gpu", "t4-like"]
 names = [budget.name for budget in possible if budget.name in others]
 checks = [pairs[-1], *labkit.hardware.check_budgets(names, repeats=5)]
-labkit.plots.show(apparatus.figure_budget_shares(labkit.hardware.budget_shares(checks)))
+labkit.plots.show(apparatus.figure_budget_shares(apparatus.budget_shares(checks)))
 
 # %% ex-02-why-more [markdown]
 """

@@ -10,8 +10,9 @@ import pytest
 from labkit.cli import main
 from labkit.errors import UserError
 from labkit.hardware.budgets import offered_budgets, parse_budget, possible_budgets
-from labkit.hardware.calibration import BudgetCheck, _predicted, budget_shares, run_under
+from labkit.hardware.calibration import BudgetCheck, _predicted, run_under
 from labkit.hardware.devices import Device, get_devices
+from labkit_course.apparatus import budget_shares
 
 CPU = Device(kind="cpu", index=0, name="some CPU", torch_name="cpu", cores=4, memory_bytes=8 * 2**30)
 BIG = replace(CPU, cores=8, memory_bytes=32 * 10**9)
