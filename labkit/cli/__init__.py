@@ -13,7 +13,7 @@ from labkit.cli.console import say, write_nowhere
 from labkit.errors import UserError, refusal
 
 MODULES = (
-    "run", "sweep", "profile", "collocate", "pack", "runs", "monitor", "energy", "energy_trial", "machine", "data",
+    "run", "sweep", "profile", "collocate", "pack", "runs", "monitor", "energy", "machine", "data",
     "course", "whatif", "predict", "transcribe",
 )  # fmt: skip
 IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         if tuple(argv[: len(words)]) == words:
             say(f"labkit: {instead}", to_stderr=True)
             return 2
-    if argv[:2] in (["energy", "trial"], ["sweep", "show"]):  # argparse has no command beside an argument of its own
+    if argv[:2] in (["energy", "trial"], ["sweep", "show"]):  # argparse has no command next to an argument of its own
         argv = [" ".join(argv[:2]), *argv[2:]]
     parser = build_parser()
     args, passed_on = parser.parse_known_args(argv)

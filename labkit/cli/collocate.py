@@ -292,8 +292,8 @@ def _time(row: dict[str, Any]) -> str:
 
 
 def _intervals(modes: pd.DataFrame, name: str) -> list[str]:
-    told = []
+    texts = []
     for value, low, high in modes[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False):
         interval = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else ""
-        told.append(f"{value:.2f}{interval}" if math.isfinite(value) else "-")
-    return told
+        texts.append(f"{value:.2f}{interval}" if math.isfinite(value) else "-")
+    return texts

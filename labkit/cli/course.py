@@ -15,9 +15,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
     build = commands.add_parser("build", help="make the exercise notebooks from the authored ones in solutions/")
     build.add_argument("--check", action="store_true", help="change nothing; fail where something is out of order")
-    build.add_argument(
-        "--force", action="store_true", help="where answers are in the way, keep them beside the new one"
-    )
+    words = "where answers are in the way, keep them next to the new notebook"
+    build.add_argument("--force", action="store_true", help=words)
     build.set_defaults(run=run_build)
 
     run = commands.add_parser("run", help="execute notebooks and judge what came out")
@@ -30,8 +29,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     run.set_defaults(run=run_run)
 
     site = commands.add_parser("site", help="make a static site from executed notebooks")
-    left = Path("course-run")
-    site.add_argument("--executed", type=Path, default=left, metavar="DIR", help="what `course run` left")
+    made = Path("course-run")
+    site.add_argument("--executed", type=Path, default=made, metavar="DIR", help="what `course run` made")
     site.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="default: site")
     site.set_defaults(run=run_site)
 
@@ -40,9 +39,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
     submit = commands.add_parser("submit", help="pack notebooks, own modules, runs and progress into one archive")
     submit.add_argument("--runs", type=Path, metavar="DIR", help="run folders (default: runs in the notebooks' folder)")
-    submit.add_argument(
-        "--out", type=Path, default=Path("submission.zip"), metavar="FILE", help="default: submission.zip"
-    )
+    archive = Path("submission.zip")
+    submit.add_argument("--out", type=Path, default=archive, metavar="FILE", help=f"default: {archive}")
     submit.set_defaults(run=run_submit)
 
     where = {"type": Path, "default": Path("notebooks"), "metavar": "DIR"}
@@ -88,13 +86,9 @@ def run_run(args: argparse.Namespace) -> int:
     )
     rows = []
     for each in executed:
-        told = {"notebook": each.source.stem, "time": f"{each.seconds:.1f} s"}
-        told |= {
-            "peak memory": hardware.size_text(each.peak_memory_bytes),
-            "cells": each.cells,
-            "figures": each.figures,
-        }
-        rows.append(told | {"verdict": each.verdict})
+        memory = hardware.size_text(each.peak_memory_bytes)
+        row = {"notebook": each.source.stem, "time": f"{each.seconds:.1f} s", "peak memory": memory}
+        rows.append(row | {"cells": each.cells, "figures": each.figures, "verdict": each.verdict})
     print_frame(console, rows)
     for each in executed:
         for fault in each.faults:

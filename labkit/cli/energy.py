@@ -1,14 +1,32 @@
-"""`labkit energy`: joules of runs, per sample and to the target, average watts and carbon."""
+"""`labkit energy`: joules of runs, watts and carbon. `labkit energy trial`: joules per sample at a steady state."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
-from labkit import UserError, runs, tta
-from labkit.cli.console import Console, print_frame, print_json
-from labkit.cli.flags import RUN, add_flags, refuse_unless_positive
+from labkit import UserError, hardware, launch, runs, telemetry, tracking, tta
+from labkit.cli.console import Console, print_frame, print_json, say
+from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script, refuse_unless_positive
+from labkit.cli.run import given_command
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STEADY = """Training is cut into pieces of a second (twentieths of it where these are longer), and is steady
+from the first of five in a row whose samples/s lie within 10 % of the median piece of the second half."""
+EPILOG = f"""Power and temperature of the idle device are measured first. Before each trial it cools down, until both
+are back, as far as they can be read here, or --cool-down seconds have passed. The warm-up is dropped.
+{STEADY}
+Each trial is a run folder, which reports leave out.
+
+--power-limits needs an NVIDIA GPU without MIG and an administrator's rights. It takes each limit once a round, up and
+down in turns, and puts back the one that it found, even should this command be killed.
+"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -23,6 +41,22 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--estimate", action="store_true", help="where nothing was measured, predict from the power of the run's tier")
     add("--power", type=float, metavar="W", help="predict with this power instead of the tier's")
     add_flags(parser, "runs_dir", "json", run=run_energy)
+
+    parser = subparsers.add_parser(
+        "energy trial",
+        help="joules per sample of a script at its steady state, in several trials",
+        description="Measure joules per sample, watts and samples/s of a training script at its steady state.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--trials", type=int, default=3, metavar="N", help="of each power limit (default: 3)")
+    add("--seconds", type=float, metavar="S", help="of training, ten at least, of each (default: to its own end)")
+    add("--cool-down", type=float, default=120.0, metavar="S", help="longest wait in seconds (default: 120; 0: none)")
+    add("--power-limits", metavar="W,W", help="NVML power limits to set, one after another")
+    add_harness_flags(parser)
+    add_script(parser)
+    parser.set_defaults(run=run_trial)
 
 
 def run_energy(args: argparse.Namespace) -> int:
@@ -79,3 +113,93 @@ def _print(accounts: list, windows: list[list[dict]]) -> None:
             own = [row | {"note": row["note"].replace(account.note, "")} for row in own]  # which is printed above
             rows = [{names.get(name, name): value for name, value in row.items()} for row in own]
             print_frame(console, rows, f"windows of {account.run}")
+
+
+def run_trial(args: argparse.Namespace) -> int:
+    limits = _limits(args.power_limits)
+    refuse_unless_positive("--power-limits", *limits)
+    refuse_unless_positive("--trials", args.trials)
+    refuse_unless_positive("--seconds", args.seconds)
+    refuse_unless_positive("--cool-down", args.cool_down or None)  # 0: not
+    command = given_command(args)
+
+    device = hardware.find_device(command.budget and command.budget.torch_name, hardware.get_devices())
+    line = tracking.ProgressLine(sys.stderr if args.json else sys.stdout, evaluations=False)
+    folders, before = [], None
+
+    def prepare(command: tracking.ScriptCommand) -> tracking.ScriptCommand:
+        """Set the power limit, and wait until the device has cooled down."""
+        trial, limit = command.trial or {}, command.power_limit_w
+        if limit is not None:
+            card.set(limit)
+        with telemetry.sampled(device) as samples:
+            cooled = telemetry.cool_down(samples, device, before, args.cool_down)
+        under = f" under {limit:g} W" if limit else ""
+        say(f"trial {trial['number']} of {args.trials}{under}; {cooled}", to_stderr=args.json)
+        return replace(command, trial=trial | {"cool_down": cooled})
+
+    def show(part: launch.Part, event: dict[str, Any]) -> None:
+        line(tracking.read_event(event))
+        if event["kind"] == "Ended":
+            folders.append(event["folder"])
+        elif event["kind"] == "State" and part.status in ("failed", "out_of_memory"):
+            raise (UserError if part.more["refused"] else tracking.WorkerFailed)(part.reason)
+
+    try:
+        with contextlib.ExitStack() as stack:
+            if limits:
+                telemetry.check_power_limits(device, limits)
+                card = stack.enter_context(telemetry.PowerLimit(device))
+            with telemetry.sampled(device) as samples:
+                before = telemetry.idle(samples, device)
+            of_idle = {"torch_name": device.torch_name, "idle_power_w": before.power_w}
+            trials = [
+                replace(command, power_limit_w=limit, trial=of_idle | {"number": number})
+                for number in range(1, args.trials + 1)
+                for limit in (limits if number % 2 else limits[::-1]) or [None]
+            ]
+            # Ctrl-C ends a cool-down, too, because nothing listens to this request
+            engine = launch.ScriptRuns("trial", trials, stop=tracking.StopRequest(), on_event=show)
+            engine.prepare, engine.train_s = prepare, args.seconds or engine.train_s
+            engine.run()
+    finally:
+        if folders:  # of those before one that failed, too
+            _report(folders, before, args.json)
+    return 0
+
+
+def _limits(text: str | None) -> list[float]:
+    """The limits of --power-limits, ascending."""
+    try:
+        return sorted({float(each) for each in text.split(",")}) if text is not None else []
+    except ValueError as error:
+        raise UserError(f"--power-limits is {text!r}: give watts with commas between, such as 100,150,200.") from error
+
+
+def _report(folders: list[str], before: telemetry.Idle, as_json: bool) -> None:
+    trials = tta.trial_table(folders)
+    tables = {"trials": trials, "means": tta.trial_means(trials)}
+    if not as_json:
+        return _print_trials(**tables, before=before)
+    rows = {name: each.astype(object).where(each.notna(), None).to_dict("records") for name, each in tables.items()}
+    print_json({"idle_power_w": before.power_w, "idle_note": before.note} | rows | {"folders": folders})
+
+
+def _print_trials(trials: pd.DataFrame, means: pd.DataFrame, before: telemetry.Idle) -> None:
+    names = dict(zip(tta.NUMBERS, ("samples/s", "W", "J per sample", "J per sample above idle"), strict=True))
+
+    def row_of(row: dict) -> dict:
+        shown = {"power limit": "as found" if row["power_limit_w"] != row["power_limit_w"] else row["power_limit_w"]}
+        for name, words in names.items():
+            low, high = row[f"{name}_low"], row[f"{name}_high"]
+            shown[words] = row[name] if low != low else f"{row[name]:.4g} ({low:.4g} to {high:.4g})"
+        return shown | {"trials": row["trials"]}
+
+    console = Console()
+    print_frame(console, [row_of(row) for row in means.to_dict("records")])
+    columns = {"run": "run", "trial": "trial", "warm_up_s": "warm-up s", "steady_s": "steady s"}
+    print_frame(console, trials[list(columns)].rename(columns=columns))
+    power = f"{before.power_w:.4g} W ({before.note})" if before.power_w is not None else f"not known ({before.note})"
+    console.print_line(f"idle: {power}. In brackets: 95 % intervals over trials. {' '.join(STEADY.split())}")
+    for note, own in trials[trials["note"] != ""].groupby("note", sort=False):
+        console.print_line(f"trial {', '.join(map(str, own['trial']))}: {note}")

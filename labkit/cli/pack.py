@@ -54,7 +54,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--device", metavar="D[,D]", help="cpu, or GPUs' numbers or UUIDs (default: all GPUs, or cpu)")
     add("--check", action="store_true", help="check the queue, and start nothing")
     add("--simulate", action="store_true", help="start nothing; predict from recorded profiles")
-    add("--devices", type=int, metavar="N", help=f"simulate so many devices (default: {SIMULATED_DEVICES})")
+    add("--devices", type=int, metavar="N", help=f"number of simulated devices (default: {SIMULATED_DEVICES})")
     add("--memory", metavar="SIZE", help="of each device that counts (default: what is free)")
     add("--resume", metavar="QUEUE", help="go on with a queue that was cut short")
     add("--show", metavar="QUEUE", help="print what a queue came to")

@@ -22,7 +22,7 @@ The same command goes on with a sweep that was stopped or killed, or whose file 
 the fields of a file.
 """
 MOST_LINES = 8
-"""That a figure has where nobody asked for them"""
+"""Most lines of a figure whose reader did not choose them"""
 MOST_RESULTS = 8
 """Columns of results that a table of the terminal has"""
 BY = {
@@ -84,8 +84,8 @@ def run_sweep(args: argparse.Namespace) -> int:
     if args.json:
         counts = {state: progress.count(state) for state in ("done", "failed", "waiting")}
         seconds, by = progress.time_left()
-        told = {"name": sweep.name, "cells": len(sweep.cells), **counts, "predicted_s": seconds, "predicted_by": by}
-        print_json(told)
+        count = len(sweep.cells)
+        print_json({"name": sweep.name, "cells": count, **counts, "predicted_s": seconds, "predicted_by": by})
     return int(not args.dry_run and progress.count("failed") > 0)
 
 
@@ -122,9 +122,9 @@ def _time_left(progress: launch.Progress, *, why: bool = False) -> str:
     seconds, by = progress.time_left()
     if seconds is None:
         return ""
-    told = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-    told = told if seconds < 7200 else f"{seconds / 3600:.1f} h"
-    return f"{'at most' if by == 'limit' else 'about'} {told}" + f", {BY[by]}" * why
+    text = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    text = text if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{'at most' if by == 'limit' else 'about'} {text}" + f", {BY[by]}" * why
 
 
 class TourDisplay(Display):
@@ -197,8 +197,8 @@ def run_show(args: argparse.Namespace) -> int:
     console = Console(stderr=args.json)
     print_frame(console, _shown(frame, settings))
     for failed in frame[frame["state"] == "failed"].to_dict("records"):
-        told = ", ".join(f"{name} {failed[name]}" for name in settings if failed[name] == failed[name])
-        console.print_line(f"{told or 'a cell'}: {failed['error']}")
+        cell = ", ".join(f"{name} {failed[name]}" for name in settings if failed[name] == failed[name])
+        console.print_line(f"{cell or 'a cell'}: {failed['error']}")
     if args.csv is not None:
         frame.to_csv(args.csv, index=False)
         console.print_line(f"The table: {args.csv}")

@@ -341,15 +341,15 @@ def _results(records: dict[Path, RunRecord]) -> pd.DataFrame:
 
     runs = tta.table_of(records.items())
     targets = [{"run": folder.name} | (record.result or {}) for folder, record in records.items()]
-    told = pd.DataFrame(targets, columns=["run", "target_reached", "time_to_target_s"])
-    told["time_to_target_s"] = told["time_to_target_s"].astype(float)
-    told["cost_usd"] = told["time_to_target_s"] * tta.usd_per_s(runs["tier"])
+    ends = pd.DataFrame(targets, columns=["run", "target_reached", "time_to_target_s"])
+    ends["time_to_target_s"] = ends["time_to_target_s"].astype(float)
+    ends["cost_usd"] = ends["time_to_target_s"] * tta.usd_per_s(runs["tier"])
     last = read_metrics(records).groupby(["run", "name"]).tail(1)  # .last() would pass over a NaN
     last = last.set_index(["run", "name"])["value"].unstack("name")
     tests = {folder.name: (record.result or {}).get("metrics", {}) for folder, record in records.items()}
     tested = pd.DataFrame.from_dict(tests, orient="index").add_prefix("test_")
     numbers = last.join(tested, how="outer").rename(columns=lambda name: _free(name, "logged"))
-    return runs[["run", *OF_ITS_RUN]].merge(told, on="run").merge(numbers, left_on="run", right_index=True, how="left")
+    return runs[["run", *OF_ITS_RUN]].merge(ends, on="run").merge(numbers, left_on="run", right_index=True, how="left")
 
 
 def _free(name: str, kind: str) -> str:

@@ -80,13 +80,13 @@ class Sweep:
 
     def words(self, cell: Cell) -> str:
         """What tells a cell from the others: "batch_size 128, seed 1"."""
-        told = {**cell.settings, "seed": cell.seed, "budget": cell.budget.name, "repeat": cell.repeat}
-        return ", ".join(f"{name} {told[name]}" for name in self.varies if name in told)
+        values = {**cell.settings, "seed": cell.seed, "budget": cell.budget.name, "repeat": cell.repeat}
+        return ", ".join(f"{name} {values[name]}" for name in self.varies if name in values)
 
     def command(self, cell: Cell, runs_dir: Path | str) -> tracking.ScriptCommand:
         """The command that runs a cell."""
-        told = {"name": self.name, "cell": cell.key, "settings": dict(cell.settings), "repeat": cell.repeat}
-        command = cell.job.command(runs_dir=str(runs_dir), budget=cell.budget, sweep=told)
+        own = {"name": self.name, "cell": cell.key, "settings": dict(cell.settings), "repeat": cell.repeat}
+        command = cell.job.command(runs_dir=str(runs_dir), budget=cell.budget, sweep=own)
         is_script = isinstance(cell.job, jobs.ScriptJob) and cell.job.takes_seed
         return command.seeded(cell.seed) if is_script and cell.seed is not None else command
 
@@ -300,8 +300,8 @@ class _Expansion:
         row = self._rows.get(error.field, self._top)
         if error.field in settings or not settings:
             return self._mistakes.add_field(row, error.field, str(error))
-        told = ", ".join(f"{name} {value}" for name, value in settings.items())
-        return self._mistakes.add(row.place, f"{error} (in the cell with {told})")
+        cell = ", ".join(f"{name} {value}" for name, value in settings.items())
+        return self._mistakes.add(row.place, f"{error} (in the cell with {cell})")
 
     def _claim(self, names: Iterable[str], where: Row) -> None:
         """Take note of where settings stand; two places for one are a mistake."""

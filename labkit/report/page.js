@@ -1,4 +1,4 @@
-/* The report page: draws what labkit.report.section computed for the place of the slider, the axis and the theme. */
+/* The report page: draws what labkit.report.page computed for the place of the slider, the axis and the theme. */
 "use strict";
 (() => {
   const report = JSON.parse(document.getElementById("report-data").textContent);

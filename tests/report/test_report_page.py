@@ -11,8 +11,7 @@ from made_up import arriving, made_up, together
 
 from labkit.cli.console import Console, print_frame
 from labkit.errors import UserError
-from labkit.report.page import build_page
-from labkit.report.section import target_grid
+from labkit.report.page import build_page, target_grid
 from labkit.report.summary_text import headline, notes, summary_cells, target_cells, terminal_frames
 from labkit.tracking import METRICS, crossing
 from labkit.tta import summary
