@@ -158,7 +158,7 @@ def test_pinned_torch_is_the_same_with_and_without_make():
 
 
 EXAMPLES = REPOSITORY / "examples"
-SMALL_SWEEP = "script: {script}\ngrid: {{lr: [5e-3, 1e-2]}}\nseeds: [1]\n"
+SMALL_SWEEP = "script: {script}\nsettings: {{epochs: 1}}\ngrid: {{lr: [5e-3, 1e-2]}}\nseeds: [1]\n"
 
 
 @pytest.fixture

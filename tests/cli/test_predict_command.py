@@ -40,13 +40,16 @@ def test_a_script_of_the_readers_is_predicted(card, cli):
     assert not Path("runs").exists(), "a prediction leaves no run"
 
 
-def test_a_prediction_as_json(card, cli):
-    told = cli("predict run --json", script()).json
-    assert told["provenance"] == "predicted"
+def test_a_prediction_as_json_has_its_interval_operators_memory_longest_chain_and_tier(card, cli):
+    told = cli("predict run --json --tier cloud-cpu-1", script()).json
+    assert (told["provenance"], told["tier"]) == ("predicted", "cloud-cpu-1")
     assert told["low_ms"] < told["step_ms"] < told["high_ms"]
     assert 0 < told["without_model"] < 1
     assert {"kind", "calls", "time_ms"} <= told["operators"][0].keys()
-    assert [note for note in told["notes"] if "no model of" not in note and "than any on the card" not in note] == []
+    assert told["memory_bytes"] > 1e7 and 0 < told["critical_ms"] <= told["step_ms"]
+    *others, last = told["notes"]
+    assert "It was not measured" in last
+    assert all("no model of" in note or "than any on the card" in note for note in others)
 
 
 def test_steps_of_different_sizes_and_a_poor_card_of_another_torch_are_pointed_out(card, cli):
@@ -90,11 +93,3 @@ def test_a_flag_is_predicted_from_its_own_step_and_then_measured(card, cli):
     assert (own["samples"], more["samples"]) == (512, 1024)
     assert own["measured_gain"] == 1.0
     assert more["measured_gain"] > 0
-
-
-def test_a_prediction_tells_memory_the_longest_chain_and_a_tier(card, cli):
-    told = cli("predict run --json --tier cloud-cpu-1", script()).json
-    assert told["tier"] == "cloud-cpu-1"
-    assert told["memory_bytes"] > 1e7
-    assert 0 < told["critical_ms"] <= told["step_ms"]
-    assert "It was not measured" in told["notes"][-1]

@@ -81,8 +81,7 @@ def test_every_verdict_of_the_page_has_its_evidence():
         assert f'claim(\\"{row["id"]}\\"' in notebook, row
 
 
-REPOSITORY = Path(__file__).parents[2]
-NOTEBOOKS = REPOSITORY / "notebooks"
+NOTEBOOKS = ROOT / "notebooks"
 NAMES = [lab.notebook for lab in LABS]
 SOURCES = {name: read_notebook(NOTEBOOKS / SOLUTIONS / f"{name}.ipynb") for name in NAMES}
 
@@ -119,27 +118,20 @@ def row(name: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_instructors_read_minutes_lines_and_points_as_they_are(name):
-    assert row(name) in (REPOSITORY / "docs" / "instructors.md").read_text(encoding="utf-8").splitlines()
+    assert row(name) in (ROOT / "docs" / "instructors.md").read_text(encoding="utf-8").splitlines()
 
 
-def test_the_syllabi_together_use_every_notebook():
+def test_the_syllabi_together_use_every_notebook_and_next_leads_through_all_in_order():
     pages = sorted((NOTEBOOKS / "syllabi").glob("*.md"))
     targets = {(page, target) for page in pages for target in re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))}
     assert [target for page, target in targets if not (page.parent / target).exists()] == []
     assert {Path(target).stem for _, target in targets if target.endswith(".ipynb")} == set(NAMES)
     assert len(pages) == 3
-
-
-def test_next_leads_through_all_notebooks_in_order():
     leads = [re.search(r"\*\*Next:\*\*.*?\]\((\w+)\.ipynb\)", SOURCES[name].cells[-1].source)[1] for name in NAMES]
-    assert leads[:-1] == NAMES[1:]
-    assert leads[-1] in NAMES
+    assert leads[:-1] == NAMES[1:] and leads[-1] in NAMES
 
 
-def test_most_points_are_for_tested_code_or_graded_text():
+def test_most_points_are_for_tested_code_or_graded_text_and_students_write_at_least_600_lines():
     found = sum(map(points, NAMES), Counter())
     assert (found.total() - found["numbers"]) / found.total() >= 0.6
-
-
-def test_students_write_at_least_600_lines():
     assert sum(map(student_lines, NAMES)) >= 600

@@ -13,7 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from labkit.errors import UserError
-from labkit_course import worker
+from labkit_course import literal, worker
 from labkit_course.notebook_file import SOLUTIONS, read_notebook
 from labkit_course.progress import RESULTS as RECORD
 from labkit_course.runner import PLOTLY, Limits, core_shares, count_figures, execution_faults, run_notebooks
@@ -251,3 +251,49 @@ def test_a_fault_in_the_output_is_noticed(fault, plant):
     outputs = shown_figure()
     plant(outputs[0].data[PLOTLY], outputs)
     assert fault in " ".join(execution_faults(ran(outputs)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with two authored notebooks: one sound, one that fails."""
+    for name, source in (("10_sound", "assert seed == 7"), ("20_broken", "1 / 0")):
+        write(tmp_path / "notebooks", name, source, parameters="seed = 7")
+    return tmp_path
+
+
+def test_it_runs_all_and_leaves_notebooks_and_pages(folder, cli):
+    said = cli("course run --jobs 2", status=1).out
+    assert "10_sound" in said and "passed" in said
+    assert "20_broken.ipynb: cell" in said and "ZeroDivisionError" in said
+    out = folder / "course-run"
+    assert {path.name for path in out.glob("*.ipynb")} == {"10_sound.ipynb", "20_broken.ipynb"}
+    assert "10_sound.html" in (out / "html" / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_beginning_of_a_name_or_a_path_chooses_and_a_parameter_is_handed_over(folder, cli):
+    assert "AssertionError" in cli("course run 10 --out one -p seed 8", status=1).out
+    (folder / "my notes.ipynb").write_bytes((folder / "notebooks" / "solutions" / "10_sound.ipynb").read_bytes())
+    cli("course run", "my notes.ipynb", "--out", "two")
+    assert (folder / "two" / "html" / "my notes.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["3"], "names no notebooks"),
+        (["10", "--jobs", "0"], "--jobs is 0"),
+        (["10", "-p", "sed", "8"], "Did you mean 'seed'"),
+        (["no.ipynb"], "there is no such notebook"),
+        (["--notebooks", "elsewhere"], "name another folder"),
+        (["10", "--out", "notebooks/solutions"], "would be replaced"),
+    ],
+)
+def test_a_command_that_cannot_be_is_refused_before_anything_runs(folder, cli, arguments, words):
+    assert words in cli("course run", *arguments, status=2).text
+    assert not (folder / "course-run").exists()
+    assert len(list((folder / "notebooks" / "solutions").iterdir())) == 2
+
+
+@pytest.mark.parametrize(("text", "value"), [("8", 8), ("0.5", 0.5), ("None", None), ("cpu", "cpu"), ("'8'", "8")])
+def test_a_parameter_is_a_literal_or_text(text, value):
+    assert literal(text) == value

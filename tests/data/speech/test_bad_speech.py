@@ -8,14 +8,9 @@ from labkit.data.speech import load_speech
 from labkit.errors import DataError, UserError
 
 
-def write_cut_flac(path):
-    soundfile.write(path, np.random.default_rng(0).standard_normal(80_000) * 0.1, 16_000, format="FLAC")
-    path.write_bytes(path.read_bytes()[:60_000])
-
-
-def write_cut_opus(path):
-    soundfile.write(path, np.random.default_rng(0).standard_normal(480_000) * 0.1, 16_000, format="OGG", subtype="OPUS")
-    path.write_bytes(path.read_bytes()[:40_000])
+def write_cut(path, seconds, size_bytes, **options):
+    soundfile.write(path, np.random.default_rng(0).standard_normal(16_000 * seconds) * 0.1, 16_000, **options)
+    path.write_bytes(path.read_bytes()[:size_bytes])
 
 
 # What is on line 7 of the manifest, and the field that the error names.
@@ -55,8 +50,11 @@ AUDIO = {
     "silence": (lambda path: soundfile.write(path, np.zeros(16_000), 16_000), "bad.wav is silent"),
     "no sample rate for speech": (lambda path: soundfile.write(path, np.zeros(1_000), 1_000), "1,000 Hz, too low"),
     "a sample rate beyond all cards": (lambda path: soundfile.write(path, np.zeros(9), 2_000_000), "higher than any"),
-    "cut off": (write_cut_flac, "cannot be decoded|ends after"),
-    "cut off, of a kind that plays": (write_cut_opus, "is truncated"),
+    "cut off": (lambda path: write_cut(path, 5, 60_000, format="FLAC"), "cannot be decoded|ends after"),
+    "cut off, of a kind that plays": (
+        lambda path: write_cut(path, 30, 40_000, format="OGG", subtype="OPUS"),
+        "is truncated",
+    ),
     "eleven minutes": (lambda path: soundfile.write(path, np.zeros(660 * 8_000), 8_000), "lasts 660 s"),
 }
 

@@ -1,76 +1,17 @@
-"""`labkit course`: what run takes, prints and leaves; a student's status, archive and guesses."""
+"""A student's progress: `labkit course status` and `submit`, and guesses."""
 
 import re
 import zipfile
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook
 
 from labkit.errors import UserError
-from labkit_course import guess, literal, progress, reveal, score_course, score_notebook
+from labkit_course import guess, progress, reveal, score_course, score_notebook
 from labkit_course.notebook_file import canonical
 from labkit_course.progress import keep, kept, progress_file
-
-RESULTS = "from labkit_course import results\nresults(one=(1, 0, 2))"
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder of notebooks with two authored ones: one sound, one that fails."""
-    (tmp_path / "notebooks" / "solutions").mkdir(parents=True)
-    for name, source in (("10_sound", "assert seed == 7"), ("20_broken", "1 / 0")):
-        cells = [
-            new_markdown_cell(f"# {name}"),
-            new_code_cell('profile = "standard"\nseed = 7', metadata={"tags": ["parameters"]}),
-            new_code_cell(source),
-            new_code_cell(RESULTS, metadata={"tags": ["results"]}),
-        ]
-        kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-        notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
-        nbformat.write(notebook, tmp_path / "notebooks" / "solutions" / f"{name}.ipynb")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_it_runs_all_and_leaves_notebooks_and_pages(folder, cli):
-    said = cli("course run --jobs 2", status=1).out
-    assert "10_sound" in said and "passed" in said
-    assert "20_broken.ipynb: cell" in said and "ZeroDivisionError" in said
-    out = folder / "course-run"
-    assert {path.name for path in out.glob("*.ipynb")} == {"10_sound.ipynb", "20_broken.ipynb"}
-    assert "10_sound.html" in (out / "html" / "index.html").read_text(encoding="utf-8")
-
-
-def test_the_beginning_of_a_name_or_a_path_chooses_and_a_parameter_is_handed_over(folder, cli):
-    assert "AssertionError" in cli("course run 10 --out one -p seed 8", status=1).out
-    (folder / "my notes.ipynb").write_bytes((folder / "notebooks" / "solutions" / "10_sound.ipynb").read_bytes())
-    cli("course run", "my notes.ipynb", "--out", "two")
-    assert (folder / "two" / "html" / "my notes.html").is_file()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["3"], "names no notebooks"),
-        (["10", "--jobs", "0"], "--jobs is 0"),
-        (["10", "-p", "sed", "8"], "Did you mean 'seed'"),
-        (["no.ipynb"], "there is no such notebook"),
-        (["--notebooks", "elsewhere"], "name another folder"),
-        (["10", "--out", "notebooks/solutions"], "would be replaced"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_runs(folder, cli, arguments, words):
-    assert words in cli("course run", *arguments, status=2).text
-    assert not (folder / "course-run").exists()
-    assert len(list((folder / "notebooks" / "solutions").iterdir())) == 2
-
-
-@pytest.mark.parametrize(("text", "value"), [("8", 8), ("0.5", 0.5), ("None", None), ("cpu", "cpu"), ("'8'", "8")])
-def test_a_parameter_is_a_literal_or_text(text, value):
-    assert literal(text) == value
 
 
 def test_status_says_what_is_done_and_what_is_next(tmp_path, cli):
