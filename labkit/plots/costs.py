@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 from labkit import UserError
 from labkit.plots.comparisons import error_bars
 from labkit.plots.number_texts import metric_label, number_text, seconds_text
-from labkit.plots.theme import INK, Encoding, log_ticks, named, new_figure, series
+from labkit.plots.theme import INK, log_ticks, named, new_figure, series
 
 HOURS_FROM_S = 7200
 """Longest time from which the axis of time is in hours"""
@@ -45,13 +45,24 @@ def figure_batch_size(table: pd.DataFrame) -> go.Figure:
     if not panels:
         target = number_text(table["target"].iloc[0])
         raise UserError(f"no batch size reaches the target {target} with half of its runs: choose an easier one.")
-    grid = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.05)
-    figure = new_figure("", "", _finding(table, unit), height=110 + 210 * len(panels))
-    figure = go.Figure(grid).update_layout(figure.layout)
+    figure = _panels(len(panels), _finding(table, unit))
     groups = list(series(table, "device", "provenance"))
     for row, (title, (columns, over)) in enumerate(panels.items(), start=1):
         for number, (look, name, own) in enumerate(groups):
-            _add_line(figure, row, own, [own[column] / over for column in columns], look, name, number)
+            middle, *ends = (own[column].where(np.isfinite(own[column])) / over for column in columns)
+            figure.add_scatter(
+                x=own["batch_size"],
+                y=middle,
+                name=name,
+                meta=look.meta,
+                **look.curve(8),
+                error_y=error_bars(middle, *ends) if ends else None,
+                hovertemplate=f"batch %{{x}}: %{{y:.4~g}}<extra>{name}</extra>",
+                showlegend=row == 1,
+                legendgroup=str(number),
+                row=row,
+                col=1,
+            )
         ends = (table[columns] / over).replace(np.inf, np.nan)
         ticks = log_ticks(ends.min().min(), ends.max().max())
         figure.update_yaxes(title_text=title, type="log", **ticks, row=row, col=1)
@@ -76,27 +87,10 @@ def figure_batch_size(table: pd.DataFrame) -> go.Figure:
     return figure.update_xaxes(title_text="Batch size (samples per step)", row=len(panels), col=1)
 
 
-def _add_line(
-    figure: go.Figure, row: int, own: pd.DataFrame, values: list[pd.Series], look: Encoding, name: str, number: int
-) -> None:
-    middle = values[0].where(np.isfinite(values[0]))
-    bars = {}
-    if len(values) == 3:
-        low, high = (each.where(np.isfinite(each)) for each in values[1:])
-        bars = {"error_y": error_bars(middle, low, high)}
-    figure.add_scatter(
-        x=own["batch_size"],
-        y=middle,
-        name=name,
-        meta=look.meta,
-        **look.curve(8),
-        **bars,
-        hovertemplate=f"batch %{{x}}: %{{y:.4~g}}<extra>{name}</extra>",
-        showlegend=row == 1,
-        legendgroup=str(number),
-        row=row,
-        col=1,
-    )
+def _panels(count: int, finding: str) -> go.Figure:
+    """A figure of panels below one another, without series."""
+    grid = make_subplots(count, 1, shared_xaxes=True, vertical_spacing=0.05)
+    return go.Figure(grid).update_layout(new_figure("", "", finding, height=110 + 205 * count).layout)
 
 
 def _finding(table: pd.DataFrame, unit: str) -> str:
@@ -147,9 +141,7 @@ def figure_costs(table: pd.DataFrame, costs: list[str], *, x: str = "target") ->
     Raises:
         UserError: of a cost there is no number.
     """
-    grid = make_subplots(len(costs), 1, shared_xaxes=True, vertical_spacing=0.05)
-    figure = new_figure("", "", _least(table, costs, x), height=110 + 200 * len(costs))
-    figure = go.Figure(grid).update_layout(figure.layout)
+    figure = _panels(len(costs), _least(table, costs, x))
     for row, cost in enumerate(costs, start=1):
         _require_numbers(table, cost)
         for number, (look, name, own) in enumerate(series(table, "device", "provenance")):
