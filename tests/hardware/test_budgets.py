@@ -1,13 +1,11 @@
 """Which budgets a machine offers, what stands in for other hardware, what is refused, and what budgets do."""
 
-import json
 import re
 import sys
 from dataclasses import replace
 
 import pytest
 
-from labkit.cli import main
 from labkit.errors import UserError
 from labkit.hardware.budgets import offered_budgets, parse_budget, possible_budgets
 from labkit.hardware.calibration import BudgetCheck, _predicted, run_under
@@ -113,9 +111,8 @@ def test_without_mps_a_part_of_a_gpu_is_refused(monkeypatch, tmp_path):
     assert {"half-gpu", "t4-like"} <= set(refused) and not names & set(refused)
 
 
-def test_a_budget_is_checked_by_what_a_process_does_under_it(capsys):
-    assert main(["budgets", "--check", "one-core", "cores=1,memory=1GiB", "--json"]) == 0
-    check, of_memory = json.loads(capsys.readouterr().out)
+def test_a_budget_is_checked_by_what_a_process_does_under_it(cli):
+    check, of_memory = cli("budgets --check one-core cores=1,memory=1GiB --json").json
     assert (check["memory_binds"], of_memory["memory_binds"]) == (None, sys.platform.startswith("linux"))
     cores = get_devices()[0].cores
     assert (check["predicted_arithmetic"], check["cores"]) == (1 / cores, 1)
@@ -136,25 +133,23 @@ def test_what_the_catalogue_predicts(mps):
     assert _predicted(parse_budget("jetson-nano-like", machine), machine, 51.2) == (None, 25.6 / 51.2)
 
 
-def test_shares_are_a_row_each_and_the_command_lists_budgets_and_checks(capsys, monkeypatch):
+def test_shares_are_a_row_each_and_the_command_lists_budgets_and_checks(cli, monkeypatch):
     checks = [BudgetCheck("jetson-xavier-nx-like", 2, 1.0, 0.6, 0.9, None, 0.64, True, "emulated")]
     assert [tuple(row) for row in budget_shares(checks).itertuples(index=False)] == [
         ("jetson-xavier-nx-like", "arithmetic", 60, "emulated"),  # which nothing predicts
         ("jetson-xavier-nx-like", "bandwidth", 90, "emulated"),
         ("jetson-xavier-nx-like", "bandwidth", 64, "predicted"),
     ]
-    assert main(["budgets", "--all"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = cli("budgets --all").text
     assert "one-core" in out and "emulated" in out and "t4-like" in out
     assert "docs/budgets.md" in out and "memory bandwidth, caches" in out
     monkeypatch.setattr("labkit.hardware.check_budgets", lambda names: checks)
-    assert main(["budgets", "--check", "jetson-xavier-nx-like"]) == 0
-    out = capsys.readouterr().out
+    out = cli("budgets --check jetson-xavier-nx-like").out
     assert re.search(r"jetson-xavier-nx-like +1.00 +2 +yes +0.60 +- +0.90 +0.64", out)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
-def test_a_process_that_overdraws_says_its_budgets_name(capsys):
+def test_a_process_that_overdraws_says_its_budgets_name(cli):
     stopped, said = run_under("memory=1GiB", "memory", 2 * 2**30)
     assert stopped
     assert "budget 'memory=1GiB' allows (1 GiB)" in said and "memory=2GiB)." in said
@@ -164,6 +159,5 @@ def test_a_process_that_overdraws_says_its_budgets_name(capsys):
     with pytest.raises(UserError, match=too_small):
         run_under("memory=1MiB", "memory", 1)
     for name, why in (("memory=1MiB", too_small), ("t5-like", "t5-like")):
-        assert main(["budgets", "--check", name]) == 2
-        said = " ".join(capsys.readouterr().err.split())
+        said = cli("budgets --check", name, status=2).text
         assert why in said and "UserError" not in said

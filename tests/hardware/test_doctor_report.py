@@ -1,6 +1,5 @@
 """The doctor: truthful with fake tools, without packages, with a driver and without."""
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from fake_nvml import fake_nvml, put_on_path
 
-from labkit.cli import main
 from labkit.hardware import doctor
 from labkit.hardware.devices import Nvml
 from labkit.hardware.doctor import examine
@@ -93,20 +91,18 @@ def test_what_is_missing_stops_only_the_labs_that_need_it(no_driver, monkeypatch
     assert "only 1.0 GB of memory is free now" in [item["why"] for item in report["advice"]]
 
 
-def test_the_command_prints_every_section(capsys, monkeypatch):
+def test_the_command_prints_every_section(cli, monkeypatch):
     report = examine(Nvml(fake_nvml("NVIDIA A100-SXM4-40GB", mig=lambda: dict.fromkeys(["MIG-1", "MIG-2"], "1g.5gb"))))
     monkeypatch.setattr("labkit.hardware.examine", lambda: dict(report))
     monkeypatch.setenv("COLUMNS", "160")
     report["cpu"]["isa_notes"] = ["ATEN_CPU_CAPABILITY=avx2 limits which ones torch uses"]
-    assert main(["doctor"]) == 0
-    printed = capsys.readouterr().out
+    printed = cli("doctor").out
     for word in (
         *("This machine", "GPUs", "Profilers", "Packages", "Labs", "20_train_speech", "1g.5gb", "on, 2 slices"),
         "=avx2 limits",
     ):
         assert word in printed
-    assert main(["doctor", "--json"]) == 0
-    assert {"cpu", "labs"} <= json.loads(capsys.readouterr().out).keys()
+    assert {"cpu", "labs"} <= cli("doctor --json").json.keys()
 
 
 def test_the_doctor_imports_no_heavy_library():

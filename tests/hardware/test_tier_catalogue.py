@@ -1,11 +1,9 @@
 """The catalogue: complete, sourced, dense, and matched by name."""
 
 import datetime
-import json
 
 import pytest
 
-from labkit.cli import main
 from labkit.errors import UserError
 from labkit.hardware.budgets import parse_budget, possible_budgets
 from labkit.hardware.devices import Device
@@ -74,23 +72,19 @@ def test_the_catalogue_has_every_tier_of_the_course_and_finds_the_nearest():
         get_tier("rtx3060")
 
 
-def test_the_command_prints_the_catalogue_and_one_tier_with_its_sources(capsys):
-    assert main(["tiers"]) == 0
-    printed = capsys.readouterr().out
+def test_the_command_prints_the_catalogue_and_one_tier_with_its_sources(cli):
+    printed = cli("tiers").out
     assert all(name in printed for name in load_tiers())
     assert " 2018 " in printed and "204.8*" in printed  # not read in the source named
-    assert main(["tiers", "h200"]) == 0
-    printed = capsys.readouterr().out
+    printed = cli("tiers h200").out
     assert "4,800" in printed and "https://hmc-tech.com" in printed and "2026-11-21" in printed
-    assert main(["tiers", "--json"]) == 0
-    told = {tier["name"]: tier for tier in json.loads(capsys.readouterr().out)}
+    told = {tier["name"]: tier for tier in cli("tiers --json").json}
     assert told["h200"]["bandwidth_gb_s"]["value"] == 4800 and "devices" not in told["h200"]
     assert told["zion"]["devices"]["value"] == 8 and told["zion"]["devices"]["date"] == "2019-03-14"
 
 
-def test_a_server_is_for_predictions_and_no_budget(capsys):
-    assert main(["tiers", "big-basin"]) == 0
-    printed = capsys.readouterr().out
+def test_a_server_is_for_predictions_and_no_budget(cli):
+    printed = cli("tiers big-basin").out
     assert "devices in the server" in printed and "memory of its CPUs" in printed
     with pytest.raises(UserError, match="labkit tiers zion"):
         parse_budget("zion-like", [cpu()])

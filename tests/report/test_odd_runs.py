@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from made_up import write_run
 
-from labkit.cli import main
 from labkit.runs import run_folders
 from labkit.tta import curves, run_table
 
@@ -57,10 +56,9 @@ def runs(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     "command", [["runs", "list", "--runs-dir"], ["energy", "--estimate", "--runs-dir"], ["report"]]
 )
-def test_the_others_are_shown_and_each_odd_one_is_named(runs, tmp_path, capsys, command):
+def test_the_others_are_shown_and_each_odd_one_is_named(runs, tmp_path, cli, command):
     page = tmp_path / "page.html"
-    assert main([*command, str(runs), *(["--out", str(page)] if command == ["report"] else [])]) == 0
-    told = capsys.readouterr()
+    told = cli(*command, runs, *(["--out", page] if command == ["report"] else []))
     for name in UNREADABLE:
         assert f"left out: {runs / name}/run.json" in told.err.replace(f"{runs / name}: ", "")
     if command == ["report"]:
@@ -72,14 +70,13 @@ def test_the_others_are_shown_and_each_odd_one_is_named(runs, tmp_path, capsys, 
         assert all(run in told.out for run in ids)
 
 
-def test_the_frame_of_many_leaves_out_and_that_of_one_refuses(runs, capsys):
+def test_the_frame_of_many_leaves_out_and_that_of_one_refuses(runs, cli):
     with pytest.warns(UserWarning, match="paused"):
         assert len(run_table(run_folders(runs))) == 4
     with pytest.warns(UserWarning, match="config must be an object with keys, not 'lr=0.1'"):
         assert run_table([runs / "good", runs / "config-as-text"])["run"].tolist() == ["good"]
     for name in UNREADABLE:
-        assert main(["runs", "show", str(runs / name)]) == 2
-        assert f"{runs / name}/run.json: this" in capsys.readouterr().err
+        assert f"{runs / name}/run.json: this" in cli("runs show", str(runs / name), status=2).err
 
 
 def test_a_copy_counts_no_rows_twice_and_a_damaged_part_costs_only_itself(runs):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from made_up import DISTURBED, write_run
 
-from labkit.cli import main
 from labkit.errors import UserError
 from labkit.report import write_report
 from labkit.runs import TELEMETRY, run_folders
@@ -18,16 +17,15 @@ from labkit.runs.parts import PartWriter
 from labkit.tta import curves, run_table, summary
 
 
-def test_a_disturbed_run_is_marked_everywhere_and_can_be_left_out(tmp_path, capsys):
+def test_a_disturbed_run_is_marked_everywhere_and_can_be_left_out(tmp_path, cli):
     write_run(tmp_path / "runs", [0.6, 0.8])
     folder = write_run(tmp_path / "runs", [0.6, 0.8], seed=1, others=DISTURBED)
-    assert main(["runs", "list", "--runs-dir", str(tmp_path / "runs")]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if folder.name in line]
+    printed = cli("runs list --runs-dir", tmp_path / "runs").out
+    (line,) = [line for line in printed.splitlines() if folder.name in line]
     assert "done, disturbed" in line
     page = tmp_path / "page.html"
     for flags, words in ([], "2 runs in"), (["--undisturbed"], "1 disturbed run left out"):
-        assert main(["report", str(tmp_path / "runs"), "--out", str(page), *flags]) == 0
-        assert words in capsys.readouterr().out
+        assert words in cli("report", str(tmp_path / "runs"), "--out", page, *flags).out
         html = page.read_text()
         told = ("other programs disturbed 1 of 2 runs", "other programs took 40% of its cores, most of it stress")
         assert all((each in html) is not bool(flags) for each in (folder.name, *told))
@@ -59,15 +57,14 @@ def test_runs_that_differ_by_more_than_their_seed_are_not_pooled(tmp_path):
     assert run_table(folders)["job"].tolist() == ["dlrm on synthetic", "dlrm on adult"]
 
 
-def test_the_report_command_writes_a_page_of_all_runs_whatever_became_of_them(tmp_path, capsys):
+def test_the_report_command_writes_a_page_of_all_runs_whatever_became_of_them(tmp_path, cli):
     runs_dir, out = tmp_path / "runs", tmp_path / "report" / "index.html"
     for seed in (0, 1):
         write_run(runs_dir, [0.6, 0.7, 0.79], seed=seed)
     (killed,) = run_table([write_run(runs_dir, [0.6, 0.7], seed=2, status=None)]).itertuples()
     assert (killed.status, killed.wall_s) == ("interrupted", 4.0)
     write_run(runs_dir, [], seed=3, status="failed")
-    assert main(["report", str(runs_dir), "--out", str(out)]) == 0
-    assert "4 runs in" in capsys.readouterr().out
+    assert "4 runs in" in cli("report", runs_dir, "--out", out).out
     html = out.read_text(encoding="utf-8")
     assert "DLRM reached AUC 0.78 in 6.0 s (median, 2 of 4 runs reached it) on all cores." in html
     for words in (
@@ -79,10 +76,9 @@ def test_the_report_command_writes_a_page_of_all_runs_whatever_became_of_them(tm
     assert [path.name for path in out.parent.iterdir()] == ["index.html"]
 
 
-def test_a_folder_without_runs_is_named_and_a_report_of_no_runs_is_a_page_too(tmp_path, capsys):
+def test_a_folder_without_runs_is_named_and_a_report_of_no_runs_is_a_page_too(tmp_path, cli):
     for folder, words in ((tmp_path / "nowhere", "nowhere holds no runs"), (tmp_path, "holds no runs")):
-        assert main(["report", str(folder)]) == 2
-        assert words in capsys.readouterr().err
+        assert words in cli("report", folder, status=2).err
     assert "No runs yet" in write_report([], tmp_path / "index.html").read_text(encoding="utf-8")
 
 

@@ -1,12 +1,9 @@
 """Runs of anyone's script: with a metric that labkit does not know, without a target, without a metric."""
 
-import json
-
 import pandas as pd
 import pytest
 
 import labkit
-from labkit.cli import main
 from labkit.report.summary_text import headline
 from labkit.runs import run_folders
 from labkit.tta import curves, default_target, run_table, summary
@@ -52,25 +49,21 @@ def test_metrics_of_ones_own_are_judged_in_their_direction_and_without_one_nothi
 
 
 @pytest.mark.parametrize("texts_are_typed", [False, True])  # as pandas 3 has them
-def test_the_page_shows_them_all(runs_dir, tmp_path, texts_are_typed):
+def test_the_page_shows_them_all(runs_dir, tmp_path, texts_are_typed, cli):
     with pd.option_context("future.infer_string", texts_are_typed):
-        assert main(["report", str(runs_dir), "--out", str(tmp_path / "page.html")]) == 0
+        cli("report", runs_dir, "--out", str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "chars reached perplexity 12 in " in page
     assert "1 run under 1 budget; no metric; provenance: measured." in page
     assert ">nan<" not in page and "None" not in page.partition("<script")[0]
 
 
-def test_they_are_listed_and_shown_and_their_energy_is_accounted_for(runs_dir, capsys):
-    assert main(["runs", "list", "--runs-dir", str(runs_dir)]) == 0
-    listed = capsys.readouterr().out
+def test_they_are_listed_and_shown_and_their_energy_is_accounted_for(runs_dir, cli):
+    listed = cli("runs list --runs-dir", runs_dir).out
     assert "perplexity 12" in listed and listed.count("–") >= 2
-    for folder in run_folders(runs_dir):
-        assert main(["runs", "show", str(folder)]) == 0
-    shown = capsys.readouterr().out
+    shown = "".join(cli("runs show", folder).out for folder in run_folders(runs_dir))
     assert "accuracy 0.8" in shown and "logged" in shown
-    assert main(["energy", "--runs-dir", str(runs_dir), "--power", "50", "--json"]) == 0
-    accounts = json.loads(capsys.readouterr().out.splitlines()[-1])
+    accounts = cli("energy --runs-dir", runs_dir, "--power", "50", "--json").json
     assert len(accounts) == 4 and all(account["energy_j"] > 0 for account in accounts)
 
 

@@ -1,12 +1,10 @@
 """What runs cost in energy: accounts of runs, and of windows in them."""
 
-import json
 import time
 
 import pytest
 from made_up import new_run
 
-from labkit.cli import main
 from labkit.runs import TELEMETRY, read_run
 from labkit.runs.parts import PartWriter
 from labkit.tta import energy_account, window_energy, windows_by_name
@@ -70,13 +68,11 @@ def test_without_counters_there_is_no_number_unless_a_prediction_is_asked_for(ru
         assert account.energy_j is None and why in account.note and "--power" in account.note
 
 
-def test_the_command_prints_what_each_number_is(run, capsys):
+def test_the_command_prints_what_each_number_is(run, cli):
     folder = run(rapl=False)
-    assert main(["energy", str(folder), "--power", "20", "--grid", "100"]) == 0
-    out = capsys.readouterr().out
+    out = cli("energy", folder, "--power", "20", "--grid", "100").out
     assert "predicted" in out and "200" in out and "20 W, as given" in out
-    assert main(["energy", str(folder), "--json"]) == 0
-    (account,) = json.loads(capsys.readouterr().out)
+    (account,) = cli("energy", folder, "--json").json
     assert account["run"] == read_run(folder).id and account["energy_j"] is None
 
 
@@ -139,19 +135,17 @@ def test_what_no_sample_covers_is_left_out_and_told(windowed):
     assert row["energy_j"] == pytest.approx(2 * 1900) and row["note"] == "samples cover 95% of its time"
 
 
-def test_without_a_counter_each_window_says_why_and_a_prediction_is_named_so(windowed, capsys):
+def test_without_a_counter_each_window_says_why_and_a_prediction_is_named_so(windowed, cli):
     folder = windowed({"w": [(0, 5)]}, values={at: None for at in range(21)})
     (row,) = window_energy(folder).to_dict("records")
     assert row["energy_j"] != row["energy_j"] and "no counter here" in row["note"]
-    assert main(["energy", str(folder), "--json"]) == 0
-    (account,) = json.loads(capsys.readouterr().out)
+    (account,) = cli("energy", folder, "--json").json
     assert account["windows"][0]["energy_j"] is None and account["windows"][0]["seconds"] == 5
     assert "not measured" in window_energy(folder, assumed_power_w=20)["note"][0]
 
 
-def test_the_command_shows_the_windows_of_a_run(windowed, capsys):
-    assert main(["energy", str(windowed({"forward": [(0, 10), (10, 12)]}))]) == 0
-    row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["forward"])
+def test_the_command_shows_the_windows_of_a_run(windowed, cli):
+    printed = cli("energy", windowed({"forward": [(0, 10), (10, 12)]})).out
+    row = next(line.split() for line in printed.splitlines() if line.split()[:1] == ["forward"])
     assert row == ["forward", "2", "12", "480", "40"]
-    assert main(["energy", str(windowed({}))]) == 0
-    assert "windows" not in capsys.readouterr().out
+    assert "windows" not in cli("energy", windowed({})).out
