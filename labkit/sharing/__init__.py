@@ -1,4 +1,4 @@
-"""Several jobs on one device: plans, modes, memory estimates, the launcher, its verdict, packing and faults."""
+"""Several jobs on one device: modes, memory needs, rounds of a mix, verdicts and advice; queues, real or simulated."""
 
 import lazy_loader
 

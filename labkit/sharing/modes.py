@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pynvml
 
@@ -17,35 +16,14 @@ PLAIN = re.compile(r"\d+g\.\d+gb")
 """Profiles without the media or graphics engines that some variants add (1g.10gb+me) or lack."""
 
 
-@dataclass(frozen=True)
-class MigLayout:
-    """Equal GPU instances to make in addition to those that there are."""
-
-    gpu_uuid: str
-    profile: str
-    count: int
-
-    def advice(self) -> str:
-        """What an administrator types to make and to remove it, as a sentence."""
-        nvidia_smi = f"sudo nvidia-smi mig -i {self.gpu_uuid}"
-        return (
-            f"A layout that fits: `{nvidia_smi} -cgi {','.join([self.profile] * self.count)} -C`, which prints the IDs "
-            f"of what it makes. To undo it: `{nvidia_smi} -dci -gi IDS && {nvidia_smi} -dgi -gi IDS` with these IDs, "
-            "such as 1,2"
-        )
-
-
 def why_no_slices(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot each have a slice, and a layout in which they could."""
     if refused := place.refusals(jobs, lambda device, _: _why_no_mig(device)):
         return refused
     matched = matched_slices(jobs, place)
-    refused: list[tuple[str | None, str]] = [
-        (job.name, _why_no_slice(job, matched, place)) for job in jobs if job.name not in matched
-    ]
+    refused += [(job.name, _why_no_slice(job, matched, place)) for job in jobs if job.name not in matched]
     if refused:
-        layout, why = proposed_layout(jobs, place)
-        refused.append((None, layout.advice() if layout else f"no layout is proposed: {why}"))
+        refused.append((None, _layout_text(jobs, place)))
     elif not jobs and not _slices(place.device, place):
         refused.append((None, f"MIG is on, but {gpu_text(place.device)} has no slice yet"))
     return refused
@@ -77,18 +55,20 @@ def matched_slices(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str,
     return matched
 
 
-def proposed_layout(jobs: Sequence[launch.PlannedJob], place: Place) -> tuple[MigLayout | None, str]:
-    """The largest equal instances that fit next to those that there are, one for each job without a slice.
+def _layout_text(jobs: Sequence[launch.PlannedJob], place: Place) -> str:
+    """Commands for the largest equal instances that fit next to the existing ones, one for each job without a slice.
 
-    None, and why, where there is no such layout.
+    Where no layout is proposed, the text says why.
     """
     matched = matched_slices(jobs, place)
     without = [job for job in jobs if job.name not in matched]
     wanted = {job.mig_profile for job in without}
     need = max((place.need(job) or 0 for job in without), default=0)
     if len(wanted) > 1:
-        return None, f"the jobs want slices that differ ({', '.join(sorted(map(str, wanted)))}): make them by hand"
+        profiles = ", ".join(sorted(map(str, wanted)))
+        return f"no layout is proposed: the jobs want slices that differ ({profiles}): make them by hand"
     nvml, uuid, offered, fitting = place.nvml, place.device.gpu_uuid, [], []
+    nvidia_smi = f"sudo nvidia-smi mig -i {uuid}"
     handle = nvml.read("nvmlDeviceGetHandleByUUID", uuid)
     for kind in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT) if handle.reason is None else ():
         info = nvml.read("nvmlDeviceGetGpuInstanceProfileInfo", handle.value, kind).value
@@ -96,16 +76,25 @@ def proposed_layout(jobs: Sequence[launch.PlannedJob], place: Place) -> tuple[Mi
             continue
         name, free = info.name.removeprefix("MIG "), nvml.read(CAPACITY, handle.value, info.id).value
         if free is None:
-            by_hand = f"sudo nvidia-smi mig -i {uuid} -lgip"
-            return None, f"the driver tells administrators only what is free: `{by_hand}` lists it"
+            return (
+                "no layout is proposed: the driver reports only to administrators what is free: "
+                f"`{nvidia_smi} -lgip` lists it"
+            )
         offered.append(name)
         named = name in wanted or (wanted == {None} and PLAIN.fullmatch(name))
         if named and info.memorySizeMB * 2**20 >= need and free >= len(without):
             fitting.append((info.sliceCount, info.memorySizeMB, name))
     if not fitting:
-        there = ", ".join(sorted(offered))
-        return None, f"next to what there is, no layout of this GPU has an equal slice for each job; it offers {there}"
-    return MigLayout(uuid, max(fitting)[2], len(without)), ""
+        return (
+            "no layout is proposed: next to what there is, no layout of this GPU has an equal slice for each job; it "
+            f"offers {', '.join(sorted(offered))}"
+        )
+    profile = max(fitting)[2]
+    return (
+        f"A layout that fits: `{nvidia_smi} -cgi {','.join([profile] * len(without))} -C`, which prints the IDs of "
+        f"what it makes. To undo it: `{nvidia_smi} -dci -gi IDS && {nvidia_smi} -dgi -gi IDS` with these IDs, such as "
+        "1,2"
+    )
 
 
 def _why_no_mig(device: hardware.Device) -> list[str]:
@@ -115,8 +104,8 @@ def _why_no_mig(device: hardware.Device) -> list[str]:
         why = device.missing.get("mig_mode", "the driver does not say")
         return [f"{gpu_text(device)} has no MIG ({why}): use mode mps or naive"]
     return [
-        f"MIG is off on {gpu_text(device)}, and labkit never turns it on: its administrator can while nobody uses the "
-        f"GPU, with `sudo nvidia-smi -i {device.uuid} -mig 1` (off again with -mig 0)"
+        f"MIG is off on {gpu_text(device)}, and labkit never turns it on: its administrator can while no process uses "
+        f"the GPU, with `sudo nvidia-smi -i {device.uuid} -mig 1` (off again with -mig 0)"
     ]
 
 
@@ -124,21 +113,20 @@ def _why_no_slice(job: launch.PlannedJob, matched: dict[str, hardware.Device], p
     there, need = _candidates(job, place), place.need(job)
     wanted = f" of profile {job.mig_profile}" if job.mig_profile else ""
     wanted += f" with {hardware.size_text(need)}" if need else ""
-    listed = (
-        ", ".join(f"{each.mig_profile} with {hardware.size_text(each.memory_bytes or 0)}" for each in there) or "none"
-    )
+    sizes = [f"{each.mig_profile} with {hardware.size_text(each.memory_bytes or 0)}" for each in there]
     busy = [reason for each in there if (reason := why_occupied(each, place.nvml))]
-    counted = f"slices: {listed}; {sum(each in matched.values() for each in there)} given to other jobs"
+    given = sum(each in matched.values() for each in there)
+    counted = f"slices: {', '.join(sizes) or 'none'}; {given} given to other jobs"
     return f"there is no free slice{wanted} for {job.name} ({'; '.join([counted, *busy])})"
-
-
-def _names_a_slice(job: launch.PlannedJob) -> bool:
-    return (job.device or "").startswith("MIG-")
 
 
 def _candidates(job: launch.PlannedJob, place: Place) -> list[hardware.Device]:
     device = place.device_of(job)
     return [device] if _names_a_slice(job) else _slices(device, place)
+
+
+def _names_a_slice(job: launch.PlannedJob) -> bool:
+    return (job.device or "").startswith("MIG-")
 
 
 def _slices(gpu: hardware.Device, place: Place) -> list[hardware.Device]:
@@ -162,13 +150,21 @@ def _alone(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
 
 BY_NAME = {
     "alone": (lambda jobs, place: place.refusals(jobs, lambda gpu, _: shares.why_no_gpu(gpu, place.nvml)), _alone),
-    "naive": (shares.why_not_naive, shares.naive),
+    "naive": (
+        lambda jobs, place: place.refusals(
+            jobs, lambda gpu, count: shares.why_no_gpu(gpu, place.nvml, shared=count != 1)
+        ),
+        lambda jobs, place: {job.name: gpu_share(place.device_of(job), "time slices of ") for job in jobs},
+    ),
     "mps": (shares.why_not_mps, shares.mps),
     "mig": (why_no_slices, slices),
-    "cpu-shared": (lambda jobs, place: [], shares.all_cores),
+    "cpu-shared": (
+        lambda jobs, place: [],
+        lambda jobs, place: {job.name: shares.cpu_share(place.device_of(job), place.spin) for job in jobs},
+    ),
     "cpu-pinned": (shares.why_not_pinned, shares.partitions),
 }
-"""What is against each of MODES, and what each job gets in it"""
+"""What is against each of MODES, and each job's share in it"""
 INSTEAD = {
     "naive": "cpu-shared", "mps": "cpu-shared", "mig": "cpu-pinned", "cpu-shared": "naive", "cpu-pinned": "mig or mps",
 }  # fmt: skip

@@ -10,25 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, hardware, json_data, process, runs, tracking
-from labkit.launch import (
-    End,
-    Engine,
-    Launch,
-    Launches,
-    Mix,
-    OnEvent,
-    Part,
-    PlannedJob,
-    Start,
-    Workload,
-    mix_launches,
-    parse_jobs,
-    resume,
-    shared_with,
-    with_baseline,
-    with_seconds,
-)
+from labkit import UserError, hardware, json_data, launch, process, runs, tracking
 from labkit.launch.launches import FILE, OLD, Head
 from labkit.sharing.check import check_mix, job_memory
 from labkit.sharing.modes import mode_shares
@@ -46,23 +28,24 @@ def mix_of(
     seconds: float | None = None,
     baseline: str = "each",
     device: str | None = None,
-) -> Mix:
+) -> launch.Mix:
     """The mix that `labkit collocate --jobs JOBS --mode MODES` runs.
 
     Args:
         jobs: such as "dlrm:tour x3, speech:tour".
         modes: some of `labkit.launch.MODES`.
-        repeats: how many times each round runs.
+        repeats: number of times that each round runs.
         seconds: as in `with_seconds`.
         baseline: as in `with_baseline`.
         device: cpu, a GPU's number or UUID; None takes the first GPU, or the CPU.
     """
-    parsed = tuple(parse_jobs(jobs))
-    workloads = tuple(Workload(mode, mode, parsed) for mode in modes)
-    return with_baseline(with_seconds(Mix("jobs", workloads, device=device, repeats=repeats), seconds), baseline)
+    parsed = tuple(launch.parse_jobs(jobs))
+    workloads = tuple(launch.Workload(mode, mode, parsed) for mode in modes)
+    mix = launch.Mix("jobs", workloads, device=device, repeats=repeats)
+    return launch.with_baseline(launch.with_seconds(mix, seconds), baseline)
 
 
-def collocate(mix: Mix, runs_dir: Path | str, tell: Callable[[str], None] = print) -> Path:
+def collocate(mix: launch.Mix, runs_dir: Path | str, tell: Callable[[str], None] = print) -> Path:
     """Run a mix to its end; interrupting the kernel ends it politely, and what it did stays in its folder.
 
     Args:
@@ -83,7 +66,7 @@ def collocate(mix: Mix, runs_dir: Path | str, tell: Callable[[str], None] = prin
         for warning in found.warnings:
             tell(warning)
 
-        def hear(part: Part, event: dict[str, Any]) -> None:
+        def hear(part: launch.Part, event: dict[str, Any]) -> None:
             if event["kind"] == "Round" and event["over"]:
                 tell(event["text"])
 
@@ -98,7 +81,7 @@ def collocate(mix: Mix, runs_dir: Path | str, tell: Callable[[str], None] = prin
     return launches.folder
 
 
-def new_mix(mix: Mix, runs_dir: Path | str, *, needs: Mapping[str, int], quiet: bool | None) -> Launches:
+def new_mix(mix: launch.Mix, runs_dir: Path | str, *, needs: Mapping[str, int], quiet: bool | None) -> launch.Launches:
     """A mix as a list of launches, in a folder of its own.
 
     Args:
@@ -108,30 +91,30 @@ def new_mix(mix: Mix, runs_dir: Path | str, *, needs: Mapping[str, int], quiet: 
         quiet: whether other programs leave the CPU alone; None looks before each round.
     """
     content = {"mix": json_data.to_json(mix), "needs": dict(needs), "quiet": quiet}
-    return Launches.new(runs_dir, "mix", mix.name, mix_launches(mix), **content)
+    return launch.Launches.new(runs_dir, "mix", mix.name, launch.mix_launches(mix), **content)
 
 
-def read_mix(folder: Path | str) -> Launches:
+def read_mix(folder: Path | str) -> launch.Launches:
     """A mix that was run, by this version of labkit or an earlier one."""
     folder = Path(folder)
-    return Launches.read(folder, "mix") if (folder / FILE).exists() else _old_mix(folder)
+    return launch.Launches.read(folder, "mix") if (folder / FILE).exists() else _old_mix(folder)
 
 
-def mix_in(launches: Launches) -> Mix:
+def mix_in(launches: launch.Launches) -> launch.Mix:
     """What a list of launches was made of; a UserError where it is damaged."""
     try:
-        json_data.check_shape(launches.head.content.get("mix"), Mix)
-        return json_data.build(launches.head.content["mix"], Mix)
+        json_data.check_shape(launches.head.content.get("mix"), launch.Mix)
+        return json_data.build(launches.head.content["mix"], launch.Mix)
     except (TypeError, ValueError) as error:
         raise UserError(f"{launches.file}: its mix is damaged ({error}): run it again.") from error
 
 
-def run_mix(launches: Launches, on_event: OnEvent, stop: tracking.StopRequest) -> None:
+def run_mix(launches: launch.Launches, on_event: launch.OnEvent, stop: tracking.StopRequest) -> None:
     """Run what waits of a mix; `stop` ends it politely."""
     MixRun(launches, stop=stop, on_event=on_event).run()
 
 
-def resume_mix(launches: Launches, on_event: OnEvent, stop: tracking.StopRequest) -> None:
+def resume_mix(launches: launch.Launches, on_event: launch.OnEvent, stop: tracking.StopRequest) -> None:
     """Go on with a mix that was cut short: rounds that are done stay, the others run again as a whole.
 
     Raises:
@@ -139,13 +122,6 @@ def resume_mix(launches: Launches, on_event: OnEvent, stop: tracking.StopRequest
     """
     if not launches.file.exists():
         raise UserError(f"{launches.folder}: an earlier version of labkit ran this: run it again.")
-    with launches.locked():
-        _refuse_resuming(launches)
-        resume(launches)
-        run_mix(launches, on_event, stop)
-
-
-def _refuse_resuming(launches: Launches) -> None:
     if runs.HIDDEN in json.dumps([asdict(part.launch) for part in launches.parts.values()]):
         raise UserError(
             f"{launches.folder}: arguments of its jobs look like secrets, and {FILE} has {runs.HIDDEN} in their place: "
@@ -156,59 +132,59 @@ def _refuse_resuming(launches: Launches) -> None:
             f"{launches.folder}: this ran on {launches.head.host}, and times of two machines cannot be compared: run "
             "it again here."
         )
+    with launches.locked():
+        launch.resume(launches)
+        run_mix(launches, on_event, stop)
 
 
-class MixRun(Engine):
+class MixRun(launch.Engine):
     """Round after round, each job with its share of the device."""
 
     grace_s = process.JOB_GRACE_S
 
-    def __init__(self, launches: Launches, **how: Any):
+    def __init__(self, launches: launch.Launches, **how: Any):
         super().__init__(launches, **how)
         self._mix, content = mix_in(launches), launches.head.content
-        self._needs, self._quiet = content["needs"], content["quiet"]
-        self._of = {part.name: own for own in launches.rounds() for part in own}
-        """The round of each launch"""
+        self._needs, self._quiet, self._rounds_of_mix = content["needs"], content["quiet"], launches.rounds()
 
-    def begin(self, parts: Sequence[Part]) -> list[Start]:
-        self._tell_round(parts[0], over=False)
+    def begin(self, parts: Sequence[launch.Part]) -> list[launch.Start]:
+        self._report_round(list(parts), over=False)
         mode, workload = parts[0].launch.mode, parts[0].launch.about["workload"]
         (jobs,) = [own.jobs for own in self._mix.workloads if (own.name, own.mode) == (workload, mode)]
         named = {job.name: job for job in jobs}
         own = [named[part.launch.about["job"]] for part in parts]
         shares = self._shares(mode, workload, own)
-        told, clients, starts = shared_with(mode, own), {}, []
+        shared_by, clients, starts = launch.shared_with(mode, own), {}, []
         if mode == "mps":
             gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in shares.values()})
             clients = self.executor().start_mps(gpus)
         for part, job in zip(parts, own, strict=True):
             share = shares[job.name]
-            shared = {"group": self.launches.folder.name, "job": job.name, "log": part.log, **told}
+            shared = {"group": self.launches.folder.name, "job": job.name, "log": part.log, **shared_by}
             command = with_share(part.launch.job, share, self.launches.folder, shared)
-            starts.append(Start(command, clients | share.environment, share.device))
+            starts.append(launch.Start(command, clients | share.environment, share.device))
         return starts
 
-    def settle(self, part: Part, end: End) -> None:
+    def settle(self, part: launch.Part, end: launch.End) -> None:
         super().settle(part, end)
-        if all(each.has_ended for each in self._of[part.name]):
+        (own,) = [own for own in self._rounds_of_mix if part in own]
+        if all(each.has_ended for each in own):
             if self.executor().alive:
                 self.executor().sweep()
-            self._tell_round(part, over=True)
+            self._report_round(own, over=True)
 
-    def title(self, part: Part) -> str:
+    def title(self, part: launch.Part) -> str:
         return part.launch.about["job"]
 
-    def _tell_round(self, part: Part, *, over: bool) -> None:
-        rounds, own = list({id(each): each for each in self._of.values()}.values()), self._of[part.name]
-        text = f"round {rounds.index(own) + 1} of {len(rounds)}, {part.launch.mode}"
+    def _report_round(self, own: list[launch.Part], *, over: bool) -> None:
+        rounds = self._rounds_of_mix
+        text = f"round {rounds.index(own) + 1} of {len(rounds)}, {own[0].launch.mode}"
         if over:
-            ends = (
-                f"{self.title(each)} {each.status.replace('_', ' ')} after {each.wall_s or 0:.1f} s" for each in own
-            )
+            ends = [f"{self.title(job)} {job.status.replace('_', ' ')} after {job.wall_s or 0:.1f} s" for job in own]
             text = f"{text}: {', '.join(ends)}"
-        self.on_event(part, {"kind": "Round", "over": over, "text": text})
+        self.on_event(own[0], {"kind": "Round", "over": over, "text": text})
 
-    def _shares(self, mode: str, workload: str, jobs: list[PlannedJob]) -> dict[str, Share]:
+    def _shares(self, mode: str, workload: str, jobs: list[launch.PlannedJob]) -> dict[str, Share]:
         """What each job gets; a driver may list a process of the round before for a moment after it has ended."""
         needs = {job.name: self._needs[key] for job in jobs if (key := f"{workload}/{job.name}") in self._needs}
         until = time.monotonic() + FREE_AGAIN_S
@@ -238,7 +214,7 @@ def with_share(
     return replace(command, **own, collocation=shared)
 
 
-def _old_mix(folder: Path) -> Launches:
+def _old_mix(folder: Path) -> launch.Launches:
     """A mix that an earlier version of labkit ran, by its group.json."""
     path = folder / OLD["mix"]
     try:
@@ -255,19 +231,19 @@ def _old_mix(folder: Path) -> Launches:
         provenance, needs = runs.Provenance(**content["provenance"]), content.get("needs", {})
         head = Head(kind="mix", content={"mix": content["plan"], "needs": needs}, provenance=provenance, **made)
         head.status = "interrupted" if head.status == "running" else head.status
-        launches = Launches(folder, head)
+        launches = launch.Launches(folder, head)
         for number, each in enumerate(content["rounds"]):
             for of in each["jobs"]:
                 job = jobs[each["workload"], each["mode"], of["job"]]
                 key = repr((job["script"], job["arguments"]))
                 about = {"workload": each["workload"], "repeat": each["repeat"], "job": of["job"], "job_key": key}
                 how = {"label": of["label"], "mode": each["mode"], "together": str(number), "about": about}
-                launch = Launch(
+                planned = launch.Launch(
                     f"{number}-{of['job']}", tracking.ScriptCommand(job["script"], tuple(job["arguments"])), **how
                 )
                 state = {name: of[name] for name in ("status", "run", "reason", "wall_s", "device", "log")}
-                part = Part(launch=launch, attempts=of.get("attempt", 1), go_at=each["go_at"], **state)
-                launches.parts[launch.name] = part
+                part = launch.Part(launch=planned, attempts=of.get("attempt", 1), go_at=each["go_at"], **state)
+                launches.parts[planned.name] = part
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: this record is damaged, or of another version of labkit ({error}).") from error
     return launches

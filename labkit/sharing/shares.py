@@ -35,14 +35,14 @@ Refusal = tuple[str | None, str]
 
 @dataclass(frozen=True)
 class Share:
-    """What binds the process of one job."""
+    """Part of a device that the process of one job is bound to."""
 
     device: str
     """The GPU, the slice, or the cores, for people"""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that bind it, such as CUDA_VISIBLE_DEVICES; an empty value removes a variable"""
     cores: tuple[int, ...] | None = None
-    """CPU cores that it is bound to; None leaves it all of them"""
+    """CPU cores that it is bound to; None for all of them"""
     memory_bytes: int | None = None
     """Cap on its memory, or None"""
     torch_name: str = "cpu"
@@ -51,10 +51,10 @@ class Share:
 
 @dataclass(frozen=True)
 class Place:
-    """What every mode looks at."""
+    """Machine that every mode looks at."""
 
     device: hardware.Device
-    """That of the mix"""
+    """Device of the mix"""
     devices: Sequence[hardware.Device]
     """All devices, the CPU first"""
     nvml: hardware.Nvml
@@ -103,7 +103,7 @@ def free_bytes(where: str, nvml: hardware.Nvml) -> int | None:
 
 def leased_cpu(device: hardware.Device, **how: Any) -> contextlib.AbstractContextManager[list[int]]:
     """Holds all cores of this process while jobs share them, as `lease_cores` takes them; of a GPU's jobs, none."""
-    how = {"say": lambda words: print(words, file=sys.stderr)} | how
+    how = {"say": lambda text: print(text, file=sys.stderr)} | how
     return hardware.leased_cores(device.cores if device.kind == "cpu" else 0, **how)
 
 
@@ -121,11 +121,6 @@ def cpu_share(device: hardware.Device, spin: bool) -> Share:
     cores = f"{device.cores} core{'s' * (device.cores != 1)}"
     waits = ", threads that wait busily" if spin else ""
     return Share(f"{device.name}, all {cores}{waits}", cpu_environment(spin))
-
-
-def all_cores(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
-    """All cores for each job."""
-    return {job.name: cpu_share(place.device_of(job), place.spin) for job in jobs}
 
 
 def why_not_pinned(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
@@ -156,12 +151,12 @@ def partitions(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Sha
     found = {}
     for job in jobs:
         cores = dealt[job.name]
-        beside = sum(1 for other in dealt.values() if set(other) & set(cores)) - 1
-        words = f"{cpu.name}, core{'s' * (len(cores) > 1)} {', '.join(map(str, sorted(cores)))}"
-        words += f" with {beside} other job{'s' * (beside > 1)}" if beside else ""
+        others_there = sum(1 for other in dealt.values() if set(other) & set(cores)) - 1
+        part = f"{cpu.name}, core{'s' * (len(cores) > 1)} {', '.join(map(str, sorted(cores)))}"
+        part += f" with {others_there} other job{'s' * (others_there > 1)}" if others_there else ""
         memory = job.memory_bytes or left // others
         variables = cpu_environment(place.spin) | dict.fromkeys(hardware.THREAD_VARIABLES, str(len(cores)))
-        found[job.name] = Share(f"{words}, {hardware.size_text(memory)}", variables, tuple(sorted(cores)), memory)
+        found[job.name] = Share(f"{part}, {hardware.size_text(memory)}", variables, tuple(sorted(cores)), memory)
     return found
 
 
@@ -192,16 +187,6 @@ def _physical(cpu: int) -> int:
     return int(first[0]) if first else cpu
 
 
-def why_not_naive(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
-    """Every reason why the jobs cannot share their GPUs as plain processes."""
-    return place.refusals(jobs, lambda device, count: why_no_gpu(device, place.nvml, shared=count != 1))
-
-
-def naive(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
-    """The whole GPU for each job, at the same time."""
-    return {job.name: gpu_share(place.device_of(job), "time slices of ") for job in jobs}
-
-
 def why_not_mps(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot be clients of an MPS daemon."""
 
@@ -226,7 +211,7 @@ def mps(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     """All of the GPU for each job, or the percentage of its multiprocessors and the memory that it asks for.
 
     Source of the variables: NVIDIA, Multi-Process Service, "Environment Variables". CUDA counts the one GPU that it
-    is left as number 0. An empty value keeps a limit from this process' own environment away.
+    is left as number 0. An empty value removes a limit of this process' own environment.
     """
     found = {}
     for job in jobs:
@@ -236,8 +221,8 @@ def mps(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
         bounds = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit}
         own = [f"{percent} % of the multiprocessors"] if percent else []
         own += [f"{hardware.size_text(job.memory_bytes)} of the memory"] if limit else []
-        words = f"{' and '.join(own) or 'all'} of {gpu_text(device)} by MPS"
-        found[job.name] = Share(words, _visible(device) | bounds, torch_name="cuda:0")
+        part = f"{' and '.join(own) or 'all'} of {gpu_text(device)} by MPS"
+        found[job.name] = Share(part, _visible(device) | bounds, torch_name="cuda:0")
     return found
 
 
@@ -285,7 +270,7 @@ def is_reached(device: hardware.Device) -> bool:
 
 
 def why_occupied(device: hardware.Device, nvml: hardware.Nvml) -> str | None:
-    """Why a GPU or slice is not free for measurements; None where it is, or where it cannot be told.
+    """Why a GPU or slice is not free for measurements; None where it is, or where that is unknown.
 
     What only draws, such as the desktop, is no reason.
     """

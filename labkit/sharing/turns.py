@@ -27,7 +27,7 @@ NUMBERS = [
 BROKEN = ("failed", "out_of_memory")
 """How a job's speed says nothing; one that was stopped or timed out had a speed until then."""
 ENDS = {"out_of_memory": "ran out of memory", "timed_out": "was stopped at its timeout", "stopped": "was stopped"}
-DERIVED = ("starts_s", "slowdown", "alone_s", "alone_j", "alone")
+DERIVED = ["starts_s", "slowdown", "alone_s", "alone_j", "alone"]
 """Columns that `turn_table` adds"""
 
 
@@ -85,7 +85,7 @@ def _of_job(folder: Path, job: launch.Part, metrics: pd.DataFrame | None) -> dic
     row |= {name: job.launch.about[name] for name in ("job", "job_key")}
     broke = job.status in ("failed", "out_of_memory")
     row |= {"target_reached": False, "last_evaluated_s": np.inf if broke else 0.0, "disturbed": ""}
-    row["progress"] = np.array([np.nan]), np.array([np.nan])
+    row |= {"progress": (np.array([np.nan]), np.array([np.nan])), "record": None}
     if not job.run:
         return row
     try:
@@ -114,8 +114,9 @@ def _of_job(folder: Path, job: launch.Part, metrics: pd.DataFrame | None) -> dic
         "metric": train.get("target_metric"),
         "peak_memory_bytes": memory,
         "sm_active": _sm_active(folder / job.run, record),
-        "on": "gpu" if str(record.budget.get("torch_name", "cpu")).startswith("cuda") else "cpu",
+        "on": "gpu" if _torch_name(record).startswith("cuda") else "cpu",
         "folder": str(folder / job.run),
+        "record": record,
         "disturbed": runs.disturbance_text(result.get("others")),
         "progress": (steps, wall_s),
     }
@@ -123,7 +124,7 @@ def _of_job(folder: Path, job: launch.Part, metrics: pd.DataFrame | None) -> dic
 
 
 def _sm_active(folder: Path, record: runs.RunRecord) -> float:
-    gpu = telemetry.gpu_of(record.devices, str(record.budget.get("torch_name", "cpu")))
+    gpu = telemetry.gpu_of(record.devices, _torch_name(record))
     samples = telemetry.Samples(folder).of("device", [gpu]).get("sm_active", []) if gpu else []
     known = [sample.value for sample in samples if sample.value is not None]
     return float(np.mean(known)) if known else np.nan
@@ -152,9 +153,9 @@ def _round_energy(go_at: str | None, rows: list[dict[str, Any]]) -> telemetry.En
     begin_ns, round_ns = int(datetime.fromisoformat(go_at).timestamp() * 1e9), int(ended[-1]["wall_s"] * 1e9)
     by_device: dict[str, telemetry.Energy] = {}
     for row in ended:
-        if "folder" in row:
+        if row["record"] is not None:
             energy = telemetry.run_energy(row["folder"], of_all=True)
-            device = _device_of(Path(row["folder"]), energy)
+            device = _device_of(row["record"], energy)
             if energy.steps or device not in by_device:
                 by_device[device] = energy
     joules, sources, notes = 0.0, [], []
@@ -175,18 +176,20 @@ def _round_energy(go_at: str | None, rows: list[dict[str, Any]]) -> telemetry.En
     return telemetry.Energy(joules, " + ".join(dict.fromkeys(sources)), "; ".join(dict.fromkeys(notes)))
 
 
-def _device_of(folder: Path, energy: telemetry.Energy) -> str:
-    """What the energy of a run is that of: a GPU's UUID, or the whole machine."""
-    record = runs.read_run(folder)
-    torch_name = str(record.budget.get("torch_name", "cpu"))
-    on_board = energy.source is not None and energy.source.startswith("Jetson")
-    if not torch_name.startswith("cuda") or on_board:
+def _device_of(record: runs.RunRecord, energy: telemetry.Energy) -> str:
+    """The device that the energy of a run is of: a GPU's UUID, or the whole machine."""
+    torch_name = _torch_name(record)
+    if not torch_name.startswith("cuda") or (energy.source or "").startswith("Jetson"):
         return "this machine"
     return telemetry.gpu_of(record.devices, torch_name) or torch_name
 
 
+def _torch_name(record: runs.RunRecord) -> str:
+    return str(record.budget.get("torch_name", "cpu"))
+
+
 def turn_table(jobs: pd.DataFrame) -> pd.DataFrame:
-    """One row a turn and job: first each mix alone in turn, repeat by repeat, then the rounds that have ended.
+    """One row per turn and job: first each mix alone in turn, repeat by repeat, then the rounds that have ended.
 
     Where one copy was measured alone and several are asked for, its run stands for each of them. A repeat that lacks a
     job alone has no turn alone. `jobs` is of `job_table`.
@@ -224,8 +227,9 @@ def turn_table(jobs: pd.DataFrame) -> pd.DataFrame:
 def what_broke(own: pd.DataFrame) -> str:
     """What is missing in the rows of a turn; empty where nothing is."""
     parts = [f"{job.job} {ENDS.get(job.status, job.status)}" for job in own.itertuples() if job.status != "done"]
-    unknown = own.loc[own["alone"] == 0, "job"]
-    return "; ".join([*parts, f"not measured alone: {', '.join(unknown)}"] if len(unknown) else parts)
+    if unknown := list(own.loc[own["alone"] == 0, "job"]):
+        parts.append(f"not measured alone: {', '.join(unknown)}")
+    return "; ".join(parts)
 
 
 def jain(values: Iterable[float]) -> float:
@@ -241,18 +245,18 @@ def jain(values: Iterable[float]) -> float:
 def _mixes(jobs: pd.DataFrame) -> dict[tuple[str, ...], tuple[str, pd.DataFrame]]:
     """By what they train, the name of each mix and its jobs as they were planned first, those of mode alone too.
 
-    Two mixes of one name that train differently are told apart by the name of their workload.
+    Two mixes of one name that train differently also have the name of their workload.
     """
     found: dict[tuple[str, ...], pd.DataFrame] = {}
     for _, own in jobs.groupby(["workload", "mode"], sort=False):
         first = own.drop_duplicates("job")
         found.setdefault(_job_keys(first), first)
-    words = {kinds: launch.mix_words(first["label"]) for kinds, first in found.items()}
-    count = Counter(words.values())
-    return {
-        kinds: (words[kinds] if count[words[kinds]] == 1 else f"{words[kinds]} ({first['workload'].iloc[0]})", first)
-        for kinds, first in found.items()
-    }
+    names = {kinds: launch.mix_words(first["label"]) for kinds, first in found.items()}
+    count = Counter(names.values())
+    for kinds, first in found.items():
+        if count[names[kinds]] > 1:
+            names[kinds] += f" ({first['workload'].iloc[0]})"
+    return {kinds: (names[kinds], first) for kinds, first in found.items()}
 
 
 def _job_keys(own: pd.DataFrame) -> tuple[str, ...]:
@@ -276,7 +280,7 @@ def _with_baseline(own: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
         whole = alike[alike["status"] == "done"]
         slowdown = np.nan if broke else _slowdown(job, alike, in_turn)
         rows.append((0.0, slowdown, whole["wall_s"].median(), whole["energy_j"].median(), len(alike)))
-    own = own.assign(**{name: list(values) for name, values in zip(DERIVED, zip(*rows, strict=True), strict=True)})
+    own = own.join(pd.DataFrame(rows, columns=DERIVED, index=own.index))
     return own.assign(starts_s=own["wall_s"].cumsum().shift(fill_value=0.0)) if in_turn else own
 
 
@@ -291,7 +295,7 @@ def _slowdown(job: pd.Series, alone: pd.DataFrame, in_turn: bool) -> float:
 
 
 def _seconds(steps: np.ndarray, wall_s: np.ndarray, until: float) -> float:
-    """When a job had taken so many steps; beyond its last it goes on as fast as it was."""
+    """When a job had taken this number of steps; beyond its last it goes on as fast as it was."""
     if until > steps[-1]:
         return wall_s[-1] * until / steps[-1] if steps[-1] > 0 else np.nan
     return float(np.interp(until, steps, wall_s))

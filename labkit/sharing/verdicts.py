@@ -21,7 +21,7 @@ ROUND_COLUMNS = [
     "note",
 ]  # fmt: skip
 OWN_HARDWARE = "alone, own hardware"
-"""Beside the modes: what as many devices as there are jobs would need."""
+"""A mode besides those that were run: each job on a device of its own"""
 ALL = "all jobs"
 ACCURACY_COLUMNS = ["mix", "mode", "repeat", "job", "metric", "target", "reached", "time_s", "provenance"]
 SUMMARY_COLUMNS = ["mix", "mode", "job", "rounds", "reached", "median_s", "low_s", "high_s"]
@@ -32,18 +32,18 @@ FASTER = 0.9
 
 @dataclass(frozen=True)
 class Verdict:
-    """Everything that was found out about a mix, in frames."""
+    """Everything that was found out about a mix, as frames."""
 
     jobs: pd.DataFrame
-    """One row a job and round (`job_table`)"""
+    """One row per job and round (`job_table`)"""
     rounds: pd.DataFrame
-    """One row a mix, mode and repeat (`round_table`)"""
+    """One row per mix, mode and repeat (`round_table`)"""
     modes: pd.DataFrame
-    """One row a mix and mode (`mode_table`)"""
+    """One row per mix and mode (`mode_table`)"""
     slowdowns: pd.DataFrame
-    """One row a mix, mode and job (`slowdown_table`)"""
+    """One row per mix, mode and job (`slowdown_table`)"""
     accuracy: pd.DataFrame
-    """One row a mix, mode, repeat and job, and all jobs (`accuracy_table`)"""
+    """One row per mix, mode, repeat and job, and all jobs (`accuracy_table`)"""
     time_to_accuracy: pd.DataFrame
     """The same over the repeats (`accuracy_summary`)"""
 
@@ -109,9 +109,8 @@ def round_table(turns: pd.DataFrame) -> pd.DataFrame:
                 "makespan_gain": own["alone_s"].sum(skipna=False) / makespan_s,
                 "energy_j": energy_j,
                 "energy_ratio": energy_j / own["alone_j"].sum(skipna=False),
-                "energy_note": own.sort_values("energy_j", na_position="first")["energy_note"].iloc[
-                    0
-                ],  # why there is no sum
+                # where there is no sum, why
+                "energy_note": own.sort_values("energy_j", na_position="first")["energy_note"].iloc[0],
                 "on": "gpu" if (own["on"] == "gpu").any() else "cpu",
                 "disturbed": bool((own["disturbed"] != "").any()),
                 "note": what_broke(own),
@@ -127,8 +126,9 @@ def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
     The row of mode alone compares each run with the median of all, and shows how much the machine itself varies.
 
     Returns:
-        Beside what `round_table` has: repeats that were run, complete, in which all jobs were done, and measured, which
-        gain, slowdown and fairness are of; MEASURES as `mean_of_repeats`; disturbed, the number of such rounds.
+        In addition to columns of `round_table`: repeats that were run; complete, those in which all jobs were done;
+        measured, those that gain, slowdown and fairness are of; disturbed, the number of such rounds. MEASURES are as
+        `mean_of_repeats` has them.
     """
     rows = []
     for (mix, mode), own in rounds.groupby(["mix", "mode"], sort=False):
@@ -224,7 +224,7 @@ class Advice:
 
     mix: str
     mode: str | None
-    """The mode to use; None where no mode was measured beside alone, or alone was not"""
+    """The mode to use; None where only alone was measured, or alone was not"""
     reason: str
     """In sentences, with the numbers it rests on"""
 
@@ -232,10 +232,10 @@ class Advice:
 def advise(found: Verdict) -> list[Advice]:
     """Advice for each mix of those run that more than one job is in.
 
-    Sharing is advised where the 95 % interval of its gain, each repeat beside its own runs alone, lies above 1. Of the
-    modes that gain so, the one that gains most is taken, or the fairer of those whose intervals meet its own. Where
-    none does, running alone is advised, because sharing delays each job for nothing that was shown. One repeat has no
-    interval and leads to no advice. A mode in which a job broke is never advised.
+    Sharing is advised where the 95 % interval of its gain, each repeat compared with its own runs alone, lies above 1.
+    Of the modes that gain so, the one that gains most is taken, or the fairer of those whose intervals meet its own.
+    Where none does, running alone is advised, because sharing delays each job for nothing that was shown. One repeat
+    has no interval and leads to no advice. A mode in which a job broke is never advised.
     """
     advice = []
     for mix, modes in found.modes[found.modes["jobs"] > 1].groupby("mix", sort=False):
@@ -248,21 +248,23 @@ def advise(found: Verdict) -> list[Advice]:
 
 
 def _what_is_missing(modes: pd.DataFrame, sound: pd.DataFrame) -> list[str]:
-    said = []
+    notes = []
     for mode, row in modes.drop(index=sound.index).iterrows():
         broke, repeats = int(row["repeats"] - row["complete"]), int(row["repeats"])
         what = f"In {mode}, {broke} of {repeats} rounds did not come to their end" if broke else f"{mode} has no gain"
-        said.append(f"{what}: {row['note']}.")
+        notes.append(f"{what}: {row['note']}.")
     on_cpu = (modes["on"] == "cpu").all()
     possible = [mode for mode in launch.MODES if mode == "alone" or (mode in launch.CPU_MODES) == on_cpu]
     if missing := [mode for mode in possible if mode not in modes.index or not modes.loc[mode, "complete"]]:
-        said.append(f"Not measured: {', '.join(missing)}.")
+        notes.append(f"Not measured: {', '.join(missing)}.")
     if disturbed := modes["disturbed"].sum():
-        said.append(f"Other programs disturbed {disturbed} of {modes['repeats'].sum()} rounds (--undisturbed).")
+        notes.append(f"Other programs disturbed {disturbed} of {modes['repeats'].sum()} rounds (--undisturbed).")
     once = sound.index[sound["gain_low"].isna() & (sound.index != "alone")]
     if len(once):
-        said.append(f"One repeat, as of {' and '.join(once)}, proves nothing: repeat it 3 times or more (--repeats 3).")
-    return said
+        notes.append(
+            f"One repeat, as of {' and '.join(once)}, proves nothing: repeat it 3 times or more (--repeats 3)."
+        )
+    return notes
 
 
 def _mode_and_reason(sound: pd.DataFrame, tail: str) -> tuple[str | None, str]:
@@ -311,21 +313,19 @@ def _repeats(rows: pd.DataFrame) -> str:
 
 
 def _price(row: pd.Series) -> str:
-    words = (
-        f"Each job takes {row['slowdown']:.2f} times as long as alone, the slowest {row['worst_slowdown']:.2f} times"
-    )
-    words += f" (fairness {row['fairness']:.2f}, 1 being even)"
+    price = f"Each job takes {row['slowdown']:.2f} times as long as alone, "
+    price += f"the slowest {row['worst_slowdown']:.2f} times (fairness {row['fairness']:.2f}, 1 being even)"
     if np.isfinite(row["makespan_gain"]):
-        words += f", and all are done {row['makespan_gain']:.2f} times as fast"
-    return (
-        f"{words}, for {row['energy_ratio']:.2f} times the energy." if np.isfinite(row["energy_ratio"]) else f"{words}."
-    )
+        price += f", and all are done {row['makespan_gain']:.2f} times as fast"
+    if np.isfinite(row["energy_ratio"]):
+        price += f", for {row['energy_ratio']:.2f} times the energy"
+    return f"{price}."
 
 
 def not_attributed(jobs: pd.DataFrame) -> str:
     """In sentences, which counters of shared devices are of all their jobs, and not divided; empty where none is.
 
-    `jobs` is of `job_table`. A counter is a job's own where it is told by process, or by MIG slice.
+    `jobs` is of `job_table`. A counter is a job's own where the driver reports it by process, or by MIG slice.
     """
     shared = jobs[jobs["folder"].notna() & (jobs["mode"] != "alone")]
     samples = runs.read_telemetry(shared["folder"]).dropna(subset="value")

@@ -48,7 +48,7 @@ def test_idle_threads_give_their_core_away_unless_they_are_to_spin(monkeypatch):
         ((name, reason),) = refusals(mode, [A, B], device=GPU)
         assert name is None and "choose the device cpu" in reason
     assert shares("cpu-shared", [A, B])["b"].device == "some CPU, all 4 cores"
-    for quiet, waits in ((True, None), (False, "PASSIVE")):  # alone they may, where nobody else would pay for it
+    for quiet, waits in ((True, None), (False, "PASSIVE")):  # alone they may, where no other program pays for it
         monkeypatch.setattr("labkit.telemetry.is_quiet", lambda quiet=quiet: quiet)
         share = shares("alone", [A])["a"]
         assert share.environment.get("OMP_WAIT_POLICY") == waits

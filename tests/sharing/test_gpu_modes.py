@@ -82,7 +82,7 @@ def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
     state = write_mig(tmp_path / "mig", instances=["3g.20gb"])
     ((_, reason),) = refusals("mps", [A], fake_nvml(*AMPERE, mig=slices_in(state)))
     assert "is a MIG slice" in reason
-    monkeypatch.setenv("PATH", str(tmp_path / "nobody"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     with pytest.raises(UserError) as refused:
         shares("mps", [A], fake_nvml(*AMPERE, computing={FIRST: [process(1)]}))
     assert "used by someone else" in str(refused.value)
@@ -122,17 +122,17 @@ def test_a_device_has_a_number_a_uuid_and_its_beginning_and_others_are_refused(t
 
 
 def test_others_on_a_gpu_are_named_and_this_process_and_its_children_are_none(monkeypatch, control):
-    parent, nobody = os.getppid(), 2**22 + 1  # more than Linux gives to any process
+    parent, unknown = os.getppid(), 2**22 + 1  # more than Linux gives to any process
     on_first = [process(os.getpid()), process(parent, 3 * 2**30)]
-    names = {parent: "/opt/x/train --fast", nobody: "nvidia-cuda-mps-server"}.get
-    computing = {FIRST: on_first, SECOND: [process(nobody)]}
+    names = {parent: "/opt/x/train --fast", unknown: "nvidia-cuda-mps-server"}.get
+    computing = {FIRST: on_first, SECOND: [process(unknown)]}
     library = fake_nvml(*AMPERE, computing=computing, nvmlSystemGetProcessName=names)
     user = psutil.Process(parent).username()
     for mode in ("alone", "naive", "mps"):
         ((_, first),) = refusals(mode, [A], library)
         assert f"used by someone else: process {parent} train (user {user}, 3 GiB). Wait" in first
         ((_, second),) = refusals(mode, [A], library, device="1")
-        assert f"process {nobody} nvidia-cuda-mps-server (its user cannot be seen from here" in second
+        assert f"process {unknown} nvidia-cuda-mps-server (its user cannot be seen from here" in second
     assert refusals("naive", [A], fake_nvml(*AMPERE, computing={FIRST: [process(os.getpid())]})) == []
     # jobs that share it by plan are of one family
     gpu = get_devices(Nvml(library))[1]
@@ -145,8 +145,8 @@ def test_what_only_disturbs_is_a_warning(tmp_path, monkeypatch):
     library = fake_nvml(*AMPERE, drawing={FIRST: [process(1)]}, nvmlSystemGetProcessName={1: "/usr/lib/xorg/Xorg"}.get)
     gpu = get_devices(Nvml(library))[1]
     assert refusals("naive", [A, B], library) == []
-    (tmp_path / "nobody").mkdir()
-    (tmp_path / "nobody" / "control").touch()
+    (tmp_path / "nowhere").mkdir()
+    (tmp_path / "nowhere" / "control").touch()
     drawing, daemon = device_warnings(gpu, Nvml(library))
     assert "also draws" in drawing and "Xorg" in drawing
     assert daemon == "An MPS daemon of someone else runs on this machine: no job will be its client."

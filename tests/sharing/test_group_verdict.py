@@ -20,7 +20,7 @@ CPU, GPU = {"torch_name": "cpu"}, {"torch_name": "cuda:0", "kind": "gpu", "uuid"
 
 
 @dataclass(frozen=True)
-class Told:
+class Course:
     """What happened to one job in one round; all seconds since the barrier."""
 
     progress: Sequence[tuple[int, float]] = ()
@@ -48,10 +48,10 @@ class HandMadeGroup:
         head = Head(kind="mix", id=folder.name, content={"mix": to_json(plan)}, status="done")
         self.launches, self.count = Launches(folder, head), 0
 
-    def round(self, workload: str, mode: str, repeat: int, told: dict[str, Told]) -> None:
+    def round(self, workload: str, mode: str, repeat: int, course: dict[str, Course]) -> None:
         """Add a round that is over."""
         go_at, self.count = datetime.fromtimestamp(self.now, UTC).isoformat(timespec="milliseconds"), self.count + 1
-        for name, each in told.items():
+        for name, each in course.items():
             job = self.jobs[workload, mode, name]
             run = self.run(job, each) if each.has_run else None
             about = {"workload": workload, "repeat": repeat} | job.about()
@@ -65,32 +65,32 @@ class HandMadeGroup:
         self.launches.write()
         return self.folder
 
-    def run(self, job: PlannedJob, told: Told) -> str:
+    def run(self, job: PlannedJob, course: Course) -> str:
         target = {"target": 0.8, "target_metric": "auc"} if job.is_labkits else {}
         writer = RunWriter.create(
             self.folder, "job", config={"job": "job", "train": target}, budget={"name": "t", **self.device}, tier=None,
             devices=[self.device], seed=0, provenance=Provenance.now("measured"), software={},
         )  # fmt: skip
-        points = [(step, second, "loss" if job.is_labkits else "steps", 1.0) for step, second in told.progress]
-        if told.evaluated_s:
-            step = max(step for step, second in told.progress if second <= told.evaluated_s)
-            points.append((step, told.evaluated_s, "auc", 0.7))
+        points = [(step, second, "loss" if job.is_labkits else "steps", 1.0) for step, second in course.progress]
+        if course.evaluated_s:
+            step = max(step for step, second in course.progress if second <= course.evaluated_s)
+            points.append((step, course.evaluated_s, "auc", 0.7))
         for step, second, name, value in points:
             writer.metric(step=step, wall_s=second, train_s=second, samples=0, name=name, value=value)
-        steps, wall_s = told.progress[-1]
+        steps, wall_s = course.progress[-1]
         parts = PartWriter(writer.folder / "telemetry", TELEMETRY)
-        sampled = [(1, *counter, "the driver") for counter in told.counters]
-        if told.watts is not None:
+        sampled = [(1, *counter, "the driver") for counter in course.counters]
+        if course.watts is not None:
             joules = ("host", "host", "cpu_energy_intel-rapl:0")
-            sampled += [(n, *joules, 10.0 + told.watts * n, "J", None, "RAPL") for n in range(int(wall_s) + 1)]
+            sampled += [(n, *joules, 10.0 + course.watts * n, "J", None, "RAPL") for n in range(int(wall_s) + 1)]
         for second, *counter in sampled:
             names = ("device", "scope", "counter", "value", "unit", "note", "source")
             time_ns = int((self.now + second) * 10**9)
             parts.append(dict(zip(names, counter, strict=True)) | {"time_ns": time_ns, "pid": 1})
         parts.flush()
         result = {"steps": steps, "wall_s": wall_s, "samples": 10 * steps, "peak_memory_bytes": 2**27}
-        result |= {"target_reached": told.reached_s is not None, "time_to_target_s": told.reached_s}
-        writer.finish(told.status if told.status in ("done", "stopped") else "failed", result)
+        result |= {"target_reached": course.reached_s is not None, "time_to_target_s": course.reached_s}
+        writer.finish(course.status if course.status in ("done", "stopped") else "failed", result)
         return writer.run_id
 
 
@@ -107,23 +107,23 @@ T_975_2 = 4.302653
 """Student's t of two degrees of freedom, from a table."""
 
 # alone: 10 and 2 steps a second
-QUICK_ALONE = Told(even(100, 10.0), ends_s=11.0, reached_s=6.0, watts=20.0)
-SLOW_ALONE = Told(even(40, 20.0), ends_s=22.0, reached_s=15.0, watts=20.0)
+QUICK_ALONE = Course(even(100, 10.0), ends_s=11.0, reached_s=6.0, watts=20.0)
+SLOW_ALONE = Course(even(40, 20.0), ends_s=22.0, reached_s=15.0, watts=20.0)
 # at once: 8 and 1, until the quick one is through after 12.5 s; from 14 s on, the slow one takes 2 a second again
-QUICK_SHARED = Told(even(100, 12.5), ends_s=13.0, reached_s=7.5, watts=30.0)
+QUICK_SHARED = Course(even(100, 12.5), ends_s=13.0, reached_s=7.5, watts=30.0)
 SLOW_PROGRESS = [*even(14, 14.0), *[(14 + step, 14 + step / 2) for step in range(1, 27)]]
-SLOW_SHARED = Told(SLOW_PROGRESS, ends_s=28.0, reached_s=20.0, watts=30.0)
+SLOW_SHARED = Course(SLOW_PROGRESS, ends_s=28.0, reached_s=20.0, watts=30.0)
 
 
-def alone(group: HandMadeGroup, repeat: int = 0, slow: Told = SLOW_ALONE) -> None:
+def alone(group: HandMadeGroup, repeat: int = 0, slow: Course = SLOW_ALONE) -> None:
     group.round("one by one", "alone", repeat, {"quick": QUICK_ALONE})
     group.round("one by one", "alone", repeat, {"slow": slow})
 
 
-def in_seconds(factor: float, told: Told) -> Told:
+def in_seconds(factor: float, course: Course) -> Course:
     """The same, each moment that many times as late."""
-    progress = [(step, factor * second) for step, second in told.progress]
-    return Told(progress, factor * told.ends_s, factor * told.reached_s, watts=told.watts)
+    progress = [(step, factor * second) for step, second in course.progress]
+    return Course(progress, factor * course.ends_s, factor * course.reached_s, watts=course.watts)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_time_to_accuracy_counts_the_place_in_the_queue(pair):
 def test_a_target_that_was_not_reached_is_censored_or_failed_and_never_dropped(tmp_path, status, time_s):
     group = HandMadeGroup(tmp_path / "g", WORKLOADS)
     alone(group)
-    short = Told(SLOW_PROGRESS, ends_s=28.0, evaluated_s=25.0, status=status)
+    short = Course(SLOW_PROGRESS, ends_s=28.0, evaluated_s=25.0, status=status)
     group.round("at once", "cpu-shared", 0, {"quick": QUICK_SHARED, "slow": short})
     found = verdict(group.save())
     slow = row(found.accuracy, mode="cpu-shared", job="slow")
@@ -192,9 +192,9 @@ def test_repeats_give_students_interval_each_against_its_own_runs_alone(tmp_path
     group = HandMadeGroup(tmp_path / "g", WORKLOADS, repeats=3)
     for repeat, factor in enumerate((1.0, 0.8, 1.25)):
         # alone the slow job takes 20, 18 and 24 s for its 40 steps
-        alone(group, repeat, Told(even(40, (20.0, 18.0, 24.0)[repeat]), ends_s=25.0, reached_s=15.0))
-        told = {"quick": in_seconds(factor, QUICK_SHARED), "slow": in_seconds(factor, SLOW_SHARED)}
-        group.round("at once", "cpu-shared", repeat, told)
+        alone(group, repeat, Course(even(40, (20.0, 18.0, 24.0)[repeat]), ends_s=25.0, reached_s=15.0))
+        course = {"quick": in_seconds(factor, QUICK_SHARED), "slow": in_seconds(factor, SLOW_SHARED)}
+        group.round("at once", "cpu-shared", repeat, course)
     found = verdict(group.save())
     gains = np.array([0.8 + 20 / 40, (0.8 + 18 / 40) / 0.8, (0.8 + 24 / 40) / 1.25])
     mean, half = np.log(gains).mean(), T_975_2 * np.log(gains).std(ddof=1) / np.sqrt(3)
@@ -216,7 +216,7 @@ def test_one_copy_alone_stands_for_all_copies(tmp_path):
         Workload("three", "cpu-shared", copies),
     )
     group = HandMadeGroup(tmp_path / "g", workloads)
-    group.round("other", "alone", 0, {"copy-1": Told(even(100, 1.0), ends_s=1.0)})  # of this name, but another job
+    group.round("other", "alone", 0, {"copy-1": Course(even(100, 1.0), ends_s=1.0)})  # of this name, but another job
     group.round("one", "alone", 0, {"only": QUICK_ALONE})
     group.round("three", "cpu-shared", 0, dict.fromkeys((copy.name for copy in copies), QUICK_SHARED))
     found = verdict(group.save())
@@ -233,8 +233,8 @@ def test_a_round_that_broke_has_no_gain_and_is_not_forgotten(tmp_path):
     for repeat in range(3):
         alone(group, repeat)
     group.round("at once", "cpu-shared", 0, {"quick": QUICK_SHARED, "slow": SLOW_SHARED})
-    at_once = Told(ends_s=0.5, status="out_of_memory", has_run=False)
-    later = Told(even(4, 2.0), ends_s=2.5, status="out_of_memory")
+    at_once = Course(ends_s=0.5, status="out_of_memory", has_run=False)
+    later = Course(even(4, 2.0), ends_s=2.5, status="out_of_memory")
     for repeat, full in ((1, at_once), (2, later)):
         group.round("at once", "cpu-shared", repeat, {"quick": QUICK_ALONE, "slow": full})
     found = verdict(group.save())
@@ -251,14 +251,14 @@ def test_a_round_that_broke_has_no_gain_and_is_not_forgotten(tmp_path):
 def test_scripts_have_speed_and_no_target_and_a_round_that_waits_is_none_yet(tmp_path):
     script = (PlannedJob("s", ScriptJob("/x/train.py")),)
     group = HandMadeGroup(tmp_path / "g", (Workload("w", "alone", script), Workload("w", "cpu-pinned", script)))
-    group.round("w", "alone", 0, {"s": Told([(5, 1.0), (10, 2.0)], ends_s=2.5)})
-    group.round("w", "cpu-pinned", 0, {"s": Told([(10, 4.0)], ends_s=4.5)})
+    group.round("w", "alone", 0, {"s": Course([(5, 1.0), (10, 2.0)], ends_s=2.5)})
+    group.round("w", "cpu-pinned", 0, {"s": Course([(10, 4.0)], ends_s=4.5)})
     found = verdict(group.save())
     assert row(found.modes, mode="cpu-pinned")["gain"] == pytest.approx(0.5)
     assert found.accuracy.empty and found.time_to_accuracy.empty
     waiting = HandMadeGroup(tmp_path / "waiting", (Workload("w", "alone", script), Workload("w", "cpu-pinned", script)))
-    waiting.round("w", "alone", 0, {"s": Told([(5, 1.0), (10, 2.0)], ends_s=2.5)})
-    waiting.round("w", "cpu-pinned", 0, {"s": Told(status="waiting", has_run=False)})
+    waiting.round("w", "alone", 0, {"s": Course([(5, 1.0), (10, 2.0)], ends_s=2.5)})
+    waiting.round("w", "cpu-pinned", 0, {"s": Course(status="waiting", has_run=False)})
     found = verdict(waiting.save())
     assert len(found.jobs) == 2 and list(found.modes["mode"]) == ["alone"], "a round that waits is none yet"
 
@@ -275,19 +275,19 @@ def test_a_counter_that_no_job_has_for_itself_is_named_and_not_divided(tmp_path)
     of_slice = ("MIG-1", "mig", "sm_utilisation", 70.0, "%", None)
     for mode, own, said in (("naive", [], "power, sm_utilisation"), ("mig", [of_slice], "power")):
         group = HandMadeGroup(tmp_path / mode, (Workload("w", mode, jobs),), device=GPU)
-        told = {job.name: Told(even(10, 10.0), ends_s=10.0, counters=counters + own) for job in jobs}
-        group.round("w", mode, 0, told)
+        course = {job.name: Course(even(10, 10.0), ends_s=10.0, counters=counters + own) for job in jobs}
+        group.round("w", mode, 0, course)
         assert not_attributed(job_table(group.save())) == (
             f"In mode {mode}, no job's own, but of all that the device did: {said}."
         )
 
 
 def test_sm_activity_is_the_mean_of_the_gpu_that_a_job_is_on(tmp_path):
-    told = Told(even(10, 10.0), ends_s=10.0)
+    course = Course(even(10, 10.0), ends_s=10.0)
     counters = [(gpu, "device", "sm_active", value, "%", None) for gpu, value in (("GPU-1", 60.0), ("GPU-2", 5.0))]
     group = HandMadeGroup(tmp_path / "gpu", (Workload("w", "naive", (QUICK,)),), device=GPU)
-    group.round("w", "naive", 0, {"quick": Told(even(10, 10.0), ends_s=10.0, counters=counters)})
+    group.round("w", "naive", 0, {"quick": Course(even(10, 10.0), ends_s=10.0, counters=counters)})
     assert job_table(group.save())["sm_active"].tolist() == [60.0]
     group = HandMadeGroup(tmp_path / "cpu", (Workload("w", "cpu-shared", (QUICK,)),))
-    group.round("w", "cpu-shared", 0, {"quick": told})
+    group.round("w", "cpu-shared", 0, {"quick": course})
     assert np.isnan(job_table(group.save())["sm_active"].iloc[0])

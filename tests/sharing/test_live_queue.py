@@ -57,7 +57,7 @@ def apart(one, other) -> bool:
 
 
 def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path):
-    # a can end only beside b, and b gets ready only when a has gone: a barrier, or turns, would wait for ever
+    # a can end only next to b, and b gets ready only when a has gone: a barrier, or turns, would wait indefinitely
     shared = [
         job("a", f"touch={tmp_path / 'a'}", f"wait={tmp_path / 'b'}"),
         job("b", f"await={tmp_path / 'a'}", f"touch={tmp_path / 'b'}"),
@@ -78,7 +78,7 @@ def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path):
 
 def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path):
     queue = [
-        job("beside", f"wait={tmp_path / 'full'}"),
+        job("neighbour", f"wait={tmp_path / 'full'}"),
         job("greedy", f"greedy={tmp_path / 'full'}"),
         job("hopeless", "always-greedy"),
         job("wrong", "fails"),
@@ -86,7 +86,7 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path):
     ]
     record = run(queue, tmp_path)
     assert endings(record) == {
-        "beside": ["done"],
+        "neighbour": ["done"],
         "greedy": ["out of memory", "done"],
         "hopeless": ["out of memory", "out of memory"],
         "wrong": ["failed"],

@@ -46,7 +46,7 @@ def test_each_job_gets_the_smallest_free_slice_that_fits_and_none_is_given_twice
     assert list(slices(jobs, machine(MIXED), needs=needs).values()) == expected
 
 
-def test_a_slice_that_somebody_uses_is_not_given(machine):
+def test_a_slice_in_use_is_not_given(machine):
     library = machine(MIXED, computing={"MIG-1": [process(1)]})
     assert slices([A], library) == {"a": "MIG-3"}
     assert "MIG-1 is used by someone else" in dict(refusals("mig", [A, B, C], library, "0"))["c"]
@@ -59,7 +59,7 @@ OF_1G = replace(A, mig_profile="1g.5gb")
 @pytest.mark.parametrize(
     ("instances", "jobs", "needs", "parts"),
     [
-        # beside the one there is
+        # in addition to the one there is
         (ONE, [A, B, C], {"a": GIB, "b": GIB, "c": GIB}, [
             "there is no free slice with 1 GiB for b (slices: 3g.20gb with 19.5 GiB; 1 given to other jobs)",
             "for c", f"`{SMI} -cgi 2g.10gb,2g.10gb -C`", f"`{SMI} -dci -gi IDS && {SMI} -dgi -gi IDS`",
@@ -75,15 +75,15 @@ OF_1G = replace(A, mig_profile="1g.5gb")
     ],
 )  # fmt: skip
 def test_what_no_slice_can_give_is_refused_with_what_there_is_and_a_layout(machine, instances, jobs, needs, parts):
-    told = "\n".join(reason for _, reason in refusals("mig", jobs, machine(instances), "0", needs=needs))
-    assert [part for part in parts if part not in told] == []
+    reported = "\n".join(reason for _, reason in refusals("mig", jobs, machine(instances), "0", needs=needs))
+    assert [part for part in parts if part not in reported] == []
 
 
 @pytest.mark.parametrize(
     ("on", "device", "words"),
     [
         (None, "0", "has no MIG (not supported on this GPU (nvmlDeviceGetMigMode))"),
-        (False, "0", f"its administrator can while nobody uses the GPU, with `sudo nvidia-smi -i {FIRST}"),
+        (False, "0", f"its administrator can while no process uses the GPU, with `sudo nvidia-smi -i {FIRST}"),
         (True, "1", f"MIG is off on NVIDIA A100-SXM4-40GB {SECOND}"),
     ],
 )

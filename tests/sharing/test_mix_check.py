@@ -49,7 +49,7 @@ def test_all_rows_are_checked_and_each_has_one_message():
     assert all(row.free_bytes > row.needs_bytes == GIB // 8 and "core" in row.device for row in found.rows[:2])
 
 
-def test_what_stands_against_a_row_or_the_plan_is_told_where_it_is():
+def test_what_stands_against_a_row_or_the_plan_is_reported_where_it_is():
     def estimate(job, kind):
         raise UserError("there is no dataset 'nowhere'.")
 

@@ -22,7 +22,7 @@ CASES = {
         "cpu-shared",
         "Each job takes 1.25 times as long as alone, the slowest 1.38 times (fairness 0.90",
     ),
-    # each repeat is beside its own runs alone, so the spread of those is in the interval already
+    # each repeat is compared with its own runs alone, so the spread of those is in the interval already
     "alone varies": (
         {"alone": [0.8, 1.0, 1.2], "cpu-shared": [1.2, 1.25, 1.3]},
         "cpu-shared",
@@ -55,9 +55,9 @@ def test_advice_says_no_more_than_the_repeats_show(case):
         known |= {"disturbed": False, "fairness": {"naive": 0.7, "mps": 0.99}.get(name, 0.9)}
         for repeat, gain in enumerate(own):
             slowdown, broke = 1.0 if name == "alone" else 2 / gain, np.isnan(gain)
-            told = {"slowdown": slowdown, "worst_slowdown": 1.1 * slowdown, "makespan_gain": gain, "gain": gain}
-            told |= {"repeat": repeat, "complete": not broke, "note": "b ran out of memory" if broke else ""}
-            rows.append(known | told)
+            measured = {"slowdown": slowdown, "worst_slowdown": 1.1 * slowdown, "makespan_gain": gain, "gain": gain}
+            measured |= {"repeat": repeat, "complete": not broke, "note": "b ran out of memory" if broke else ""}
+            rows.append(known | measured)
     nothing, table = pd.DataFrame(), pd.DataFrame(rows, columns=ROUND_COLUMNS)
     (advice,) = advise(Verdict(nothing, table, mode_table(table), nothing, nothing, nothing))
     assert advice.mode == mode

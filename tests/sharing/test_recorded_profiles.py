@@ -95,17 +95,17 @@ def test_four_jobs_do_in_the_recorded_mixes_what_their_pairs_say():
     grid = json.loads((shipped_datasets() / "recorded" / "collocation_grid.json").read_text())["slowdowns"]
     d, s = "dlrm:tour", "speech:tour"
 
-    def told(mode, mix, job):
+    def recorded(mode, mix, job):
         return fmean(row["slowdown"] for row in grid if (row["mode"], row["mix"], row["label"]) == (mode, mix, job))
 
     for mode in ("cpu-shared", "cpu-pinned"):
-        of_pair = tuple(told(mode, f"{d} + {s}", one) for one in (d, s))
-        pairs = [RecordedPair((one, one), (told(mode, f"2 × {one}", one),) * 2) for one in (d, s)]
+        of_pair = tuple(recorded(mode, f"{d} + {s}", one) for one in (d, s))
+        pairs = [RecordedPair((one, one), (recorded(mode, f"2 × {one}", one),) * 2) for one in (d, s)]
         slowdown = shared_slowdown(replace(RECORDED, pairs=(*pairs, RecordedPair((d, s), of_pair))))
         for job, mix in ((d, f"4 × {d}"), (s, f"4 × {s}")):
-            assert slowdown([replace(PROFILE, like=job)] * 4) == pytest.approx([told(mode, mix, job)] * 4, rel=0.12)
+            assert slowdown([replace(PROFILE, like=job)] * 4) == pytest.approx([recorded(mode, mix, job)] * 4, rel=0.12)
         found = slowdown([replace(PROFILE, like=job) for job in (d, d, s, s)])
-        assert found[1:3] == pytest.approx([told(mode, f"2 × {d} + 2 × {s}", one) for one in (d, s)], rel=0.12)
+        assert found[1:3] == pytest.approx([recorded(mode, f"2 × {d} + 2 × {s}", one) for one in (d, s)], rel=0.12)
 
 
 def test_recorded_profiles_are_read_as_they_were_written(tmp_path):

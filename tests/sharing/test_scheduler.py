@@ -83,11 +83,11 @@ def test_out_of_memory_means_once_more_alone_and_before_the_queue():
     assert started(scheduler, 0) == [("a", 0), ("bad", 0)]
     scheduler.ended("bad", 2, "out of memory")
     assert scheduler.jobs["bad"].status == "recovering"
-    assert started(scheduler, 3) == [], "somebody joined a device that waits for a recovered job"
+    assert started(scheduler, 3) == [], "a job joined a device that waits for a recovered job"
     scheduler.ended("a", 4, "done")
     [again] = scheduler.starts(4)
     assert (again.name, again.attempts[-1].number, again.attempts[-1].alone) == ("bad", 2, True)
-    assert started(scheduler, 5) == [], "somebody joined a recovered job"
+    assert started(scheduler, 5) == [], "a job joined a recovered job"
     scheduler.ended("bad", 9, "done")
     assert started(scheduler, 9) == [("large", 0)]
     scheduler.ended("large", 10, "done")

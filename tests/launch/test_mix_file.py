@@ -84,7 +84,7 @@ def test_settings_stand_in_brackets_and_arguments_survive_as_they_were_quoted(fo
     assert (job.job.path, job.job.arguments, job.cores, job.gpu_percent) == ("my [1].py", ("a", "x3"), 1, 50.0)
 
 
-def test_every_mistake_of_a_line_is_told_at_once():
+def test_every_mistake_of_a_line_is_reported_at_once():
     assert refusal(parse_jobs, "dlmr:tour, speech, dlrm:tuor x2, dlrm[batch_szie=3,seed=x], nope.py, dlrm x0") == [
         "--jobs: 6 errors; nothing was started:",
         "job 1 of --jobs (dlmr:tour): job 'dlmr' is unknown: did you mean 'dlrm'? A script's name ends in .py.",
@@ -163,7 +163,7 @@ def test_workloads_are_groups_with_modes_of_their_own(from_yaml):
     assert asked == [("pair", "mps"), ("workload-2", "mps")], "modes of the command line count instead"
 
 
-def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_plan(from_yaml, folder):
+def test_values_are_read_as_they_were_written_and_files_are_found_next_to_the_plan(from_yaml, folder):
     for name in ("train.py", "clicks.csv"):
         (folder / "plans" / name).touch()
     (folder / "plans" / "synthetic").mkdir()
@@ -295,15 +295,15 @@ def test_a_mistake_in_a_csv_names_its_row_and_the_fix(from_csv, row, part):
     assert part in "\n".join(refusal(from_csv, row + "\n"))
 
 
-def test_a_header_that_lacks_something_is_told(from_csv):
-    told = "\n".join(refusal(from_csv, "", "Experiment,Workload,Run,Devices,Colocation,File\n"))
-    assert "each of Status, Collocation" in told and "in any order, and commas separate them." in told
-    (told,) = refusal(from_csv, "0,1,,,,0,-,../code/train.py,,--lr 1\n", HEADER.replace("Params", "Parms"))
-    assert told == "plans/plan.csv, line 1: the column 'Parms' is unknown: did you mean 'Params'?"
+def test_a_header_that_lacks_something_is_reported(from_csv):
+    reported = "\n".join(refusal(from_csv, "", "Experiment,Workload,Run,Devices,Colocation,File\n"))
+    assert "each of Status, Collocation" in reported and "in any order, and commas separate them." in reported
+    (reported,) = refusal(from_csv, "0,1,,,,0,-,../code/train.py,,--lr 1\n", HEADER.replace("Params", "Parms"))
+    assert reported == "plans/plan.csv, line 1: the column 'Parms' is unknown: did you mean 'Params'?"
 
 
 @pytest.mark.parametrize(("name", "read"), [("mix.yaml", read_yaml_mix), ("mix.csv", read_csv_mix)])
-def test_a_plan_that_is_not_there_is_told(folder, name, read):
+def test_a_plan_that_is_not_there_is_reported(folder, name, read):
     assert "check the path." in refusal(read, folder / name)[0]
     (folder / name).write_bytes(b"a: \xff")
     assert "byte 3 is not UTF-8" in refusal(read, folder / name)[0]
