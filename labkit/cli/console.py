@@ -130,17 +130,12 @@ def write_nowhere(stream: TextIO = sys.stdout) -> None:
     os.close(nowhere)
 
 
-def print_last(line: str) -> None:
-    """Print the last line of a command, even if its reader has left."""
+def print_json(content: Any, indent: int | None = None) -> int:
+    """Print the answer for programs, even if its reader has left; the exit status of a command that worked."""
     try:
-        print(line, flush=True)
+        print(json.dumps(content, indent=indent), flush=True)
     except BrokenPipeError:
         write_nowhere()
-
-
-def print_json(content: Any, indent: int | None = None) -> int:
-    """Print the answer for programs; the exit status of a command that worked."""
-    print_last(json.dumps(content, indent=indent))
     return 0
 
 

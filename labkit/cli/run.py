@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -235,7 +234,7 @@ def _run_seeds(command: tracking.ScriptCommand, seeds: int, as_json: bool) -> in
             if part.status != "done":
                 say(f"labkit: {part.reason}", to_stderr=True)
             if as_json and answer:
-                print(json.dumps(answer), flush=True)
+                print_json(answer)
             statuses.append(tracking.exit_status(answer) if answer else 1)
 
     with tracking.StopRequest() as stop:

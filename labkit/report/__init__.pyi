@@ -8,7 +8,6 @@ from .profile_views import (
 )
 from .summary_text import (
     headline as headline,
-    job_name as job_name,
     notes as notes,
     terminal_frames as terminal_frames,
 )
