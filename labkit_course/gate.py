@@ -25,7 +25,7 @@ MOST_NAMES = 10
 LONGEST_CELL = 12
 LONGEST_MEDIAN = 6
 FEWEST_GUESSES = 3
-FEWEST = {"check": 2, "explain": 1, "claim": 1}
+FEWEST = {"check": 1, "explain": 1}
 """Cells of a notebook that are graded, by what they call"""
 GUESS = re.compile(r'^(guess\("[\w.]+", )[^"]+?((?:, "[^"]+")?\))$', re.MULTILINE)
 """A guess, a line of its own: what stands before and after its value"""

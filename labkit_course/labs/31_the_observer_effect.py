@@ -344,6 +344,12 @@ Hint: import inside the function what you use there, for in `mylab` it stands wi
 guess("31.enough_here", 10.0, "pairs")
 
 
+# %% enough-prose [markdown]
+"""
+Now write it.
+"""
+
+
 # %% answer 31.enough
 def enough_pairs(spread: float, ratio: float, power: float = 0.8) -> int:
     """The least number of pairs with which a share `power` of studies finds this ratio by its 95 % interval."""
@@ -693,48 +699,6 @@ verdict = "does not hold here" if (ten["low"] > 1.05).any() else low
 answer = verdict, "labkit's sampler stands in for both; its cost is known as far as the interval says, and no further"
 ### END SOLUTION
 claim("E1", f"labkit's sampler, 10 Hz, {mine} (95 % of {rounds} pairs)", answer)
-
-# %% claim-e6-prose [markdown]
-"""
-A monitor takes CPU time, too: in the paper's logs `nv-hostengine` takes a third of a core while dcgmi polls, 0.7 % otherwise. labkit's sampler at 10 Hz:
-"""
-
-# %% claim E6 points=1 grade_id="claim-e6"
-own = [apparatus.sampler_cpu_percent(10, 3 * tick) for _ in range(repeats)]
-### BEGIN SOLUTION
-answer = (
-    "holds here" if min(own) > 20 else "does not hold here",
-    "an analogue: another sampler, which reads files of the kernel and no GPU",
-)
-### END SOLUTION
-claim("E6", f"labkit's sampler at 10 Hz takes {min(own):.1f} to {max(own):.1f} % of a core ({repeats} turns)", answer)
-
-# %% claims-recorded-prose [markdown]
-"""
-The four rows of seconds are claims of which you have the recording. Write `verdict(tool, printed)`: do the runs that `pairs_of` pairs for the tool have the printed seconds, and what do your intervals let them tell? (For the baseline, the tool is `top`: with and without it.)
-"""
-
-
-# %% claim E2 points=2 grade_id="claims-recorded"
-def verdict(tool, printed):
-    """Whether the recording has the printed seconds, and what its pairs tell."""
-    ### BEGIN SOLUTION
-    has = all(round(one, 2) in {round(each, 2) for each in seconds_of.values()} for one in printed)
-    _, low, high = overhead(pairs_of(seconds_of, tool))
-    bound = "one pair, no interval" if np.isnan(low) else f"95 % interval {low:.3f} to {high:.3f}"
-    return "holds here" if has else "does not hold here", f"the recording has these seconds; as a cost: {bound}"
-    ### END SOLUTION
-
-
-def mine(tool):
-    pairs = pairs_of(seconds_of, tool)
-    return f"{overhead(pairs)[0]:.3f} times as long with {tool} as without, {len(pairs)} pair(s) of the recording"
-
-
-claim("E2", mine("top"), verdict("top", (48.66, 48.29)), how="recorded")
-claim("E3", mine("nvidia-smi"), verdict("nvidia-smi", (48.06, 48.43)), how="recorded")
-claim("E4", mine("dcgmi"), verdict("dcgmi", (48.40, 48.37)), how="recorded")
-claim("E5", mine("nsys"), verdict("nsys", (49.40,)), how="recorded")
 
 # %% claim-e7-prose [markdown]
 """

@@ -242,6 +242,11 @@ The ranks of the recording began up to 7.5 ms apart, and the earliest wait for t
 # %% guess-together
 guess("60.left_together", 100 * left, "% of the step")
 
+# %% reveal-together-prose [markdown]
+"""
+The walk over all ranks, with every overhead and without any:
+"""
+
 # %% reveal-together
 begun_together = apparatus.begin_together(ranks)
 whole = apparatus.walk_together(begun_together, transfers)
@@ -522,7 +527,6 @@ results(
     left_together=(max(left_together), 0.10, 0.11),
     kernels_share=(kernels_us / step.duration_us, 0.01, 0.5),
     idle_small=(timed[16].idle, 0, 1),
-    idle_large=(largest.idle, 0, 1),
     roofline_error=(errors["roofline"], 0, 50),
 )
 
