@@ -4,13 +4,24 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from contrast import contrast
 from plotly.subplots import make_subplots
 
 from labkit.plots.descriptions import SHOWN_ROWS, describe, show, thinned
 from labkit.plots.theme import BACKGROUNDS, INK, PALETTES, encoding
 
 OKABE_ITO = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG 2.2's contrast of two #rrggbb colours, 1 to 21."""
+
+    def luminance(color: str) -> float:
+        channels = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
 
 
 def test_the_table_has_every_point_under_the_axes_titles_but_no_decoration():
