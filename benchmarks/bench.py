@@ -3,8 +3,6 @@
 Prints one table of ratios with their spread. What each measured, on what and when, is in results/*.json.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

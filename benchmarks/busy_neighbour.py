@@ -5,8 +5,6 @@ marked as disturbed? Then pairs of runs beside that program: threads that wait a
 It needs a machine on which nothing else runs, and two cores or more.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -5,8 +5,6 @@ test split. Both train the preset `kaggle` with SGD at a batch of 2048 on the sa
 textbook with plain kernels, each turn with another seed of weights and order.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

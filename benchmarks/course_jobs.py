@@ -3,8 +3,6 @@
 Serial and parallel turns alternate in one run; what counts is the ratio of their medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

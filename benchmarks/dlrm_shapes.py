@@ -1,7 +1,5 @@
 """What benchmarks of a DLRM's step share: its shapes, batches, the step of the job, and the least it could take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise

@@ -5,8 +5,6 @@ rows. Beside each fast step stands the least it could take: its arithmetic, at t
 precision in the same turns, or its table rows, whichever is longer. `LABKIT_COMPILED=0` measures it without numba.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -4,8 +4,6 @@ Run it with `python benchmarks/generate_clicks.py`. The loop draws the same kind
 one value at a time, as the random-data generators do that dominate the time of the training they feed.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

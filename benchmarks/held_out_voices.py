@@ -4,8 +4,6 @@ Each speaker of the Free Spoken Digit Dataset (the folder `recordings`) is held 
 on the others: `labkit train speech`, then `labkit transcribe` without a language model and with one.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -5,8 +5,6 @@ they come: of R rows row R u^4 for a uniform u, so that few are popular. Every t
 took in a second, and how much memory it has.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

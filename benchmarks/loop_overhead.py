@@ -5,8 +5,6 @@ sampler on, in turn in one process on one core. Evaluations and checkpoints are 
 Then an epoch of the job runs in a process as `labkit run` makes it, with `keep_memory` and without, in pairs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

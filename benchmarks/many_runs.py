@@ -5,8 +5,6 @@ evaluations; one in ten diverges and one in ten is stopped by hand. Each way is 
 first import; beside it, how long this machine takes to read and parse the same files and do nothing with them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What all benchmarks share: ways that are timed in turn, and ratios that a machine's moods leave alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -5,8 +5,6 @@ can, and is killed: how far beyond the hard limit did it come, and at which rate
 while the watch looks as often as it does there: what share of a core does that take?
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -5,8 +5,6 @@ The tensors: with plain kernels, two batch sizes, fp32 and bf16, every allocatio
 is predicted of them. An hour on two cores; peaks of 4 GB.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from typing import Any

@@ -4,8 +4,6 @@ Predictions walk through a step with tensors that have only shapes. They are of 
 Shapes: B batch, D dense features, F tables, L pooling factor, T frames.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable, Iterable

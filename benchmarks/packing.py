@@ -5,8 +5,6 @@ meets all alike; what counts are ratios of one turn. Beside them stand the repla
 profiles, and that of 60 jobs on two small machines. Five minutes a turn on two cores that do nothing else.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import tempfile

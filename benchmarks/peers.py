@@ -5,8 +5,6 @@ update; DeepCTR-Torch and torch-rechub have no DLRM, so their DeepFM gets the sa
 model of like size. SpeechBrain computes the same 80 log-mel bins. A peer that does not load is named with its error.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A figure as a PNG, drawn by the browser that is here."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

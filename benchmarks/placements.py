@@ -5,8 +5,6 @@ Kaggle log, the largest cut, so that all ways fit into memory side by side. Rows
 anywhere in a table. All ways take the same batches, in turn. The disk's file is four times its memory cap.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Callable, Iterator

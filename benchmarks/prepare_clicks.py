@@ -4,8 +4,6 @@ labkit's reader and the textbook's lines one by one take turns on one core; a tu
 it held is its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

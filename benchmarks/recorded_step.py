@@ -3,8 +3,6 @@
 With a rank's own kernels and overheads it tests the walk; with the other ranks' overheads, whether these carry over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

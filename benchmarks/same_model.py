@@ -6,8 +6,6 @@ installs it. All start from the same weights, and each gets the batches in its o
 losses is refused. Ways take a step in turn, and ratios are geometric means over turns with their 95 % intervals.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import importlib.metadata

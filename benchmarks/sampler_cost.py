@@ -5,8 +5,6 @@ value, take turns in one process. The share is the CPU time of the sampler's own
 2 Hz, its start left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

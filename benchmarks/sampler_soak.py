@@ -5,8 +5,6 @@ missed, in order, and points must be as far apart at the end as at the beginning
 waits for points as far apart: what it misses of its own says how steady the machine is.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -6,8 +6,6 @@ on as many cores, and its table rows, each read once at the speed at which rando
 then read and written by the update, which finds them where the batch left them. All speeds are measured here.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

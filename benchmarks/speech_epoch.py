@@ -5,8 +5,6 @@ after another: features computed once in batches of like length, the fast model,
 slower.
 """
 
-from __future__ import annotations
-
 import argparse
 from functools import partial
 

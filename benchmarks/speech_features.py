@@ -4,8 +4,6 @@ Run it with `python benchmarks/speech_features.py`. Both ways run in turn on the
 that a busy machine slows both; the time is what the processor spent, and the ratio of each turn is what counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time

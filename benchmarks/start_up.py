@@ -4,8 +4,6 @@ Pairs alternate in one run. The first step of a tour is timed from the command t
 with empty caches, when data is generated and kernels are compiled.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -5,8 +5,6 @@ same, or a longer time), and of some the end is not seen, because they were cut 
 with how they fare. Each case is drawn 1,000 times; an interval that is not given is not counted.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The machine's card is measured, and before and after it steps of another seed: w
 machine's own noise.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 

@@ -4,8 +4,6 @@ Runs of some batch sizes on all cores say how many samples the target takes; a c
 takes there. What is predicted, the training at batches between them on one core, is then measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

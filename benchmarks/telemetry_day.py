@@ -5,8 +5,6 @@ fast as it can. Every share of time and every power is noise around a mean, kept
 clocks, temperatures and memory move seldom. Every five simulated seconds a part is written, as the sampler does.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -4,8 +4,6 @@ Made-up rows of ten runs, in parts as the sampler merges them, are read at once 
 what it held after its imports, and what the frame weighs, are those of `read_telemetry`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -3,8 +3,6 @@
 Nothing here is slowed down on purpose: it is how the reference implementation and most tutorials are written.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ evaluation at the target, evaluations included. Samples to the target stand besi
 as many. A run that misses its target is named; instead of a ratio there is then the time to expect with restarts.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

@@ -4,8 +4,6 @@ The operators of a hundred steps of a small DLRM, by torch's own table (`key_ave
 the file; each turn profiles anew, because torch keeps its table. Then a trace of 1 GB, in a process of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -3,8 +3,6 @@
 A card of all cores is made first. Predictions are made from it before anything is measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Whether numba can compile the fast kernels at their first call; without it labkit uses its plain PyTorch."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

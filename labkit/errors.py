@@ -1,7 +1,5 @@
 """Errors that a user can fix. Every other error is a bug in labkit."""
 
-from __future__ import annotations
-
 import difflib
 import errno
 import os

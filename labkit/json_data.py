@@ -1,7 +1,5 @@
 """JSON from people, other programs and disks: read, and checked against types."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -6,8 +6,6 @@ Set the address here. `labkit course build --force` then writes badges and the c
 `make docs` links to the repository; tests/test_project.py names the other files that need the address.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import quote
 

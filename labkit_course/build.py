@@ -1,7 +1,5 @@
 """Both notebooks of a lab from its source, with nbgrader's own preprocessors; `configure` sets nbgrader up alike."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What a notebook calls: check an answer or code, explain, and take up one's own code again."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import linecache

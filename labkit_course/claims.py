@@ -1,7 +1,5 @@
 """Claims of the papers, a card each: the paper's sentence and number, this machine's, a verdict and one reason."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import io

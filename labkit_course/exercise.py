@@ -1,7 +1,5 @@
 """The three kinds of exercise: a number, an explanation graded by hand, and code; what each says to an answer."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

@@ -3,8 +3,6 @@
 The knockout gate: a check fails for no answer, for a typed constant and for each usual mistake, and for nothing else.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -4,8 +4,6 @@ A lab is one file, `labs/NN_topic.py`, in jupytext's percent format: each cell b
 `checks` hold the exercises and never reach a notebook; an `answer` cell is the reference of its exercise.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys

@@ -1,7 +1,5 @@
 """Notebook files: where they are, and the one way they are written."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

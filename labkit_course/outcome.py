@@ -1,7 +1,5 @@
 """What code gives when it is asked, and how that differs from what is right, as text."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

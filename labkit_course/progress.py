@@ -1,7 +1,5 @@
 """What a student did, kept line by line on this machine: guesses, attempts, explanations and verdicts."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Executes notebooks, several at once, each with its own cores, and watches time, memory and network from outside."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import difflib

@@ -1,7 +1,5 @@
 """A static site of the executed notebooks, which works from a file, without a network: nbconvert's own pages."""
 
-from __future__ import annotations
-
 import re
 from html import escape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where a student stands, and what is handed in."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Executes one notebook with papermill in a process of its own, which leaves none of those that it started."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """The `labkit` command: modules of one or a few sub-commands, heavy imports only when one runs."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """`labkit course`: build, run and publish the notebooks; progress and submission. `labkit claims`: the verdicts."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

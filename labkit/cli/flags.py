@@ -1,7 +1,5 @@
 """Flags that several commands share."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from pathlib import Path

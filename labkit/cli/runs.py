@@ -1,7 +1,5 @@
 """`labkit runs`: list runs, show one, ask one to stop. `labkit report`: the page about any set of runs."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The datasets that have a name: generated, shipped, brought by the reader, or downloaded as `catalog.toml` says."""
 
-from __future__ import annotations
-
 import tarfile
 import tomllib
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ format, the content of the source files, and the options. A changed source has a
 folder.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

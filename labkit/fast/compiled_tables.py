@@ -14,8 +14,6 @@ batch, W threads.
     touched   int32 (W, U), sums float32 (W, U, D): scratch memory
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

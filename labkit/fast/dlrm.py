@@ -4,8 +4,6 @@ Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tabl
 N features of the interaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ compiled; that takes a second and a half per process. Nothing here uses the comp
 of the same name (`tests/fast`).
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any

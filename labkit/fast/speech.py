@@ -1,7 +1,5 @@
 """The layers of a recogniser, faster than those of `labkit.models.speech`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Budgets: what part of this machine a run may use, by name, and what makes that bind."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """The CPU and memory of this machine, within the limits of its container, and what malloc keeps; sizes as text."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

@@ -1,7 +1,5 @@
 """The doctor: the software of this machine, a description of it, and advice on what to install."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -4,8 +4,6 @@ A lease is a locked file per CPU, in a folder that all users of the host share. 
 process that holds it ends for any reason. Its child processes may use its CPUs too, while it waits for them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -11,8 +11,6 @@ The watch looks more often as the limit comes closer. It cannot see memory that 
 Run as a program, this is the watch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

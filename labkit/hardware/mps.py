@@ -5,8 +5,6 @@ in the foreground, prints its folder, and ends it when its standard input closes
 ends. It must not end earlier: a client whose daemon ends loses its GPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The catalogue of hardware tiers and electricity grids: what each is and costs, and the source of every figure."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

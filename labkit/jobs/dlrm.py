@@ -1,7 +1,5 @@
 """Trains a DLRM on a click log to a target AUC: `python dlrm.py`, `labkit train dlrm`, or a copy of yours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial

@@ -3,8 +3,6 @@
 `python dlrm_shape.py --num-tables 64`, or a cell of a sweep. Labels are random, too: there is nothing to learn.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import time

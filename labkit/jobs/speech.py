@@ -1,7 +1,5 @@
 """Trains a CTC recogniser to a target error rate: `python speech.py`, `labkit train speech`, or a copy of yours."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Mixes as text: jobs in one line (`--jobs`), files in YAML, and the CSV files of radT (itu-rad/radt 0.2.30)."""
 
-from __future__ import annotations
-
 import csv
 import difflib
 import io

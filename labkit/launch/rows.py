@@ -1,7 +1,5 @@
 """Files in which a user plans runs: each field knows its line, and one error lists all that is wrong."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter

@@ -4,8 +4,6 @@ Shapes: B batch, D embedding dim, F categorical features (tables), L pooling fac
 P features with a table of quotients.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

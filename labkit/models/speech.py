@@ -4,8 +4,6 @@ Shapes: B batch, T frames of F = 80 log-mel bins, T' outputs, C channels, V alph
 Features have mean 0 and variance 1 per bin.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ On a CPU the kernels of the paper (Lin et al., arXiv 2201.07821) are the operato
 build from others. A view is one as well, and computes nothing.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

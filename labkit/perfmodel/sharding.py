@@ -4,8 +4,6 @@ As in Lin et al., arXiv 2404.12674: a process looks up its own tables for all sa
 results, so that each has its share of the samples; gradients go back the same way. The slowest process decides.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

@@ -6,8 +6,6 @@ batch after the other, so an evicted row is back in its store before it is read 
 Shapes: R rows, C slots, U distinct rows of a batch, M of them that were missing, E evicted rows, W numbers of a row.
 """
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import Future
 from pathlib import Path

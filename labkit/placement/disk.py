@@ -8,8 +8,6 @@ disk. The file has no name, so it disappears with the process, however that ends
 Shapes: R rows, D embedding dim, W numbers of a row, U requested rows.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import mmap

@@ -8,8 +8,6 @@ Run as a program this module is the server.
 Shapes: U rows of a batch, D embedding dim, W numbers of a row.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -3,8 +3,6 @@
 Shapes: R rows, U distinct rows of a batch, ascending, D embedding dim, W numbers of a row: D weights, then the state.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """Where a script keeps its embedding tables, as a value; checked without torch."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -4,8 +4,6 @@ Shapes: B batch, F tables, L pooling factor, D embedding dim, W numbers of a row
 of a batch.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is compared: cells of a sweep, slowdowns under observers and next to neighbours, and speeds of a machine."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from html import escape

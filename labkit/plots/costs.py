@@ -1,7 +1,5 @@
 """What a target costs: training, time, energy and money over targets or batch sizes, and two costs with their front."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from html import escape
 from typing import Any

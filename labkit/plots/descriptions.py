@@ -1,7 +1,5 @@
 """Figures as text and as a table, for screen readers and readers who see no colours; and how a notebook shows them."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections import Counter

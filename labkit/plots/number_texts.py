@@ -1,7 +1,5 @@
 """Numbers as text: few digits and the unit."""
 
-from __future__ import annotations
-
 import math
 from numbers import Real
 

@@ -1,7 +1,5 @@
 """Import nbformat, which plotly needs in a notebook, two seconds faster."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 

@@ -1,7 +1,5 @@
 """One look for every figure: Okabe–Ito colours that reach 3:1, and a second encoding as well as colour."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape

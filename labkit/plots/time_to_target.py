@@ -1,7 +1,5 @@
 """Time to accuracy: the metric against time with where the target is met, and the median time against the target."""
 
-from __future__ import annotations
-
 import math
 from html import escape
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Bars in lanes along time, and curves over time: of a step, of jobs, of a run as it goes on, of speech."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple

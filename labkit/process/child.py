@@ -5,8 +5,6 @@ lines are orders. The end of its input, because its parent is done or was killed
 series of objects whose "kind" says what they are.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

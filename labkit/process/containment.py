@@ -5,8 +5,6 @@ supervisor's (PR_SET_CHILD_SUBREAPER). All processes carry a mark in their envir
 if the supervisor itself is killed. The first two exist on Linux only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -5,8 +5,6 @@ Analysis (Meta's HTA, get_temporal_breakdown), which itself rounds times to whol
 and omits what the last step launched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ No later rule counts what an earlier one has claimed. So special rules come befo
 are at most the step.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 

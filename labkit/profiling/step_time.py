@@ -5,8 +5,6 @@ data loader and an optimiser. Annotations may overlap, as a script's and labkit'
 last counts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ torch.profiler (Kineto) writes that format. While a file is read, only one event
 megabytes of text around it, so files may be of any size. Source: "Trace Event Format", Chromium project.
 """
 
-from __future__ import annotations
-
 import ast
 import gzip
 import json

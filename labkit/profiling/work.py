@@ -7,8 +7,6 @@ These operators have no formula: views, `empty`, nodes of autograd, calls that o
 `aten::index` (the profiler records no shapes of its indices), and CTC (its work depends on the utterances' lengths).
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from math import prod

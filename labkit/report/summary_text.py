@@ -1,7 +1,5 @@
 """The summary as text: cells of the page's tables and of the terminal's, the headline of each job, and the notes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Rows in numbered Parquet parts, each of them whole or absent; in a long run, many parts are merged into one."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time

@@ -1,7 +1,5 @@
 """Files that are safe to keep and to share: whole at every moment, without home folders and secrets."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import errno

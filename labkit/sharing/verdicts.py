@@ -1,7 +1,5 @@
 """The verdict on a mix: what each way of sharing gained and cost, turn by turn and over its repeats; and advice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

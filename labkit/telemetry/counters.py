@@ -1,7 +1,5 @@
 """Counters: their vocabulary (counters.toml), readings, recordings of readings, and the latest value of each."""
 
-from __future__ import annotations
-
 import json
 import math
 import tomllib

@@ -1,7 +1,5 @@
 """One run's telemetry, read without pandas, and its energy: from a counter, else from integrated power, else None."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence

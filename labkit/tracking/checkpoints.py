@@ -1,7 +1,5 @@
 """Models and optimisers that a script keeps: when their checkpoints are saved, and the best weights."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

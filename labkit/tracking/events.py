@@ -1,7 +1,5 @@
 """Events of a run, phases of a step, and the line of progress: what a run reports to those who watch it."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -3,8 +3,6 @@
 A resumed run goes on exactly where the interrupted one stopped: at the same batch, with the same random state.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import random

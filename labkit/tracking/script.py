@@ -1,7 +1,5 @@
 """Runs a training script in this process, inside a harness: with `Run` in it or without."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import runpy

@@ -5,8 +5,6 @@ at every later time. A run that was *cut off* says only that its time is longer 
 it is not counted. Dropping either altogether would make hard targets look cheap, because only the lucky runs stay.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """What a target took, as tables: one row per job and budget, one per device and batch size, and how much sooner."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 Only the windows in which rates are measured last for a set time: each act begins when the one before it is over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

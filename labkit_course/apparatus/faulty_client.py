@@ -4,8 +4,6 @@ Its settings are `{"fault", "steps", "device", "cores"}`; at the first order it 
 So no clock decides what has happened before the fault.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

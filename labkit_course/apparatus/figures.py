@@ -1,7 +1,5 @@
 """Figures that only labs draw: bars of what budgets leave and changes gain, hit rates, and heat maps of a kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import Any

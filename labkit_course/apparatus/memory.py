@@ -4,8 +4,6 @@ The largest batch is found by short runs, doubled until one runs out, then bisec
 script's first steps while every allocation of a tensor is counted.
 """
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What settings cost at prices of one's own, and which of them are on the front of money and carbon."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

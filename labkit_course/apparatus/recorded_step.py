@@ -13,8 +13,6 @@ stream of the operator that asks for it. An operator that launches no collective
 latest exchange (all-to-all). A wait between operators is for the reductions of the backward pass, or else for copies.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

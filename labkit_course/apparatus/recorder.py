@@ -1,7 +1,5 @@
 """A voice for a notebook: recorded by the browser from the microphone, or an audio file that is chosen there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory

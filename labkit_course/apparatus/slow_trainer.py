@@ -6,8 +6,6 @@ one sample at a time in Python (facebookresearch/dlrm, `dlrm_data_pytorch.py`); 
 Shapes: B batch, F tables, D embedding dim.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Steps of a DLRM of any shape, and what its parts take of them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

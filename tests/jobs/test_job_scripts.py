@@ -1,7 +1,5 @@
 """The kit's own jobs: scripts of plain PyTorch that train alone, in the harness, and as a copy of the reader's."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

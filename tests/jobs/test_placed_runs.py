@@ -1,7 +1,5 @@
 """Runs of the DLRM job whose tables are elsewhere: resumed, tested, and refused where a flag makes no sense."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

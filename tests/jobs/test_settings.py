@@ -1,7 +1,5 @@
 """Settings of jobs: values that are read once, cross to processes as JSON, and survive a change of version."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

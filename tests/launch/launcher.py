@@ -1,7 +1,5 @@
 """Light jobs in a round; run as a program, a launcher to be killed."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

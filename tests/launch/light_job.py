@@ -5,8 +5,6 @@ Before it is ready: `deaf` to SIGTERM, `breeds` and `sibling` (processes that st
 `greedy=FILE` and `killed=FILE` run out of memory and die by SIGKILL where FILE, which they make, is not there yet.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import signal

@@ -3,8 +3,6 @@
 `--ends done|diverged|error|oom|refused|usage|full|killed|crashes-once`, `--late S`, `--takes S`, `--deaf 1`.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

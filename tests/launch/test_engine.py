@@ -1,7 +1,5 @@
 """Launches of a round start together, are followed to their ends, and are ended in time; a list goes in its order."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

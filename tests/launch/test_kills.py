@@ -1,7 +1,5 @@
 """Whichever process is killed, and whenever: nothing is left, and each part of a list ends exactly once."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Plans as one line of text, in YAML and in radT's CSV: what they come to, and what is said of every mistake."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The pages of docs/ and the API reference build, and no link in them is broken."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """environment.yml and binder/ say the same as pyproject.toml, the one list of requirements."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The Makefile's set-up, with stand-in Pythons: they answer its questions and write down what it asks for."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

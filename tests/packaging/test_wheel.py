@@ -1,7 +1,5 @@
 """What the wheel holds, and that it works away from the checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Where tables fit, and how fast they are there."""
 
-from __future__ import annotations
-
 import shutil
 from unittest import mock
 

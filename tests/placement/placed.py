@@ -1,7 +1,5 @@
 """A small DLRM over any placement, trained on batches that repeat rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

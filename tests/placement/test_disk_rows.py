@@ -1,7 +1,5 @@
 """Rows in a mapped file: the cap on what is resident, what comes from the disk, and disks without room."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """A parameter server: killed, restored from a copy, left by its trainer, called by a stranger; what staleness does."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

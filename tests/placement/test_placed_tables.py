@@ -1,7 +1,5 @@
 """Every placement trains the same model: bit by bit among those of rows, and up to rounding as on the device."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from placed import Training, batches

@@ -1,7 +1,5 @@
 """The rows that a cache holds, against the caches of a textbook."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import numpy as np

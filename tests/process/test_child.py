@@ -1,7 +1,5 @@
 """A program in a child process: what is told both ways, and that nothing of it stays."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

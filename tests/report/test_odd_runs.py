@@ -1,7 +1,5 @@
 """One odd run takes nothing from the others: it becomes a note that names folder, file and reason."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run folder does not keep word for word, and how a resume goes on without it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

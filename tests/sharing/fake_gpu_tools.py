@@ -1,7 +1,5 @@
 """MIG instances that come and go: they live in a file, which the fake NVML reads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

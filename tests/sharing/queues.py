@@ -1,7 +1,5 @@
 """Jobs and devices for the tests of packing."""
 
-from __future__ import annotations
-
 from labkit.jobs import DlrmJob
 from labkit.launch import PlannedJob
 from labkit.sharing import JobProfile, PackingDevice, QueuedJob

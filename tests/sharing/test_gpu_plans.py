@@ -1,7 +1,5 @@
 """Whole plans on GPUs that are fakes: what each job is given, and what is left when they have ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A queue really runs: placed as the scheduler says, without a barrier, with one recovery, stopped at a word."""
 
-from __future__ import annotations
-
 import os
 
 import light_job

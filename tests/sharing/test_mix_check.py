@@ -1,7 +1,5 @@
 """Every row of a plan is checked before anything starts."""
 
-from __future__ import annotations
-
 import psutil
 
 from labkit.errors import UserError

@@ -1,7 +1,5 @@
 """The record of a mix: what it plans, what a reader of a killed one sees, and how a damaged one is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

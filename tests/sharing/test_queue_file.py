@@ -1,7 +1,5 @@
 """QUEUE.yaml: what a row may say, and one message for each row that is wrong."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Each policy's choice among devices, and who may join at all; and the scheduler: events in, starts out."""
 
-from __future__ import annotations
-
 import pytest
 from queues import GIB, devices, job, profile
 

@@ -1,7 +1,5 @@
 """Runs in this process: quiet, and without a sampler's process beside each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

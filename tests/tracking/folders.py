@@ -1,7 +1,5 @@
 """Run folders: as a kill leaves them, gone on with, and read."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

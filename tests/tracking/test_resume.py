@@ -1,7 +1,5 @@
 """A resumed run goes on as if nothing had happened: the same losses, number by number."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """`labkit run`: any script in the one harness, with `Run` in it or without."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Shapes: B batch, D dense features, F categorical features, L lookups per bag.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

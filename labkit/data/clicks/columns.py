@@ -1,7 +1,5 @@
 """Read the columns that a schema needs from CSV, TSV or Parquet, turn each field into a number, and refuse bad rows."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import csv

@@ -10,8 +10,6 @@ Categories follow Zipf's law. The effects of rare categories are damped, because
 Shapes: n rows of a block, D dense features, F tables, L lookups per bag, K latent width.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The schema of a table: a small TOML file that says what the columns mean. Criteo's layout is built in."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import tomllib

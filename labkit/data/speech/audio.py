@@ -7,8 +7,6 @@ padding of a batch changes nothing: an utterance of n samples has 1 + n // 160 f
 N utterances, n samples, T frames, F = 80 bins.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import os

@@ -4,8 +4,6 @@ Two threads decode audio and compute features, because libsndfile and torch rele
 A few minutes of audio are in memory at a time, whatever the size of the source.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

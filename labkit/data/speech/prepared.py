@@ -6,8 +6,6 @@
 N utterances, B of a batch, T frames of F features (80 log-mel bins), S characters, V characters and the blank.
 """
 
-from __future__ import annotations
-
 import functools
 import string
 import unicodedata

@@ -11,8 +11,6 @@ Audio (`audio_filepath`, `audio` or `path`, relative to the manifest) and transc
 `transcript`) are required, the rest is optional. Lines of other listings are checked in the same way.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import os

@@ -1,7 +1,5 @@
 """CPU, memory and energy of the host and of a job's processes; Jetson boards; what only Zeus can read."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform
