@@ -1,8 +1,7 @@
 from .comparisons import (
+    error_bars as error_bars,
     figure_cache_curve as figure_cache_curve,
     figure_fault_timeline as figure_fault_timeline,
-    figure_gain_against_slowdown as figure_gain_against_slowdown,
-    figure_observer_effect as figure_observer_effect,
     figure_roofline as figure_roofline,
     figure_sweep as figure_sweep,
 )
@@ -36,6 +35,7 @@ from .number_texts import (
 )
 from .quick_nbformat import import_nbformat as import_nbformat
 from .theme import (
+    AXIS as AXIS,
     PALETTES as PALETTES,
     encoding as encoding,
     in_the_dark as in_the_dark,

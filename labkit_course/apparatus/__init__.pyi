@@ -6,9 +6,11 @@ from .figures import (
     budget_shares as budget_shares,
     figure_budget_shares as figure_budget_shares,
     figure_busy as figure_busy,
+    figure_gain_against_slowdown as figure_gain_against_slowdown,
     figure_gains as figure_gains,
     figure_hit_rates as figure_hit_rates,
     figure_kernel_shapes as figure_kernel_shapes,
+    figure_observer_effect as figure_observer_effect,
     figure_predicted_gains as figure_predicted_gains,
 )
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits

@@ -498,7 +498,7 @@ Yours and theirs, an observer a line: a mark is the ratio, its bar the interval;
 """
 
 # %% cell-17
-labkit.plots.show(labkit.plots.figure_observer_effect(pd.concat([found, paper], ignore_index=True)))
+labkit.plots.show(apparatus.figure_observer_effect(pd.concat([found, paper], ignore_index=True)))
 
 # %% ex-next-run [markdown]
 """

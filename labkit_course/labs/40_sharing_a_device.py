@@ -596,7 +596,7 @@ labkit's own verdict compares each repeat with its own runs alone, in the second
 
 # %% figure
 two = pair.modes[pair.modes["jobs"] == 2]
-labkit.plots.show(labkit.plots.figure_gain_against_slowdown(two))
+labkit.plots.show(apparatus.figure_gain_against_slowdown(two))
 
 # %% prose-40-why-gain [markdown]
 """

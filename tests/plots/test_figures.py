@@ -4,11 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.plots.comparisons import (
-    figure_gain_against_slowdown,
-    figure_observer_effect,
-    figure_sweep,
-)
+from labkit.plots.comparisons import figure_sweep
 from labkit.plots.descriptions import describe
 from labkit.plots.timelines import (
     KINDS,
@@ -18,7 +14,14 @@ from labkit.plots.timelines import (
     figure_queue,
     figure_timeline,
 )
-from labkit_course.apparatus import figure_budget_shares, figure_busy, figure_gains, figure_kernel_shapes
+from labkit_course.apparatus import (
+    figure_budget_shares,
+    figure_busy,
+    figure_gain_against_slowdown,
+    figure_gains,
+    figure_kernel_shapes,
+    figure_observer_effect,
+)
 from labkit_course.apparatus.figures import COUNTERS
 
 NAN = np.nan
