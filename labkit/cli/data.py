@@ -156,7 +156,7 @@ def run_recorded_fetch(args: argparse.Namespace) -> int:
     if not card.originals:
         raise UserError(f"recording {card.name!r} has no files to download: see its source, {card.source}.")
     with shown_progress() as progress:
-        files = [data.download(data.Archive(**original), folder, progress) for original in card.originals]
+        files = [data.download(original, folder, progress) for original in card.originals]
     print(f"{len(files)} files in {folder}, as their authors published them (SHA-256 matches).")
     print(f"To read them: {IMPORTER} {folder}/* --name {card.name} --cite '{card.cite}'")
     return 0

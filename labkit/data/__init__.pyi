@@ -1,7 +1,6 @@
 from . import clicks as clicks, speech as speech
 from .catalog import (
     DOWNLOADS as DOWNLOADS,
-    Archive as Archive,
     download as download,
     fetch as fetch,
     kind_of as kind_of,

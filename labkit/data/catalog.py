@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from labkit import UserError, errors, project
+from labkit import UserError, errors, project, runs
 from labkit.data.clicks.generate import SYNTHETIC
 from labkit.data.clicks.schema import DAY_FILE
 from labkit.data.store import Progress, check_disk, prepare_once, prepared_root
@@ -15,15 +15,6 @@ from labkit.data.store import Progress, check_disk, prepare_once, prepared_root
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".gz")
 STATES = {"made here": "on first use", "shipped": "shipped", "downloaded": "to download", "your copy": "give its path"}
 """State of a dataset that is not prepared yet, by its origin"""
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A file to download."""
-
-    url: str
-    size_bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +32,7 @@ class Dataset:
     """A key of `STATES`"""
     size_bytes: int | None = None
     """Bytes on disk when prepared, or to download; None: depends on the reader's copy"""
-    archives: tuple[Archive, ...] = ()
+    archives: tuple[runs.Archive, ...] = ()
     """Files to download"""
 
     def state(self) -> str:
@@ -69,7 +60,7 @@ def list_datasets() -> list[Dataset]:
 def _listed(name: str, archives: tuple[dict, ...] = (), **facts: Any) -> Dataset:
     if not archives:
         return Dataset(name, origin="your copy", **facts)
-    found = tuple(Archive(**archive) for archive in archives)
+    found = tuple(runs.Archive(**archive) for archive in archives)
     size_bytes = sum(archive.size_bytes for archive in found)
     return Dataset(name, origin="downloaded", size_bytes=size_bytes, archives=found, **facts)
 
@@ -112,7 +103,7 @@ def kind_of(data: str) -> str:
     return "clicks" if holds_days or holds_tables else "speech"
 
 
-def fetch(name: str, archives: tuple[Archive, ...], *, progress: Progress) -> Path:
+def fetch(name: str, archives: tuple[runs.Archive, ...], *, progress: Progress) -> Path:
     """The folder of a dataset, which is downloaded and unpacked first if necessary.
 
     Raises:
@@ -136,7 +127,7 @@ def fetch(name: str, archives: tuple[Archive, ...], *, progress: Progress) -> Pa
     return prepare_once(folder, build)
 
 
-def download(archive: Archive, folder: Path, progress: Progress) -> Path:
+def download(archive: runs.Archive, folder: Path, progress: Progress) -> Path:
     """Download a file into `folder`; it appears there only if its checksum is correct."""
     import pooch  # it and requests take a third of a second, which only a download needs
     import requests

@@ -12,6 +12,7 @@ from .published import (
     CARD as CARD,
     EVALUATIONS as EVALUATIONS,
     RUNS as RUNS,
+    Archive as Archive,
     chosen as chosen,
     read_card as read_card,
     recorded as recorded,

@@ -20,6 +20,15 @@ SETTINGS = ["batch_size", "power_limit_w", "optimizer"]
 
 
 @dataclass(frozen=True)
+class Archive:
+    """A file to download."""
+
+    url: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Card:
     """The description of a recording: card.toml, next to its Parquet files."""
 
@@ -39,7 +48,7 @@ class Card:
     licence: str = "not stated"
     cannot_say: str = "not stated"
     """Questions that the recording cannot answer."""
-    originals: tuple[dict[str, Any], ...] = ()
+    originals: tuple[Archive, ...] = ()
     """Files as their authors publish them: url, size_bytes, sha256."""
 
     @property
@@ -82,7 +91,8 @@ def read_card(recording: str | Path) -> Card:
         )
     try:
         content: dict[str, Any] = tomllib.loads((folder / CARD).read_text(encoding="utf-8")) | {"folder": folder}
-        return Card(**content | {"originals": tuple(content.get("originals", []))})
+        originals = tuple(Archive(**each) for each in content.get("originals", []))
+        return Card(**content | {"originals": originals})
     except (TypeError, ValueError) as error:
         raise DataError(
             f"this card is damaged ({error}).", file=folder / CARD, fix="Make the recording again (docs/recordings.md)."

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from labkit.data import store
-from labkit.data.catalog import Archive, download, fetch, unpack
+from labkit.data.catalog import download, fetch, unpack
 from labkit.errors import UserError
 from labkit.project import shipped_datasets
+from labkit.runs import Archive
 
 
 def quiet(fraction: float, text: str) -> None:

@@ -229,8 +229,16 @@ def test_files_of_no_known_format_or_of_two_are_refused(files, tmp_path):
             read_published(paths)
 
 
-def test_a_damaged_card_is_named(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    [
+        'title = "x"',
+        'title = "x"\ncite = "y"\ndevices = []\nderived = "z"\noriginals = [{ url = "https://example.org" }]',
+    ],
+    ids=["fields lack", "an original lacks its size and sum"],
+)
+def test_a_damaged_card_is_named(tmp_path, text):
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "card.toml").write_text('title = "x"')
+    (tmp_path / "mine" / "card.toml").write_text(text)
     with pytest.raises(DataError, match=r"card.toml: this card is damaged"):
         read_card(tmp_path / "mine")
