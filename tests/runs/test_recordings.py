@@ -38,8 +38,8 @@ def test_a_card_names_who_when_on_what_under_which_licence_and_its_originals_are
     assert card.provenance == f"recorded, {card.cite}"
     files = {path.name: path.read_bytes() for path in (card.folder / "original").iterdir()}
     for original in card.originals:
-        content = files[original["url"].rsplit("/", 1)[-1]]
-        assert (len(content), sha256(content).hexdigest()) == (original["size_bytes"], original["sha256"])
+        content = files[original.url.rsplit("/", 1)[-1]]
+        assert (len(content), sha256(content).hexdigest()) == (original.size_bytes, original.sha256)
 
 
 def test_the_card_says_of_each_benchmark_whether_its_rate_follows_from_the_batch_size():
