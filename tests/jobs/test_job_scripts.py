@@ -1,9 +1,10 @@
-"""The kit's own jobs: scripts of plain PyTorch that train alone, in the harness, and as a copy of the reader's."""
+"""The kit's own jobs, scripts of plain PyTorch: trained alone and in the harness, placed, copied and watched."""
 
 import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,9 +19,11 @@ from labkit.data.clicks import click_metrics
 from labkit.data.speech import speech_metrics
 from labkit.errors import UserError
 from labkit.fast import chosen_precision
+from labkit.jobs.launching import watch
 from labkit.jobs.settings import ENDLESS, JOBS, SpeechJob
 from labkit.runs import read_events, read_metrics, read_run
-from labkit.tracking import Progress, Run, RunFailed, StopRequest
+from labkit.tracking import Notice, Progress, ProgressLine, Run, RunFailed, Started, StopRequest, load_checkpoint
+from labkit.tracking.events import Point
 from labkit.tta import run_table
 
 
@@ -257,3 +260,107 @@ def test_a_gpu_trains_the_same_jobs(train, tiny_speech, kernels):
     assert clicks["result"]["peak_gpu_memory_bytes"] > 0
     assert math.isfinite(losses(clicks)[1])
     assert train("speech", data=tiny_speech, max_epochs=2, batch_size=4, **settings)["status"] == "done"
+
+
+SETTINGS = {"optimiser": "rowwise-adagrad", "lr": 0.01, "max_epochs": 2}
+PLACES = {
+    "cached": {"placement": "cached", "cache_rows": "30%"},
+    "disk": {"placement": "disk", "memory_cap": "1MiB"},
+    "remote": {"placement": "remote"},
+}
+_unbroken: list[dict[int, float]] = []
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_resumed_run_ends_with_the_losses_of_one_in_memory(train, place):
+    if not _unbroken:
+        _unbroken.append(losses(train("dlrm", placement="host", **SETTINGS)))
+    stop, told = StopRequest(), []
+
+    def hear(event):
+        told.append(event)
+        if isinstance(event, Progress) and event.point.step >= 7:
+            stop.request("the test")
+
+    broken = train("dlrm", hear, stop, **SETTINGS, **place)
+    assert broken["status"] == "stopped" and 7 <= len(losses(broken)) < len(_unbroken[0])
+    again = train("dlrm", resume=broken["folder"], **SETTINGS, **place)
+    assert losses(again) == _unbroken[0]
+    said = [event.text for event in told if isinstance(event, Notice)]
+    assert any("the last weights will be tested" in text for text in said) is (place["placement"] != "cached")
+    tested = next(event for event in read_events(again["folder"]) if event["event"] == "tested")
+    if place["placement"] != "cached":
+        assert tested["best_step"] == max(losses(again))  # what was tested are the last weights
+    metrics = set(read_metrics([again["folder"]])["name"])
+    assert {"placement_waited_s", "placement_read_bytes"} <= metrics
+    assert ("placement_hit_rate" in metrics) is (place["placement"] == "cached")
+    assert read_run(again["folder"]).config["train"]["placement"] == place["placement"]
+
+
+def test_a_checkpoint_of_cached_tables_has_the_weights_of_one_on_the_device(train):
+    kept = []
+    for placement in ("device", "cached"):
+        answer = train("dlrm", placement=placement, **SETTINGS | {"max_epochs": 1})
+        kept.append(
+            load_checkpoint(Path(answer["folder"], "checkpoint", "latest.pt"))["kept"]["model"]["tables.weight"]
+        )
+    # gradients of equal rows are summed in another order, in the 5 or so steps of an epoch
+    torch.testing.assert_close(kept[0], kept[1], rtol=1e-3, atol=1e-5)
+
+
+TRAIN = {"target": 0.72, "target_metric": "auc", "higher_is_better": True, "batch_size": 512, "seed": 3}
+BUDGET = {"name": "one-core", "emulated": True}
+STARTED = Started("r", "runs/r", {"job": "dlrm", "data": {"name": "synthetic-small"}, "budget": BUDGET, "train": TRAIN})
+RESULT = {"wall_s": 2.0, "reason": "target reached", "target_reached": True, "time_to_target_s": 1.5}
+ENDED = {"run": "r", "folder": "runs/r", "status": "done", "result": RESULT}
+
+
+def progress(samples, *, evaluated=True):
+    return Progress(Point(1, samples, samples / 1e5, 0.0), 1e5, 0.5, {"auc": 0.7}, evaluated)
+
+
+def test_says_how_a_run_begins_and_ends_and_prints_an_evaluation_a_second(capsys, monkeypatch):
+    clock = iter([10.0, 10.4, 11.1])
+    monkeypatch.setattr("labkit.tracking.events.time.monotonic", lambda: next(clock))
+    line = ProgressLine(sys.stdout)
+    for event in (STARTED, progress(1000), progress(1500, evaluated=False), progress(2000), progress(3000), ENDED):
+        line(event)
+    out = capsys.readouterr().out
+    assert "dlrm on synthetic-small, one-core (emulated), batch_size 512, seed 3, target auc 0.72" in out
+    assert "1,000 samples" in out and "3,000 samples" in out
+    assert "1,500 samples" not in out and "2,000 samples" not in out
+    assert "target first reached after 1.5 s" in out
+    line = ProgressLine(sys.stdout, evaluations=False)
+    short = {"target_reached": False, "time_to_target_s": None, "best_validation": 0.71}
+    for event in (STARTED, progress(1000), ENDED | {"result": RESULT | short}):
+        line(event)
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 2 and "target not reached, best 0.7100" in out
+
+
+def test_an_interrupt_stops_the_run_before_it_ends_the_cell(tmp_path, monkeypatch):
+    calls = []
+
+    class Interrupted:
+        def __init__(self, *command):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            calls.append("left")
+
+        def stop(self):
+            calls.append("stopped")
+
+        def events(self):
+            calls.append("followed")
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            return iter(())
+
+    monkeypatch.setattr("labkit.tracking.LaunchedRun", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        watch("dlrm", tmp_path)
+    assert calls == ["followed", "stopped", "followed", "left"]

@@ -1,11 +1,15 @@
-"""A sweep's file becomes cells whose keys say what decides them, or one error with every mistake at its line."""
+"""Sweep files: what they name, and what is wrong in them."""
+
+from dataclasses import replace
 
 import pytest
 
+from labkit.data.speech import Alphabet
 from labkit.errors import UserError
 from labkit.hardware import offered_budgets
-from labkit.jobs import DlrmJob
+from labkit.jobs import DlrmJob, get_preset
 from labkit.launch.sweep_file import read_sweep_file
+from labkit.models import SpeechConfig, SpeechModel
 
 JOB = "job: dlrm:tour\nsettings: {data: synthetic-small}\n"
 
@@ -142,3 +146,23 @@ def test_all_mistakes_are_told_at_once(write):
 def test_the_studies_that_ship_can_be_read_by_their_names():
     sweep = read_sweep_file("dlrm_batch_accuracy")
     assert sweep.name == "dlrm_batch_accuracy" and len(sweep.cells) == 12
+
+
+STUDIES = {"speech_layers": {"layers", "hidden"}, "speech_features": {"features"}, "speech_precision": {"precision"}}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_of_the_recogniser_has_three_seeds_of_what_varies(name):
+    sweep = read_sweep_file(name)
+    assert {cell.seed for cell in sweep.cells} == {0, 1, 2}
+    assert {setting for cell in sweep.cells for setting in cell.settings} == STUDIES[name]
+
+
+def test_depths_have_equal_parameters():
+    shape = SpeechConfig(vocabulary=len(Alphabet()), **get_preset("speech", "budget-m5-mini").model)
+    sizes = {}
+    for cell in read_sweep_file("speech_layers").cells:
+        model = SpeechModel(replace(shape, layers=int(cell.settings["layers"]), hidden=int(cell.settings["hidden"])))
+        sizes[cell.settings["layers"]] = sum(weights.numel() for weights in model.parameters())
+    assert sorted(map(int, sizes)) == [1, 3, 5, 7]
+    assert max(sizes.values()) <= 1.05 * min(sizes.values())

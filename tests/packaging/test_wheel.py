@@ -1,13 +1,21 @@
-"""What the wheel holds, and that it works away from the checkout."""
+"""The wheel, its environments, what an import loads, and the docs."""
 
+import importlib
+import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -57,3 +65,88 @@ def test_installed_labkit_finds_its_datasets_and_its_command(wheel, tmp_path):
     assert done.returncode == 0, done.stderr
     found, *tiers = done.stdout.splitlines()
     assert Path(found) == tmp_path / "site" / "labkit" / "_datasets" and tiers
+
+
+# conda-forge's name of a package where it differs from the index's.
+PIP_NAMES = {"pytorch-cpu": "torch"}
+
+
+def environment(name: str) -> dict:
+    return yaml.safe_load((REPOSITORY / name).read_text(encoding="utf-8"))
+
+
+def conda_requirements(name: str) -> dict[str, SpecifierSet]:
+    """Conda's part of an environment, by its names; `=3.12` means any 3.12 there."""
+    lines = [line for line in environment(name)["dependencies"] if isinstance(line, str)]
+    requirements = [Requirement(re.sub(r"^(\w+)=([\d.]+)$", r"\1==\2.*", line)) for line in lines]
+    return {each.name: each.specifier for each in requirements}
+
+
+def test_conda_takes_python_and_torch_in_the_ranges_of_pyproject_and_pip_the_rest():
+    conda = conda_requirements("environment.yml")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert conda_requirements("binder/environment.yml") == conda
+    assert {"pytorch-cpu", "pip", "python"} <= set(conda)
+    required = {canonicalize_name(each.name): each.specifier for each in map(Requirement, project["dependencies"])}
+    for package in conda.keys() - {"python", "pip"}:
+        assert conda[package] == required[canonicalize_name(PIP_NAMES.get(package, package))], package
+    (python,) = conda["python"]
+    assert SpecifierSet(project["requires-python"]).contains(python.version.removesuffix(".*"))
+    for name in ("environment.yml", "binder/environment.yml"):
+        assert environment(name)["channels"] == ["conda-forge", "nodefaults"]
+    assert environment("environment.yml")["dependencies"][-1] == {"pip": ["-e .[lab]"]}
+    assert "lab" in project["optional-dependencies"]
+    post_build = REPOSITORY / "binder" / "postBuild"
+    assert '--editable ".[lab]"' in post_build.read_text(encoding="utf-8")
+    assert os.access(post_build, os.X_OK)
+    (start,) = re.findall(r'"default_url": "/lab/tree/([^"]+)"', post_build.read_text(encoding="utf-8"))
+    installed = re.findall(r"binder/jupyter/\S+\.json", post_build.read_text(encoding="utf-8"))
+    assert len(installed) == 2 and all((REPOSITORY / each).is_file() for each in (start, *installed))
+
+
+def test_repo2docker_makes_a_dockerfile_of_binder():
+    command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(REPOSITORY)]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    for line in ('env update -p ${NB_PYTHON_PREFIX} --file "binder/environment.yml"', "RUN ./binder/postBuild"):
+        assert line in made.stdout + made.stderr
+
+
+HEAVY = ("torch", "pandas", "plotly", "scipy", "pyarrow")
+# Runs a command of labkit as the console script does, then says which heavy libraries that imported.
+PROGRAM = """
+import json, sys
+if sys.argv[1:]:
+    from labkit.cli import main
+    try:
+        main(sys.argv[1:])
+    except SystemExit as end:
+        assert not end.code, end.code
+else:
+    import labkit, labkit.cli
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+COMMANDS = ("", "--version", "--help", "train --help", "run --help", "tiers", "runs --help", "data --help")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_starts_without_heavy_libraries(command, tmp_path):
+    program = [sys.executable, "-c", PROGRAM, *command.split()]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not {*json.loads(done.stdout.splitlines()[-1])} & {*HEAVY}
+
+
+def test_an_import_of_a_package_that_moved_says_where_it_is():
+    with pytest.raises(ModuleNotFoundError, match=r"labkit\.course is labkit_course now"):
+        importlib.import_module("labkit.course")
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_docs_build_without_a_broken_link(tmp_path):
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert 'id="labkit.Run.evaluate"' in (tmp_path / "api/run/index.html").read_text(encoding="utf-8")

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from labkit.plots import describe
 from labkit.plots.comparisons import figure_sweep
-from labkit.plots.descriptions import describe
 from labkit.plots.timelines import (
     KINDS,
     figure_icicle,

@@ -1,20 +1,25 @@
-"""From run folders on disk to frames and the page, with synthetic runs written as a training loop writes them."""
+"""The report of run folders: usual ones, odd ones, and those of own scripts."""
 
 import json
 import re
 import shutil
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from made_up import DISTURBED, write_run
 
+import labkit
 from labkit.errors import UserError
 from labkit.report import write_report
+from labkit.report.summary_text import headline
 from labkit.runs import TELEMETRY, run_folders
 from labkit.runs.parts import PartWriter
-from labkit.tta import curves, run_table, summary
+from labkit.tta import curves, default_target, run_table, summary
+from labkit.widgets.run_monitor import RunFeed
 
 
 def test_a_disturbed_run_is_marked_everywhere_and_can_be_left_out(tmp_path, cli):
@@ -100,3 +105,138 @@ def test_energy_is_an_axis_of_the_page_where_it_was_measured(tmp_path):
     (energy,) = (axis for axis in job["axes"] if axis["key"] == "energy_j")
     (median,) = (median for median, _ in energy["medians"][job["start"]] if median)
     assert median == pytest.approx(150.0, rel=0.01)
+
+
+def change(folder: Path, **values) -> None:
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def zero_a_part(folder: Path) -> None:
+    part = folder / "metrics" / "part-00001.parquet"
+    part.write_bytes(part.read_bytes()[:60] + bytes(16) + part.read_bytes()[76:])
+
+
+def add_a_line(folder: Path) -> None:
+    (folder / "events.jsonl").write_text("5\n" + (folder / "events.jsonl").read_text())
+
+
+UNREADABLE = {
+    "of-another-program": lambda folder: (folder / "run.json").write_text('{"run": 5}'),
+    "paused": lambda folder: change(folder, status="paused"),
+    "config-as-text": lambda folder: change(folder, config="lr=0.1"),
+    "huge-number": lambda folder: (folder / "run.json").write_text('{"schema_version": 1' + "0" * 5000 + "}"),
+}
+COPY = "metrics/part-00000 2.parquet"
+IN_PART = {
+    "odd-line": (add_a_line, "events.jsonl: line 1"),
+    "odd-part": (zero_a_part, "part-00001.parquet: this part"),
+    "copied-part": (
+        lambda folder: shutil.copy(folder / "metrics" / "part-00000.parquet", folder / COPY),
+        "part-00000 2.parquet: ",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("odd")
+    damages = {"good": str} | UNREADABLE | {name: damage for name, (damage, _) in IN_PART.items()}
+    for name, damage in damages.items():
+        damage(write_run(folder, [0.6, 0.8], target=0.7).rename(folder / name))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command", [["runs", "list", "--runs-dir"], ["energy", "--estimate", "--runs-dir"], ["report"]]
+)
+def test_the_others_are_shown_and_each_odd_one_is_named(runs, tmp_path, cli, command):
+    page = tmp_path / "page.html"
+    told = cli(*command, runs, *(["--out", page] if command == ["report"] else []))
+    for name in UNREADABLE:
+        assert f"left out: {runs / name}/run.json" in told.err.replace(f"{runs / name}: ", "")
+    if command == ["report"]:
+        html = page.read_text(encoding="utf-8")
+        assert "4 runs in" in told.out and all(name in html for name in UNREADABLE)
+        assert all(note in told.err and note in html for _, note in IN_PART.values())
+    else:
+        ids = [json.loads((runs / name / "run.json").read_text())["id"] for name in ("good", *IN_PART)]
+        assert all(run in told.out for run in ids)
+
+
+def test_the_frame_of_many_leaves_out_and_that_of_one_refuses(runs, cli):
+    with pytest.warns(UserWarning, match="paused"):
+        assert len(run_table(run_folders(runs))) == 4
+    with pytest.warns(UserWarning, match="config must be an object with keys, not 'lr=0.1'"):
+        assert run_table([runs / "good", runs / "config-as-text"])["run"].tolist() == ["good"]
+    for name in UNREADABLE:
+        assert f"{runs / name}/run.json: this" in cli("runs show", str(runs / name), status=2).err
+
+
+def test_a_copy_counts_no_rows_twice_and_a_damaged_part_costs_only_itself(runs):
+    with pytest.warns(UserWarning):
+        table = run_table([runs / name for name in IN_PART])
+        values = curves(table["folder"]).groupby("run")["value"].apply(list).to_dict()
+    assert values == {"odd-line": [0.6, 0.8], "odd-part": [0.6], "copied-part": [0.6, 0.8]}
+
+
+@pytest.fixture(scope="module")
+def runs_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_QUIET", "1")
+        with labkit.Run("chars", target="perplexity <= 12", confirm=1, config={"lr": 0.1}, runs_dir=folder) as run:
+            for perplexity in (40, 20, 10):
+                run.step(perplexity / 10, samples=8)
+                run.evaluate(perplexity=perplexity, bits=perplexity / 2)
+        with labkit.Run("translate", target="bleu >= 30", runs_dir=folder) as run:
+            for bleu in (10, 20):
+                run.step(samples=8)
+                run.evaluate(bleu=bleu)
+        with labkit.Run("without-target", runs_dir=folder) as run:
+            for accuracy in (0.5, 0.8):
+                run.step(samples=8)
+                run.evaluate(accuracy=accuracy)
+        with labkit.Run("without-metric", runs_dir=folder) as run:
+            run.step(samples=8)
+    return folder
+
+
+def test_metrics_of_ones_own_are_judged_in_their_direction_and_without_one_nothing_is_claimed(runs_dir):
+    runs = run_table(run_folders(runs_dir))
+    results = summary(curves(runs["folder"], runs=runs), runs)
+    chars, translate = (results[results["job"] == job].iloc[0] for job in ("chars", "translate"))
+    assert (chars["metric"], chars["target"], chars["reached"], chars["samples_median"]) == ("perplexity", 12, 1, 24)
+    assert (translate["metric"], translate["reached"]) == ("bleu", 0)
+    assert headline(results[results["job"] == "translate"]) == "translate did not reach bleu 30: 0 of 1 runs got there."
+
+    own = runs[runs["job"] == "without-target"]
+    assert own["metric"].item() == "accuracy", "the first that was evaluated"
+    assert default_target(curves(own["folder"], runs=own), own) == 0.8
+    own = results[results["job"] == "without-metric"]
+    assert headline(own) == "without-metric has no target, and was not evaluated."
+    assert own["cost_note"].item() == "there is no target"
+
+
+@pytest.mark.parametrize("texts_are_typed", [False, True])  # as pandas 3 has them
+def test_the_page_shows_them_all(runs_dir, tmp_path, texts_are_typed, cli):
+    with pd.option_context("future.infer_string", texts_are_typed):
+        cli("report", runs_dir, "--out", str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "chars reached perplexity 12 in " in page
+    assert "1 run under 1 budget; no metric; provenance: measured." in page
+    assert ">nan<" not in page and "None" not in page.partition("<script")[0]
+
+
+def test_they_are_listed_and_shown_and_their_energy_is_accounted_for(runs_dir, cli):
+    listed = cli("runs list --runs-dir", runs_dir).out
+    assert "perplexity 12" in listed and listed.count("–") >= 2
+    shown = "".join(cli("runs show", folder).out for folder in run_folders(runs_dir))
+    assert "accuracy 0.8" in shown and "logged" in shown
+    accounts = cli("energy --runs-dir", runs_dir, "--power", "50", "--json").json
+    assert len(accounts) == 4 and all(account["energy_j"] > 0 for account in accounts)
+
+
+def test_the_monitor_shows_the_metric_of_each_script(runs_dir):
+    metrics = [RunFeed(folder).read().curves[0].title for folder in run_folders(runs_dir)]
+    assert sorted(metrics) == ["Metric", "accuracy", "bleu", "perplexity"]

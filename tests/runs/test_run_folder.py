@@ -1,6 +1,8 @@
-"""What is written into a run folder is read, whatever happens; which runs are one series."""
+"""Run folders: written, killed, gone on with, found, merged and kept private."""
 
+import argparse
 import errno
+import json
 import math
 import os
 import platform
@@ -12,19 +14,20 @@ from types import SimpleNamespace
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from made_up import new_run
 
+from labkit.cli.run import resumed_command
 from labkit.errors import UserError
-from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run, replace_text
+from labkit.runs import RunWriter, lock_run, read_events, read_run, read_telemetry, replace_text
+from labkit.runs.parts import TELEMETRY, MergingPartWriter, PartWriter, part_numbers, write_part
 from labkit.runs.query import Series, add_setting, find_run, list_runs, read_metrics
+from labkit.runs.safe_files import given_again, shielded
+from labkit.telemetry import Sample, Samples
 
 
-def new_run(runs_dir) -> RunWriter:
-    return RunWriter.create(
-        runs_dir,
-        "dlrm-tour",
-        config={"job": "dlrm", "train": {"target": 0.78, "target_metric": "auc"}},
-        budget={"name": "one-core"}, tier=None, devices=[], seed=3, provenance=Provenance.now("measured"), software={},
-    )  # fmt: skip
+def tour_run(runs_dir) -> RunWriter:
+    config = {"job": "dlrm", "train": {"target": 0.78, "target_metric": "auc"}}
+    return new_run(runs_dir, "dlrm-tour", config=config, budget={"name": "one-core"}, seed=3)
 
 
 def reopen(folder, *, from_step: int = 0, **machine) -> RunWriter:
@@ -37,7 +40,7 @@ def losses(writer: RunWriter, steps: range, value: float = 1.0) -> None:
 
 
 def test_what_is_written_is_read(tmp_path):
-    writer = new_run(tmp_path)
+    writer = tour_run(tmp_path)
     losses(writer, range(1, 4))
     writer.event("evaluated", metric="auc", value=math.nan, step=3, wall_s=0.3)
     writer.finish("done", {"target_reached": False})
@@ -53,17 +56,17 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_a_run_whose_writer_died_is_interrupted(tmp_path):
     code = (
-        "import os, sys; sys.path.insert(0, sys.argv[1]); from test_run_folder import *; from pathlib import Path\n"
-        "w = new_run(Path(sys.argv[2])); losses(w, range(5)); w.flush(); os.kill(os.getpid(), 9)"
+        "import os, sys; sys.path[:0] = sys.argv[2:]; from test_run_folder import *\n"
+        "w = tour_run(Path(sys.argv[1])); losses(w, range(5)); w.flush(); os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path)], check=False)
+    subprocess.run([sys.executable, "-c", code, tmp_path, *map(str, Path(__file__).parents[:2])], check=False)
     (run,) = list_runs(tmp_path)["folder"]
     assert read_run(run).status == "interrupted"
     assert read_metrics([run])["step"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_record_is_of_a_running_process_or_of_another_host_whose_folder_changes(tmp_path):
-    writer = new_run(tmp_path)
+    writer = tour_run(tmp_path)
     assert read_run(writer.folder).status == "running"
     writer.record.pid_started -= 60  # the number was used again
     writer.record.save(writer.folder)
@@ -77,7 +80,7 @@ def test_a_record_is_of_a_running_process_or_of_another_host_whose_folder_change
 
 
 def test_after_a_resume_what_came_after_the_checkpoint_no_longer_counts(tmp_path):
-    writer = new_run(tmp_path / "runs[1]*")  # a name that is no pattern
+    writer = tour_run(tmp_path / "runs[1]*")  # a name that is no pattern
     losses(writer, range(1, 8), value=1.0)
     writer.event("evaluated", step=4, wall_s=0.4)
     writer.event("evaluated", step=7, wall_s=0.7)
@@ -106,7 +109,7 @@ def test_after_a_resume_what_came_after_the_checkpoint_no_longer_counts(tmp_path
     ],
 )
 def test_a_damaged_record_is_reported_and_hides_no_other_run(tmp_path, content, words):
-    good, bad = new_run(tmp_path), new_run(tmp_path)
+    good, bad = tour_run(tmp_path), tour_run(tmp_path)
     (bad.folder / "run.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(UserError, match=words):
         read_run(bad.folder)
@@ -115,7 +118,7 @@ def test_a_damaged_record_is_reported_and_hides_no_other_run(tmp_path, content, 
 
 
 def test_a_part_that_is_not_whole_is_left_out_by_name(tmp_path):
-    writer = new_run(tmp_path)
+    writer = tour_run(tmp_path)
     for start in (0, 5):
         losses(writer, range(start, start + 5))
         writer.flush()
@@ -134,7 +137,7 @@ def no_locks():
 
 
 def test_a_full_disk_is_named_and_finished_parts_stay(tmp_path, monkeypatch):
-    writer = new_run(tmp_path)
+    writer = tour_run(tmp_path)
     losses(writer, range(3))
     writer.flush()
     monkeypatch.setattr(pq, "write_table", no_space)
@@ -147,7 +150,7 @@ def test_a_full_disk_is_named_and_finished_parts_stay(tmp_path, monkeypatch):
 
 def test_a_disk_that_is_full_for_the_last_event_leaves_a_finished_record(tmp_path):
     """What could not be written stays in the file's buffer, and is tried again when the file is closed."""
-    writer = new_run(tmp_path)
+    writer = tour_run(tmp_path)
     writer._events = SimpleNamespace(write=lambda text: None, flush=no_space, close=no_space)
     with pytest.raises(UserError, match="disk is full"):
         writer.event("ended")
@@ -172,11 +175,11 @@ def test_a_file_is_replaced_where_its_link_leads_with_its_permissions_and_a_devi
 
 
 def test_a_run_goes_by_folder_id_or_beginning_and_one_of_a_group_by_what_it_shared(tmp_path):
-    alone = new_run(tmp_path)
+    alone = tour_run(tmp_path)
     group = tmp_path / "20000101-000000-group-jobs-0000"
-    shared = new_run(group)
+    shared = tour_run(group)
     (group / "group.json").write_text("{}")
-    new_run(tmp_path / "neither")
+    tour_run(tmp_path / "neither")
     shared.record.config["collocation"] = {"group": group.name, "mode": "cpu-shared", "jobs": "2 × a", "mix": "ff"}
     shared.record.save(shared.folder)
     assert find_run(shared.run_id, tmp_path) == shared.folder
@@ -195,7 +198,7 @@ def test_a_run_goes_by_folder_id_or_beginning_and_one_of_a_group_by_what_it_shar
 
 def test_two_processes_never_write_one_run(tmp_path, monkeypatch):
     """The lock decides, not the record: a writer that has not yet written its name into run.json is seen too."""
-    writer = new_run(tmp_path)
+    writer = tour_run(tmp_path)
     writer.finish("stopped", {})
     code = (
         "import sys; from pathlib import Path; from labkit.runs import lock_run\n"
@@ -216,7 +219,7 @@ def test_two_processes_never_write_one_run(tmp_path, monkeypatch):
 
 
 def test_a_resume_records_its_machine_sweeps_what_was_half_written_and_says_when_it_is_another(tmp_path):
-    writer = new_run(tmp_path)
+    writer = tour_run(tmp_path)
     (writer.folder / "checkpoint").mkdir()
     halves = [writer.folder / name for name in ("checkpoint/.latest.pt.7", "metrics/.part-0.parquet.7", ".run.json.7")]
     for half in halves:
@@ -256,3 +259,140 @@ def test_settings_are_named_among_the_runs_of_one_place():
     assert labels(of(lr=0.1), of(lr=0.2), of(device="A40", lr=0.3)) == [
         "gpu · None · lr 0.1", "gpu · None · lr 0.2", "gpu · A40",
     ]  # fmt: skip
+
+
+def row(time_ns: int, counter: str) -> dict:
+    return {"time_ns": time_ns, "device": "host", "scope": "host", "counter": counter, "value": float(time_ns)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run" / "telemetry"
+
+
+def writer_after(folder, times: range, made: MergingPartWriter | None = None) -> MergingPartWriter:
+    """A writer that merges three parts of four rows each, and has taken two rows of each of these times."""
+    sort_by = ("device", "scope", "counter", "time_ns")
+    made = made or MergingPartWriter(folder, TELEMETRY, sort_by=sort_by)
+    made.parts, made.max_rows = 3, 4
+    for time_ns in times:
+        for counter in ("b", "a"):
+            made.append(row(time_ns, counter))
+    made.settle()
+    return made
+
+
+def has_times(folder, times) -> bool:
+    """Whether a reader finds two rows of each of these times, and no other."""
+    frame = read_telemetry([folder.parent])
+    return sorted(zip(frame["counter"], frame["time_ns"], strict=True)) == [(c, t) for c in "ab" for t in times]
+
+
+def test_small_parts_are_merged_and_nothing_is_read_twice(folder):
+    made = writer_after(folder, range(20))  # four rows a part: ten parts
+    # those merged last are still there, for a reader who has just listed them
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "part-00000-00002.parquet", "part-00003-00005.parquet", "part-00006-00008.parquet",
+        "part-00006.parquet", "part-00007.parquet", "part-00008.parquet", "part-00009.parquet",
+    ]  # fmt: skip
+    assert has_times(folder, range(20))
+    made.close()
+    assert len(list(folder.iterdir())) == 4 and has_times(folder, range(20))
+    table = pq.read_table(folder / "part-00000-00002.parquet")  # in which each series lies together
+    assert table["counter"].to_pylist() == ["a"] * 6 + ["b"] * 6
+    assert table["time_ns"].to_pylist() == [*range(6)] * 2
+
+
+def test_another_writer_goes_on_behind_merged_parts(folder):
+    writer_after(folder, range(7))  # killed here, one part merged and one row waiting
+    writer_after(folder, range(100, 107)).close()
+    assert has_times(folder, [*range(6), *range(100, 107)])
+
+
+@pytest.mark.parametrize("end", [SystemExit(), UserError("the disk is full")])
+def test_a_kill_or_a_full_disk_at_the_merge_loses_nothing_that_was_written(folder, monkeypatch, end):
+    def fails(table, path, **options):
+        if len(part_numbers(path)) > 1:
+            raise end
+        write_part(table, path, **options)
+
+    monkeypatch.setattr("labkit.runs.parts.write_part", fails)
+    with pytest.raises(type(end)):
+        writer_after(folder, range(6))
+    assert has_times(folder, range(6))
+
+
+def test_telemetry_of_many_runs_keeps_each_word_once(tmp_path):
+    for name in ("run-a", "run-b"):
+        parts = PartWriter(tmp_path / name / "telemetry", TELEMETRY)
+        for time_ns in range(8000):
+            parts.append(row(time_ns, name) | {"pid": 1})
+        parts.flush()
+    part = tmp_path / "run-a" / "telemetry" / "part-00000.parquet"
+    pq.write_table(
+        pq.read_table(part).drop_columns(["note", "pid"]), part
+    )  # an older labkit's, which had no such column
+    assert Samples(tmp_path / "run-a").of("host")["run-a"][-1] == Sample(7999, 7999.0)
+    frame = read_telemetry([tmp_path / "run-b", tmp_path / "run-a"])
+    assert list(frame.columns) == ["run", *TELEMETRY.names]
+    assert list(frame["run"].unique()) == ["run-b", "run-a"] and len(frame) == 16_000
+    # three numbers of eight bytes, and a number of one byte for each of seven words
+    assert frame.memory_usage(deep=True).sum() < 40 * len(frame)
+    assert read_telemetry([]).columns.equals(frame.columns)
+
+
+HOME = str(Path.home())
+ARGUMENTS = ["--token", "s3cret-words", "--api-key=s3cret-words", "--data", f"{HOME}/clicks", "--pad-token", "0"]
+SHIELDED = ["--token", "***", "--api-key=***", "--data", "~/clicks", "--pad-token", "0"]
+
+
+def written(runs_dir: Path) -> RunWriter:
+    config = {"job": "own", "script": f"{HOME}/train.py", "arguments": ARGUMENTS, "train": {"hf_token": "s3cret-words"}}
+    writer = new_run(runs_dir, "own", config=config, budget={})
+    writer.event("fault", kind="error", what=f"no access to {HOME}/x by https://me:pw@host/ with s3cret-words")
+    writer.finish("stopped", {"reason": f"train.py --token s3cret-words failed in {HOME}"})
+    return writer
+
+
+def text_of(folder: Path) -> str:
+    return (folder / "run.json").read_text() + (folder / "events.jsonl").read_text()
+
+
+@pytest.fixture
+def command_line(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py", *ARGUMENTS])
+
+
+def test_home_folders_and_secrets_are_in_no_record(tmp_path, command_line, monkeypatch):
+    writer = written(tmp_path)
+    text = text_of(writer.folder)
+    assert "s3cret-words" not in text and HOME not in text and "me:pw" not in text
+    record = json.loads((writer.folder / "run.json").read_text())
+    assert record["config"]["arguments"] == record["argv"][1:] == SHIELDED
+    assert record["config"]["script"] == "~/train.py" and record["config"]["train"] == {"hf_token": "***"}
+    monkeypatch.setenv("LABKIT_VERBATIM", "1")  # who asks for it gets every word
+    text = text_of(written(tmp_path).folder)
+    assert HOME in text and "--api-key=s3cret-words" in text
+
+
+def test_a_secret_of_the_environment_is_hidden_in_messages(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
+    monkeypatch.setenv("SECRETS", "/run/secrets")
+    reason = "401 for hf_abcdefgh, key=5, hf_abcdefgh2, /run/secrets/x"
+    assert shielded({"reason": reason}) == {"reason": "401 for ***, key=5, hf_abcdefgh2, /run/secrets/x"}
+
+
+def test_a_resume_has_the_paths_of_now_and_asks_for_the_secrets(tmp_path, command_line, monkeypatch):
+    folder = written(tmp_path).folder
+    (folder / "checkpoint").mkdir()
+    (folder / "checkpoint" / "latest.pt").touch()
+    (tmp_path / "train.py").touch()
+    monkeypatch.setattr("labkit.runs.safe_files._homes", lambda: (str(tmp_path),))
+    args = argparse.Namespace(resume=str(folder), runs_dir=tmp_path, budget=None, sample_hz=None, no_wait=False)
+    with pytest.raises(UserError, match=r"the value of --token, --api-key looks like a secret.* -- --token VALUE"):
+        resumed_command(args, [])
+    given = ["--token", "new", "--api-key=new"]
+    command = resumed_command(args, given)
+    assert command.script == str(tmp_path / "train.py")
+    assert list(command.arguments) == ["--data", f"{tmp_path}/clicks", "--pad-token", "0", *given]
+    assert given_again(["--lr", "0.1", "a~b"], [], "run") == ["--lr", "0.1", "a~b"]

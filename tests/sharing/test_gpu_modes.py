@@ -1,4 +1,4 @@
-"""Modes alone, naive and mps over machines that have no GPU, an old one, a new one, or a guarded one."""
+"""Modes alone, naive, mps and mig over machines that have no GPU, an old one, a new one, or a guarded one."""
 
 import os
 from dataclasses import replace
@@ -13,6 +13,7 @@ from labkit.errors import UserError
 from labkit.hardware import Nvml, cpu_device, find_device, get_devices
 from labkit.jobs import DlrmJob, SpeechJob
 from labkit.launch import MODES, PlannedJob
+from labkit.sharing import live_devices
 from labkit.sharing.check import device_warnings
 from labkit.sharing.modes import modes_here
 from labkit.telemetry import Look
@@ -154,3 +155,128 @@ def test_what_only_disturbs_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr("labkit.telemetry.others_now", lambda: busy)
     (warning,) = device_warnings(cpu_device())
     assert "other programs took 42% of its cores, most of it stress (process 7)" in warning
+
+
+GIB = 2**30
+C = PlannedJob("c", DlrmJob())
+ONE, MIXED = ["3g.20gb"], ["1g.5gb", "3g.20gb", "2g.10gb"]  # slices MIG-1, MIG-2, MIG-3
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A GPU with these instances."""
+
+    def machine(instances, on=True, **how):
+        return fake_nvml(*AMPERE, mig=slices_in(write_mig(tmp_path / "mig", on=on, instances=instances)), **how)
+
+    return machine
+
+
+def slices(jobs, library, **more):
+    found = shares("mig", jobs, library, device="0", **more)
+    return {name: share.environment["CUDA_VISIBLE_DEVICES"] for name, share in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "needs", "expected"),
+    [
+        ([A], {}, ["MIG-1"]),  # the smallest
+        ([A, B, C], {"a": GIB, "b": 12 * GIB, "c": 6 * GIB}, ["MIG-1", "MIG-2", "MIG-3"]),
+        ([A, replace(B, mig_profile="1g.5gb")], {}, ["MIG-3", "MIG-1"]),
+        ([replace(A, mig_profile="3g.20gb"), B], {"b": 6 * GIB}, ["MIG-2", "MIG-3"]),
+        ([A, replace(B, device="MIG-1")], {}, ["MIG-3", "MIG-1"]),
+        # what is asked for counts instead of the estimate
+        ([replace(A, memory_bytes=6 * GIB)], {"a": 12 * GIB}, ["MIG-3"]),
+    ],
+)
+def test_each_job_gets_the_smallest_free_slice_that_fits_and_none_is_given_twice(jobs, needs, expected, machine):
+    assert list(slices(jobs, machine(MIXED), needs=needs).values()) == expected
+
+
+def test_a_slice_in_use_is_not_given(machine):
+    library = machine(MIXED, computing={"MIG-1": [process(1)]})
+    assert slices([A], library) == {"a": "MIG-3"}
+    assert "MIG-1 is used by someone else" in dict(refusals("mig", [A, B, C], library, "0"))["c"]
+
+
+SMI = f"sudo nvidia-smi mig -i {FIRST}"
+OF_1G = replace(A, mig_profile="1g.5gb")
+
+
+@pytest.mark.parametrize(
+    ("instances", "jobs", "needs", "parts"),
+    [
+        # in addition to the one there is
+        (ONE, [A, B, C], {"a": GIB, "b": GIB, "c": GIB}, [
+            "there is no free slice with 1 GiB for b (slices: 3g.20gb with 19.5 GiB; 1 given to other jobs)",
+            "for c", f"`{SMI} -cgi 2g.10gb,2g.10gb -C`", f"`{SMI} -dci -gi IDS && {SMI} -dgi -gi IDS`",
+        ]),
+        # the largest equal slices that fit
+        ([], [A], {}, ["-cgi 7g.40gb -C"]),
+        ([], [A, B], {}, ["-cgi 3g.20gb,3g.20gb -C"]),
+        ([], [A, B, C], {"a": 8 * GIB}, ["-cgi 2g.10gb,2g.10gb,2g.10gb -C"]),
+        ([], [OF_1G, B], {}, ["the jobs want slices that differ (1g.5gb, None)"]),
+        ([], [A, B], {"b": 30 * GIB}, ["no layout of this GPU has an equal slice for each job; it offers 1g.10gb, 1g"]),
+        ([], [], {}, ["has no slice yet"]),
+        (MIXED, [replace(A, mig_profile="3g.40gb")], {}, ["no free slice of profile 3g.40gb for a (slices: 1g.5gb"]),
+    ],
+)  # fmt: skip
+def test_what_no_slice_can_give_is_refused_with_what_there_is_and_a_layout(machine, instances, jobs, needs, parts):
+    reported = "\n".join(reason for _, reason in refusals("mig", jobs, machine(instances), "0", needs=needs))
+    assert [part for part in parts if part not in reported] == []
+
+
+@pytest.mark.parametrize(
+    ("on", "device", "words"),
+    [
+        (None, "0", "has no MIG (not supported on this GPU (nvmlDeviceGetMigMode))"),
+        (False, "0", f"its administrator can while no process uses the GPU, with `sudo nvidia-smi -i {FIRST}"),
+        (True, "1", f"MIG is off on NVIDIA A100-SXM4-40GB {SECOND}"),
+    ],
+)
+def test_without_mig_the_mode_is_refused(machine, on, device, words):
+    library = fake_nvml(*PASCAL) if on is None else machine(MIXED, on=on)
+    ((name, reason),) = refusals("mig", [A, B], library, device)
+    assert name is None and words in reason
+
+
+def test_where_only_administrators_know_what_is_free_no_layout_is_proposed(machine):
+    library = machine(ONE, fails={"nvmlDeviceGetGpuInstanceRemainingCapacity": pynvml.NVML_ERROR_NO_PERMISSION})
+    refused = refusals("mig", [A, B], library, "0")
+    assert f"`{SMI} -lgip` lists it" in refused[-1][1]
+
+
+def devices(library=None, wanted=(), **more):
+    return live_devices(wanted, nvml=lambda: Nvml(library or fake_nvml()), **more)
+
+
+def test_every_gpu_and_slice_is_a_device_and_a_job_on_it_sees_that_one_only(tmp_path):
+    live = devices(fake_nvml(*AMPERE))
+    assert [each.packing.name for each in live] == [FIRST, SECOND]
+    assert [each.share.environment["CUDA_VISIBLE_DEVICES"] for each in live] == [FIRST, SECOND]
+    assert [each.packing.name for each in devices(fake_nvml(*AMPERE), wanted=["1"])] == [SECOND]
+    live = devices(fake_nvml(*AMPERE, mig=slices_in(write_mig(tmp_path / "mig", instances=["1g.5gb", "3g.20gb"]))))
+    assert [each.device.kind for each in live] == ["mig", "mig", "gpu"]
+    assert live[0].packing.memory_bytes < live[1].packing.memory_bytes < live[2].packing.memory_bytes
+
+
+def test_without_a_gpu_the_cpu_is_one_device():
+    (live,) = devices()
+    assert live.packing.name == "cpu"
+    assert 0 < live.packing.memory_bytes <= psutil.virtual_memory().total
+    assert devices(memory_bytes=GIB)[0].packing.memory_bytes == GIB
+    assert [each.packing.name for each in devices(fake_nvml(*AMPERE), wanted=["cpu"])] == ["cpu"]
+
+
+def test_devices_that_cannot_be_shared_are_refused_with_the_reason():
+    exclusive = fake_nvml(*AMPERE, nvmlDeviceGetComputeMode=lambda handle: pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    with pytest.raises(UserError, match="EXCLUSIVE_PROCESS"):
+        devices(exclusive)
+    assert len(devices(exclusive, shared=False)) == 2, "a job at a time is what the mode is for"
+    for options, words in (
+        ({"library": fake_nvml(*AMPERE, computing={SECOND: [process(1)]})}, "is used by someone else"),
+        ({"library": fake_nvml(*AMPERE), "wanted": ["cpu", "0"]}, "devices of one kind"),
+        ({"library": fake_nvml(*AMPERE), "wanted": ["7"]}, "this machine has no device '7'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            devices(**options)

@@ -1,7 +1,9 @@
-"""A resumed run goes on as if nothing had happened: the same losses, number by number."""
+"""Runs that go on where they were, and their checkpoints."""
 
+import errno
 import json
 import math
+import os
 import random
 import re
 from pathlib import Path
@@ -16,6 +18,7 @@ import labkit
 from labkit.errors import UserError
 from labkit.runs import read_run
 from labkit.tracking.ending import RunFailed, StopRequest
+from labkit.tracking.log import load_checkpoint, save_checkpoints
 
 X = torch.arange(96.0).view(24, 4) / 100
 ROWS = TensorDataset(X, X.sum(1, keepdim=True))
@@ -221,3 +224,42 @@ def test_another_metric_has_a_best_of_its_own_and_a_run_that_patience_ended_gets
     assert (impatient.position.step, impatient.result["ended_by"]) == (4, "patience")
     with resuming(impatient.folder):
         assert script("auc >= 0.9", 51, patience=3).position.step == 7
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch /tmp/labkit-was-here",)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"format": 5, "model": Evil()}, r"a\.pt.*cannot be read"),
+        ({"format": 4}, "format is 4 .*version that wrote it"),
+    ],
+    ids=["code to run", "another labkit's"],
+)
+def test_a_checkpoint_that_cannot_be_read_says_what_to_do(tmp_path, content, words):
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(UserError, match=words):
+        load_checkpoint(tmp_path / "a.pt")
+    (tmp_path / "a.pt").write_bytes((tmp_path / "a.pt").read_bytes()[:500])
+    with pytest.raises(UserError, match=r"a\.pt.*cannot be read"):
+        load_checkpoint(tmp_path / "a.pt")
+
+
+def test_a_full_disk_keeps_the_old_checkpoints(tmp_path, monkeypatch):
+    paths = [tmp_path / "best.pt", tmp_path / "latest.pt"]
+    save_checkpoints({path: {"step": 1} for path in paths})
+    plain = torch.save
+
+    def no_space_for_the_second(content, file):
+        if "latest" in file.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        plain(content, file)
+
+    monkeypatch.setattr(torch, "save", no_space_for_the_second)
+    with pytest.raises(UserError, match="disk is full"):
+        save_checkpoints({path: {"step": 2} for path in paths})
+    assert [load_checkpoint(path)["step"] for path in paths] == [1, 1]  # a best that is newer would be tested for it
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["best.pt", "latest.pt"]

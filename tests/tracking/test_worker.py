@@ -1,16 +1,21 @@
-"""Runs in processes of their own: what they tell."""
+"""Processes of runs: how they are bound, and what they report."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from labkit import telemetry
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.hardware import Budget
 from labkit.json_data import build, to_json
 from labkit.runs import request_stop
-from labkit.tracking.ending import RunFailed
+from labkit.tracking.ending import RunFailed, StopRequest
 from labkit.tracking.harness import ScriptCommand
-from labkit.tracking.worker import LaunchedRun, WorkerFailed
+from labkit.tracking.worker import WAIT_POLICY, LaunchedRun, WorkerFailed, bind_process
 
 SCRIPT = """
 import sys, labkit
@@ -69,3 +74,43 @@ def test_a_run_is_stopped_from_another_process(command):
     assert launched.answer["result"]["reason"] == "stopped on request"
     with pytest.raises(UserError, match="not running"):
         request_stop(folder)
+
+
+QUIET = {"cpu_share": 0.02, "largest": None, "on_gpu": [], "disturbed": False}
+BUSY = {"cpu_share": 0.5, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
+WHOLE = Budget("all-cores", 2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "found", "more", "policy", "waits"),
+    [
+        (WHOLE, QUIET, {}, None, None),
+        (None, BUSY, {}, None, "PASSIVE"),
+        (WHOLE, BUSY, {}, None, "PASSIVE"),
+        (WHOLE, BUSY, {}, "ACTIVE", "ACTIVE"),
+        (Budget("one-core", 1), BUSY, {}, None, None),  # one thread waits for nobody
+        # who runs jobs side by side chooses for them
+        (None, BUSY, {"collocation": {"mode": "cpu-shared"}}, None, None),
+    ],
+)
+def test_beside_other_programs_threads_wait_passively_which_is_told(monkeypatch, budget, found, more, policy, waits):
+    told = []
+    variables = {name: value for name, value in os.environ.items() if name != WAIT_POLICY}
+    monkeypatch.setattr(os, "environ", variables | ({WAIT_POLICY: policy} if policy else {}))
+    monkeypatch.setattr(Budget, "take_cores", lambda self, **how: [])
+    monkeypatch.setattr(telemetry, "others_now", lambda **what: found)
+    bind_process(ScriptCommand("t.py", budget=budget, **more), lambda event: told.append(event.text), StopRequest())
+    assert os.environ.get(WAIT_POLICY) == waits
+    assert len(told) == (found is BUSY and not more)
+    assert all("other programs took 50% of its cores, most of it stress (process 7)" in text for text in told)
+    assert all(("its threads wait passively" in text) == (waits == "PASSIVE") for text in told)
+
+
+def test_no_library_that_counts_its_threads_once_is_loaded_before_a_process_is_bound():
+    code = (
+        "import argparse, sys, labkit.cli.run, labkit.tracking.worker, labkit.tracking.worker\n"
+        "flags = argparse.Namespace(budget='one-core', sample_hz=1, runs_dir='', no_wait=True)\n"
+        "labkit.cli.run.harness_command(flags, labkit.tracking.harness.ScriptCommand('train.py'))\n"
+        "print(*{'numpy', 'torch'} & {*sys.modules})"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code]) == b"\n"

@@ -1,11 +1,19 @@
-"""Time to a target when not every run gets there: survival, and the expected time with restarts."""
+"""Time to a target when not every run gets there: survival, the expected time with restarts, and thresholds."""
+
+import math
+import time
 
 import numpy as np
+import pandas as pd
 import pytest
-from made_up import arriving, made_up, together
+from made_up import arriving, made_up, new_run, together
+from scipy import stats
 from statistics_of_time import CASES, coverage, draw
 
-from labkit.tta import band, survival, survival_curve
+from labkit.runs import TELEMETRY
+from labkit.runs.parts import PartWriter
+from labkit.tracking import crossing
+from labkit.tta import band, crossings, higher_is_better, survival, survival_curve, trial_means, trial_table
 from labkit.tta.estimators import expected_to_target, median_time, success_interval
 
 INF = np.inf
@@ -131,3 +139,137 @@ def test_the_expected_time_is_that_of_the_simulated_policy(case):
     drawn = draw(case._replace(runs=40_000), draws=1, seed=2)
     value, _, _ = expected_to_target(drawn.spent, drawn.reached, drawn.failed)
     assert value[0] == pytest.approx(drawn.expected, rel=0.02)
+
+
+def hit(values, target=0.7, *, x="wall_s", **more):
+    (row,) = crossings(*made_up([values], **more), target, x=x).itertuples()
+    return row
+
+
+def test_first_crossing_is_the_first_evaluation_at_the_target_and_is_not_interpolated():
+    row = hit([0.5, 0.6, 0.8, 0.9])
+    assert (row.outcome, row.reached, row.time_to_target_s, row.samples_to_target) == ("reached", True, 30.0, 3000)
+    assert (row.value, row.spent_s) == (0.8, 30.0)
+    assert hit([0.5, 0.7]).time_to_target_s == 20.0, "an equal value reaches it"
+    assert hit([1.0, 0.2, 0.05], 0.1, metric="cer").time_to_target_s == 30.0, "a falling metric from above"
+    assert hit([0.5, 0.8], x="train_s").time_to_target_s == 10.0, "evaluation is left out"
+    assert not hit([np.nan, np.nan]).reached and not hit([np.nan, np.nan], metric="cer").reached
+    curves, runs = made_up([[0.5, 0.8, 0.9]])
+    assert crossings(curves.iloc[[2, 0, 1]], runs, 0.7)["time_to_target_s"].item() == 20.0, "in whatever order"
+
+
+def test_sustained_is_the_first_streak_that_confirms_the_target_whatever_follows():
+    row = hit([0.6, 0.8, 0.6, 0.8, 0.9, 0.5])
+    assert (row.time_to_target_s, row.sustained, row.sustained_time_s) == (20.0, True, 40.0)
+    row = hit([0.6, 0.8, 0.6])
+    assert row.reached and not row.sustained and np.isnan(row.sustained_time_s)
+
+
+def test_a_run_that_does_not_get_there_is_what_its_end_made_of_it():
+    for unreached, spent_s in (("failed", 25.0), ("censored", 20.0)):
+        row = hit([0.5, 0.6], unreached=unreached, wall_s=25.0)
+        assert not row.reached and np.isnan(row.time_to_target_s)
+        assert (row.outcome, row.last_time_s, row.spent_s) == (unreached, 20.0, spent_s)
+
+
+def test_a_crossing_is_what_a_look_at_each_evaluation_finds():
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        confirm, count, up = int(random.integers(1, 4)), int(random.integers(1, 12)), bool(random.integers(2))
+        values = random.integers(1, 6, count) / 10
+        if random.random() < 0.3:
+            values[random.integers(count)] = np.nan
+        target = int(random.integers(1, 7)) / 10
+        passed = [value >= target if up else value <= target for value in values]
+        streaks = [passed[place : place + confirm] for place in range(count)]
+        sustained = [all(streak) and len(streak) == confirm for streak in streaks]
+        expected = [each.index(True) if True in each else -1 for each in (passed, sustained)]
+        # beside other runs, whose evaluations are none of its own
+        beside = np.concatenate([[0.6, 0.1], values, [0.1, 0.6]])
+        for each, place in zip((1, confirm), expected, strict=True):
+            found = crossing(beside, [2, count, 2], [target, 0.35], [1, each, 1], higher_is_better=up)
+            assert found[0, 1] == place, (values, target, each, up)
+
+
+def test_errors_and_losses_fall_and_runs_say_which_way_a_metric_of_ones_own_is_better():
+    runs = pd.DataFrame({"metric": ["bleu", "perplexity", "auc"], "higher_is_better": [True, False, None]})
+    for metric in ("cer", "wer", "log_loss", "normalised_entropy", "loss", "perplexity"):
+        assert not higher_is_better(metric, runs)
+    assert all(higher_is_better(metric, runs) for metric in ("bleu", "auc", "accuracy"))
+
+
+S, BEGIN = 10**9, 1_700_000_000
+TRIAL = {"number": 2, "torch_name": "cpu", "idle_power_w": 20.0, "cool_down": "cooled down in 5 s"}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run of steps of 100 samples, each of so many seconds; after the 20th, 10 s of evaluation. 60 W; then 30 W."""
+
+    def make(steps_s, *, name="loss", samples=100, power_w=60.0, trial=TRIAL, **train):
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(BEGIN + 3))
+        monkeypatch.setattr("labkit.runs.writer.timestamp", lambda: stamp)
+        config = {"job": "t", "train": train, "trial": trial}
+        writer = new_run(tmp_path, config=config, devices=[{"torch_name": "cpu"}])
+        writer.event("began", clock_s=3.0)  # a step of 3 s was taken by then
+        ends_s = np.cumsum([0.0, *steps_s])
+        for step, train_s in enumerate(ends_s[1:], start=1):
+            point = {"wall_s": train_s + 10 * (step > 20), "train_s": train_s, "samples": samples * step}
+            writer.metric(step=step, name=name, value=1.0, **point)
+        until = int(ends_s[-1]) + 12
+        rows = PartWriter(writer.folder / "telemetry", TELEMETRY)
+        evaluated_s = ends_s[:21][-1]
+        for half in range(2 * until if power_w else 0):
+            training_s = half / 2 - np.clip(half / 2 - evaluated_s, 0, 10)
+            row = {"device": "host", "scope": "host", "pid": 1, "unit": "J", "source": "RAPL", "note": None}
+            joules = power_w * training_s + 30 * (half / 2 - training_s)
+            rows.append(row | {"time_ns": BEGIN * S + half * S // 2, "counter": "cpu_energy_0", "value": joules})
+        rows.flush()
+        writer.finish("done", {})
+        return writer.folder
+
+    return make
+
+
+def test_the_warm_up_and_the_evaluation_do_not_count(run):
+    """Ten steps of 2 s, then of 1 s: pieces of 3.5 s, of which the first with a slow step no more is the seventh."""
+    (row,) = trial_table([run([2.0] * 10 + [1.0] * 50, power_limit_w=150.0)]).to_dict("records")
+    assert row["warm_up_s"] == 20 and row["steady_s"] == 50
+    assert row["samples_per_s"] == pytest.approx(100) and row["power_w"] == pytest.approx(60)
+    assert (row["energy_per_sample_j"], row["above_idle_j"]) == (pytest.approx(0.6), pytest.approx(0.4))
+    assert (row["power_limit_w"], row["trial"]) == (150, 2)
+    assert "cooled down in 5 s" in row["note"] and "all CPU packages" in row["note"]
+
+
+SAMPLES, ENERGY, ABOVE = "samples_per_s", "energy_per_sample_j", "above_idle_j"
+SETTLED = [1.0] * 30
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "given", "known", "unknown", "why"),
+    [
+        ([0.5] * 15, {}, {}, SAMPLES, "of 10 pieces of 1 s it has 8"),
+        (1 / np.linspace(0.5, 4, 100), {}, {}, SAMPLES, "its samples/s never settle"),
+        ([], {}, {}, SAMPLES, "of 10 pieces of 1 s it has 0"),
+        (SETTLED, {"power_w": None}, {SAMPLES: 100}, "power_w", "not measurable"),
+        (SETTLED, {"name": "steps", "samples": 0}, {"power_w": 60}, ENERGY, "counts no samples"),
+        # idle power of another device is not taken off
+        (SETTLED, {"trial": TRIAL | {"torch_name": "cuda:0"}}, {ENERGY: 0.6}, ABOVE, ""),
+    ],
+)
+def test_what_a_trial_does_not_show_is_no_number_and_its_note_says_why(run, steps_s, given, known, unknown, why):
+    (row,) = trial_table([run(steps_s, **given)]).to_dict("records")
+    assert {name: row[name] for name in known} == pytest.approx(known)
+    assert math.isnan(row[unknown]) and why in row["note"]
+
+
+def test_means_of_each_limit_have_students_interval(run):
+    folders = [run([1.0] * 30, power_w=watts, power_limit_w=limit) for limit in (100, 200) for watts in (50, 60, 70)]
+    means = trial_means(trial_table(folders)).set_index("power_limit_w")
+    low, high = stats.t.interval(0.95, 2, loc=0.6, scale=0.1 / math.sqrt(3))
+    for limit in (100, 200):
+        row = means.loc[limit]
+        assert (row["trials"], row["energy_per_sample_j"]) == (3, pytest.approx(0.6))
+        assert (row["energy_per_sample_j_low"], row["energy_per_sample_j_high"]) == pytest.approx((low, high))
+    one = trial_means(trial_table(folders[:1]))
+    assert math.isnan(one["power_w_low"][0]) and one["power_w"][0] == pytest.approx(50)

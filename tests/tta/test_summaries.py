@@ -1,13 +1,27 @@
-"""Tables of what a target took, by series and by batch size, and how much sooner one series is."""
+"""Summaries of runs: measured, recorded and shared."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import arriving, made_up, together
+from made_up import arriving, made_up, together, write_run
 
 from labkit.hardware import load_tiers
 from labkit.plots import describe, figure_batch_size
-from labkit.tta import by_batch_size, cost_usd, default_target, speed_up, summary, with_cost
+from labkit.project import shipped_datasets
+from labkit.runs import Series, recorded, run_folders
+from labkit.telemetry.energy import OF_ALL
+from labkit.tta import (
+    by_batch_size,
+    cost_usd,
+    crossings,
+    curves,
+    default_target,
+    run_table,
+    speed_up,
+    summary,
+    survival,
+    with_cost,
+)
 
 PRICED = next(tier for tier in load_tiers().values() if tier.rental_price_usd_per_h is not None)
 UNPRICED = next(tier for tier in load_tiers().values() if tier.rental_price_usd_per_h is None)
@@ -172,3 +186,68 @@ def test_without_times_only_the_training_is_drawn():
     figure = figure_batch_size(rows)
     assert [trace.name for trace in figure.data] == ["reference · measured"]
     assert figure.layout.yaxis.title.text == "Epochs to the target"
+
+
+SPEECH = "deepspeech2 on librispeech"
+
+
+def test_hours_to_a_word_error_rate_of_35_at_batch_32_and_the_highest_power_limits():
+    runs, curves = recorded("zeus-nsdi23", job=SPEECH, batch_size=32, power_limit_w="max")
+    table = by_batch_size(curves, runs, 0.35, unit="epochs").set_index("device")
+    expected = {"P100": 90.4, "V100": 22.9, "RTX 6000": 23.4, "A40": 20.0}
+    assert {gpu: round(time_s / 3600, 1) for gpu, time_s in table["time_s"].items()} == expected
+    by_wall = survival(curves, runs, 0.35).merge(runs[["budget", "device"]].drop_duplicates()).set_index("device")
+    assert by_wall["median"].to_dict() == pytest.approx(table["time_s"].to_dict()), "one time, two ways"
+    assert (table["reached"] == 5).all()
+
+
+def test_no_run_of_batch_128_and_more_gets_there_at_any_power_limit_and_all_of_them_count():
+    runs, curves = recorded("zeus-nsdi23", job=SPEECH)
+    large = runs[runs["batch_size"] >= 128]
+    assert set(large["device"]) == {"A40", "RTX 6000", "V100"} and set(large["batch_size"]) == {128, 156, 192}
+    outcomes = crossings(curves, runs, 0.35).set_index("run")["outcome"]
+    assert len(outcomes) == len(runs) and (outcomes[large["run"]] == "failed").all()
+    table = by_batch_size(curves, runs, 0.35, unit="epochs")
+    is_large = table["batch_size"] >= 128
+    assert (table["failed"][is_large] == 5).all() and np.isinf(table["time_s"][is_large]).all()
+    assert np.isfinite(table["time_s"][~is_large]).all(), "at the smaller ones more than half arrive"
+
+
+def test_at_one_batch_the_ratio_of_two_gpus_is_the_same_at_every_target():
+    runs, curves = recorded("zeus-nsdi23", job=SPEECH, batch_size=64, power_limit_w="max")
+    hours = survival(curves, runs, curves["value"].unique()).pivot(index="target", columns="budget", values="median")
+    gaps = hours.max(axis=1) / hours.min(axis=1)
+    assert len(gaps) == 7 and gaps.to_list() == pytest.approx([3.782] * 7, abs=1e-3)
+
+
+def test_labkit_s_own_runs_on_a_gpu_are_recorded_not_measured_here_and_bring_its_energy_and_price():
+    folders = run_folders(shipped_datasets() / "recorded" / "speech_h200")
+    runs = run_table(folders).set_index("seed").sort_index()
+    assert set(runs["provenance"]) == {"recorded"} and set(runs["tier"]) == {"h200"}
+    reached = crossings(curves(folders), runs.reset_index(), 0.05).set_index("run").loc[runs["run"]]
+    assert reached["outcome"].to_list() == ["reached"] * 3
+    assert reached["time_to_target_s"].round(1).to_list() == [5.9, 7.2, 10.0]
+    assert runs["energy_j"].round().to_list() == [965, 1018, 1408]
+
+
+PAIR = {"group": "g", "job": "a", "jobs": "2 × a.py", "mix": "f0"}
+
+
+def test_only_runs_with_the_same_neighbours_in_the_same_mode_share_a_line(tmp_path):
+    told = {
+        "all-cores": [None, PAIR | {"mode": "alone"}],
+        "cpu-shared, 2 × a.py": [
+            PAIR | {"mode": "cpu-shared"},
+            PAIR | {"mode": "cpu-shared", "job": "b", "group": "h"},
+        ],
+        "cpu-pinned, 2 × a.py · mix f0": [PAIR | {"mode": "cpu-pinned"}],
+        "cpu-pinned, 2 × a.py · mix e1": [PAIR | {"mode": "cpu-pinned", "mix": "e1"}],
+    }
+    configs = [{"collocation": each} if each else {} for line in told.values() for each in line]
+    runs = run_table([write_run(tmp_path, [], config=each, energy_note=None) for each in configs])
+    assert [Series.of(run).label for run in runs.to_dict("records")] == [
+        budget for budget, line in told.items() for _ in line
+    ]
+    assert list(runs["tier"]) == ["cloud-cpu-2"] * 2 + [None] * 4
+    assert np.isnan(runs["energy_j"][2:].to_numpy(float)).all()
+    assert set(runs["energy_note"][2:]) == {OF_ALL}

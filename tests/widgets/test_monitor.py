@@ -1,4 +1,4 @@
-"""The monitor follows a run from its folder alone, freezes, stops it, and says how it ended."""
+"""Live figures: of a run in this process, without a browser, and of another's folder alone."""
 
 import collections
 import threading
@@ -9,12 +9,13 @@ import pytest
 from made_up import new_run, write_run
 from processes import wait_for
 
+import labkit
 from labkit.errors import UserError
 from labkit.jobs import job_command
 from labkit.runs import TELEMETRY
 from labkit.runs.parts import PartWriter
 from labkit.tracking import LaunchedRun
-from labkit.widgets import monitor
+from labkit.widgets import live, monitor
 
 
 def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
@@ -73,3 +74,33 @@ def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
 def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(UserError, match="has no runs"):
         monitor(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setenv("LABKIT_QUIET", "1")
+
+
+def test_each_evaluation_is_a_point_beside_the_target(tmp_path):
+    with labkit.Run("chars", target="perplexity <= 12", runs_dir=tmp_path) as run:
+        view = live(run)
+        assert not view.plot.data[0].x
+        for perplexity in (40, 20, 10):
+            run.step(1.0, samples=8)
+            run.evaluate(perplexity=perplexity, bits=perplexity / 2)
+            assert view.plot.data[0].y[-1] == perplexity
+    (curve,), (target,) = view.figure.data, view.figure.layout.shapes
+    assert curve.y == (40, 20, 10) and list(curve.x) == sorted(curve.x)
+    assert curve.name in ("chars · measured", "chars · emulated")
+    assert (target.y0, target.line.dash) == (12, "dash")
+    assert view.figure.layout.xaxis.title.text.endswith("(s)")
+    assert "perplexity 10 after" in view.words.value and "Horizontal axis" in view.words.value
+
+
+def test_without_a_target_the_first_metric_is_drawn(tmp_path):
+    with labkit.Run("own", runs_dir=tmp_path) as run:
+        view = live(run)
+        run.step(samples=8)
+        run.evaluate(f1=0.4, recall=0.9)
+    assert view.plot.data[0].y == (0.4,) and not view.figure.layout.shapes
+    assert view.figure.layout.yaxis.title.text == "f1 on the validation split"

@@ -1,12 +1,14 @@
-"""A DLRM, and its tables with fewer rows than categories: bytes, shapes, collisions, gradients, errors."""
+"""The DLRM and the speech model."""
 
 import pytest
 import torch
 from torch import nn
 
+from labkit.data.speech import mel_filters
 from labkit.errors import UserError
 from labkit.fast import EmbeddingTables
 from labkit.models.dlrm import CompressedTables, Dlrm, DlrmConfig, TableAFeature
+from labkit.models.speech import Masking, Noise, SpeechConfig, SpeechModel, Warping, _hz, _mel
 
 SHAPE = {"dense_dim": 3, "num_rows": (5, 7), "embedding_dim": 4, "bottom_mlp": (8, 4), "top_mlp": (6, 1)}
 
@@ -133,3 +135,114 @@ def test_a_share_that_cannot_be_is_refused_with_one_that_can():
     compressed("quotient-remainder", share=0.0515)
     with pytest.raises(UserError, match="hash cannot"):
         compressed("hash", share=0.0001)
+
+
+CONV = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2)
+LSTM = SpeechConfig(vocabulary=29, kind="lstm", channels=16, layers=2, hidden=12, kernel=11, strides=(2,))
+BILSTM = SpeechConfig(vocabulary=29, kind="bilstm", channels=16, layers=2, hidden=12)
+IMAGES = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2, strides=(2, 2, 1), maps=(2, 3, 4))
+MODELS = {config.kind: config for config in (CONV, LSTM, BILSTM)} | {"images": IMAGES}
+
+
+@pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
+def test_a_recogniser_learns_by_every_weight_and_padding_changes_no_output(config):
+    torch.manual_seed(0)
+    model, alone = SpeechModel(config), torch.randn(1, 61, 80)
+    output, _ = model(torch.randn(3, 61, 80), torch.tensor([61, 50, 40]))
+    output[:, :, 0].sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+    model.eval()
+    padded = torch.cat([torch.cat([alone, torch.zeros(1, 39, 80)], 1), torch.randn(1, 100, 80)])
+    with torch.inference_mode():
+        single, length = model(alone, torch.tensor([61]))
+        both, lengths = model(padded, torch.tensor([61, 100]))
+    expected = 31 if config is LSTM else 16  # 61 frames, two or four an output
+    assert single.shape == (1, expected, 29) and lengths[0] == length[0] == expected
+    torch.testing.assert_close(single.exp().sum(2), torch.ones(1, expected))
+    torch.testing.assert_close(both[0, : length[0]], single[0], rtol=1e-4, atol=1e-5)  # other batch, other sum order
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(UserError, match="conv, lstm, bilstm"):
+        SpeechConfig(vocabulary=29, kind="transformer", channels=16, layers=2)
+
+
+def test_convolutions_of_images_have_a_width_and_a_stride_each():
+    with pytest.raises(UserError, match="differ in length"):
+        SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2, maps=(8,))
+
+
+def test_masks_hide_stretches_of_the_utterance_while_training_only():
+    torch.manual_seed(0)
+    masking = Masking(bins=10, frames=8)
+    features, lengths = torch.ones(6, 50, 80), torch.tensor([50, 40, 30, 50, 50, 50])
+    hidden = masking(features, lengths) == 0
+    assert hidden.any(dim=(1, 2)).sum() >= 5  # a stretch may have width 0, but hardly all of one utterance
+    bins, frames = hidden.all(dim=1).sum(1), hidden.all(dim=2).sum(1)
+    assert bins.max() <= 2 * 9
+    assert frames.max() <= 2 * 7
+    assert not hidden.all(dim=2)[2, 30:].any()
+    assert masking.eval()(features, lengths) is features
+
+
+LENGTHS = torch.tensor([40, 20, 30])
+
+
+def ramps() -> torch.Tensor:
+    """Features (3, 40, 8) that rise by one a frame and by a hundred a bin, zero padded."""
+    values = torch.arange(40.0)[:, None] + 100 * torch.arange(8.0)
+    return values.expand(3, 40, 8) * (torch.arange(40) < LENGTHS[:, None]).unsqueeze(2)
+
+
+def test_speed_changes_lengths_and_keeps_what_is_said():
+    torch.manual_seed(0)
+    warped, lengths = Warping(speed=0.5, tract=0.0).train()(ramps(), LENGTHS)
+    assert warped.shape[0::2] == (3, 8) and lengths.max() <= warped.shape[1] < lengths.max() + 32
+    assert warped.shape[1] % 32 == 0, "few shapes, for each of which kernels are kept"
+    assert lengths.tolist() != LENGTHS.tolist()
+    for values, length, before in zip(warped, lengths, LENGTHS, strict=True):
+        rate = values[1, 0] - values[0, 0]
+        assert 0.5 <= rate <= 1.5
+        assert length == pytest.approx(float(before / rate), abs=1)
+        assert not values[length:].any()
+
+
+def test_the_mel_scale_is_slaneys_there_and_back():
+    mels = torch.arange(1, 81) * _mel(torch.tensor(8000.0)) / 81
+    filters = mel_filters()
+    peaks_hz = (filters * torch.arange(257)[:, None]).sum(0) / filters.sum(0) * 31.25
+    assert torch.allclose(_hz(mels), peaks_hz, atol=4.0, rtol=0)  # an eighth of the distance of two rows
+    assert torch.allclose(_mel(_hz(mels)), mels, rtol=1e-4)
+
+
+def test_tracts_stretch_frequencies_alone():
+    torch.manual_seed(0)
+    warped, lengths = Warping(speed=0.0, tract=0.2).train()(ramps(), LENGTHS)
+    assert lengths.tolist() == LENGTHS.tolist()
+    assert len({round(float(each), 3) for each in warped[:, 0, 1]}) == 3  # a stretch an utterance
+    assert all(59 <= each <= 141 for each in warped[:, 0, 1])  # 669 Hz, a fifth less or more, in bins of 5 mel
+
+
+@pytest.mark.parametrize("module", [Warping(0.2, 0.2), Warping(0.0, 0.0).train()])
+def test_nothing_changes_in_evaluation_or_where_nothing_is_asked(module):
+    if module.speed:
+        module.eval()
+    warped, lengths = module(ramps(), LENGTHS)
+    assert torch.equal(warped, ramps()) and torch.equal(lengths, LENGTHS)
+
+
+def test_noise_raises_colours_and_disturbs():
+    torch.manual_seed(0)
+    silence = torch.zeros(200, 50, 8)
+    heard = Noise(0.3).train()(silence, torch.full((200,), 50))
+    assert heard.mean((1, 2)).std() == pytest.approx(0.3, rel=0.2)  # loudness, an utterance
+    assert (heard[:, :, -1] - heard[:, :, 0]).mean(1).std() == pytest.approx(0.6, rel=0.2)  # colour, from -1 to 1
+    noise = (heard - heard.mean(1, keepdim=True)).std((1, 2))  # a frame and bin
+    assert 0.2 < noise.max() <= 0.31 and noise.min() < 0.1
+    assert torch.equal(Noise(0.3).eval()(silence, torch.full((200,), 50)), silence)
+
+
+def test_padding_stays_zero_under_noise():
+    heard = Noise(0.3).train()(torch.zeros(2, 50, 8), torch.tensor([50, 20]))
+    assert heard[0].all() and heard[1, :20].all() and not heard[1, 20:].any()
