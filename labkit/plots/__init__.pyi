@@ -1,7 +1,5 @@
 from .comparisons import (
     error_bars as error_bars,
-    figure_cache_curve as figure_cache_curve,
-    figure_fault_timeline as figure_fault_timeline,
     figure_roofline as figure_roofline,
     figure_sweep as figure_sweep,
 )

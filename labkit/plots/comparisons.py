@@ -1,6 +1,5 @@
 """What is compared: cells of a sweep, slowdowns under observers and next to neighbours, and speeds of a machine."""
 
-import math
 from dataclasses import replace
 from html import escape
 
@@ -10,7 +9,7 @@ import plotly.graph_objects as go
 
 from labkit import UserError
 from labkit.plots.number_texts import column_title, count_text, number_text, value_text
-from labkit.plots.theme import AXIS, DASHES, encoding, log_ticks, named, new_figure, series
+from labkit.plots.theme import DASHES, encoding, log_ticks, named, new_figure, series
 
 LOG_FROM = 20.0
 """Ratio of the largest value to the least from which an axis is logarithmic"""
@@ -93,29 +92,6 @@ def _extremes(known: pd.DataFrame, x: str, y: str, by: list[str]) -> str:
     return f"{column_title(y)}, median of each place, is {'; '.join(words if len(medians) > 1 else words[:1])}."
 
 
-def figure_fault_timeline(steps: pd.DataFrame, *, gone_s: float) -> go.Figure:
-    """A line per client, and vertical lines where one failed and where it was gone.
-
-    Args:
-        steps: columns job, at_s (since the fault), steps_per_s and provenance; the faulty client first.
-        gone_s: from the fault until the client was gone.
-    """
-    figure, changes = new_figure("Time since the fault (s)", "Steps per second"), []
-    for look, name, own in series(steps, "job", "provenance"):
-        at_s, speed = own["at_s"], own["steps_per_s"]
-        hover = f"{name}<br>%{{x:.2f}} s: %{{y:.0f}} steps/s<extra></extra>"
-        figure.add_scatter(x=at_s, y=speed, name=name, meta=look.meta, hovertemplate=hover, **look.curve(7))
-        before, during, after = (speed[t].mean() for t in (at_s < 0, at_s.between(0, gone_s), at_s > gone_s))
-        middle = "" if math.isnan(during) else f", {during:.0f} until the client was gone"
-        changes.append(f"{escape(own['job'].iloc[0])}: {before:.0f} steps/s before{middle}, {after:.0f} after")
-    for place, words, side in ((0.0, "fault", "left"), (gone_s, "gone", "right")):
-        line = {"dash": "dot", "width": 1}
-        figure.add_vline(x=place, line=line, annotation_text=words, annotation_position=f"top {side}")
-    figure.update_yaxes(rangemode="tozero")
-    finding = f"The client was gone {gone_s:.2f} s after its fault. {'; '.join(changes)}."
-    return figure.update_layout(meta={"finding": finding})
-
-
 def error_bars(value: pd.Series, low: pd.Series, high: pd.Series) -> dict:
     """Plotly's error bars from the ends of an interval."""
     return {"type": "data", "symmetric": False, "array": high - value, "arrayminus": value - low, "thickness": 1.2}
@@ -161,25 +137,3 @@ def figure_roofline(roofs: pd.DataFrame, marks: pd.DataFrame | None = None) -> g
     for mark in () if marks is None else marks.itertuples():
         add(mark, [mark.flop_per_byte], [mark.gflops], "markers")
     return figure.update_xaxes(type="log").update_yaxes(type="log")
-
-
-def figure_cache_curve(curve: pd.DataFrame, caches: dict[str, int] | None = None) -> go.Figure:
-    """How fast bytes move, by how many there are; sizes on a logarithmic axis.
-
-    Args:
-        curve: columns size_bytes, gb_per_s (`labkit.hardware.calibration.cache_curve`).
-        caches: bytes of each cache by its name, drawn as vertical lines; None draws none.
-    """
-    fastest, largest, kib = curve.loc[curve["gb_per_s"].idxmax()], curve.iloc[-1], curve["size_bytes"] / 2**10
-    finding = (
-        f"The fastest copy, {fastest.gb_per_s:.3g} GB/s, is of {fastest.size_bytes / 2**10:,.0f} KiB; "
-        f"the largest, of {largest.size_bytes / 2**20:,.0f} MiB, moves at {largest.gb_per_s:.3g} GB/s."
-    )
-    figure = new_figure("Read and written together (KiB)", "Speed of the copy (GB/s)", finding)
-    hover = "%{x:,.0f} KiB: %{y:.3g} GB/s<extra></extra>"
-    trace = named("copy", "measured")
-    figure.add_scatter(x=kib, y=curve["gb_per_s"], **trace, hovertemplate=hover, **encoding(0).curve())
-    for cache, size_bytes in (caches or {}).items():
-        line = {"color": AXIS["labkit_light"], "dash": "dot"}
-        figure.add_vline(x=size_bytes / 2**10, line=line, annotation={"text": cache})
-    return figure.update_xaxes(type="log").update_yaxes(rangemode="tozero")

@@ -6,6 +6,8 @@ from .figures import (
     budget_shares as budget_shares,
     figure_budget_shares as figure_budget_shares,
     figure_busy as figure_busy,
+    figure_cache_curve as figure_cache_curve,
+    figure_fault_timeline as figure_fault_timeline,
     figure_gain_against_slowdown as figure_gain_against_slowdown,
     figure_gains as figure_gains,
     figure_hit_rates as figure_hit_rates,

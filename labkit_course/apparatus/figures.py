@@ -330,3 +330,48 @@ def _finding(shared: pd.DataFrame) -> str:
         f"{sure}, each job {best['slowdown']:.2f} times as long; {(shared['gain'] < 1).sum()} of {len(shared)} ways of "
         "sharing lose against one after another."
     )
+
+
+def figure_fault_timeline(steps: pd.DataFrame, *, gone_s: float) -> go.Figure:
+    """A line per client, and vertical lines where one failed and where it was gone.
+
+    Args:
+        steps: columns job, at_s (since the fault), steps_per_s and provenance; the faulty client first.
+        gone_s: from the fault until the client was gone.
+    """
+    figure, changes = new_figure("Time since the fault (s)", "Steps per second"), []
+    for look, name, own in series(steps, "job", "provenance"):
+        at_s, speed = own["at_s"], own["steps_per_s"]
+        hover = f"{name}<br>%{{x:.2f}} s: %{{y:.0f}} steps/s<extra></extra>"
+        figure.add_scatter(x=at_s, y=speed, name=name, meta=look.meta, hovertemplate=hover, **look.curve(7))
+        before, during, after = (speed[t].mean() for t in (at_s < 0, at_s.between(0, gone_s), at_s > gone_s))
+        middle = "" if math.isnan(during) else f", {during:.0f} until the client was gone"
+        changes.append(f"{escape(own['job'].iloc[0])}: {before:.0f} steps/s before{middle}, {after:.0f} after")
+    for place, words, side in ((0.0, "fault", "left"), (gone_s, "gone", "right")):
+        line = {"dash": "dot", "width": 1}
+        figure.add_vline(x=place, line=line, annotation_text=words, annotation_position=f"top {side}")
+    figure.update_yaxes(rangemode="tozero")
+    finding = f"The client was gone {gone_s:.2f} s after its fault. {'; '.join(changes)}."
+    return figure.update_layout(meta={"finding": finding})
+
+
+def figure_cache_curve(curve: pd.DataFrame, caches: dict[str, int] | None = None) -> go.Figure:
+    """How fast bytes move, by how many there are; sizes on a logarithmic axis.
+
+    Args:
+        curve: columns size_bytes, gb_per_s (`labkit.hardware.calibration.cache_curve`).
+        caches: bytes of each cache by its name, drawn as vertical lines; None draws none.
+    """
+    fastest, largest, kib = curve.loc[curve["gb_per_s"].idxmax()], curve.iloc[-1], curve["size_bytes"] / 2**10
+    finding = (
+        f"The fastest copy, {fastest.gb_per_s:.3g} GB/s, is of {fastest.size_bytes / 2**10:,.0f} KiB; "
+        f"the largest, of {largest.size_bytes / 2**20:,.0f} MiB, moves at {largest.gb_per_s:.3g} GB/s."
+    )
+    figure = new_figure("Read and written together (KiB)", "Speed of the copy (GB/s)", finding)
+    hover = "%{x:,.0f} KiB: %{y:.3g} GB/s<extra></extra>"
+    trace = named("copy", "measured")
+    figure.add_scatter(x=kib, y=curve["gb_per_s"], **trace, hovertemplate=hover, **encoding(0).curve())
+    for cache, size_bytes in (caches or {}).items():
+        line = {"color": AXIS["labkit_light"], "dash": "dot"}
+        figure.add_vline(x=size_bytes / 2**10, line=line, annotation={"text": cache})
+    return figure.update_xaxes(type="log").update_yaxes(rangemode="tozero")

@@ -516,11 +516,13 @@ Where is it off? A cache is a part of the answer: copy arrays of growing size, o
 """
 
 # %% caches
+from labkit_course import apparatus
+
 curve = labkit.hardware.cache_curve(
     device, sizes_bytes=labkit.hardware.CACHE_SIZES_BYTES[:: 3 if profile == "smoke" else 1]
 )
 labkit.plots.show(
-    labkit.plots.figure_cache_curve(curve, dict(labkit.hardware.read_cpu().caches) if device == "cpu" else None)
+    apparatus.figure_cache_curve(curve, dict(labkit.hardware.read_cpu().caches) if device == "cpu" else None)
 )
 
 # %% ex-01-why-off [markdown]

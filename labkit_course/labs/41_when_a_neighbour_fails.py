@@ -137,7 +137,7 @@ It is watched, then sent SIGTERM, and half a second later SIGKILL, which no proc
 hang = apparatus.run_fault("spin", "cpu-shared", neighbours=neighbours, seconds=seconds, recovery=False)
 print(f"{hang.died} neighbours died; it took {hang.ended_by} to end the client.")
 reveal("41.hang", hang.rate_ratio("during"))
-labkit.plots.show(labkit.plots.figure_fault_timeline(hang.steps, gone_s=hang.gone_s))
+labkit.plots.show(apparatus.figure_fault_timeline(hang.steps, gone_s=hang.gone_s))
 
 # %% ex-41-hung [markdown]
 """

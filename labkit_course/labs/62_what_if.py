@@ -378,51 +378,11 @@ reveal("62.machine", float(worth.max()))
 """
 ## Rows that are still in the cache
 
-The paper models an embedding lookup by the share of rows that are still in the GPU's cache. Rows are taken to be uniformly random, and a full cache keeps what it has. Of n lookups in E rows, U = E (1 − (1 − 1/E)^n) different rows are named; X rows fit the cache, at most E and n. If U ≤ X, only the first lookup of each row misses. Otherwise the first X lookups miss, and each of the others with probability (E − X) / E.
-
-### Write: `hit_rate` (10 minutes)
-
-`hit_rate(lookups, rows, resident)` gives the share of lookups that hit; `resident` rows fit the cache.
+The paper models an embedding lookup by the share of rows that are still in the GPU's cache: your heuristic of lab 12, which takes rows to be uniformly random.
 """
 
-
-# %% answer 62.hit_rate
-def hit_rate(lookups: int, rows: int, resident: int) -> float:
-    """The share of random lookups whose row is still in the cache."""
-    ### BEGIN SOLUTION
-    unique = rows * (1 - (1 - 1 / rows) ** lookups)
-    fits = min(resident, rows, lookups)
-    if unique <= fits:
-        return 1 - unique / lookups
-    missed = fits + (lookups - fits) * (rows - fits) / rows
-    return 1 - missed / lookups
-    ### END SOLUTION
-
-
-# %% check 62.hit_rate points=5
-check("62.hit_rate", hit_rate)
-
-# %% checks
-EXERCISES["62.hit_rate"] = WrittenExercise(
-    hit_rate,
-    module="prediction",
-    cases=(
-        Case("a table that fits", lambda code: code(10_000, 500, 4_000)),
-        Case("a table ten times the cache", lambda code: code(20_000, 40_000, 4_000)),
-        Case("hardly any lookups", lambda code: code(50, 1_000_000, 4_000)),
-        Case("a cache of one row", lambda code: code(10_000, 100, 1)),
-        Case("a table as large as the cache", lambda code: code(3_000, 4_000, 4_000)),
-    ),
-    mistakes={
-        ("return 1 - unique / lookups", "return 1.0"): "The first lookup of each row misses, however large the cache.",
-        ("missed = fits + (", "missed = ("): "Until the cache is full, the first `fits` lookups miss.",
-        ("(1 - (1 - 1 / rows) ** lookups)", "1.0"): (
-            "Not every row is named: of `rows` rows, `lookups` random ones name rows * (1 - (1 - 1 / rows) ** lookups)."
-        ),
-    },
-    hint="Count the misses: the first `fits` fill the cache; each of the others misses with the share of rows outside.",
-    explanation="Lin et al.'s heuristic (arXiv 2201.07821): rows are uniform, and a full cache keeps what it has.",
-)
+# %% mine-heuristic
+expected_hit_rate = mine("12.heuristic")
 
 # %% lru-prose [markdown]
 """
@@ -474,7 +434,7 @@ The formula and the cache:
 
 # %% zipf-shares-code
 shares = {
-    resident: [hit_rate(count, length, resident), simulated(uniform, resident), simulated(zipf, resident)]
+    resident: [expected_hit_rate(length, count, resident), simulated(uniform, resident), simulated(zipf, resident)]
     for resident in (1000, 10_000, 50_000)
 }
 

@@ -8,9 +8,15 @@ import torch
 
 from labkit.errors import UserError
 from labkit.launch import MODES
-from labkit.plots import figure_fault_timeline
 from labkit.process import JobProcess
-from labkit_course.apparatus import FAULTS, documented_behaviour, fault_run, fault_table, run_fault
+from labkit_course.apparatus import (
+    FAULTS,
+    documented_behaviour,
+    fault_run,
+    fault_table,
+    figure_fault_timeline,
+    run_fault,
+)
 from labkit_course.apparatus.fault_run import Client
 
 

@@ -13,7 +13,8 @@ from labkit.hardware import calibration, leases
 from labkit.hardware.calibration import cache_curve, calibrate, copy_gb_per_s, launch_us, matmul_gflops
 from labkit.hardware.cpu import cgroup_limits, core_order, read_cpu
 from labkit.hardware.leases import CoresHeld, lease_cores, leased_cores, own_cores
-from labkit.plots import figure_cache_curve, figure_roofline
+from labkit.plots import figure_roofline
+from labkit_course.apparatus import figure_cache_curve
 
 XEON = "processor : 0\nmodel name : Xeon\nflags : avx2 avx512f avx512_bf16 amx_tile amx_bf16\n\nprocessor : 1\n"
 PI = "processor : 0\nBogoMIPS : 108.00\nFeatures : fp asimd crc32\n"
