@@ -26,7 +26,7 @@ def made_points(count: int = 120, seed: int = 0) -> Points:
     operators = [product(*(int(2**power) for power in rng.uniform(3, 10, 3))) for _ in range(count)]
     features = np.array([features_of(each) for each in operators])
     times = np.array([made_s(each) for each in operators])
-    return Points(features, times, np.ones(count), np.arange(count))
+    return Points(features, times, np.arange(count))
 
 
 def made_card(**changes) -> Card:

@@ -77,8 +77,6 @@ class Points:
     """float (N, FEATURES)"""
     times_s: np.ndarray
     """(N,)"""
-    weights: np.ndarray = field(default_factory=lambda: np.ones(0))
-    """(N,): number of calls in its step"""
     steps: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
     """(N,): number of the step it belongs to"""
 
@@ -86,7 +84,7 @@ class Points:
         return len(self.times_s)
 
     def where(self, chosen: np.ndarray) -> Points:
-        return Points(*(getattr(self, name)[chosen] for name in ("features", "times_s", "weights", "steps")))
+        return Points(self.features[chosen], self.times_s[chosen], self.steps[chosen])
 
     def to_json(self) -> dict[str, Any]:
         """Columns; a value that all points share is written once."""

@@ -20,16 +20,7 @@ import numpy as np
 import torch
 
 from labkit import hardware
-from labkit.perfmodel.card import (
-    ALL,
-    FASTEST_S,
-    Card,
-    KernelModel,
-    Overheads,
-    Points,
-    features_of,
-    geometric_error,
-)
+from labkit.perfmodel.card import ALL, FASTEST_S, Card, KernelModel, Overheads, Points, features_of, geometric_error
 from labkit.perfmodel.operators import Operator, operator_times, operators_of, timing_s
 from labkit.perfmodel.predict import calls_of, times_of
 from labkit.perfmodel.workloads import Workload, build_workload, draw_workload
@@ -103,9 +94,7 @@ def time_step(step: Callable[[], object]) -> TimedStep:
 def time_workload(workload: Workload, timing: float) -> TimedStep | None:
     """Time a workload and its operators; None if its steps do not call the same operators each time.
 
-    Args:
-        workload: the workload.
-        timing: time that timing adds to each operator, of `timing_s`.
+    `timing` is the time that timing adds to each operator, of `timing_s`.
     """
     for _ in range(WARM):
         workload.step()
@@ -171,7 +160,7 @@ def points_of(steps: list[TimedStep]) -> dict[str, Points]:
         for operator, seconds in zip(step.operators, step.times_s, strict=True):
             alike[operator.kind, features_of(operator)].append(seconds)
         for (kind, features), times in alike.items():
-            rows[kind].append((features, statistics.fmean(times), len(times), number))
+            rows[kind].append((features, statistics.fmean(times), number))
     return {kind: Points(*(np.array(column) for column in zip(*found, strict=True))) for kind, found in rows.items()}
 
 
@@ -187,13 +176,7 @@ def fit_overheads(steps: list[TimedStep]) -> Overheads:
 
 
 def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], None] = lambda words: None) -> Card:
-    """Measure this CPU with torch's number of threads.
-
-    Args:
-        seconds: time it may take, including fitting.
-        seed: seed of the steps.
-        say: receives progress messages.
-    """
+    """Measure this CPU with torch's number of threads, in these seconds, fitting included; `say` gets its progress."""
     began = time.perf_counter()
     limits = hardware.calibrate(repeats=3)
     steps: list[tuple[TimedStep, float]] = []

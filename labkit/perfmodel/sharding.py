@@ -77,13 +77,7 @@ def sent_share(processes: int) -> float:
 
 
 def fit_transfer(sizes: Sequence[float], times_s: Sequence[float], factor: float = 1.0) -> Transfer:
-    """Start-up cost and cost per byte; relative errors count.
-
-    Args:
-        sizes: bytes of each tensor.
-        times_s: seconds of each.
-        factor: bytes sent per byte of a tensor.
-    """
+    """Start-up cost and cost per byte of tensors of these bytes, a `factor` of which is sent; relative errors count."""
     from scipy.optimize import nnls
 
     of_largest = np.array(sizes, float) / max(sizes)
@@ -114,12 +108,7 @@ def _balanced(weights: Sequence[float], processes: int) -> Placement:
 def predict_placement(tables: Tables, placement: Placement, processes: int, card: Card, all_to_all: Transfer) -> float:
     """Predicted seconds of a step: those of the slowest process, and two exchanges.
 
-    Args:
-        tables: the tables of all processes.
-        placement: the process of each table.
-        processes: number of processes.
-        card: card of a machine with as many threads as a process has.
-        all_to_all: cost of an exchange between these processes.
+    `card` is that of a machine with as many threads as a process has, `all_to_all` the cost of an exchange.
     """
     slowest_s, most_bytes = 0.0, 0.0
     for rank in range(processes):

@@ -33,25 +33,14 @@ WARM = 6
 """Steps before timing"""
 
 
-@dataclass(frozen=True)
-class CapturedSteps:
-    """The operators of a script's steps."""
-
-    steps: list[list[Operator]]
-    """Two steps, or more if these called operators of different sizes"""
-    memory_bytes: int
-    """Peak memory of the process until then"""
-    notes: list[str]
-    """Notes for the user"""
-
-
-class StepCapture(profiling.StepWatcher):
+class CapturedSteps(profiling.StepWatcher):
     """Skips the first steps, which differ, and captures the operators of the next two; of more if these differ."""
 
     def __init__(self):
         super().__init__(profiling.ProfileSettings(skip=2, warmup=1, steps=MOST_CAPTURED), "operators")
         self.steps: list[list[Operator]] = []
         self.memory_bytes = 0
+        """Peak memory of the process until then"""
         self._calls: Calls | None = None
 
     def step(self) -> bool:
@@ -59,7 +48,7 @@ class StepCapture(profiling.StepWatcher):
         self.clock.restart()
         if (calls := self._leave()) is not None:
             self.steps.append(calls.operators)
-        self.is_done = len(self.steps) == self.settings.steps or (len(self.steps) == 2 and not self.differ)
+        self.is_done = len(self.steps) == self.settings.steps or (len(self.steps) == 2 and not self.notes)
         if not self.is_done and self.taken >= self.settings.skip + self.settings.warmup - 1:
             if not self.memory_bytes:  # captured storages are kept alive, and would count
                 self.memory_bytes = telemetry.own_peak_bytes()
@@ -68,10 +57,14 @@ class StepCapture(profiling.StepWatcher):
         return self.is_done
 
     @property
-    def differ(self) -> bool:
-        """Whether the first two steps called operators of different sizes."""
-        first, second = self.steps[:2]
-        return [each.tensors for each in first] != [each.tensors for each in second]
+    def notes(self) -> list[str]:
+        """Notes for the user: whether the first two steps called operators of different sizes."""
+        first, second = ([each.tensors for each in step] for step in self.steps[:2])
+        differ = (
+            "Two consecutive steps called operators of different sizes. This script's steps depend on its data, so the "
+            f"prediction is the mean of {len(self.steps)} steps."
+        )
+        return [differ] if first != second else []
 
     def finish(self) -> None:
         super().finish()
@@ -110,17 +103,11 @@ def captured_steps(command: tracking.ScriptCommand, stop: tracking.StopRequest) 
     Raises:
         UserError: there is no such script; it failed, or ended before its fifth step; it computes on a GPU.
     """
-    capture = StepCapture()
-    _run(command, capture, stop)
-    if len(capture.steps) < 2:
+    captured = CapturedSteps()
+    _run(command, captured, stop)
+    if len(captured.steps) < 2:
         raise UserError(f"{command.script}: it ended before its fifth step: let it train for longer.")
-    notes = []
-    if capture.differ:
-        notes.append(
-            "Two consecutive steps called operators of different sizes. This script's steps depend on its data, so the "
-            f"prediction is the mean of {len(capture.steps)} steps."
-        )
-    return CapturedSteps(capture.steps, capture.memory_bytes, notes)
+    return captured
 
 
 def measured_step_s(command: tracking.ScriptCommand, stop: tracking.StopRequest) -> float:
@@ -209,10 +196,8 @@ def what_if(
     """Predict, and optionally measure, a training as it is and with each change.
 
     Args:
-        commands: the training as it is, then one command per change.
-        sizes: batch size of each command, or None.
-        changes: the changes.
-        machines: `WhatIf.on` of each change.
+        commands: the training as it is, then one command per change; `sizes` are their batch sizes, if known.
+        changes: the changes; `machines` are `WhatIf.on` of each.
         card: card of the machine as it is.
         stop: ends the measurements.
         job: name of the kit's job, or `ALL`.

@@ -171,13 +171,7 @@ def _draw_speech(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _speech(
-    batch_size: int,
-    frames: int,
-    characters: int,
-    kernels: str,
-    model: dict[str, Any],
-    precision: str,
-    seed: int,
+    batch_size: int, frames: int, characters: int, kernels: str, model: dict[str, Any], precision: str, seed: int
 ) -> Callable[[], object]:
     network = jobs.speech.build_model(models.SpeechConfig(vocabulary=VOCABULARY, **model), kernels)
     optimizer = jobs.speech.build_optimizer(network, "adam", 1e-3, kernels)

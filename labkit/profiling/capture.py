@@ -163,11 +163,7 @@ class StepWatcher:
 
     def write_facts(self, name: str, **facts: Any) -> None:
         """Write facts that belong to the recording."""
-        of_all = {
-            "settings": asdict(self.settings),
-            "device": str(self.device),
-            "threads": torch.get_num_threads(),
-        }
+        of_all = {"settings": asdict(self.settings), "device": str(self.device), "threads": torch.get_num_threads()}
         runs.replace_text(self.trace / name, json.dumps(of_all | facts, indent=1) + "\n")
 
 

@@ -85,8 +85,6 @@ class Case:
 
     time: StepTime
     limits: hardware.Calibration
-    idle_us: float = 0.0
-    """Time of a step without a core, outside of input and sync"""
     device: GpuTime | None = None
     """None if the CPU computes"""
     overhead: float = 1.0
@@ -109,10 +107,10 @@ class Case:
         self.phase = events["phase"].to_numpy()
         self.counts = ~np.isin(self.phase, OWN_IDLENESS)
         """Operators outside of phases that are a finding as a whole"""
-        left = 1 - self.time.idle_share(self.idle_us)
+        left = 1 - self.time.idle_share
         self.self_us = events["self_us"].to_numpy() / self.time.steps * np.where(self.counts, left, 1.0)
         """(N,) own time of each operator in one step, without idle time"""
-        self.phase_us = self.time.phase_us(self.idle_us)
+        self.phase_us = self.time.phase_us
         self.python_us = {
             name: max(0.0, us - float(self.self_us[self.phase == name].sum()))
             for name, us in self.phase_us.items()

@@ -61,7 +61,7 @@ class Profile:
 
     @cached_property
     def time(self) -> StepTime:
-        return step_time(self.trace, steps=len(self.facts["phases_us"]))
+        return step_time(self.trace, steps=len(self.facts["phases_us"]), idle_us=self.idle_us)
 
     @property
     def settings(self) -> ProfileSettings:
@@ -119,7 +119,7 @@ class Profile:
     @property
     def phases(self) -> pd.DataFrame:
         """Columns phase, time_us (of one step), share; the times add up to the step."""
-        return self.time.phases(self.idle_us)
+        return self.time.phases
 
     @cached_property
     def device(self) -> pd.DataFrame:
@@ -169,7 +169,7 @@ class Profile:
                 copy_us=busiest["non_compute_us"] / self.time.steps,
                 launched_us=launched_us(self.trace)[self.time.events["row"].to_numpy()],
             )
-        return diagnose(Case(self.time, self.limits, self.idle_us, device, self.overhead or 1.0, self.faults))
+        return diagnose(Case(self.time, self.limits, device, self.overhead or 1.0, self.faults))
 
     @property
     def limits_text(self) -> str:

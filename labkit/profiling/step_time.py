@@ -53,6 +53,9 @@ class StepTime:
     """The operators of the steps, in order of time: name, start_us, duration_us, self_us, parent (row in this frame, or
     −1), phase, step, inputs, row (of the trace's events)"""
     steps: int
+    idle_us: float = 0.0
+    """Time of a step without a core, outside of input and sync: a phase of its own, "idle", taken from the others in
+    proportion."""
 
     @property
     def lengths_us(self) -> list[float]:
@@ -69,24 +72,23 @@ class StepTime:
         """Mean length of a step."""
         return self.total_us / self.steps
 
-    def phase_us(self, idle_us: float = 0.0) -> dict[str, float]:
-        """Time of each phase in one step, in the order of a step; the times add up to `step_us`.
-
-        `idle_us` is the time of a step without a core, outside of input and sync. It is taken from the phases in
-        proportion, and listed as "idle".
-        """
+    @property
+    def phase_us(self) -> dict[str, float]:
+        """Time of each phase in one step, in the order of a step; the times add up to `step_us`."""
         times = (self.segments.groupby("phase")["us"].sum() / self.steps).reindex(PHASES, fill_value=0.0)
-        left = times.where(times.index.isin(OWN_IDLENESS), times * (1 - self.idle_share(idle_us)))
+        left = times.where(times.index.isin(OWN_IDLENESS), times * (1 - self.idle_share))
         return left.to_dict() | {IDLE: float(times.sum() - left.sum())}
 
-    def idle_share(self, idle_us: float) -> float:
+    @property
+    def idle_share(self) -> float:
         """Idle share of the phases in which waiting counts as idle."""
         busy_us = self.segments.loc[~self.segments["phase"].isin(OWN_IDLENESS), "us"].sum() / self.steps
-        return min(idle_us / busy_us, 1.0) if busy_us else 0.0
+        return min(self.idle_us / busy_us, 1.0) if busy_us else 0.0
 
-    def phases(self, idle_us: float = 0.0) -> pd.DataFrame:
+    @property
+    def phases(self) -> pd.DataFrame:
         """`phase_us` as a frame: phase, time_us (of one step), share; phases that took no time are omitted."""
-        times = pd.Series(self.phase_us(idle_us), name="time_us").rename_axis("phase")
+        times = pd.Series(self.phase_us, name="time_us").rename_axis("phase")
         frame = times[times > 1e-9].reset_index()
         return frame.assign(share=frame["time_us"] / self.step_us)
 
@@ -104,7 +106,7 @@ class StepTime:
         return sums.assign(share=sums["self_us"] / self.step_us).reset_index()
 
 
-def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
+def step_time(trace: Trace, *, steps: int | None = None, idle_us: float = 0.0) -> StepTime:
     """Take the recorded steps apart; only the first `steps` of them if the recording may have ended within one.
 
     Raises:
@@ -118,7 +120,7 @@ def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
     segments = _segments(recorded, _named(events))
     frame = pd.DataFrame(segments, columns=["start_us", "end_us", "phase", "step"])
     frame["us"] = frame["end_us"] - frame["start_us"]
-    return StepTime(frame, _operators(trace, lane, segments), len(recorded))
+    return StepTime(frame, _operators(trace, lane, segments), len(recorded), idle_us)
 
 
 def recorded_steps(trace: Trace) -> pd.DataFrame:

@@ -129,7 +129,8 @@ CASES = {
 def test_a_rule_claims_what_is_its_own(case, tmp_path):
     content, known, expected = CASES[case]
     trace = trace_of(tmp_path, steps(2, LENGTH, content))
-    time, known = step_time(trace), dict(known)
+    known = dict(known)
+    time = step_time(trace, idle_us=known.pop("idle_us", 0.0))
     if gpu := known.pop("gpu", None):
         known["device"] = GpuTime(*gpu, launched_us(trace)[time.events["row"].to_numpy()])
     findings = {finding.name: finding for finding in diagnose(Case(time, known.pop("limits", LIMITS), **known))}

@@ -90,7 +90,7 @@ def test_a_script_with_a_run_of_its_own_has_one_folder_and_its_steps(run, own):
     record, profile = read_run(folder), profile_of(folder)
     assert record.status == "done" and record.profiled and record.config["job"] == "own"
     assert record.result["ended_by"] == "profiled" and record.result["steps"] == 7  # with that of the graph
-    found = profile.time.phase_us()
+    found = profile.time.phase_us
     assert profile.time.steps == 3
     assert min(found["forward"], found["backward"], found["optimiser"]) > 0
     assert (found["input"] > 0) == (BATCHES in own)
@@ -136,7 +136,7 @@ def test_phases_that_a_script_names_are_believed_and_words_of_its_own_do_no_harm
     named = ("loss = model(x)", 'with run.phase("forward"): loss = model(x)')
     profile = profile_of(run(changed(WITH_RUN, BATCHES, words, named))[0])
     assert (profile.trace.events["name"] == "my words").sum() == 3
-    found = profile.time.phase_us()
+    found = profile.time.phase_us
     assert found["forward"] > 0 and found["backward"] == 0 and found["other"] > 0 and found["input"] > 0
 
 
@@ -225,7 +225,7 @@ def test_phases_add_up_however_a_script_is_written(style, run):
     body = "".join(f"    {line}\n" for line in [*text.strip().splitlines(), "optimiser.zero_grad()"])
     folder, _ = run(f"{HEAD}for _ in range(50):\n    x = torch.randn(512, 64)\n{body}")
     time = profile_of(folder).time
-    found = time.phase_us()
+    found = time.phase_us
     assert sum(found.values()) == pytest.approx(time.step_us) and min(found.values()) >= 0
     assert found["forward"] > 0 and found["backward"] > 0 and found["optimiser"] > 0
     assert time.operators["self_us"].sum() == pytest.approx(time.step_us) and time.operators["self_us"].min() >= 0
@@ -244,6 +244,6 @@ for (x,) in DataLoader(TensorDataset(torch.randn(10_000, 64)), batch_size=256):
     right = sum(value.item() > 0 for value in out.detach().flatten())
 """)
     time = profile_of(folder).time
-    found, reads = time.phase_us(), time.events.query("name == 'aten::item'")
+    found, reads = time.phase_us, time.events.query("name == 'aten::item'")
     # with the loop around them
     assert found["input"] > 0 and found["sync"] > reads["duration_us"].sum() / time.steps > 0

@@ -79,7 +79,7 @@ def test_traces_of_the_oldest_and_the_newest_torch_are_read_alike():
         trace = read_trace(TRACES / f"torch-{version}.json.gz")
         calls = operators(trace)["calls"]
         assert (calls["aten::addmm"], calls["aten::_embedding_bag"]) == (STEPS * 2, STEPS * TABLES)
-        assert {"input", "forward", "backward", "optimiser"} <= set(step_time(trace).phases()["phase"])
+        assert {"input", "forward", "backward", "optimiser"} <= set(step_time(trace).phases["phase"])
         assert (trace.allocations["bytes"] > 0).any() and (trace.allocations["bytes"] < 0).any()
         works.append(operators_at_work(trace).set_index("operator")[["calls", "flop", "bytes"]].sort_index())
     assert works[0].equals(works[1])

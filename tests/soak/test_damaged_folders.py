@@ -112,7 +112,7 @@ def read_frames(folder: Path) -> list:
 
     trace = read_trace(folder / "trace.json")
     frames = [trace.events, trace.allocations, operators_at_work(trace), device_breakdown(trace)]
-    return [frame.to_csv() for frame in [*frames, memory_over_time(trace), step_time(trace).phases()]]
+    return [frame.to_csv() for frame in [*frames, memory_over_time(trace), step_time(trace).phases]]
 
 
 def show(run: Path) -> list:
