@@ -38,89 +38,55 @@ def marked(answer: str, call: str) -> str:
     return f"### BEGIN SOLUTION\nanswer = {answer}\n### END SOLUTION\n{call}"
 
 
-SOURCE = f"""\
-# %% opening [markdown]
-# # X
-#
-# After it you will be able to
-#
-# - count
-#
-# **Time:** 1 s
-# **Prerequisites:** none
-
-# %% parameters-prose [markdown]
-# What you may change:
-
-# %% parameters tags=["parameters"]
-profile = "standard"
-
-# %% checks
-# no cell of the notebooks
-
-# %% count [markdown]
-# ## Count
-
-# %% guesses
-from labkit_course import check, claim, explain, guess, model_answer, results, reveal
-
-guess("a", 1)
-guess("b", 1)
-guess("c", 1)
-
-# %% interaction-prose [markdown]
-# ### Exercise 10.interaction
-
-# %% answer 10.interaction
-{solved("10.interaction")}
+IMPORTS = "from labkit_course import check, claim, explain, guess, model_answer, results, reveal"
 
 
-# %% check 10.interaction points=1
-check("10.interaction", interaction)
-
-# %% collapse-prose [markdown]
-# ### Exercise 20.collapse
-
-# %% answer 20.collapse
-{solved("20.collapse")}
+def exercise(name: str) -> list[tuple[str, str]]:
+    """The cells of an exercise of code."""
+    check = f'check("{name}", {name.partition(".")[2]})'
+    heading = (f"{name.partition('.')[2]}-prose [markdown]", f"### Exercise {name}")
+    return [heading, (f"answer {name}", solved(name)), (f"check {name} points=1", check)]
 
 
-# %% check 20.collapse points=1
-check("20.collapse", collapse)
+CELLS = [
+    (
+        "opening [markdown]",
+        "# X\n\nAfter it you will be able to\n\n- count\n\n**Time:** 1 s\n**Prerequisites:** none",
+    ),
+    ("parameters-prose [markdown]", "What you may change:"),
+    ('parameters tags=["parameters"]', 'profile = "standard"'),
+    ("checks", "# no cell of the notebooks"),
+    ("count [markdown]", "## Count"),
+    ("guesses", f"{IMPORTS}\n\n" + "\n".join(f'guess("{name}", 1)' for name in "abc")),
+    *exercise("10.interaction"),
+    *exercise("20.collapse"),
+    ("explain-prose [markdown]", "In words:"),
+    (
+        f'explain {EXPLAINED} points=2 id="by-hand"',
+        marked(f'model_answer("{EXPLAINED}")', f'explain("{EXPLAINED}", answer)'),
+    ),
+    ("claim-prose [markdown]", "In words:"),
+    (
+        "claim A4 points=2",
+        marked('"holds here", "four bytes a number, and many rows"', 'claim("A4", "102 GB", answer)'),
+    ),
+    ("reveal-prose [markdown]", "And:"),
+    ("reveal", "\n".join(f'reveal("{name}", 1)' for name in "abc")),
+    ("results-prose [markdown]", "The numbers:"),
+    ('results tags=["results"]', "results(one=(1, 0, 2))"),
+    ("recap [markdown]", "## Recap\n\n- Counted.\n\n**Next:** y"),
+]
 
-# %% explain-prose [markdown]
-# In words:
 
-# %% explain {EXPLAINED} points=2 id="by-hand"
-{marked(f'model_answer("{EXPLAINED}")', f'explain("{EXPLAINED}", answer)')}
+def percent(title: str, body: str) -> str:
+    """A cell of a source, whose prose is in comments."""
+    lines = body.splitlines()
+    if "[markdown]" in title:
+        lines = [f"# {line}".rstrip() for line in lines]
+    return "\n".join([f"# %% {title}", *lines, "", ""])
 
-# %% claim-prose [markdown]
-# In words:
 
-# %% claim A4 points=2
-{marked('"holds here", "four bytes a number, and many rows"', 'claim("A4", "102 GB", answer)')}
-
-# %% reveal-prose [markdown]
-# And:
-
-# %% reveal
-reveal("a", 1)
-reveal("b", 1)
-reveal("c", 1)
-
-# %% results-prose [markdown]
-# The numbers:
-
-# %% results tags=["results"]
-results(one=(1, 0, 2))
-
-# %% recap [markdown]
-# ## Recap
-#
-# - Counted.
-#
-# **Next:** y
-"""
+SOURCE = "\n".join(percent(*cell) for cell in CELLS)
 
 
 def write_source(folder: Path) -> Path:

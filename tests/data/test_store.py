@@ -16,7 +16,6 @@ import pytest
 from labkit.data import store
 from labkit.data.catalog import download, fetch, unpack
 from labkit.errors import UserError
-from labkit.project import shipped_datasets
 from labkit.runs import Archive
 
 
@@ -113,12 +112,11 @@ def test_an_absolute_name_in_an_archive_stays_inside_and_a_damaged_one_is_named(
         unpack(path, tmp_path / "folder")
 
 
-def test_the_cache_folder_can_be_chosen_and_the_shipped_schemas_are_found(monkeypatch, tmp_path):
+def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     assert store.prepared_root() == tmp_path
     monkeypatch.delenv("LABKIT_CACHE")
     assert store.prepared_root().name == "labkit"
-    assert (shipped_datasets() / "schemas" / "adult.toml").is_file()
 
 
 def test_a_prepared_folder_appears_only_when_it_is_whole(tmp_path):

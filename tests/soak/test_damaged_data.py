@@ -18,6 +18,7 @@ import soundfile
 import torch
 
 from labkit.data.clicks import load_clicks
+from labkit.data.clicks.generate import GeneratorConfig, write_clicks
 from labkit.data.speech import load_speech
 from labkit.errors import UserError, refusal
 from labkit.tracking import load_checkpoint
@@ -70,12 +71,8 @@ def write_prepared(folder: Path) -> None:
 
 
 def write_criteo(folder: Path) -> None:
-    lines = []
-    for row in range(80):
-        numbers, categories = (row * k % 13 - 1 for k in range(13)), (f"{row * k % 31:x}" for k in range(26))
-        lines.append("\t".join(map(str, [row % 2, *numbers, *categories])))
-    (folder / "day_0").write_text("\n".join(lines[:40]) + "\n")
-    (folder / "day_1.gz").write_bytes(gzip.compress(("\n".join(lines[40:]) + "\n").encode()))
+    for seed, name in enumerate(("day_0", "day_1.gz")):
+        write_clicks(folder / name, 40, GeneratorConfig(seed=seed), "criteo", lambda *_: None)
 
 
 def write_manifest(folder: Path) -> None:
