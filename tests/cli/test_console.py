@@ -63,15 +63,12 @@ def test_a_display_has_lines_that_change_on_a_terminal_only():
         assert ("preparing data 50%" in text) == is_terminal and "ended" in text and text.count("no GPU") == 1
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "words"),
-    [
-        (OSError(errno.EACCES, "refused", "some/file"), 2, "labkit: some/file: the system refused"),
-        (OSError(errno.ENOSPC, "refused", "some/file"), 2, "labkit: some/file: the system refused"),
-        (KeyError("oops"), 1, "bug in labkit"),
-        (KeyboardInterrupt(), 130, "stopped"),
-    ],
-)
+REFUSED = (OSError(number, "refused", "some/file") for number in (errno.EACCES, errno.ENOSPC))
+STATUSES = [(error, 2, "labkit: some/file: the system refused") for error in REFUSED]
+STATUSES += [(KeyError("oops"), 1, "bug in labkit"), (KeyboardInterrupt(), 130, "stopped")]
+
+
+@pytest.mark.parametrize(("error", "status", "words"), STATUSES)
 def test_the_users_mistakes_ours_and_ctrl_c_have_a_status_each(monkeypatch, cli, error, status, words):
     def fail(args):
         raise error

@@ -35,6 +35,13 @@ REFUSED = {
     "whatif sharding --rows 10,10 --lookups 1": "give one number per table",
     "whatif sharding --processes 1": "at least 2 processes",
     "whatif sharding --rows 0 --lookups 1": "at least 1",
+    "data make clicks --rows 0 --out made.tsv": "--rows is 0",
+    "data prepare adult": "UCI Adult",
+    "data prepare criteo": "train.txt",
+    "data prepare fsdd": "does not ship with labkit",
+    "data prepare tables": "here: adult.csv",
+    "data prepare nothing-of-the-kind": "is not a file, a folder",
+    "data recorded fetch pmdlt-a100": "has no files to download: see its source, https",
     "energy trial --trials 0 train.py": "--trials is 0: give a number above zero",
     "energy trial --seconds 0 train.py": "--seconds is 0: give a number above zero",
     "energy trial --seconds nan train.py": "--seconds is nan: give a number above zero",
@@ -58,6 +65,10 @@ REFUSED = {
     "profile dlrm --steps 0": "steps (--steps) is 0",
     "profile dlrm --skip 1": "skip (--skip) is 1",
     "profile dlrm --preset nope": "nope",
+    "report --only batch_size=32": "--recorded",
+    "report --recorded mlperf-rcp": "figure_batch_size",
+    "report --recorded zeus-nsdi23": "too many for a page",
+    "report --recorded zeus-nsdi23 --only x": "write NAME=VALUES",
     "transcribe a.wav": "labkit train speech",
     "transcribe a.wav --stream --beam 4": "choose one",
     "transcribe a.wav --beam 0": "above zero",
@@ -76,6 +87,8 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("refused")
     (folder / "train.py").write_text("import labkit\nlabkit.Run('started')")
     (folder / "queue.yaml").write_text(QUEUE)
+    (folder / "tables").mkdir()
+    (folder / "tables" / "adult.csv").write_text("a,b\n")
     made_card(software={"torch": torch.__version__, "labkit": "0"}).save(folder / "card.json")
     write_speech_run(folder / "heard")
     return folder

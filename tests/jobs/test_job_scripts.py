@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -339,28 +340,10 @@ def test_says_how_a_run_begins_and_ends_and_prints_an_evaluation_a_second(capsys
 
 
 def test_an_interrupt_stops_the_run_before_it_ends_the_cell(tmp_path, monkeypatch):
-    calls = []
-
-    class Interrupted:
-        def __init__(self, *command):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exception):
-            calls.append("left")
-
-        def stop(self):
-            calls.append("stopped")
-
-        def events(self):
-            calls.append("followed")
-            if len(calls) == 1:
-                raise KeyboardInterrupt
-            return iter(())
-
-    monkeypatch.setattr("labkit.tracking.LaunchedRun", Interrupted)
+    run = MagicMock()
+    run.__enter__.return_value = run
+    run.events.side_effect = [KeyboardInterrupt, iter(())]
+    monkeypatch.setattr("labkit.tracking.LaunchedRun", lambda *command: run)
     with pytest.raises(KeyboardInterrupt):
         watch("dlrm", tmp_path)
-    assert calls == ["followed", "stopped", "followed", "left"]
+    assert [name for name, *_ in run.mock_calls] == ["__enter__", "events", "stop", "events", "__exit__"]

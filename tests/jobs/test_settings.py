@@ -38,6 +38,7 @@ OTHERS = {"compiled_tables", "precision", "step_note"}
         (SpeechJob(clip_norm=0.0, layers=2), {"clip_norm": 0.0, "layers": 2}),
         (SpeechJob(target="none"), {"target": Target.parse("min cer")}),
         (SpeechJob(target=0.05), {}),
+        (DlrmJob(target=0.75), {"target": Target.parse("auc >= 0.75")}),
         (DlrmJob(target="log_loss=0.4512345678"), {"target": Target.parse("log_loss <= 0.4512345678")}),
         (DlrmJob(placement=Placement("cached", cache_rows="5%")), {"placement": "cached", "cache_rows": 0.05}),
         (ShapeJob(placement=Placement("disk", memory_cap="1MiB")), {"placement": "disk", "memory_cap": 2**20}),
@@ -158,10 +159,6 @@ def test_a_reader_s_own_dataclass_has_its_fields_as_flags(tmp_path):
     assert refused.returncode == 2 and "unrecognized arguments: --lrx 1" in refused.stderr
 
 
-def test_a_target_may_be_a_number_of_the_first_metric():
-    assert DlrmJob.from_settings({"target": 0.75}) == DlrmJob(target="auc >= 0.75")
-
-
 SMALL = {"num_tables": 3, "num_rows": 50, "embedding_dim": 4, "mlp_width": 8, "mlp_depth": 1, "batch_size": 16}
 
 
@@ -202,27 +199,19 @@ def test_what_runs_within_a_mark_counts_to_it():
     assert shares_of_steps("optimiser")["optimiser"] > 0.4 > shares_of_steps("model").get("optimiser", 0)
 
 
-def test_a_run_tells_its_step_time_and_shares(tmp_path, monkeypatch, no_sampler):
+@pytest.mark.parametrize("where", [{"device": "cpu"}, {"placement": "cached"}, {"placement": "disk"}])
+def test_a_run_tells_its_step_time_and_shares_also_of_tables_elsewhere(where, tmp_path, monkeypatch, no_sampler):
     monkeypatch.setenv("LABKIT_QUIET", "1")
-    script = str(dlrm_shape.__file__)
-    command = job_command(script, runs_dir=tmp_path, seconds=0.05, device="cpu", **SMALL)
+    command = job_command(str(dlrm_shape.__file__), runs_dir=tmp_path, seconds=0.05, **where, **SMALL)
     answer = run_command(command, StopRequest(), lambda event: None)
     told = read_metrics([answer["folder"]]).set_index("name")["value"]
+    assert "placement" not in where or told["placement_lookups"] > 0
     shares = told[told.index.str.startswith("share_")]
     assert set(shares.index) >= {"share_mlps", "share_embeddings", "share_interaction", "share_optimiser", "share_rest"}
     assert shares.sum() == pytest.approx(1)
     assert told["step_time_ms"] > 0
     config = read_run(answer["folder"]).config
     assert config["train"]["num_tables"] == 3 and config["model"]["num_rows"] == [50] * 3
-
-
-@pytest.mark.parametrize("placement", ["cached", "disk"])
-def test_tables_may_live_elsewhere(placement, tmp_path, monkeypatch, no_sampler):
-    monkeypatch.setenv("LABKIT_QUIET", "1")
-    command = job_command(str(dlrm_shape.__file__), runs_dir=tmp_path, seconds=0.05, placement=placement, **SMALL)
-    told = read_metrics([run_command(command, StopRequest(), lambda event: None)["folder"]]).set_index("name")["value"]
-    assert told["share_embeddings"] > 0
-    assert told["placement_lookups"] > 0
 
 
 @pytest.mark.parametrize("zipf", [0.0, 1.1])

@@ -1,4 +1,7 @@
-"""`python killed.py sweep|mix|queue FOLDER COUNT`: makes a list of light runs, or goes on with it, to be killed."""
+"""`python killed.py sweep|mix|queue PATH COUNT`: makes a list of light runs, or goes on with it, to be killed.
+
+PATH is a sweep's file, or the folder for a mix or queue of COUNT runs.
+"""
 
 import sys
 from pathlib import Path
@@ -31,9 +34,8 @@ def jobs(folder: Path, count: int) -> list[PlannedJob]:
     ]
 
 
-def sweep(folder: Path, count: int, stop: StopRequest) -> None:
-    (folder / "s.yaml").write_text(f"script: train.py\nsettings: {{takes: 0.1}}\ngrid: {{x: {[*range(count)]}}}\n")
-    with opened(read_sweep_file(folder / "s.yaml"), folder / "runs") as progress:
+def sweep(file: Path, _: int, stop: StopRequest) -> None:
+    with opened(read_sweep_file(file), file.parent / "runs") as progress:
         run_sweep(progress, lambda part, event: None, stop)
 
 
@@ -55,6 +57,6 @@ def queue(folder: Path, count: int, stop: StopRequest) -> None:
 
 if __name__ == "__main__":
     engine.WORKER = "light_run"
-    kind, folder, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    kind, path, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     with StopRequest() as asked:
-        {"sweep": sweep, "mix": mix, "queue": queue}[kind](folder, count, asked)
+        {"sweep": sweep, "mix": mix, "queue": queue}[kind](path, count, asked)

@@ -134,10 +134,11 @@ def name_of(record: RunRecord) -> str:
 
 
 @pytest.mark.parametrize("kind", ["sweep", "mix", "queue"])
-def test_a_list_that_is_killed_again_and_again_goes_on_until_each_part_has_ended_once(tmp_path, light, kind):
-    (tmp_path / "train.py").touch()
+def test_a_list_that_is_killed_again_and_again_goes_on_until_each_part_has_ended_once(tmp_path, write, light, kind):
     runs, chance, count = tmp_path / "runs", random.Random(kind), 2 * TIMES
-    command = [sys.executable, str(LAUNCHER.with_name("killed.py")), kind, str(tmp_path), str(count)]
+    file = write(f"settings: {{takes: 0.1}}\ngrid: {{x: {[*range(count)]}}}\n")
+    path = file if kind == "sweep" else tmp_path
+    command = [sys.executable, str(LAUNCHER.with_name("killed.py")), kind, str(path), str(count)]
 
     def ended() -> list[RunRecord]:
         return [record for _, record in readable_runs(run_folders(runs)) if record.status == "done"]

@@ -21,7 +21,7 @@ from labkit.process import GRACE_S, JobProcess, SupervisedJobs
 from labkit.runs import readable_runs, run_folders
 from labkit.tracking import StopRequest
 
-SWEEPER = Path(__file__).with_name("sweeper.py")
+KILLED = Path(__file__).with_name("killed.py")
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals"),
     pytest.mark.usefixtures("light"),
@@ -47,8 +47,8 @@ def ended(runs):
     return Counter(record.config["sweep"]["cell"] for record in found if record.status == "done")
 
 
-def start(file, runs):
-    return subprocess.Popen([sys.executable, SWEEPER, file, runs], stderr=subprocess.PIPE, cwd=runs.parent)
+def start(file):
+    return subprocess.Popen([sys.executable, KILLED, "sweep", file, "0"], stderr=subprocess.PIPE, cwd=file.parent)
 
 
 def cells_of(runs):
@@ -168,17 +168,6 @@ def test_ctrl_c_ends_the_run_under_way_and_its_cell_waits(write, runs):
     assert record.status == "stopped"
 
 
-def test_a_second_process_is_refused_while_one_runs_the_sweep(write, runs):
-    file = write("settings: {takes: 60}\n")
-    process = start(file, runs)
-    wait_for(lambda: cells_of(runs))
-    with pytest.raises(UserError, match=rf"process {process.pid} runs this"):
-        run(file, runs)
-    process.kill()
-    process.wait()
-    wait_for(lambda: not cells_of(runs))
-
-
 def test_a_cell_that_was_under_way_when_the_sweep_broke_off_comes_last(write, runs):
     file = write("grid: {x: [1, 2]}\n")
     with opened(read_sweep_file(file), runs) as progress:
@@ -204,10 +193,12 @@ def test_a_run_that_goes_on_is_waited_for_and_killed_where_it_does_not_end(write
         assert [record.status for _, record in readable_runs(run_folders(runs / name))] == statuses
 
 
-def test_a_run_without_a_folder_yet_has_ended_before_its_cell_starts_again(write, runs):
-    file = write("settings: {late: 1}\n")
-    process = start(file, runs)
+def test_a_second_process_is_refused_and_a_run_without_a_folder_has_ended_before_its_cell_starts_again(write, runs):
+    file = write("settings: {late: 3}\n")
+    process = start(file)
     wait_for(lambda: cells_of(runs))
+    with pytest.raises(UserError, match=rf"process {process.pid} runs this"):
+        run(file, runs)
     process.kill()
     process.wait()
     assert cells_of(runs), "its process has not begun its run, and does not listen"
@@ -221,7 +212,7 @@ def test_two_sweeps_take_turns_on_the_cores(write, runs, monkeypatch, tmp_path):
     monkeypatch.delenv(leases.LEASED_VARIABLE, raising=False)
     monkeypatch.setenv(leases.FOLDER_VARIABLE, str(tmp_path / "cores"))
     files = [write(f"settings: {{takes: 0.1}}\ngrid: {{x: [1, 2]}}\nname: {name}\n", f"{name}.yaml") for name in "ab"]
-    processes = [start(file, runs) for file in files]
+    processes = [start(file) for file in files]
     assert [process.wait(60) for process in processes] == [0, 0]
     spans = sorted((record.started_at, record.ended_at) for _, record in readable_runs(run_folders(runs)))
     assert len(spans) == 4
