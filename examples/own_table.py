@@ -1,5 +1,6 @@
 """Your own table: a CSV file and a schema become batches for your model. `python examples/own_table.py`"""
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +12,18 @@ from torch import nn
 import labkit
 from labkit.data.clicks import ClickBatches, click_metrics, load_clicks
 
-SCHEMA = """
-label = { column = "bought", positive = ["yes"], negative = ["no"] }
+SCHEMA = """label = { column = "bought", positive = ["yes"], negative = ["no"] }
 dense = ["age"]
-categorical = ["city"]
-"""
+categorical = ["city"]"""
 draw = np.random.default_rng(0)  # stands in for your data: older people and people in Aarhus buy more often
 shop = pd.DataFrame({"age": draw.integers(18, 80, 8000), "city": draw.choice(["Aarhus", "Bern", "Cork"], 8000)})
 shop["bought"] = np.where(draw.random(8000) < shop["age"] / 160 + 0.4 * (shop["city"] == "Aarhus"), "yes", "no")
-shop.to_csv("shop.csv", index=False)
-Path("shop.toml").write_text(SCHEMA)
+folder = Path(tempfile.mkdtemp())
+shop.to_csv(folder / "shop.csv", index=False)
+(folder / "shop.toml").write_text(SCHEMA)
 
-log = load_clicks("shop.csv", schema="shop.toml")  # prepared once: rows checked and split, cities numbered
+# The table is prepared once: rows are checked and split, cities numbered.
+log = load_clicks(folder / "shop.csv", schema=folder / "shop.toml")
 print(log)
 train, validation = log.split("train"), log.split("validation")
 dense, rows = torch.tensor(validation.dense), torch.tensor(validation.categorical)

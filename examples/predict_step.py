@@ -17,6 +17,8 @@ def labkit(*arguments: str) -> dict:
     return json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
 
 
+if len(sys.argv) != 2:
+    sys.exit("Give a card: `labkit calibrate --out card.json` writes that of this machine in two minutes.")
 predicted = labkit("predict", "run", "--card", sys.argv[1])
 print(f"predicted for {predicted['device']}: {predicted['step_ms']:.2f} ms", end=" ")
 print(f"({predicted['low_ms']:.2f} to {predicted['high_ms']:.2f})")

@@ -18,7 +18,7 @@ def why_not_compiled() -> str | None:
 @functools.cache
 def _why_not_numba() -> str | None:
     if importlib.util.find_spec("numba") is None:
-        return 'numba is not installed (pip install "labkit[fast]")'
+        return 'numba is not installed (pip install -e ".[fast]")'
     try:
         import numba
 

@@ -190,7 +190,8 @@ def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
     elif rows:
-        print_frame(Console(), rows)
+        heads = {"group": "mix", "plan": "name"}
+        print_frame(Console(), [{heads.get(name, name): value for name, value in row.items()} for row in rows])
     else:
         Console().print(f"There are no mixes in {runs_dir}.")
 

@@ -57,7 +57,7 @@ def run_build(args: argparse.Namespace) -> int:
         from labkit_course import drift, write
     except ImportError as error:
         raise UserError(
-            'building the exercises needs nbgrader: install it with `python -m pip install "labkit[course]"`.'
+            'building the exercises needs nbgrader: install it with `python -m pip install -e ".[course]"`.'
         ) from error
     if args.check:
         found = drift(args.notebooks)

@@ -23,8 +23,8 @@ EPILOG = """examples:
   labkit run --budget one-core --seeds 3 train.py --seed {seed}
   labkit run -m mypackage.train
   labkit run --resume runs/20261122-101502-my-cnn-7f3a
-All that stands after the script is the script's own. What it tells through labkit.Run is recorded: losses, metrics, the
-time to its target. Without that its optimiser's steps are counted.
+All arguments after the script are passed to it. What it reports through labkit.Run is recorded: losses, metrics, the
+time to its target. Without labkit.Run the steps of its optimiser are counted.
 """
 
 
@@ -232,7 +232,7 @@ def _run_seeds(command: tracking.ScriptCommand, seeds: int, as_json: bool) -> in
         elif event["kind"] == "State":
             answer = engine.end.answer
             if part.status != "done":
-                say(f"labkit: {part.reason}", to_stderr=True)
+                say(f"labkit: {command.script}: {part.reason}", to_stderr=True)
             if as_json and answer:
                 print_json(answer)
             statuses.append(tracking.exit_status(answer) if answer else 1)

@@ -18,7 +18,7 @@ EPILOG = """examples:
   labkit sweep dlrm_batch_accuracy --dry-run        (a study that ships)
   labkit sweep sweep.yaml
   labkit sweep show sweep.yaml --x batch_size --y samples_per_s --html sweep.html
-The same command goes on with a sweep that was stopped or killed, or whose file has more values now. docs/sweeps.md has
+The same command continues a sweep that was stopped or killed, or whose file has more values now. docs/sweeps.md has
 the fields of a file.
 """
 MOST_LINES = 8
@@ -27,7 +27,7 @@ MOST_RESULTS = 8
 """Columns of results that a table of the terminal has"""
 BY = {
     "cells": "as its cells have taken",
-    "runs": "as earlier runs of the script took, whatever their settings",
+    "runs": "estimated from earlier runs of the script, whatever their settings",
     "limit": "by max_seconds",
 }
 
@@ -77,7 +77,7 @@ def run_sweep(args: argparse.Namespace) -> int:
             with tracking.StopRequest() as stop, SweepDisplay(console, progress, args.runs_dir) as display:
                 launch.run_sweep(progress, display.show_part, stop)
             if stop:
-                again = f"{_counts(progress)}. The same command goes on: labkit sweep {args.file}{there}"
+                again = f"{_counts(progress)}. Continue with the same command: labkit sweep {args.file}{there}"
                 console.print_line(again)
                 raise KeyboardInterrupt
         console.print_line(f"{_counts(progress)}. `labkit sweep show {args.file}{there}` has the table.")
@@ -97,7 +97,7 @@ def print_preview(console: Console, progress: launch.Progress) -> None:
     cells = f"{count} cell{'s' * (count > 1)} of {sweep.job}"
     lines = [f"{sweep.name}: {cells}; what varies: {varies}; {_counts(progress)}."]
     if progress.count("waiting", "running"):
-        lines.append(f"To go: {_time_left(progress, why=True) or 'not known until the first cell has ended'}.")
+        lines.append(f"Time left: {_time_left(progress, why=True) or 'not known until the first cell has ended'}.")
     if progress.count("failed"):
         lines.append("Failed cells stay so; --retry-failed tries them again.")
     if progress.not_in_file:

@@ -252,7 +252,7 @@ def _print_plan(plan: pd.DataFrame, shape: perfmodel.TableShape, memory: int, ta
     ties = f" Within these turns, {', '.join(as_fast)} may be as fast." if as_fast else ""
     console.print(
         f"Measured: steps of the tables alone, {samples:,}{asked} samples each, with {tried:,} rows{cut}. The brackets "
-        f"hold the middle three of {perfmodel.TURNS} turns. A place that does not fit was tried in small, too.\n"
+        f"hold the middle three of {perfmodel.TURNS} turns. A place that does not fit was tried with fewer rows, too.\n"
         f"The fastest that fits: {best['placement']}: {best['why']}.{ties}\n"
         f"With a preset or data of such tables: labkit train dlrm {' '.join(jobs.as_flags(flags))}"
     )

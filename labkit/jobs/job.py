@@ -57,7 +57,7 @@ class Setting:
 
     @property
     def kind(self) -> Any:
-        """How `labkit.launch.read_setting`, and argparse, read it: choices, int, float, or str."""
+        """How `labkit.launch.rows.read_setting`, and argparse, read it: choices, int, float, or str."""
         return self.choices or (self.shape if self.shape in (int, float) and self.name not in TEXTS else str)
 
     def of(self, job: Job) -> Any:

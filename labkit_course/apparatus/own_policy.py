@@ -20,7 +20,7 @@ class OwnPolicy:
     closed) and the utilisations of its jobs, to the position of the device, or None"""
 
     def choose(self, profile: JobProfile, states: Sequence[DeviceState], admission: Admission) -> int | None:
-        """As that of `labkit.sharing.Policy`, without its admission."""
+        """Like that of `labkit.sharing.packing.Policy`, without its admission."""
         seen = [
             (0 if state.closed else state.free_bytes, [each.utilisation for each in state.profiles]) for state in states
         ]

@@ -248,7 +248,7 @@ EXERCISES["20.normalise"] = WrittenExercise(
 
 # %% valleys-prose [markdown]
 """
-How deep silence lies below speech is of the room and the recorder, too. So labkit adds to all energies of an utterance 1 % of their mean in the bin, before the logarithm: without that, of one voice that a model had not heard, 76 % of the words were wrong in a trial, and with it 13 % ([performance.md](../docs/performance.md)).
+How far silence lies below speech depends on the room and the recorder, too. So labkit adds 1 % of the mean energy in each bin to all energies of an utterance before the logarithm. In a trial with a voice that the model had not heard, 76 % of the words were wrong without that, and 13 % with it (docs/performance.md).
 """
 
 

@@ -95,7 +95,7 @@ def test_the_command_goes_on_where_it_was_and_says_what_its_file_has_no_more(
     assert command(file, *runs) == 130
     out = capsys.readouterr().out
     assert "2 finished cells of this name are not in this file any more; they stay." in out
-    assert f"0 of 3 done. The same command goes on: labkit sweep {file}" in out
+    assert f"0 of 3 done. Continue with the same command: labkit sweep {file}" in out
 
 
 def test_cells_without_a_result_are_rows_and_runs_of_other_cells_are_none(write, tmp_path, monkeypatch):

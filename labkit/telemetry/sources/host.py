@@ -232,7 +232,7 @@ HIP = "hip:"
 """Stands for the UUID of an AMD GPU, together with torch's number of it."""
 UNTRIED = "read through Zeus, which was never tested on an AMD card here"
 """Note on the joules of an AMD GPU."""
-INSTALL = "Zeus can read it: pip install 'labkit[zeus]'"
+INSTALL = "Zeus can read it: pip install -e '.[zeus]'"
 Read = Callable[[], Iterator[Reading]]
 
 
