@@ -21,7 +21,6 @@ shop["bought"] = np.where(draw.random(8000) < shop["age"] / 160 + 0.4 * (shop["c
 folder = Path(tempfile.mkdtemp())
 shop.to_csv(folder / "shop.csv", index=False)
 (folder / "shop.toml").write_text(SCHEMA)
-
 # The table is prepared once: rows are checked and split, cities numbered.
 log = load_clicks(folder / "shop.csv", schema=folder / "shop.toml")
 print(log)
