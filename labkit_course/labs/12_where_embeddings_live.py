@@ -430,6 +430,8 @@ The bound speaks of single lookups; in a batch, a row that is named ten times is
 - `categorical` int64 (B, L) has the rows that each sample names, and each sample's bag is the *sum* of its rows.
 - `loss_of(sums)` makes the loss of the sums (B, D), with whatever layers come after.
 
+The stores below keep numbers, not tensors with gradients: detach what you write.
+
 1. Take the distinct rows and, for each lookup, the place of its row among them. Read each row once.
 2. Look up in what came, with `F.embedding_bag`; then the loss, and backward.
 3. Write what SGD makes of the rows. Only the rows that were read have a gradient.
@@ -472,7 +474,7 @@ def _steps(*, rows: int = 12, dim: int = 3, batch: int = 5, pooling: int = 2, st
 
         def write(given: Tensor, values: Tensor) -> None:
             moved["written"] += given.flatten().tolist()
-            table[given] = values.detach()
+            table[given] = torch.from_numpy(values.numpy())  # as a store of numbers does, which keeps no gradients
 
         losses = []
         for _ in range(steps):
@@ -482,6 +484,7 @@ def _steps(*, rows: int = 12, dim: int = 3, batch: int = 5, pooling: int = 2, st
             )
         return {
             "losses": [loss.detach() for loss in losses],
+            "losses that still have a gradient": sum(loss.requires_grad for loss in losses),
             "the table": table,
             "the gradient of the layer after the tables": layer.grad,
             **{f"rows {name}": sorted(numbers) for name, numbers in moved.items()},
