@@ -19,7 +19,7 @@ from .launching import (
     named_job as named_job,
     watch as watch,
 )
-from .presets import NO_TARGET as NO_TARGET, get_preset as get_preset
+from .presets import NO_TARGET as NO_TARGET
 from .settings import (
     ENDLESS as ENDLESS,
     JOBS as JOBS,
@@ -28,5 +28,6 @@ from .settings import (
     ShapeJob as ShapeJob,
     SpeechJob as SpeechJob,
     TrainingJob as TrainingJob,
+    get_preset as get_preset,
 )
 from .speech import build_optimizer as build_optimizer, load_data as load_data

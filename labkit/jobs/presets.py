@@ -98,18 +98,6 @@ SPEECH_PRESETS = _by_name(
 )
 
 
-def get_preset(job: str, name: str) -> Preset:
-    """A job's preset.
-
-    Raises:
-        UserError: there is none of that name; the text names those that there are.
-    """
-    presets = {"dlrm": DLRM_PRESETS, "speech": SPEECH_PRESETS}[job]
-    if name not in presets:
-        raise UserError(f"preset {name!r} of {job} is unknown: choose one of {', '.join(presets)}.", field="preset")
-    return presets[name]
-
-
 GOALS = {
     ("dlrm", "synthetic"): "auc >= 0.78",
     ("dlrm", "synthetic-small"): "auc >= 0.72",

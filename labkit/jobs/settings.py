@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from labkit import UserError, errors, hardware, models, tracking
 from labkit.jobs.job import Job, setting
-from labkit.jobs.presets import DLRM_PRESETS, SPEECH_PRESETS, Preset, chosen_target, get_preset
+from labkit.jobs.presets import DLRM_PRESETS, SPEECH_PRESETS, Preset, chosen_target
 from labkit.placement import Placement, row_width
 
 MAX_EPOCHS = 10
@@ -331,6 +331,18 @@ class ShapeJob(Job):
 
 JOBS: dict[str, type[TrainingJob]] = {"dlrm": DlrmJob, "speech": SpeechJob}
 """The trainings that `labkit train` offers"""
+
+
+def get_preset(job: str, name: str) -> Preset:
+    """A job's preset.
+
+    Raises:
+        UserError: there is none of that name; the text names those that there are.
+    """
+    presets = JOBS[job].presets
+    if name not in presets:
+        raise UserError(f"preset {name!r} of {job} is unknown: choose one of {', '.join(presets)}.", field="preset")
+    return presets[name]
 
 
 def memory_for_tables(placement: Placement, budget: hardware.Budget | None = None) -> tuple[str, float]:

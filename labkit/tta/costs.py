@@ -142,7 +142,7 @@ def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def energy_until(when_ns: np.ndarray, steps: Sequence[telemetry.Step]) -> np.ndarray:
     """Joules of all steps until each moment, in the moments' shape.
 
-    >>> energy_until(np.array([0, 5, 10, 15]), (Step(0, 10, 4.0), Step(12, 14, 1.0)))
+    >>> energy_until(np.array([0, 5, 10, 15]), (telemetry.Step(0, 10, 4.0), telemetry.Step(12, 14, 1.0)))
     array([0., 2., 4., 5.])
     """
     began_ns = steps[0].begin_ns  # nanoseconds since 1970 are too many digits for a float
