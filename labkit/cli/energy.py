@@ -143,7 +143,8 @@ def run_trial(args: argparse.Namespace) -> int:
         if event["kind"] == "Ended":
             folders.append(event["folder"])
         elif event["kind"] == "State" and part.status in ("failed", "out_of_memory"):
-            raise (UserError if part.more["refused"] else tracking.WorkerFailed)(part.reason)
+            kind = UserError if part.more["refused"] else tracking.WorkerFailed
+            raise kind(f"{command.script}: {part.reason}")
 
     try:
         with contextlib.ExitStack() as stack:

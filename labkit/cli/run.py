@@ -191,7 +191,6 @@ def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:
         # with --json, stdout belongs to programs
         with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, script_output(as_json):
             tracking.bind_process(command, display.show, stop)
-
             answer = tracking.run_command(command, stop, display.show)
     except tracking.RunFailed as failure:
         if as_json and failure.answer:

@@ -70,7 +70,7 @@ def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
 
 
 def prepare_once(folder: Path, build: Callable[[Path], dict | None]) -> Path:
-    """Return `folder`, made by `build(temporary)` unless it is there already; its `meta.json` is what `build` returns.
+    """Return `folder`, made by `build(temporary)` unless it is there already. What `build` returns is its `meta.json`.
 
     The folder appears only when it is complete, and is built again if it has been damaged since. If several processes
     want the same folder, one builds it and the others wait. The remains of a killed process are removed by the next.

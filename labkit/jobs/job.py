@@ -124,7 +124,7 @@ class Job:
         kept = {name: value for name, value in kept.items() if value not in (None, about[name].field.default)}
         for name in [name for name in kept if about[name].field.default is None]:  # perhaps the preset says the same
             rest = {other: value for other, value in kept.items() if other != name}
-            with contextlib.suppress(UserError):  # for example, another optimiser needs the learning rate
+            with contextlib.suppress(UserError):  # for example, a learning rate that only this optimiser takes
                 if self.from_settings(rest) == self:
                     kept = rest
         return kept

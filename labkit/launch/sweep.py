@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -42,6 +42,10 @@ Found = dict[str, list[tuple[Path, RunRecord]]]
 """The runs of each cell of a sweep by its key, oldest first"""
 
 
+MOST_LEAD_S = 60.0
+"""Most seconds that a script prepares before its run begins"""
+
+
 @dataclass
 class Progress:
     """How far a sweep is."""
@@ -49,7 +53,7 @@ class Progress:
     sweep: Sweep
     launches: Launches
     """Its cells by their keys; cells that were in its file once, too"""
-    earlier_s: Sequence[float] = field(default=())
+    earlier_s: Sequence[float] = ()
     """Seconds that other runs of the script took"""
 
     def count(self, *statuses: str) -> int:
@@ -111,7 +115,10 @@ def read_states(name: str, runs_dir: Path | str) -> Launches:
 
 
 def find_runs(name: str, runs_dir: Path, *, ends_running: bool = False) -> tuple[Found, list[RunRecord]]:
-    """The runs of a sweep below a folder, of which none goes on where that is asked for; and all other records."""
+    """The runs of a sweep below a folder, and the records of all other runs.
+
+    With `ends_running`, waits for runs of the sweep that still go on, and kills those that do not end.
+    """
     found, others = defaultdict(list), []
     for folder, record in readable_runs(run_folders(runs_dir)):
         swept = record.config.get("sweep", {})
@@ -168,13 +175,20 @@ def read_progress(sweep: Sweep, runs_dir: Path) -> Progress:
     return _reconciled(sweep, launches, found, others)
 
 
+def _took_s(record: RunRecord) -> float:
+    """Seconds that a run took, which has ended; with the start of its process, if nothing else ran in that."""
+    began = datetime.fromisoformat(record.started_at).timestamp()
+    lead_s = began - record.pid_started
+    return datetime.fromisoformat(record.ended_at).timestamp() - began + (lead_s if 0 < lead_s < MOST_LEAD_S else 0.0)
+
+
 def _reconciled(sweep: Sweep, launches: Launches, found: Found, others: Sequence[RunRecord]) -> Progress:
     for cell in sweep.cells:
         part = launches.parts.setdefault(cell.key, Part(launch=sweep.launch(cell, launches.runs_dir)))
         reconcile(part, found.get(cell.key, []))
     script = str(sweep.script.absolute())
     earlier_s = [
-        datetime.fromisoformat(record.ended_at).timestamp() - record.pid_started
+        _took_s(record)
         for record in others
         if record.status == "done" and record.ended_at and restored(record.config.get("script")) == script
     ]

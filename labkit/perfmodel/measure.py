@@ -176,7 +176,13 @@ def fit_overheads(steps: list[TimedStep]) -> Overheads:
 
 
 def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], None] = lambda words: None) -> Card:
-    """Measure this CPU with torch's number of threads, in these seconds, fitting included; `say` gets its progress."""
+    """Measure this CPU with torch's number of threads.
+
+    Args:
+        seconds: time it may take, including fitting.
+        seed: seed of the steps.
+        say: receives progress messages.
+    """
     began = time.perf_counter()
     limits = hardware.calibrate(repeats=3)
     steps: list[tuple[TimedStep, float]] = []

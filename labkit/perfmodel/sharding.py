@@ -77,7 +77,13 @@ def sent_share(processes: int) -> float:
 
 
 def fit_transfer(sizes: Sequence[float], times_s: Sequence[float], factor: float = 1.0) -> Transfer:
-    """Start-up cost and cost per byte of tensors of these bytes, a `factor` of which is sent; relative errors count."""
+    """Start-up cost and cost per byte sent; relative errors count.
+
+    Args:
+        sizes: bytes of each tensor.
+        times_s: seconds of each.
+        factor: bytes sent per byte of a tensor.
+    """
     from scipy.optimize import nnls
 
     of_largest = np.array(sizes, float) / max(sizes)
@@ -108,7 +114,8 @@ def _balanced(weights: Sequence[float], processes: int) -> Placement:
 def predict_placement(tables: Tables, placement: Placement, processes: int, card: Card, all_to_all: Transfer) -> float:
     """Predicted seconds of a step: those of the slowest process, and two exchanges.
 
-    `card` is that of a machine with as many threads as a process has, `all_to_all` the cost of an exchange.
+    `tables` are those of all processes, and `placement` names the process of each. `card` is of a machine with as many
+    threads as a process has; `all_to_all` is the cost of an exchange.
     """
     slowest_s, most_bytes = 0.0, 0.0
     for rank in range(processes):

@@ -74,7 +74,7 @@ class Placement:
         object.__setattr__(self, "cache_rows", read_rows(self.cache_rows))
         object.__setattr__(self, "memory_cap", read_cap(self.memory_cap))
         if self.staleness is not None and self.staleness < 0:
-            raise errors.wrong_value("staleness", self.staleness, "give a whole number from 0, which is synchronous.")
+            raise errors.wrong_value("staleness", self.staleness, "give a whole number from 0; 0 is synchronous.")
         if self.uses_disk and not sys.platform.startswith("linux"):
             raise UserError("placement disk needs Linux, where pages can be dropped: choose another --placement.")
 

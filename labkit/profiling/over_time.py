@@ -60,8 +60,10 @@ def launched_directly_us(trace: Trace) -> np.ndarray:
     parent, _ = nest(*(column.to_numpy() for column in columns))
     launches, found = launches[nests.index].to_numpy(), np.zeros(len(events))
     callers, times_us = parent[launches], time_of[nests.loc[launches, "correlation"]].to_numpy()
-    while (within_one := (callers >= 0) & launches[callers]).any():  # the runtime may launch by the driver
-        callers = np.where(within_one, parent[callers], callers)
+    is_call = (callers >= 0) & launches[callers]
+    while is_call.any():  # a call of the runtime may launch by one of the driver: its caller counts
+        callers = np.where(is_call, parent[callers], callers)
+        is_call = (callers >= 0) & launches[callers]
     np.add.at(found, nests.index.to_numpy()[callers[callers >= 0]], times_us[callers >= 0])
     return found
 

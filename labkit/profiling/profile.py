@@ -218,10 +218,13 @@ def profile_steps(
         device: device that computes.
         settings: fields of `ProfileSettings`.
     """
-    from labkit.profiling.capture import StepRecorder, save_limits  # they import torch, which reading does not take
+    import torch  # which reading a profile does not take
+
+    from labkit.profiling.capture import StepRecorder, save_limits
 
     recorder = StepRecorder(ProfileSettings(**settings))
-    budget = tracking.whole_device("cuda:0" if device == "cuda" else device)
+    on = torch.device(device)
+    budget = tracking.whole_device(f"cuda:{on.index or 0}" if on.type == "cuda" else "cpu")
     harness = tracking.Harness(
         tracking.StopRequest(), tracking.ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder
     )

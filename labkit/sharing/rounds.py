@@ -169,8 +169,8 @@ class MixRun(launch.Engine):
         super().settle(part, end)
         (own,) = [own for own in self._rounds_of_mix if part in own]
         if all(each.has_ended for each in own):
-            if self.executor().alive:
-                self.executor().sweep()
+            if self._executor is not None and self._executor.alive:
+                self._executor.sweep()
             self._report_round(own, over=True)
 
     def title(self, part: launch.Part) -> str:

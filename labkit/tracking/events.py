@@ -71,7 +71,7 @@ class Progress:
 
 
 def read_event(content: dict[str, Any]) -> Any:
-    """The event that another process sent: its fields, and its class' name under "kind"; other reports as they are."""
+    """The event of another process, made from its fields; "kind" names its class. Other messages stay dictionaries."""
     kinds = {each.__name__: each for each in (Notice, Preparing, Started, Ready, Progress)}
     return json_data.build(content, kinds.get(content["kind"], dict))
 

@@ -18,10 +18,7 @@ from labkit.tracking.position import Meter
 
 
 class Watch:
-    """Watches the target's metric, if the run has a target, and what else ends a run.
-
-    That is a stop request, its time, its epochs, or its patience.
-    """
+    """Watches what ends a run: its target, if it has one, a stop request, its time, its epochs, or its patience."""
 
     def __init__(self, goal: Goal, meter: Meter, log: RunLog, stopped_by: Callable[[], str]):
         """`stopped_by` returns who asked the run to stop, or an empty text."""

@@ -52,9 +52,13 @@ def usd_per_s(tiers: pd.Series) -> pd.Series:
 
 
 def cost_usd(time_s: float, tier: str | None) -> Cost:
-    """Cost of holding one machine of `tier` for `time_s` wall seconds."""
+    """Cost of holding one machine of `tier` for `time_s` wall seconds; None where that is inf or NaN: not reached."""
     price = price_usd_per_h(tier)
-    return price if price.value_usd is None else Cost(price.value_usd * time_s / 3600, price.note)
+    if price.value_usd is None:
+        return price
+    if not np.isfinite(time_s):
+        return Cost(None, "the target was not reached")
+    return Cost(price.value_usd * time_s / 3600, price.note)
 
 
 def with_cost(curves: pd.DataFrame) -> pd.DataFrame:

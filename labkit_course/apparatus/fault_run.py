@@ -124,6 +124,7 @@ def run_fault(
     clients = [
         PlannedJob(name, ScriptJob("")) for name in (FAULTY, *(f"neighbour-{n}" for n in range(1, neighbours + 1)))
     ]
+    # if this process is killed, the temporary folder stays
     with leased_cpu(chosen), tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as folder:
         with Nvml() as nvml:
             shares = mode_shares(mode, clients, Place(chosen, devices, nvml))

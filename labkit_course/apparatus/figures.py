@@ -41,7 +41,7 @@ COUNTERS = {
 
 
 def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
-    """Measured and predicted shares of `labkit.hardware.check_budgets`, one per row, in the columns below."""
+    """Measured and predicted shares: columns budget, quantity (arithmetic, bandwidth), share (%) and provenance."""
     rows = [
         (check.name, quantity, 100 * share, provenance)
         for check in checks

@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from light_run import LOG
@@ -229,3 +231,14 @@ def test_the_time_left_is_that_of_finished_cells_of_earlier_runs_or_at_most_the_
     assert progress.time_left() == (3, "cells")
     unlimited = read_sweep_file(write("grid: {x: [1, 2]}\n"))
     assert read_progress(unlimited, runs).time_left() == (None, "")
+
+
+@pytest.mark.parametrize(("lead_s", "took_s"), [(5, 15), (600, 10), (-30, 10)])
+def test_a_run_took_the_start_of_its_process_unless_that_ran_others_before(lead_s, took_s):
+    began = datetime(2026, 11, 28, 12, tzinfo=UTC)
+    record = SimpleNamespace(
+        started_at=began.isoformat(),
+        ended_at=(began + timedelta(seconds=10)).isoformat(),
+        pid_started=began.timestamp() - lead_s,
+    )
+    assert sweeps._took_s(record) == took_s

@@ -1,5 +1,6 @@
 """What runs cost in energy: accounts of runs, and of windows in them."""
 
+import math
 import time
 
 import pytest
@@ -7,7 +8,7 @@ from made_up import new_run
 
 from labkit.runs import TELEMETRY, read_run
 from labkit.runs.parts import PartWriter
-from labkit.tta import energy_account, window_energy, windows_by_name
+from labkit.tta import cost_usd, energy_account, window_energy, windows_by_name
 
 S, BEGIN = 10**9, 1_700_000_000
 
@@ -149,3 +150,9 @@ def test_the_command_shows_the_windows_of_a_run(windowed, cli):
     row = next(line.split() for line in printed.splitlines() if line.split()[:1] == ["forward"])
     assert row == ["forward", "2", "12", "480", "40"]
     assert "windows" not in cli("energy", windowed({})).out
+
+
+@pytest.mark.parametrize("time_s", [math.inf, math.nan])
+def test_a_target_that_was_not_reached_has_no_cost(time_s):
+    cost = cost_usd(time_s, "cloud-cpu-1")
+    assert (cost.value_usd, cost.note) == (None, "the target was not reached")

@@ -70,7 +70,8 @@ class GeneratorConfig:
     def __post_init__(self):
         object.__setattr__(self, "num_rows", tuple(self.num_rows))
         for name in ("train_rows", "validation_rows", "test_rows", "dense_dim", "pooling_factor", "seed"):
-            if getattr(self, name) < (least := 0 if name == "seed" else 1):
+            least = 0 if name == "seed" else 1
+            if getattr(self, name) < least:
                 raise UserError(f"{name} is {getattr(self, name)}: give {least} or more.")
         if not self.num_rows or min(self.num_rows) < 2:
             raise errors.wrong_value("num_rows", self.num_rows, "give one or more tables of at least 2 rows.")

@@ -249,8 +249,8 @@ def _learn_tables(folder: Path, train_rows: int, schema: TableSchema) -> list[tu
     for counter in counters:
         values, counts = counter.counts()
         order = np.argsort(-counts, kind="stable")  # the most frequent first
-        # as many as fit the table with row 0
-        vocabulary = pa.array(values[order[counts[order] >= schema.min_count][: most - 1]])
+        frequent = order[counts[order] >= schema.min_count]
+        vocabulary = pa.array(values[frequent[: most - 1]])  # row 0 is of unknown and rare values
         tables.append((len(vocabulary) + 1, partial(rows_of, vocabulary=vocabulary)))
     return tables
 
