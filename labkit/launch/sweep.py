@@ -28,7 +28,7 @@ FOLDER = "sweeps"
 """Below --runs-dir: a folder for each sweep, by its name"""
 MOST_ATTEMPTS = 2
 USAGE_ERROR = 2
-"""Exit status by which argparse ends a script whose arguments it does not know"""
+"""Exit status of a script whose command line does not know an argument"""
 LOOK_S = 0.1
 """Seconds between two looks at whether a process has ended"""
 OF_A_CELL = ["budget", "seed", "repeat", "state", "run", "folder", "seconds", "error"]
