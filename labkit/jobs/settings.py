@@ -237,7 +237,7 @@ class SpeechJob(TrainingJob):
         if not 0 <= self.clip_norm < float("inf"):
             raise errors.wrong_value("clip_norm", self.clip_norm, "give a number above 0, or 0 for no clipping.")
         if self.layers is not None and self.layers > MOST_LAYERS:
-            raise errors.wrong_value("layers", f"{self.layers:,}", f"give at most {MOST_LAYERS:,}.")
+            raise errors.wrong_value("layers", f"{self.layers:,}", f"give at most {MOST_LAYERS:,}: more take minutes.")
 
     @property
     def schedule(self) -> str:

@@ -79,7 +79,7 @@ class Sweep:
     """Where the job was named: a file and its line"""
 
     def words(self, cell: Cell) -> str:
-        """What tells a cell from the others: "batch_size 128, seed 1"."""
+        """What sets a cell apart from the others: "batch_size 128, seed 1"."""
         values = {**cell.settings, "seed": cell.seed, "budget": cell.budget.name, "repeat": cell.repeat}
         return ", ".join(f"{name} {values[name]}" for name in self.varies if name in values)
 

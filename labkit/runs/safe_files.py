@@ -1,4 +1,4 @@
-"""Files that are safe to keep and to share: whole at every moment, without home folders and secrets."""
+"""Files that are whole at every moment, without home folders and secrets; and notes on what readers left out."""
 
 import contextlib
 import contextvars

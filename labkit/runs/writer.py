@@ -1,7 +1,5 @@
 """Writes one run folder, so that everything finished stays readable after a crash at any moment."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import errno
@@ -15,7 +13,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 import filelock
 
@@ -59,7 +57,7 @@ class RunWriter:
         return self.record.id
 
     @classmethod
-    def create(cls, runs_dir: Path, name: str, **described: Any) -> RunWriter:
+    def create(cls, runs_dir: Path, name: str, **described: Any) -> Self:
         """Make a new run folder below `runs_dir`, with status "running"; `described` are other fields of `RunRecord`.
 
         Raises:
@@ -88,7 +86,7 @@ class RunWriter:
     @classmethod
     def reopen(
         cls, folder: Path, lock: filelock.BaseFileLock, *, from_step: int, config: Config, **machine: Any
-    ) -> RunWriter:
+    ) -> Self:
         """Continue a run after `from_step` steps; what it recorded beyond that step is superseded.
 
         Nothing is deleted: a "resumed" event says from which step on older rows no longer count. The old result stays

@@ -19,7 +19,7 @@ from .live_queue import (
     telling as telling,
     tracked_jobs as tracked_jobs,
 )
-from .memory_need import GROWTH_BYTES as GROWTH_BYTES, first_steps_bytes as first_steps_bytes
+from .memory_probe import GROWTH_BYTES as GROWTH_BYTES, first_steps_bytes as first_steps_bytes
 from .modes import mode_shares as mode_shares, modes_here as modes_here
 from .packing import (
     CARMA_ENERGY as CARMA_ENERGY,
@@ -27,11 +27,9 @@ from .packing import (
     POLICIES as POLICIES,
     Admission as Admission,
     DeviceState as DeviceState,
-    Schedule as Schedule,
     cpu_admission as cpu_admission,
     get_policy as get_policy,
     pack_report as pack_report,
-    side_by_side as side_by_side,
     simulate as simulate,
 )
 from .queue import (
@@ -56,6 +54,7 @@ from .rounds import (
     resume_mix as resume_mix,
     run_mix as run_mix,
 )
+from .schedule import Schedule as Schedule, side_by_side as side_by_side
 from .shares import Place as Place, Share as Share, leased_cpu as leased_cpu
 from .verdicts import (
     Verdict as Verdict,

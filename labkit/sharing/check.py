@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from labkit import UserError, hardware, launch, runs, telemetry
-from labkit.sharing.memory_need import GROWTH_BYTES, first_steps_bytes
+from labkit.sharing.memory_probe import GROWTH_BYTES, first_steps_bytes
 from labkit.sharing.modes import mode_refusals, mode_shares
 from labkit.sharing.queue import JobProfile, PackingDevice, QueuedJob, RecordedProfiles
 from labkit.sharing.shares import Place, Refusal, Share, free_bytes

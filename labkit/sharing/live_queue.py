@@ -16,15 +16,14 @@ from labkit.sharing.check import CheckedQueueJob, check_queue, job_memory, refus
 from labkit.sharing.modes import mode_shares
 from labkit.sharing.packing import (
     Admission,
-    Schedule,
     Scheduler,
     cpu_admission,
     get_policy,
-    schedule_of,
     simulate,
 )
 from labkit.sharing.queue import Attempt, PackingDevice, QueuedJob, TrackedJob, read_recorded, shared_slowdown
 from labkit.sharing.rounds import with_share
+from labkit.sharing.schedule import Schedule, schedule_of
 from labkit.sharing.shares import Place, Share, free_bytes, is_reached
 
 EVERY_S = 1.0

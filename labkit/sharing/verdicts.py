@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from labkit import launch, runs, tta
-from labkit.sharing.turns import jain, job_table, turn_table, what_broke
+from labkit.sharing.mix_tables import jain, job_table, turn_table, what_broke
 
 MEASURES = [
     "gain", "slowdown", "worst_slowdown", "fairness", "makespan_s", "makespan_gain", "energy_j", "energy_ratio",

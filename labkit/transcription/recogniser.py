@@ -186,7 +186,7 @@ class _InChunks:
         x = torch.cat([silence if self._kept is None else self._kept, x, *[silence] * is_last], 2)
         outputs = max(0, (x.shape[2] - self.kernel) // self.stride + 1)
         self._kept = x[:, :, outputs * self.stride :]
-        if not outputs:  # the shape of one output, without it
+        if not outputs:  # computed on zeros and dropped: only the shape of the outputs counts
             return self._outputs(self._layer, x.new_zeros(1, x.shape[1], self.kernel, *x.shape[3:]))[:, :, :0]
         return self._outputs(self._layer, x[:, :, : (outputs - 1) * self.stride + self.kernel])
 

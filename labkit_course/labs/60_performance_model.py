@@ -184,7 +184,7 @@ print(f"walked: {walked_us / 1e3:.2f} ms (predicted), recorded: {step.duration_u
 
 # %% cell-06 [markdown]
 """
-A walk with a step's own times must reproduce that step. That tests the walk, and predicts nothing. A walk is for another question: what *would* the step take otherwise?
+A walk with a step's own times must reproduce that step. That tests the walk; it predicts nothing. The walk is for another question: how long *would* the step take if something were different?
 
 **Without T1 to T5 on this rank alone, how many per cent of its step are left?**
 """
@@ -218,9 +218,9 @@ apparatus.overheads(step)
 """
 ## Who waits for whom
 
-Most of what is left is collectives, and most of a collective is no exchange: a rank that arrives early waits for the last, and the profiler counts the waiting as the collective's. So a collective that keeps its recorded time keeps the overheads of *other* ranks' hosts.
+Most of what is left is time in collectives, and most of that is not an exchange of data. A rank that arrives early waits for the last one, and the profiler counts the wait as part of the collective. A collective that keeps its recorded time therefore keeps the overheads of the *other* ranks' hosts.
 
-`walk_together` is your walk for all eight ranks. Each arrives at a collective when its own host and streams get there. The exchange begins when the last has come, and takes what it took in the recording from then on.
+`walk_together` is your walk for all eight ranks. Each arrives at a collective when its own host and streams get there. The exchange begins when the last one is there, and then takes as long as in the recording.
 """
 
 # %% together
@@ -236,7 +236,7 @@ print(f"collectives: {waited_us / 1e3:.2f} ms; exchange, once all ranks had come
 
 # %% together-guess-prose [markdown]
 """
-The ranks of the recording began up to 7.5 ms apart, and the earliest wait for the latest. Let all eight begin together. **How many per cent of rank 0's step are left now without T1 to T5 on all ranks?**
+The ranks of the recording began up to 7.5 ms apart, so the early ones also wait for the late ones. Let all eight begin together. **How many per cent of rank 0's step are left now without T1 to T5 on all ranks?**
 """
 
 # %% guess-together
@@ -253,11 +253,13 @@ whole = apparatus.walk_together(begun_together, transfers)
 bare = apparatus.walk_together(begun_together, transfers, without=kinds)
 left_together = [without.step_us / with_all.step_us for without, with_all in zip(bare, whole, strict=True)]
 reveal("60.left_together", 100 * left_together[0])
+late = apparatus.walk_together(ranks, transfers, without=kinds)[0].step_us / together[0].step_us
 print(f"on the eight ranks: {100 * min(left_together):.1f} to {100 * max(left_together):.1f} %: predicted")
+print(f"on rank 0, if the others begin as late as recorded: {100 * late:.1f} %: predicted")
 
 # %% each-together-prose [markdown]
 """
-Each overhead removed alone, on one rank and on all. On one rank, much of the time that is saved is waited away again at the next collective:
+Each overhead removed by itself, on one rank and on all. On all ranks the waiting in the collectives shrinks, too:
 """
 
 # %% each-together
@@ -288,11 +290,10 @@ EXERCISES["60.why_kernels_alone"] = Explanation(
         "why: a collective's time is mostly waiting for other ranks' hosts, that is, their overheads",
         "consequence: which change removes overheads (larger batches, fused operators, CUDA graphs), and which not",
     ),
-    model="Alone, rank 0 keeps 44 % of its step without T1 to T5; if all ranks lose theirs it keeps 10.8 %. The difference "
-    "is waiting: its collectives take 5.8 ms, of which 0.2 ms is exchange, and the rest is time in which other ranks' "
-    "hosts were still launching. Walking one rank leaves their overheads inside its collectives. A faster host on every "
-    "rank gets the 10.8 %. CUDA graphs, fused operators or a larger batch remove the overheads; a faster GPU changes "
-    "little, since the kernels are 7 % of the step.",
+    model="Without T1 to T5 on rank 0 alone, 44 % of its step are left; if all ranks lose them and begin together, 10.8 %. "
+    "The difference is waiting: its collectives take 5.8 ms, of which 0.2 ms is exchange. In the rest, hosts of other "
+    "ranks were still launching, or had begun later. Faster hosts on all ranks come close to the 10.8 %. CUDA graphs, "
+    "fused operators or a larger batch remove overheads; a faster GPU changes little, since kernels are 7 % of the step.",
 )
 
 # %% cell-11 [markdown]

@@ -14,7 +14,7 @@ from labkit.launch import Launch, Launches, Mix, Part, PlannedJob, Workload
 from labkit.launch.launches import Head
 from labkit.runs import TELEMETRY, Provenance, RunWriter
 from labkit.runs.parts import PartWriter
-from labkit.sharing.turns import job_table
+from labkit.sharing.mix_tables import job_table
 from labkit.sharing.verdicts import (
     ALL,
     OWN_HARDWARE,

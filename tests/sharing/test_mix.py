@@ -12,9 +12,9 @@ from labkit.errors import UserError
 from labkit.jobs import ENDLESS, DlrmJob, ScriptJob, SpeechJob, job_command
 from labkit.launch import Launches, Mix, PlannedJob, Workload, mix_launches, with_baseline, with_seconds
 from labkit.models import DlrmConfig
-from labkit.sharing import memory_need as need, mix_in, new_mix, read_mix
+from labkit.sharing import memory_probe as need, mix_in, new_mix, read_mix
 from labkit.sharing.check import check_mix
-from labkit.sharing.memory_need import GROWTH_BYTES, first_steps_bytes
+from labkit.sharing.memory_probe import GROWTH_BYTES, first_steps_bytes
 from labkit.tracking import LaunchedRun, ScriptCommand
 
 A = PlannedJob("a", DlrmJob())

@@ -118,21 +118,20 @@ def load_clicks(
         if most is not None:
             config = dataclasses.replace(config, num_rows=tuple(min(rows, most) for rows in config.num_rows))
         name, source = data, dataclasses.asdict(config)
+        prepare = functools.partial(prepare_synthetic, config=config, progress=progress)
     elif path.exists():
         chosen = override(find_schema(path) if schema is None else read_schema(Path(schema)), options)
         files, bad, name = criteo_files(path), BadRows(on_bad_row), path.stem
         marks = [store.file_fingerprint(file) for file in files]
         source = {"sources": marks, "schema": dataclasses.asdict(chosen), "on_bad_row": on_bad_row, "seed": seed}
+        settings = {"files": files, "schema": chosen, "seed": seed, "bad": bad, "progress": progress}
+        prepare = functools.partial(prepare_files, **settings, schema_file=schema and Path(schema))
     else:
         raise unknown(data, "clicks")
     mark = store.fingerprint(format=FORMAT_VERSION, **source)
 
     def build(folder: Path) -> dict:
-        if data in SYNTHETIC:
-            meta = prepare_synthetic(folder, config, progress)
-        else:
-            meta = prepare_files(folder, files, chosen, seed, bad, progress, schema and Path(schema))
-        return {"name": name, "fingerprint": mark, **meta}
+        return {"name": name, "fingerprint": mark, **prepare(folder)}
 
     root = store.prepared_root() if cache_dir is None else Path(cache_dir)
     return ClickLog(store.prepare_once(root / "clicks" / f"{name}-{mark}", build))
