@@ -15,6 +15,7 @@ from .claims import (
     read_evidence as read_evidence,
     write_evidence as write_evidence,
 )
+from .drawing import drawing as drawing
 from .lab import labs_on as labs_on
 from .notebook_file import authored as authored
 from .progress import (
@@ -29,3 +30,4 @@ from .progress import (
 from .runner import PROFILES as PROFILES, literal as literal, run_notebooks as run_notebooks
 from .site import build_site as build_site
 from .submission import hand_in as hand_in, status as status
+from .timing import paired_times as paired_times, require_parts as require_parts

@@ -1,0 +1,115 @@
+"""How a notebook times: several ways in turn, on one thread, without the rounds that other programs disturbed."""
+
+import contextlib
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from labkit import UserError, hardware, runs, telemetry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHORTEST_S = 0.05
+"""Seconds that each way is called for in a round at least: the system counts CPU time in steps of 10 ms."""
+BROWSERS = ("chrom", "firefox", "msedge", "safari", "brave", "opera", "webkit", "web content")
+"""How the names of browsers' processes begin, or what is in them."""
+
+
+def paired_times(
+    ways: Mapping[str, Callable[[], Any]],
+    rounds: int = 3,
+    *,
+    one_thread: bool = True,
+    clock: Callable[[], float] = time.perf_counter,
+) -> "pd.DataFrame":
+    """Seconds per call of each way, one row per round.
+
+    In a round each way takes its turn, in an order that reverses from round to round, so that what slows the machine
+    slows all of them. A round that other programs disturbed is dropped as a whole, and another one is run for it.
+    A single round, as notebooks run it at the size "smoke", is returned as it is.
+
+    Args:
+        ways: what to call, by name; each is called once before the first round.
+        rounds: rounds to keep.
+        one_thread: let torch compute on one thread; False where threads are what is compared.
+        clock: seconds; a test brings its own.
+
+    Raises:
+        UserError: other programs disturbed more rounds than they left alone; the text names what to close.
+    """
+    import pandas as pd
+
+    with hardware.one_thread() if one_thread else contextlib.nullcontext(), _no_collection():
+        for way in ways.values():
+            way()
+        kept: list[dict[str, float]] = []
+        disturbed: list[runs.Others] = []
+        while len(kept) < rounds:
+            look = telemetry.Look(count=1 if one_thread else None)
+            order = list(ways) if len(kept) % 2 == 0 else list(ways)[::-1]
+            taken = {name: _seconds(ways[name], clock) for name in order}
+            others = look.others() if rounds > 1 else None
+            if others is None or not others["disturbed"]:
+                kept.append(taken)
+                continue
+            disturbed.append(others)
+            if len(disturbed) > rounds:
+                text = runs.disturbance_text(max(disturbed, key=lambda each: each["cpu_share"]))
+                raise UserError(
+                    f"{len(disturbed)} of {len(disturbed) + len(kept)} rounds were disturbed: {text}. "
+                    f"{_what_to_do(text)}, then run this cell again."
+                )
+    return pd.DataFrame(kept, columns=list(ways)).rename_axis("round")
+
+
+def require_parts(whole_s: float, parts_s: Iterable[float], what: str, slack: float = 1.1) -> None:
+    """Refuse times of which the parts exceed their whole: something disturbed one of the two.
+
+    Raises:
+        UserError: the sum of the parts is more than `slack` times the whole.
+    """
+    if (parts := sum(parts_s)) > slack * whole_s:
+        raise UserError(
+            f"{what}: the parts take {1e3 * parts:.3g} ms and the whole takes {1e3 * whole_s:.3g} ms, which cannot be: "
+            "something disturbed the timing. Close other programs, then run this cell again."
+        )
+
+
+def _seconds(way: Callable[[], Any], clock: Callable[[], float]) -> float:
+    synchronise, calls, began = _synchroniser(), 0, clock()
+    while True:
+        way()
+        synchronise()
+        calls += 1
+        if (took := clock() - began) >= SHORTEST_S:
+            return took / calls
+
+
+def _synchroniser() -> Callable[[], Any]:
+    """Waits for the GPU, if this process computes on one."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.synchronize if torch is not None and torch.cuda.is_initialized() else lambda: None
+
+
+@contextlib.contextmanager
+def _no_collection():
+    """Collect garbage before the block and not in it, as `timeit` does."""
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _what_to_do(text: str) -> str:
+    if any(name in text.lower() for name in BROWSERS):
+        return "Pause videos and close heavy pages in your browser"
+    if "jupyter" in text.lower():
+        return "Shut down the other notebooks of this JupyterLab (the tab of running kernels)"
+    return "Close it" if "most of it" in text else "Close other programs"
