@@ -12,7 +12,7 @@ from html import escape
 from random import Random
 from typing import Any
 
-from labkit_course.outcome import Outcome, Raised, differs, outcome
+from labkit_course.outcome import Outcome, Raised, code_of, differs, outcome
 
 FEWEST_WORDS = 20
 """Words of two sentences that say a number and why."""
@@ -158,6 +158,10 @@ class WrittenExercise:
     mistakes: Mapping[Callable | tuple[str, str], str] = field(default_factory=dict)
     """Usual wrong code, and the hint for each; at most three. A pair is a part of the reference's source, and what
     replaces it."""
+    variants: Sequence[Callable | tuple[str, str]] = ()
+    """Other right ways to write it, as code or as pairs; the check takes each, and the notebook runs with them."""
+    instead_of: tuple[str, ...] = ()
+    """Functions of libraries that it replaces, such as "sklearn.metrics.roc_auc_score": an answer calls none."""
 
     def check(self, name: str, answer: Any) -> str:
         """What to say to right code.
@@ -171,16 +175,21 @@ class WrittenExercise:
         if not callable(answer) or inspect.isclass(answer) != inspect.isclass(self.reference):
             shown = repr(answer)[:60]
             raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it, not {shown}.")
-        found = []
+        found, replaced = [], code_of(self.instead_of)
         for case in self.cases:
             right = _known(self.reference, case)  # first, for the answer may change what both are given
             try:
-                found.append(outcome(answer, case.ask))
+                found.append(outcome(answer, case.ask, replaced))
             except NotImplementedError:
                 raise NotAnswered(
                     f"Exercise {name} is not answered yet: its code still raises NotImplementedError. Write it in the "
                     "cell above, run that cell, then this one."
                 ) from None
+            if found[-1].called:
+                raise WrongAnswer(
+                    f"Exercise {name}: not yet. It calls {', '.join(sorted(found[-1].called))}, which this exercise "
+                    f"replaces: write it yourself."
+                )
             difference = differs(found[-1].answer, right.answer, case.relative)
             if found[-1].changed and not right.changed:
                 difference = difference or "it changes what it is given, which others still need: work on a copy"
@@ -192,10 +201,14 @@ class WrittenExercise:
 
     def wrong_code(self) -> dict[Callable, str]:
         """The usual mistakes as code, and their hints."""
-        return {
-            changed(self.reference, *wrong) if isinstance(wrong, tuple) else wrong: hint
-            for wrong, hint in self.mistakes.items()
-        }
+        return {self._code(wrong): hint for wrong, hint in self.mistakes.items()}
+
+    def right_code(self) -> list[Callable]:
+        """The variants as code."""
+        return [self._code(variant) for variant in self.variants]
+
+    def _code(self, written: Callable | tuple[str, str]) -> Callable:
+        return changed(self.reference, *written) if isinstance(written, tuple) else written
 
     def _hint(self, found: Sequence[Any]) -> str:
         """The hint of the usual mistake that gives the same in every case so far; else the general one."""

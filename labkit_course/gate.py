@@ -182,6 +182,9 @@ def _number(name: str, exercise: Exercise, refused: Callable[..., str | None]) -
 def _written(name: str, exercise: WrittenExercise, refused: Callable[..., str | None]) -> Iterator[str]:
     if said := refused(exercise.reference):
         yield f"{name} refuses its own reference: {said}"
+    for number, variant in enumerate(exercise.right_code(), 1):
+        if said := refused(variant):
+            yield f"{name} refuses variant {number}: {said}"
     for constant in CONSTANTS:
         if refused(constant) is None or refused(_always(constant)) is None:
             yield f"{name} takes the constant {constant!r}"

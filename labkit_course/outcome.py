@@ -4,10 +4,12 @@ import contextlib
 import functools
 import inspect
 import operator
+import pkgutil
 import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from labkit.hardware import one_thread
@@ -32,35 +34,76 @@ class Outcome(NamedTuple):
     changed: list[tuple[Any, Any]]
     """Tensors, arrays, frames and lists that the code was given and has changed; what they were before."""
 
+    called: set[str]
+    """Names of functions that it may not call, and has called."""
+
     def restore(self) -> None:
         for value, before in self.changed:
             with contextlib.suppress(Exception):  # such as another size, which nothing makes the old one again
                 (value.data if hasattr(value, "detach") else value)[:] = before
 
 
-def outcome(code: Any, ask: Callable[[Any], Any]) -> Outcome:
+def code_of(names: Iterable[str]) -> dict[Any, str]:
+    """Functions by the code that runs when they are called; of what is compiled, the function itself."""
+    found = {name: inspect.unwrap(pkgutil.resolve_name(name)) for name in names}
+    return {
+        getattr(getattr(each, "__init__", each) if inspect.isclass(each) else each, "__code__", each): name
+        for name, each in found.items()
+    }
+
+
+@contextlib.contextmanager
+def _noting(replaced: Mapping[Any, str], called: set[str]) -> Generator[None]:
+    """Add the names of the functions that are called in the block."""
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        key = {"call": frame.f_code, "c_call": argument}.get(event)
+        if key is not None and key in replaced:
+            called.add(replaced[key])
+
+    before = sys.getprofile()
+    if replaced:
+        sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def outcome(code: Any, ask: Callable[[Any], Any], replaced: Mapping[Any, str] = MappingProxyType({})) -> Outcome:
     """What code gives where `ask` asks it, or that it raises, or does not end.
+
+    Args:
+        code: a function or class.
+        ask: calls it.
+        replaced: functions that it may not call, as `code_of` gives them.
 
     Raises:
         NotImplementedError: nothing is written yet.
     """
     given: list[tuple[Any, Any]] = []
+    called: set[str] = set()
 
     @functools.wraps(code)
     def watched(*arguments: Any, **named: Any) -> Any:
         given.extend((each, _copy(each)) for each in _containers([*arguments, *named.values()]))
-        return code(*arguments, **named)
+        with _noting(replaced, called):
+            return code(*arguments, **named)
 
     try:
         with one_thread() if "torch" in sys.modules else contextlib.nullcontext(), _limited():
-            answer = ask(watched if inspect.isfunction(code) else code)
+            if inspect.isfunction(code):
+                answer = ask(watched)
+            else:  # whose methods are called anywhere in `ask`
+                with _noting(replaced, called):
+                    answer = ask(code)
     except NotImplementedError:
         raise
     except _TooLong:
         answer = Raised(f"it is not done after {LONGEST_S} s")
     except Exception as error:  # whatever a student's code raises
         answer = Raised(f"it raises {type(error).__name__}: {str(error)[:200]}")
-    return Outcome(answer, [(value, before) for value, before in given if not _is_same(value, before)])
+    return Outcome(answer, [(value, before) for value, before in given if not _is_same(value, before)], called)
 
 
 def _containers(values: Iterable[Any]) -> Iterator[Any]:

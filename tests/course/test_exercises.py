@@ -87,9 +87,31 @@ def asking(truth, hint="h", explanation="e", **more):
     return Exercise(lambda: truth, lambda random: {}, hint, explanation, **more)
 
 
+def library_call(imports: str, call: str):
+    """Code that leaves its work to a library, imported so."""
+    return in_a_cell(f"{imports}\n\n\ndef made(*given):\n    return {call}\n")["made"]
+
+
+@pytest.mark.parametrize(
+    ("replaced", "imports", "call"),
+    [
+        ("sklearn.metrics.roc_auc_score", "from sklearn.metrics import roc_auc_score as f", "f(*given)"),
+        ("torch.bincount", "import torch", "torch.bincount(*map(torch.tensor, given[:1])).tolist()[1] / 2"),
+        ("bisect.bisect_left", "from bisect import bisect_left", "bisect_left([0], 1) / 1"),
+        ("collections.UserDict", "import collections", "len(collections.UserDict(a=1)) / 1"),
+    ],
+)
+def test_an_answer_that_leaves_its_work_to_the_library_function_it_replaces_is_refused(replaced, imports, call):
+    cases = [Case("two", lambda code: code([0, 1], [0.1, 0.9])), Case("other two", lambda code: code([1, 0], [0.1, 0]))]
+    exercise = WrittenExercise(lambda truth, scores: 1.0, cases, "h", "e", "m", instead_of=(replaced,))
+    with pytest.raises(WrongAnswer, match=f"It calls {replaced}, which this exercise replaces"):
+        exercise.check("99.made", library_call(imports, call))
+
+
 @pytest.mark.parametrize(
     ("fault", "exercise"),
     [
+        ("refuses variant 1", WrittenExercise(doubled, DOUBLE.cases, "h", "e", "m", variants=[("2 * ", "")])),
         ("takes code that always gives", WrittenExercise(doubled, DOUBLE.cases[:1], "h", "e", "m")),
         ("does not give the hint for mistake 1", WrittenExercise(doubled, DOUBLE.cases, "h", "e", "m", {doubled: "x"})),
         ("takes the constant 5", asking(5)),
