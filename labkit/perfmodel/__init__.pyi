@@ -16,7 +16,7 @@ from .measure import (
     time_workload as time_workload,
     timed_steps as timed_steps,
 )
-from .operators import operators_of as operators_of, timing_s as timing_s
+from .operators import interaction_cost as interaction_cost, operators_of as operators_of, timing_s as timing_s
 from .predict import (
     NO_CHANGE as NO_CHANGE,
     Change as Change,

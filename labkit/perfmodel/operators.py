@@ -238,3 +238,29 @@ def timing_s(calls: int = 2000) -> float:
             views()
             rounds.append((time.perf_counter() - began) / calls)
     return max(0.0, timed - statistics.median(rounds))
+
+
+def interaction_cost(batch_size: int, vectors: int, width: int, *, by_hand: bool = False) -> tuple[float, float]:
+    """FLOP and bytes of a DLRM's interaction in one training step, forward and backward, in single precision.
+
+    With N vectors of width D, all N · N products of a sample are one `bmm` of 2·N²·D FLOP. PyTorch's autograd makes two
+    more of the same size, one for each operand of `bmm`, although both operands are the same vectors: 6·B·N²·D in all.
+    A backward pass by hand adds each pair's gradient at both of its places, and then needs one: 4·B·N²·D.
+
+    Bytes count each operator's tensors once. Vectors (N · D numbers each): `cat` 2, `bmm` 2 a product, the sum of the
+    two gradients 3, and its two parts copied for bottom MLP and tables 2. Products (N² numbers each): 1 a `bmm`, pairs
+    taken out 1, zeros and pairs put back 2. By hand there is no sum, and putting pairs in both places moves 1.5.
+
+    Args:
+        batch_size: B.
+        vectors: N, the tables and the bottom MLP's vector.
+        width: D.
+        by_hand: of a backward pass with one product, instead of autograd's two.
+
+    >>> interaction_cost(512, 27, 16) == (6 * 512 * 27**2 * 16, 4 * 512 * (13 * 27 * 16 + 6 * 27**2))
+    True
+    """
+    products = 2 if by_hand else 3
+    of_vectors, of_products = (8, 4.5) if by_hand else (13, 6)
+    moved = of_vectors * vectors * width + of_products * vectors**2
+    return 2.0 * products * batch_size * vectors**2 * width, 4.0 * batch_size * moved

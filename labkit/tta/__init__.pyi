@@ -15,7 +15,9 @@ from .costs import (
 from .estimators import (
     band as band,
     expected_to_target as expected_to_target,
+    mean_interval as mean_interval,
     median_time as median_time,
+    runs_needed as runs_needed,
     success_interval as success_interval,
     survival as survival,
     survival_curve as survival_curve,

@@ -12,8 +12,9 @@ from labkit.cli.whatif import read_tables
 from labkit.errors import UserError
 from labkit.fast import EmbeddingTables, fast_optimisers
 from labkit.hardware import get_tier
+from labkit.models.dlrm import PairwiseDots
 from labkit.perfmodel import table_plan
-from labkit.perfmodel.operators import operator_times, operators_of, timing_s
+from labkit.perfmodel.operators import interaction_cost, operator_times, operators_of, timing_s
 from labkit.perfmodel.sharding import (
     SIZES,
     Tables,
@@ -249,3 +250,19 @@ def test_every_operator_of_a_step_is_timed():
     assert len(times) == len(operators_of(step))
     assert min(times) > 0
     assert timing_s(calls=50) >= 0
+
+
+@pytest.mark.parametrize(("batch", "vectors", "width"), [(8, 27, 16), (64, 9, 64)])
+def test_an_interaction_costs_the_operations_that_autograd_does(batch, vectors, width):
+    bottom = torch.randn(batch, 1, width, requires_grad=True)
+    tables = torch.randn(batch, vectors - 1, width, requires_grad=True)
+    dots = PairwiseDots(vectors)
+    operators = operators_of(lambda: dots(torch.cat([bottom, tables], dim=1)).sum().backward())
+    flop, moved = interaction_cost(batch, vectors, width)
+    assert sum(each.flop for each in operators) == flop
+    plain = [each for each in operators if each.name in ("aten.cat", "aten.bmm", "aten.add")]
+    # pairs taken out, zeros made and pairs put back; both parts of the gradient copied
+    left = 4 * batch * (3 * vectors**2 + 2 * vectors * width)
+    assert moved == pytest.approx(sum(each.bytes for each in plain) + left, rel=0.01)
+    by_hand, less = interaction_cost(batch, vectors, width, by_hand=True)
+    assert by_hand == flop * 2 / 3 and less < moved

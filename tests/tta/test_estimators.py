@@ -10,10 +10,21 @@ from made_up import arriving, made_up, new_run, together
 from scipy import stats
 from statistics_of_time import CASES, coverage, draw
 
+from labkit.errors import UserError
 from labkit.runs import TELEMETRY
 from labkit.runs.parts import PartWriter
 from labkit.tracking import crossing
-from labkit.tta import band, crossings, higher_is_better, survival, survival_curve, trial_means, trial_table
+from labkit.tta import (
+    band,
+    crossings,
+    higher_is_better,
+    mean_interval,
+    runs_needed,
+    survival,
+    survival_curve,
+    trial_means,
+    trial_table,
+)
 from labkit.tta.estimators import expected_to_target, median_time, success_interval
 
 INF = np.inf
@@ -273,3 +284,16 @@ def test_means_of_each_limit_have_students_interval(run):
         assert (row["energy_per_sample_j_low"], row["energy_per_sample_j_high"]) == pytest.approx((low, high))
     one = trial_means(trial_table(folders[:1]))
     assert math.isnan(one["power_w_low"][0]) and one["power_w"][0] == pytest.approx(50)
+
+
+@pytest.mark.parametrize(("spread", "difference", "power"), [(0.002, 0.001, 0.8), (0.05, 0.02, 0.8), (0.05, 0.02, 0.5)])
+def test_so_many_runs_find_the_difference_as_often_as_asked(spread, difference, power):
+    runs, random = runs_needed(spread, difference, power), np.random.default_rng(0)
+    studies = random.normal(difference, spread, (4000, runs))
+    found = np.mean([mean_interval(each)[1] > 0 for each in studies])
+    assert found == pytest.approx(power, abs=0.03)  # four standard deviations of a share of 4,000
+
+
+def test_no_number_of_runs_finds_a_difference_of_nothing():
+    with pytest.raises(UserError, match="smallest one that matters"):
+        runs_needed(0.1, 0.0)
