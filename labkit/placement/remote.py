@@ -63,6 +63,13 @@ class RemoteStore(RowStore):
     def write_weights(self, first: int, weights: np.ndarray) -> None:
         self._ask({"op": "fill", "first": first}, weights).result()
 
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        (values,) = self._ask({"op": "read"}, rows).result()
+        return values
+
+    def write(self, rows: np.ndarray, values: np.ndarray) -> None:
+        self._ask({"op": "write"}, rows, values).result()
+
     def prefetch(self, rows: np.ndarray) -> Fetch:
         # without staleness the rows are pulled when the push before them has been sent
         self._fetches.append(Fetch(rows, self._ask({"op": "pull"}, rows) if self.staleness else Future()))
@@ -132,11 +139,15 @@ def answer(store: HostStore, optimiser: str, header: dict[str, Any], arrays: lis
     op = header["op"]
     if op == "pull":
         return [store.read(arrays[0])[:, : store.dim]]
+    if op == "read":  # with the optimiser's state, for a cache, whose trainer steps the rows
+        return [store.read(arrays[0])]
     if op == "push":
         rows, gradient = arrays
         update = Update(optimiser, header["lr"], header["step"])
         values = update_rows(torch.from_numpy(store.read(rows)), torch.from_numpy(gradient), update)
         store.write(rows, values.numpy())
+    elif op == "write":
+        store.write(*arrays)
     elif op == "fill":
         store.write_weights(header["first"], arrays[0])
     elif op == "save":

@@ -14,7 +14,7 @@ CACHE_SHARE, MEMORY_CAP_BYTES = 0.1, 2**28
 LEAST_CAP_BYTES = 2**20
 """Smallest memory cap: with less, pages of one batch would evict each other"""
 DISK = ("disk", "cached over disk")
-CACHED = ("cached over host", "cached over disk")
+CACHED = ("cached over host", "cached over disk", "cached over remote")
 OF_PLACEMENT = {
     "cache_rows": CACHED,
     "cache_policy": CACHED,
@@ -53,7 +53,7 @@ class Placement:
     """Size of the cache for placement cached: a whole number of rows, or a share of all rows (default: 10%)"""
     cache_policy: Literal["lru", "lfu"] | None = None
     """Rows to evict from the cache for placement cached: least recently or least frequently used (default: lru)"""
-    cache_over: Literal["host", "disk"] | None = None
+    cache_over: Literal["host", "disk", "remote"] | None = None
     """Home of all rows for placement cached (default: host)"""
     memory_cap: int | None = field(default=None, metadata={"metavar": "SIZE"})
     """Most memory for resident pages of the table file (default: 256MiB)"""

@@ -283,7 +283,11 @@ def placed_tables(
             store = RemoteStore(*size[:2], optimiser, staleness=placement.staleness or 0, device=device)
         elif placement.kind == "cached":
             slots = placement.cached_rows(sum(num_rows))
-            behind = _disk(placement, size, "cpu", Path(folder)) if placement.uses_disk else HostStore(*size)
+            behind: RowStore
+            if placement.cache_over == "remote":
+                behind = RemoteStore(*size[:2], optimiser)
+            else:
+                behind = _disk(placement, size, "cpu", Path(folder)) if placement.uses_disk else HostStore(*size)
             store = CachedStore(behind, slots, placement.cache_policy or "lru", device)
         else:
             is_on_disk = placement.uses_disk

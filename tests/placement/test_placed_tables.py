@@ -27,6 +27,7 @@ PLACES = {
     "cached, lfu": {"placement": "cached", "cache_rows": "10%", "cache_policy": "lfu"},
     "cached, too few for a batch": {"placement": "cached", "cache_rows": "20"},
     "cached over disk": {"placement": "cached", "cache_rows": "150", "cache_over": "disk"},
+    "cached over remote": {"placement": "cached", "cache_rows": "150", "cache_over": "remote"},
     "disk": {"placement": "disk", "memory_cap": "1MiB"},
     "remote": {"placement": "remote"},
 }
