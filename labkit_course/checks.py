@@ -1,7 +1,6 @@
 """What a notebook calls: check an answer or code, explain, and take up one's own code again."""
 
 import functools
-import inspect
 import linecache
 import re
 from collections.abc import Callable
@@ -11,12 +10,19 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.runs import replace_text
-from labkit_course.exercise import Exercise, ExerciseError, Explanation, NotAnswered, WrittenExercise
+from labkit_course.exercise import (
+    TRIES,
+    Exercise,
+    ExerciseError,
+    Explanation,
+    NotAnswered,
+    WrittenExercise,
+    WrongAnswer,
+)
 from labkit_course.lab import all_exercises, answer_cell
+from labkit_course.outcome import functions_of, is_labkits
 from labkit_course.progress import keep, kept, offer_box
 
-TRIES = 3
-"""Failures after which the reference is offered."""
 MYLAB = Path("mylab")
 """The student's own modules, in the notebook's folder: `from mylab.dlrm import MyDlrm` works there."""
 HEAD = '"""What I wrote; the checks of the course keep it here. Change it as you like, and check it again."""\n'
@@ -36,17 +42,19 @@ def check(name: str, answer: Any, student: int = 0) -> None:
         UserError: there is no such exercise.
     """
     exercise = find(name, Exercise | WrittenExercise)
+    tries = [entry.get("right") for entry in kept("attempt", name)].count(False)
     try:
-        said = exercise.check(name, answer, *([student] if isinstance(exercise, Exercise) else []))
+        if isinstance(exercise, WrittenExercise) and callable(answer) and is_labkits(answer):
+            raise WrongAnswer(f"Exercise {name}: not yet. This is labkit's own code: write yours.")
+        said = exercise.check(name, answer, student if isinstance(exercise, Exercise) else tries)
     except NotAnswered:
         if isinstance(exercise, Exercise):
             _offer_box(name, exercise, student)
         raise
     except ExerciseError as error:
         keep("attempt", name, right=False)
-        tries = sum(not entry.get("right") for entry in kept("attempt", name))
-        if isinstance(exercise, WrittenExercise) and tries >= TRIES:
-            more = f' After {tries} tries you may look at one way to write it: reference("{name}").'
+        if isinstance(exercise, WrittenExercise) and tries + 1 >= TRIES:
+            more = f' After {tries + 1} tries you may look at one way to write it: reference("{name}").'
             raise type(error)(str(error) + more) from None
         raise
     keep("attempt", name, right=True)
@@ -59,7 +67,7 @@ def explain(name: str, answer: Any) -> None:
     """Keep two sentences of the student's, which are graded by hand, and show the rubric and a model answer.
 
     Raises:
-        ExerciseError: there is no text yet, or hardly one; the text has the rubric.
+        ExerciseError: there is no text yet, or hardly one.
     """
     from IPython.display import HTML, display
 
@@ -76,19 +84,17 @@ def model_answer(name: str) -> str:
 def mine(name: str) -> Any:
     """The student's own code of an exercise, from `mylab`; labkit's reference where there is none that can be imported.
 
-    >>> mine("10.interaction").__name__
-    10.interaction: labkit's reference, for yours is not in mylab/dlrm.py yet
-    'interaction'
+    The reference is for later labs: that it was handed out is kept, and it is no answer to its own exercise.
     """
     exercise = find(name, WrittenExercise)
     attribute, path = exercise.reference.__name__, MYLAB / f"{exercise.module}.py"
     try:
         code = _load(exercise.module, attribute)
-    except (OSError, AttributeError):
-        print(f"{name}: labkit's reference, for yours is not in {path} yet")
-        return exercise.reference
     except Exception as error:  # whatever the student's module raises
-        print(f"{name}: labkit's reference, for {path} raises {type(error).__name__}: {error}")
+        none = isinstance(error, (OSError, AttributeError))
+        why = f"yours is not in {path} yet" if none else f"{path} raises {type(error).__name__}: {error}"
+        print(f"{name}: labkit's reference, for {why}. It is kept that you have it.")
+        keep("reference", name, how="mine")
         return exercise.reference
     print(f"{name}: yours, from {path}")
     return code
@@ -143,8 +149,7 @@ def _offer_box(name: str, exercise: Exercise, student: int) -> None:
 
 def _cell_of(code: Callable) -> str | None:
     """The cell that defines a function or class; None where a file does."""
-    parts = [code] if inspect.isfunction(code) else [getattr(each, "__func__", each) for each in vars(code).values()]
-    made = [each for each in parts if inspect.isfunction(each)]
+    made = functions_of(code)
     name = made[0].__code__.co_filename if made else ""
     lines = [] if Path(name).is_file() else linecache.getlines(name)
     return "".join(line for line in lines if not re.match(r"\s*### (BEGIN|END) SOLUTION|[%!]", line)).strip() or None

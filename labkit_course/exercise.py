@@ -5,6 +5,7 @@ import functools
 import inspect
 import math
 import numbers
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +13,14 @@ from html import escape
 from random import Random
 from typing import Any
 
-from labkit_course.outcome import Outcome, Raised, code_of, differs, outcome
+from labkit_course.outcome import Outcome, Raised, calls_of, differs, functions_of, is_labkits, outcome
 
 FEWEST_WORDS = 20
 """Words of two sentences that say a number and why."""
+
+
+TRIES = 3
+"""Failures after which the right value and the reference are shown."""
 
 
 class ExerciseError(Exception):
@@ -105,9 +110,11 @@ class Explanation:
     """What is asked for, and one good answer."""
 
     rubric: tuple[str, ...]
-    """What the text has to say."""
+    """What the text has to say; shown when a text is kept."""
     model: str
     """Two or three sentences that say it."""
+    half: str = ""
+    """A text that earns half of the points, for those who grade."""
 
     def check(self, name: str, answer: Any) -> str:
         """The model answer and the rubric as HTML, for a text that is long enough to be compared with them.
@@ -115,17 +122,19 @@ class Explanation:
         Raises:
             NotAnswered, WrongKind: there is no text, or hardly one.
         """
-        asked = "It has to say: " + " ".join(f"({number}) {point}" for number, point in enumerate(self.rubric, 1))
         todo = f"Exercise {name} is not answered yet"
         if answer is None or answer is Ellipsis:
-            raise NotAnswered(f"{todo}: write two sentences, in quotes. {asked}")
+            raise NotAnswered(f"{todo}: write two sentences, in quotes, with numbers of this notebook and why.")
         words = len(answer.split()) if isinstance(answer, str) else 0
         if words < FEWEST_WORDS:
-            raise WrongKind(f"{todo}: these are {words} words, and two sentences have {FEWEST_WORDS}. {asked}")
-        number = "" if any(map(str.isdigit, answer)) else ", and no number in them"
+            raise WrongKind(
+                f"{todo}: these are {words} words, and two sentences have {FEWEST_WORDS}. Say numbers of this notebook "
+                "and why they are so."
+            )
+        number = "" if any(map(str.isdigit, answer)) else " <b>There is no number in them: add those that you saw.</b>"
         points = "".join(f"<li>{escape(point)}</li>" for point in self.rubric)
         return (
-            f"<p>{words} words kept, to be graded by hand{number}. It has to say:</p><ol>{points}</ol>"
+            f"<p>{words} words kept, to be graded by hand.{number} The text has to say:</p><ol>{points}</ol>"
             f"<details><summary>A model answer, to compare yours with</summary><p>{escape(self.model)}</p></details>"
         )
 
@@ -148,7 +157,8 @@ class WrittenExercise:
 
     reference: Callable
     """The answer cell's own code; a later lab takes it where the student has none."""
-    cases: Sequence[Case]
+    cases: Sequence[Case] | Callable[[Random], Sequence[Case]]
+    """What is asked; or what draws it, for each try again."""
     hint: str
     """What to say to a wrong answer that is none of the usual mistakes."""
     explanation: str
@@ -163,8 +173,13 @@ class WrittenExercise:
     instead_of: tuple[str, ...] = ()
     """Functions of libraries that it replaces, such as "sklearn.metrics.roc_auc_score": an answer calls none."""
 
-    def check(self, name: str, answer: Any) -> str:
+    def check(self, name: str, answer: Any, tries: int = 0) -> str:
         """What to say to right code.
+
+        Args:
+            name: of the exercise.
+            answer: the code.
+            tries: failures so far: each draws other cases, and after some the text shows what is right.
 
         Raises:
             NotAnswered, WrongKind, WrongAnswer: it is none; the text says what to do next.
@@ -175,8 +190,17 @@ class WrittenExercise:
         if not callable(answer) or inspect.isclass(answer) != inspect.isclass(self.reference):
             shown = repr(answer)[:60]
             raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it, not {shown}.")
-        found, replaced = [], code_of(self.instead_of)
-        for case in self.cases:
+        for seed in dict.fromkeys((tries, 0)) if callable(self.cases) else [0]:  # 0 is what everybody is graded by
+            self._compare(name, answer, self.drawn(seed), tries >= TRIES)
+        return f"Exercise {name}: right. {self.explanation}"
+
+    def drawn(self, tries: int = 0) -> Sequence[Case]:
+        """The cases of a try."""
+        return _drawn(self.cases, tries) if callable(self.cases) else self.cases
+
+    def _compare(self, name: str, answer: Callable, cases: Sequence[Case], shown: bool) -> None:
+        found, replaced = [], self._replaced(answer)
+        for case in cases:
             right = _known(self.reference, case)  # first, for the answer may change what both are given
             try:
                 found.append(outcome(answer, case.ask, replaced))
@@ -186,18 +210,25 @@ class WrittenExercise:
                     "cell above, run that cell, then this one."
                 ) from None
             if found[-1].called:
-                raise WrongAnswer(
-                    f"Exercise {name}: not yet. It calls {', '.join(sorted(found[-1].called))}, which this exercise "
-                    f"replaces: write it yourself."
-                )
-            difference = differs(found[-1].answer, right.answer, case.relative)
+                calls = ", ".join(sorted(found[-1].called))
+                raise WrongAnswer(f"Exercise {name}: not yet. It calls {calls}, which you are to write yourself here.")
+            difference = differs(found[-1].answer, right.answer, case.relative, shown)
             if found[-1].changed and not right.changed:
                 difference = difference or "it changes what it is given, which others still need: work on a copy"
                 found[-1].restore()
             if difference:
-                hint = self._hint([each.answer for each in found])
+                hint = self._hint(cases, [each.answer for each in found])
                 raise WrongAnswer(f"Exercise {name}: not yet. Tried with {case.name}: {difference}. {hint}")
-        return f"Exercise {name}: right. {self.explanation}"
+
+    def _replaced(self, answer: Callable) -> dict[Any, str]:
+        """What an answer may not call, by what is noticed of a call."""
+        own = (
+            {}
+            if is_labkits(answer)
+            else {each: "labkit's answer" for each in functions_of(self.reference) if is_labkits(each)}
+        )
+        library = {pkgutil.resolve_name(name): name for name in self.instead_of}
+        return {call: name for code, name in (own | library).items() for call in calls_of(code)}
 
     def wrong_code(self) -> dict[Callable, str]:
         """The usual mistakes as code, and their hints."""
@@ -210,10 +241,10 @@ class WrittenExercise:
     def _code(self, written: Callable | tuple[str, str]) -> Callable:
         return changed(self.reference, *written) if isinstance(written, tuple) else written
 
-    def _hint(self, found: Sequence[Any]) -> str:
+    def _hint(self, cases: Sequence[Case], found: Sequence[Any]) -> str:
         """The hint of the usual mistake that gives the same in every case so far; else the general one."""
         for wrong, hint in self.wrong_code().items():
-            pairs = [(one, _known(wrong, case).answer, case) for case, one in zip(self.cases, found, strict=False)]
+            pairs = [(one, _known(wrong, case).answer, case) for case, one in zip(cases, found, strict=False)]
             raised = [(one, other) for one, other, _ in pairs if isinstance(one, Raised)]
             if all(isinstance(other, Raised) and one == other for one, other in raised) and not any(
                 differs(one, other, case.relative) for one, other, case in pairs
@@ -231,6 +262,11 @@ def changed(code: Any, old: str, new: str) -> Any:
     names = dict(vars(sys.modules[code.__module__]))
     exec(compile(source.replace(old, new), inspect.getsourcefile(code), "exec"), names)
     return names[code.__name__]
+
+
+@functools.cache
+def _drawn(draw: Callable[[Random], Sequence[Case]], tries: int) -> Sequence[Case]:
+    return draw(Random(f"labkit {tries}"))
 
 
 @functools.cache

@@ -6,7 +6,7 @@ The knockout gate: a check fails for no answer, for a typed constant and for eac
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -28,6 +28,8 @@ FEWEST = {"check": 1, "explain": 1}
 GUESS = re.compile(r'^(guess\("[\w.]+", )[^"]+?((?:, "[^"]+")?\))$', re.MULTILINE)
 """A guess, a line of its own: what stands before and after its value"""
 STUDENTS = range(8)
+DRAWS = 4
+"""Tries for which an exercise that draws its cases is judged"""
 MOST_MISTAKES = 3
 CONSTANTS = (None, 0, 1, -1, True, False, "", "a", [], (), {}, 0.5)
 
@@ -138,10 +140,10 @@ def _exercise_faults(code: list[NotebookNode], number: str) -> Iterator[str]:
 def knocked_out(name: str, exercise: Exercise | WrittenExercise | Explanation) -> Iterator[str]:
     """What is wrong with the check of an exercise, a line each."""
 
-    def refused(answer: Any, *student: int) -> str | None:
+    def refused(answer: Any, *student_or_tries: int) -> str | None:
         """What the check says to a wrong answer; None where it takes it."""
         try:
-            exercise.check(name, answer, *student)
+            exercise.check(name, answer, *student_or_tries)
         except ExerciseError as error:
             return str(error)
         return None
@@ -180,23 +182,26 @@ def _number(name: str, exercise: Exercise, refused: Callable[..., str | None]) -
 
 
 def _written(name: str, exercise: WrittenExercise, refused: Callable[..., str | None]) -> Iterator[str]:
-    if said := refused(exercise.reference):
-        yield f"{name} refuses its own reference: {said}"
-    for number, variant in enumerate(exercise.right_code(), 1):
-        if said := refused(variant):
-            yield f"{name} refuses variant {number}: {said}"
+    draws = range(DRAWS if callable(exercise.cases) else 1)
+    for right, code in {"its own reference": exercise.reference, **_numbered("variant", exercise.right_code())}.items():
+        if said := next(filter(None, (refused(code, tries) for tries in draws)), None):
+            yield f"{name} refuses {right}: {said}"
     for constant in CONSTANTS:
         if refused(constant) is None or refused(_always(constant)) is None:
             yield f"{name} takes the constant {constant!r}"
-    for case in [] if inspect.isclass(exercise.reference) else exercise.cases:
+    for case in [] if inspect.isclass(exercise.reference) else exercise.drawn():
         if refused(_always(_first_answer(exercise.reference, case))) is None:
             yield f"{name} takes code that always gives what is right for {case.name}"
     hints = set(exercise.mistakes.values())
     if len(hints) < len(exercise.mistakes):
         yield f"{name} has the same hint for two mistakes"
-    for number, (wrong, hint) in enumerate(exercise.wrong_code().items(), 1):
-        if hint not in (refused(wrong) or ""):
-            yield f"{name} does not give the hint for mistake {number}: {hint}"
+    for wrong, (code, hint) in _numbered("mistake", exercise.wrong_code().items()).items():
+        if any(hint not in (refused(code, tries) or "") for tries in draws):
+            yield f"{name} does not give the hint for {wrong}: {hint}"
+
+
+def _numbered(kind: str, each: Iterable[Any]) -> dict[str, Any]:
+    return {f"{kind} {number}": one for number, one in enumerate(each, 1)}
 
 
 def _always(constant: Any) -> Callable[..., Any]:

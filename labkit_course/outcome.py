@@ -4,18 +4,23 @@ import contextlib
 import functools
 import inspect
 import operator
-import pkgutil
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from types import MappingProxyType
+from pathlib import Path
+from types import CodeType, MappingProxyType
 from typing import Any, NamedTuple
 
+import labkit
+import labkit_course
 from labkit.hardware import one_thread
 
 LONGEST_S = 30
 """Seconds after which a case has failed; references take one or two."""
+
+_OURS = tuple(str(Path(package.__file__).parent) + os.sep for package in (labkit, labkit_course))
 
 
 class Raised(str):
@@ -43,13 +48,27 @@ class Outcome(NamedTuple):
                 (value.data if hasattr(value, "detach") else value)[:] = before
 
 
-def code_of(names: Iterable[str]) -> dict[Any, str]:
-    """Functions by the code that runs when they are called; of what is compiled, the function itself."""
-    found = {name: inspect.unwrap(pkgutil.resolve_name(name)) for name in names}
-    return {
-        getattr(getattr(each, "__init__", each) if inspect.isclass(each) else each, "__code__", each): name
-        for name, each in found.items()
-    }
+def functions_of(code: Any) -> list[Any]:
+    """A function without what wraps it; of a class and those it builds on, all that are written in Python."""
+    code = inspect.unwrap(code.func if isinstance(code, functools.partial) else code)
+    parts = [each for one in code.__mro__ for each in vars(one).values()] if inspect.isclass(code) else [code]
+    found = [inspect.unwrap(getattr(each, "__func__", getattr(each, "fget", None) or each)) for each in parts]
+    return [each for each in found if inspect.isfunction(each)]
+
+
+def is_labkits(code: Any) -> bool:
+    """Whether a function or class, or what it wraps or builds on, is written in a file of labkit."""
+    return any(each.__code__.co_filename.startswith(_OURS) for each in functions_of(code))
+
+
+def calls_of(code: Any) -> set[Any]:
+    """What is noticed when a function is called, or a class made: the places of its code; if it is compiled, itself."""
+    own = functions_of(code.__init__ if inspect.isclass(code) else code)
+    return {_place(each.__code__) for each in own} or {code}
+
+
+def _place(code: CodeType) -> tuple[str, int]:
+    return code.co_filename, code.co_firstlineno
 
 
 @contextlib.contextmanager
@@ -57,13 +76,12 @@ def _noting(replaced: Mapping[Any, str], called: set[str]) -> Generator[None]:
     """Add the names of the functions that are called in the block."""
 
     def note(frame: Any, event: str, argument: Any) -> None:
-        key = {"call": frame.f_code, "c_call": argument}.get(event)
-        if key is not None and key in replaced:
-            called.add(replaced[key])
+        if event in ("call", "c_call"):
+            name = replaced.get(_place(frame.f_code) if event == "call" else argument)
+            called.update([name] if name else ())
 
     before = sys.getprofile()
-    if replaced:
-        sys.setprofile(note)
+    sys.setprofile(note if replaced else before)
     try:
         yield
     finally:
@@ -76,7 +94,7 @@ def outcome(code: Any, ask: Callable[[Any], Any], replaced: Mapping[Any, str] = 
     Args:
         code: a function or class.
         ask: calls it.
-        replaced: functions that it may not call, as `code_of` gives them.
+        replaced: functions that it may not call, by what `calls_of` gives.
 
     Raises:
         NotImplementedError: nothing is written yet.
@@ -149,13 +167,25 @@ def _limited() -> Generator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def differs(found: Any, right: Any, relative: float) -> str:
-    """How an answer differs from the right one, as text; empty where it does not.
+def differs(found: Any, right: Any, relative: float, shown: bool = True) -> str:
+    """How an answer differs from the right one, as text that has the right value if it may be shown; empty if not.
 
     >>> differs([1, 2.5], [1, 2.0], 1e-4)
     'at [1] it gives 2.5, and 2 is right'
+    >>> differs([1, 2.5], [1, 2.0], 1e-4, shown=False)
+    'at [1] it gives 2.5, which is too high'
     """
     import numpy as np
+
+    def but(value: Any, other: Any, how: str = "which is not right") -> str:
+        return f"it gives {value}, {f'and {other} is right' if shown else how}"
+
+    def first(pairs: Iterable[tuple[Any, Any, Any]]) -> str:
+        for place, one, other in pairs:
+            if difference := differs(one, other, relative, shown):
+                at = f"at [{place!r}]"
+                return at + difference[3:] if difference.startswith("at [") else f"{at} {difference}"
+        return ""
 
     if isinstance(found, Raised):
         return "" if isinstance(right, Raised) and found.kind == right.kind else str(found)
@@ -164,20 +194,19 @@ def differs(found: Any, right: Any, relative: float) -> str:
     if isinstance(right, Mapping):
         if not isinstance(found, Mapping) or set(found) != set(right):
             return f"it gives {_shown(found)}, and a dict with the keys {', '.join(map(repr, right))} is wanted"
-        return next(filter(None, (_within(key, found[key], right[key], relative) for key in right)), "")
+        return first((key, found[key], right[key]) for key in right)
     if isinstance(right, (list, tuple)):
         found = found.tolist() if hasattr(found, "tolist") else found
         if not isinstance(found, (list, tuple)) or len(found) != len(right):
-            return f"it gives {_shown(found)}, and {_shown(right)} is right"
-        pairs = enumerate(zip(found, right, strict=True))
-        return next(filter(None, (_within(place, one, other, relative) for place, (one, other) in pairs)), "")
+            return but(_shown(found), _shown(right), f"and a {type(right).__name__} of {len(right)} is wanted")
+        return first(zip(range(len(right)), found, right, strict=True))
     if any(value is None or isinstance(value, str) for value in (found, right)) or isinstance(right, bool):
         same = found == right  # an array is compared number by number
-        return "" if np.ndim(same) == 0 and same else f"it gives {_shown(found)}, and {_shown(right)} is right"
+        return "" if np.ndim(same) == 0 and same else but(_shown(found), _shown(right))
     try:
         one, other = (np.asarray(_plain(value), dtype=np.float64) for value in (found, right))
     except (TypeError, ValueError):
-        return f"it gives {_shown(found)}, and {_shown(right)} is right"
+        return but(_shown(found), _shown(right))
     if one.shape != other.shape:
         return f"it gives the shape {one.shape}, and {other.shape} is right"
     largest = np.abs(other[np.isfinite(other)]).max(initial=0.0)
@@ -186,13 +215,8 @@ def differs(found: Any, right: Any, relative: float) -> str:
         return ""
     place = tuple(int(each) for each in np.argwhere(~near)[0])
     where = f"at {list(place)} " if place else ""
-    return f"{where}it gives {one[place]:.6g}, and {other[place]:.6g} is right"
-
-
-def _within(place: Any, found: Any, right: Any, relative: float) -> str:
-    difference = differs(found, right, relative)
-    at = f"at [{place!r}]"
-    return difference and (at + difference[3:] if difference.startswith("at [") else f"{at} {difference}")
+    way = {1: "which is too high", -1: "which is too low"}.get(np.sign(one[place] - other[place]), "which is not right")
+    return where + but(f"{one[place]:.6g}", f"{other[place]:.6g}", way)
 
 
 def _plain(value: Any) -> Any:

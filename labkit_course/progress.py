@@ -186,9 +186,12 @@ def _made(name: str) -> _Guess | None:
 
 
 def ratio_error(guessed: float, truth: float) -> float:
-    """The factor by which a guess is too large or too small: 1 is right, infinity is another sign."""
-    if guessed == truth:
-        return 1.0
+    """The factor by which a guess is too large or too small: 1 is right, infinity is another sign.
+
+    Nothing has a ratio to 0, so each unit that a guess of 0 is off counts as one more: 1 is off by a factor of 2.
+    """
+    if guessed == truth or truth == 0:
+        return 1.0 + abs(guessed - truth)
     return max(guessed / truth, truth / guessed) if guessed * truth > 0 else math.inf
 
 
@@ -196,7 +199,7 @@ def _how_far(made: _Guess, truth: float) -> str:
     factor = ratio_error(made.value, truth)
     if factor < 1.005:
         return "right" if factor > 1 else "exactly right"
-    if math.isinf(factor):
+    if math.isinf(factor) or truth == 0:
         return f"off by {made.words(abs(made.value - truth))}"
     return f"your guess was {'too high' if made.value > truth else 'too low'} by a factor of {factor:.2f}"
 

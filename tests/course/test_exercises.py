@@ -2,17 +2,20 @@
 
 import contextlib
 import errno
+import functools
 import inspect
 import linecache
 import os
+import re
 
 import numpy as np
 import pytest
 import torch
 
+import labkit
 from labkit import Run
 from labkit.errors import UserError
-from labkit_course import check, draw, explain, mine, outcome, reference
+from labkit_course import check, draw, explain, lab, mine, outcome, reference
 from labkit_course.apparatus import WatchedRun
 from labkit_course.checks import TRIES
 from labkit_course.exercise import (
@@ -104,7 +107,7 @@ def library_call(imports: str, call: str):
 def test_an_answer_that_leaves_its_work_to_the_library_function_it_replaces_is_refused(replaced, imports, call):
     cases = [Case("two", lambda code: code([0, 1], [0.1, 0.9])), Case("other two", lambda code: code([1, 0], [0.1, 0]))]
     exercise = WrittenExercise(lambda truth, scores: 1.0, cases, "h", "e", "m", instead_of=(replaced,))
-    with pytest.raises(WrongAnswer, match=f"It calls {replaced}, which this exercise replaces"):
+    with pytest.raises(WrongAnswer, match=f"It calls {replaced}, which you are to write yourself"):
         exercise.check("99.made", library_call(imports, call))
 
 
@@ -233,6 +236,55 @@ def test_after_three_tries_the_reference_is_offered_and_its_use_is_kept(capsys):
     assert [entry["name"] for entry in kept("reference")] == [name]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "mine(NAME)",
+        "functools.partial(mine(NAME))",
+        "functools.wraps(mine(NAME))(lambda *given: mine(NAME)(*given))",
+        "lambda *given: mine(NAME)(*given)",
+        "lambda *given: all_exercises()[NAME].reference(*given)",
+        "lambda *given: lab.load_lab.__wrapped__(NAME[:2]).collapse(*given)",
+        "labkit.hardware.size_text",
+    ],
+)
+def test_labkits_own_code_is_no_answer_and_that_it_was_handed_out_is_kept(answer, capsys):
+    names = {"NAME": "20.collapse", "mine": mine, "functools": functools, "labkit": labkit, "lab": lab}
+    code = eval(answer, names | {"all_exercises": all_exercises})
+    with pytest.raises(WrongAnswer, match=r"labkit's own code|It calls labkit's answer"):
+        check("20.collapse", code)
+    assert [entry["how"] for entry in kept("reference")][:1] == (["mine"] if "mine" in answer else [])
+
+
+def test_a_class_that_builds_on_labkits_is_no_answer(capsys):
+    class Mine(mine("10.model")):
+        pass
+
+    with pytest.raises(WrongAnswer, match="labkit's own code"):
+        check("10.model", Mine)
+
+
+def test_each_try_draws_other_cases_and_what_is_right_is_shown_after_three(monkeypatch):
+    def cases(random):
+        number = random.randrange(10**6)
+        return [Case(f"{number}", lambda code: code(number)), Case("1", lambda code: code(1))]
+
+    drawn = WrittenExercise(doubled, cases, "Multiply.", "So.", "made")
+    assert list(knocked_out("99.drawn", drawn)) == []
+    monkeypatch.setitem(all_exercises(), "99.drawn", drawn)
+    tried = []
+    for tries in range(TRIES + 1):
+        with pytest.raises(WrongAnswer, match=r"which is too low|is right") as wrong:
+            check("99.drawn", lambda number: 3 * number / 2)
+        number = int(re.search(r"Tried with (\d+)", str(wrong.value))[1])
+        assert (f"{2 * number:.6g}" in str(wrong.value)) == (tries == TRIES)
+        tried.append(number)
+    assert len(set(tried)) == len(tried)
+    replayed = {number: 2 * number for number in tried}
+    with pytest.raises(WrongAnswer):
+        check("99.drawn", lambda number: replayed.get(number, 2))
+
+
 def test_code_that_is_not_written_yet_is_not_a_try(double):
     for empty in (..., None, in_a_cell("def doubled(number):\n    raise NotImplementedError\n")["doubled"]):
         with pytest.raises(NotAnswered, match=r"[Ww]rite"):
@@ -253,6 +305,7 @@ def test_code_that_is_not_written_yet_is_not_a_try(double):
         (torch.ones(2, 1), torch.ones(2), "the shape (2, 1), and (2,) is right"),
         ({"a": 1}, {"b": 1}, "a dict with the keys 'b' is wanted"),
         ({"a": [1, 5]}, {"a": [1, 2]}, "at ['a'][1] it gives 5, and 2 is right"),
+        ([1], [1, 2], "it gives [1], and [1, 2] is right"),
         ("1", 1.0, "it gives '1', and 1.0 is right"),
         (None, 1.0, "1.0 is right"),
         (None, np.ones(2), "it gives None"),
@@ -261,6 +314,8 @@ def test_code_that_is_not_written_yet_is_not_a_try(double):
 )
 def test_how_answers_differ_is_said_in_words(found, right, said):
     assert said in differs(found, right, 1e-4) and bool(said) == bool(differs(found, right, 1e-4))
+    assert "is right" not in (unsaid := differs(found, right, 1e-4, shown=False)).replace("(2,) is right", "")
+    assert bool(said) == bool(unsaid)
 
 
 def test_numbers_are_drawn_for_a_student_and_the_same_each_time(monkeypatch, capsys):
@@ -311,9 +366,15 @@ def test_an_answer_of_each_kind(truth, more, answer, said):
 
 def test_an_explanation_is_kept_and_the_model_answer_unfolds_once_there_is_one(monkeypatch, capsys):
     monkeypatch.setitem(all_exercises(), "99.why", Explanation(("a number?", "why?"), "Because " + "it is so " * 9))
-    for answer, kind, said in ((..., NotAnswered, r"\(1\) a number\? \(2\) why"), ("As it is.", WrongKind, "3 words")):
+    for answer, kind, said in (
+        (..., NotAnswered, "with numbers of this notebook"),
+        ("As it is.", WrongKind, "3 words"),
+    ):
         with pytest.raises(kind, match=said) as wrong:
             explain("99.why", answer)
-        assert "Because" not in str(wrong.value)
-    explain("99.why", "In my words <b> " * 8)
+        assert not re.search(r"Because|a number\?|why\?", str(wrong.value)), "the rubric is for a text that is written"
+    for text, nudged in (("In my words <b> " * 8, True), ("In my 3 words <b> " * 8, False)):
+        explanation = all_exercises()["99.why"].check("99.why", text)
+        assert ["There is no number" in explanation, "<li>why?</li>" in explanation] == [nudged, True]
+    explain("99.why", text)
     assert [entry["name"] for entry in kept("explanation")] == ["99.why"]

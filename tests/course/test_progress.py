@@ -80,6 +80,7 @@ def test_instructors_put_notebooks_where_nbgrader_looks(tmp_path, cli):
         (20.0, 10.0, "too high by a factor of 2.00"),
         (np.float32(4), 4, "exactly right"),
         (-1.0, 2.0, "off by 3 s"),  # another sign has no ratio
+        (1, 0, "off by 1 s"),
     ],
 )
 def test_a_guess_is_scored_by_its_ratio_and_kept(capsys, value, truth, words):
@@ -89,6 +90,10 @@ def test_a_guess_is_scored_by_its_ratio_and_kept(capsys, value, truth, words):
     score_notebook()
     assert words.removeprefix("exactly ") in capsys.readouterr().out
     assert [(entry["guess"], entry["truth"], entry["unit"]) for entry in kept("guess")] == [(value, truth, "s")]
+
+
+def test_a_guess_of_what_is_nothing_is_near_where_it_is_one_off():
+    assert [progress.ratio_error(guessed, 0) for guessed in (0, 1, -1, 5)] == [1, 2, 2, 6]
 
 
 def test_a_guess_is_a_number():
