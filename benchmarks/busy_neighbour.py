@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 from measuring import Ratio, paired, report
 
-from labkit.jobs import job_command
-from labkit.tracking import LaunchedRun
+from labkit.launch import watch
 
 WAIT_POLICY = "OMP_WAIT_POLICY"
 POLICIES = {"as labkit chooses": None, "passively": "PASSIVE", "busily": "ACTIVE"}
@@ -41,11 +40,8 @@ def run(seconds: float, policy: str | None = None) -> dict:
     if policy is not None:
         os.environ[WAIT_POLICY] = policy
     with tempfile.TemporaryDirectory() as folder:
-        command = job_command("dlrm", budget="all-cores", runs_dir=folder, max_seconds=seconds, target="none")
-        with LaunchedRun(command) as launched:
-            for _ in launched.events():
-                pass
-        return launched.answer["result"]
+        answer = watch("dlrm", folder, evaluations=False, budget="all-cores", max_seconds=seconds, target="none")
+        return answer["result"]
 
 
 def noticed(runs: int, seconds: float, seed: int) -> list[dict]:

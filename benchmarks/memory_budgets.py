@@ -16,8 +16,7 @@ from measuring import write_result
 
 from labkit.errors import UserError
 from labkit.hardware import hard_limit
-from labkit.jobs import job_command
-from labkit.tracking import LaunchedRun, RunFailed
+from labkit.launch import watch
 
 JOBS, PRECISIONS, SIZES = ("dlrm", "speech"), ("fp32", "bf16"), ("1536MiB", "2GiB", "3GiB")
 LIMIT = 2**30
@@ -47,14 +46,13 @@ print((sum(watch.cpu_times()[:2]) - before) / (time.perf_counter() - began))
 def trains(job: str, precision: str, size: str, seconds: float, runs_dir: str) -> dict[str, object]:
     """How a job ends under a budget, and the most that its processes had resident, libraries included."""
     told = {"job": job, "precision": precision, "memory": size}
-    settings = {"precision": precision, "target": "none", "max_seconds": seconds, "runs_dir": runs_dir}
-    with LaunchedRun(job_command(job, budget=f"cores=1,memory={size}", **settings)) as launched:
-        try:
-            list(launched.events())
-        except (RunFailed, UserError) as error:
-            return told | {"status": "failed", "why": str(error)}
-    result = launched.answer["result"]
-    return told | {"status": launched.answer["status"], "steps": result["steps"], "peak": result["peak_memory_bytes"]}
+    settings = {"precision": precision, "target": "none", "max_seconds": seconds}
+    try:
+        answer = watch(job, runs_dir, budget=f"cores=1,memory={size}", evaluations=False, **settings)
+    except UserError as error:
+        return told | {"status": "failed", "why": str(error)}
+    result = answer["result"]
+    return told | {"status": answer["status"], "steps": result["steps"], "peak": result["peak_memory_bytes"]}
 
 
 def grows() -> dict[str, float]:

@@ -14,8 +14,8 @@ from measuring import write_result
 from memory_formulas import METHODS, score
 
 from labkit.jobs import job_command
+from labkit.launch import watch
 from labkit.sharing import GROWTH_BYTES, first_steps_bytes
-from labkit.tracking import LaunchedRun
 
 JOBS = [
     ("dlrm", {"preset": "tour", "data": "synthetic"}, (512, 8192)),
@@ -35,14 +35,11 @@ def process(job: str, settings: dict[str, Any]) -> dict[str, Any]:
     """What a job's first steps tell beside the peak of a run."""
     settings = settings | WHOLE_RUN | {"precision": "fp32"}
     first = first_steps_bytes(job_command(job, **settings), "cpu")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LaunchedRun(job_command(job, runs_dir=folder, device="cpu", **settings)) as run,
-    ):
-        list(run.events())
-    peak = run.answer["result"]["peak_memory_bytes"]
+    with tempfile.TemporaryDirectory() as folder:
+        result = watch(job, folder, evaluations=False, device="cpu", **settings)["result"]
+    peak = result["peak_memory_bytes"]
     row = {"model": job, "preset": settings["preset"], "first_steps": first, "need": first + GROWTH_BYTES}
-    row |= {"measured": peak, "steps": run.answer["result"]["steps"]}
+    row |= {"measured": peak, "steps": result["steps"]}
     return row | {"error_%": 100 * (first / peak - 1), "need_error_%": 100 * ((first + GROWTH_BYTES) / peak - 1)}
 
 

@@ -14,9 +14,9 @@ from statistics import median
 
 from measuring import Ratio, paired, report
 
-from labkit.jobs import job_command
+from labkit.launch import watch
 from labkit.runs import read_events, read_run
-from labkit.tracking import LaunchedRun, RunFailed
+from labkit.tracking import RunFailed
 
 WAYS = {"plain": {"kernels": "plain", "precision": "fp32"}, "fast": {"kernels": "fast"}}
 JOBS = ("dlrm", "speech")
@@ -25,13 +25,10 @@ JOBS = ("dlrm", "speech")
 def one_run(job: str, way: str, seed: int, budget: str, max_seconds: float) -> dict:
     """Train in a process of its own; what came of it, and where it first was at its target."""
     with tempfile.TemporaryDirectory() as folder:
-        command = job_command(job, budget=budget, runs_dir=folder, seed=seed, max_seconds=max_seconds, **WAYS[way])
+        settings = {"budget": budget, "seed": seed, "max_seconds": max_seconds, "evaluations": False}
         began = time.perf_counter()
         try:
-            with LaunchedRun(command) as launched:
-                for _ in launched.events():
-                    pass
-            answer = launched.answer
+            answer = watch(job, folder, **settings, **WAYS[way])
         except RunFailed as failure:
             answer = failure.answer
         process_s, result = time.perf_counter() - began, answer["result"]

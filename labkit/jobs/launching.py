@@ -1,9 +1,7 @@
-"""From the name of a job, or the path of a script, to the command that runs it; and a run watched from a notebook."""
+"""From the name of a job, or the path of a script, to the command that runs it."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,32 +73,8 @@ def job_command(
     return described.command(runs_dir=str(runs_dir), budget=bound, sample_hz=sample_hz)
 
 
-def watch(job: str, runs_dir: Path | str = "runs", *, evaluations: bool = True, **settings: Any) -> dict[str, Any]:
-    """Train to the end in a process of its own, and print a line at the start, for evaluations, and at the end.
+def watch(*arguments: Any, **settings: Any) -> dict[str, Any]:
+    """Another name of `labkit.launch.watch`, for one version."""
+    from labkit import launch
 
-    Interrupting the kernel stops the run politely; its folder keeps what it did until then.
-
-    Args:
-        job: "dlrm", "speech", or the path of a script.
-        runs_dir: the folder for the run folder.
-        evaluations: whether to print evaluations, at most one per second.
-        settings: `budget`, and the job's settings by name.
-
-    Returns:
-        `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
-    """
-    line = tracking.ProgressLine(sys.stdout, evaluations=evaluations)
-    with tracking.LaunchedRun(job_command(job, runs_dir=runs_dir, **settings)) as launched:
-        try:
-            _follow(launched, line)
-        except KeyboardInterrupt:
-            launched.stop()
-            with contextlib.suppress(UserError, tracking.WorkerFailed):  # the run had not begun
-                _follow(launched, line)
-            raise
-    return launched.answer
-
-
-def _follow(launched: tracking.LaunchedRun, line: tracking.ProgressLine) -> None:
-    for event in launched.events():
-        line(tracking.read_event(event))
+    return launch.watch(*arguments, **settings)

@@ -31,4 +31,4 @@ from .sweep import (
     run_sweep as run_sweep,
 )
 from .sweep_file import Cell as Cell, cells_too_large as cells_too_large, read_sweep_file as read_sweep_file
-from .tour import ScriptRuns as ScriptRuns, plan_tour as plan_tour, run_tour as run_tour
+from .tour import ScriptRuns as ScriptRuns, plan_tour as plan_tour, run_tour as run_tour, watch as watch

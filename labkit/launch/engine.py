@@ -98,6 +98,8 @@ class _Round:
     """What each reported of its end, and when"""
     over: set[str] = field(default_factory=set)
     """Those whose process has ended"""
+    folders: dict[str, str] = field(default_factory=dict)
+    """Of the runs that have begun"""
     ending: tuple[str, str] | None = None
     """Status and reason of those that are asked to end"""
 
@@ -305,7 +307,7 @@ class Engine:
         elif event["kind"] == "told":
             told = event["event"]
             if told["kind"] == "Started":
-                part.run = told["run"]
+                part.run, each.folders[part.name] = told["run"], told["folder"]
                 self.launches.save(part)
             elif told["kind"] == "Ready":
                 each.built.add(part.name)
@@ -329,11 +331,11 @@ class Engine:
         if end.answer:
             part.run = part.run or end.answer["run"]
             reason = reason or end.answer["result"].get("reason", "")
-        elif not event["asked"] and (event["status"] or 0) < 0 and part.run is not None:
+        elif not event["asked"] and (event["status"] or 0) < 0 and part.name in each.folders:
             # it crashed, or the system had no memory: its own record cannot say so
             reason = reason or process.how_ended(event)
             with contextlib.suppress(UserError, OSError):
-                runs.fail_killed(self.launches.run_folder(part), reason)
+                runs.fail_killed(each.folders[part.name], reason)
         reason = reason or process.how_ended(event)
         if said.get("exit_code") is not None:  # of a script that had no run: its last line says more
             last = self.log_tail(part).rpartition("\n")[2]

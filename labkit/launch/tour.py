@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import signal
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit import hardware, tracking
+from labkit import UserError, hardware, tracking
 from labkit.jobs import JOBS, MAX_EPOCHS, get_preset, job_command
 from labkit.launch.engine import End, Engine, OnEvent, Start
 from labkit.launch.launches import Launch, Launches, Part
@@ -78,11 +81,12 @@ class ScriptRuns(Engine):
     train_s = math.inf
     """Seconds of training after which a run is stopped"""
 
-    def __init__(self, kind: str, commands: Sequence[tracking.ScriptCommand], **how):
+    def __init__(self, kind: str, commands: Sequence[tracking.ScriptCommand], folder: Path | str | None = None, **how):
+        """Plan the runs; `folder` is where the list gets its folder, if not with the runs."""
         name, planned = Path(commands[0].script).stem, []
         for number, command in enumerate(commands):
             planned.append(Launch(f"{kind}-{number}", command, name, after=_last(planned)))
-        super().__init__(Launches.new(commands[0].runs_dir, f"{kind}s", name, planned), **how)
+        super().__init__(Launches.new(folder or commands[0].runs_dir, f"{kind}s", name, planned), **how)
 
     def begin(self, parts: Sequence[Part]) -> list[Start]:
         return [Start(self.prepare(part.launch.job) if self.prepare else part.launch.job) for part in parts]
@@ -96,3 +100,48 @@ class ScriptRuns(Engine):
         last = "" if end.said else self.log_tail(part).rpartition("\n")[2]
         self.end = replace(end, reason=": ".join(filter(None, [end.reason, last])))
         super().settle(part, self.end)
+
+
+def watch(job: str, runs_dir: Path | str = "runs", *, evaluations: bool = True, **settings: Any) -> dict[str, Any]:
+    """Train to the end in a process of its own, and print a line at the start, for evaluations, and at the end.
+
+    Interrupting the kernel stops the run politely; its folder keeps what it did until then.
+
+    Args:
+        job: "dlrm", "speech", or the path of a script.
+        runs_dir: the folder for the run folder.
+        evaluations: whether to print evaluations, at most one per second.
+        settings: `budget`, and the job's settings by name.
+
+    Returns:
+        `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
+
+    Raises:
+        RunFailed: the run diverged, or was cut short.
+        UserError: the script could not start, for a reason that the user can fix.
+        WorkerFailed: the script raised an error, or its process ended without an answer.
+    """
+    line = tracking.ProgressLine(sys.stdout, evaluations=evaluations)
+
+    def show(part: Part, event: dict[str, Any]) -> None:
+        line(tracking.read_event(event))
+
+    command = job_command(job, runs_dir=runs_dir, **settings)
+    # a single run is not resumed as a list, so what the list keeps of it goes when it is over
+    with tempfile.TemporaryDirectory() as folder, tracking.StopRequest() as stop:
+        runs = ScriptRuns("run", [command], folder, stop=stop, on_event=show)
+        runs.shows_output = False
+        runs.run()
+        printed = runs.log_tail(runs.launches.parts["run-0"])
+    end, answer = runs.end, dict(runs.end.answer)
+    if stop:
+        if stop.reason == "SIGTERM":
+            signal.raise_signal(signal.SIGTERM)  # now that the run has ended, it ends this process, as it would have
+        raise KeyboardInterrupt
+    if end.said.get("kind") == "Ended":
+        return answer
+    if answer:
+        raise tracking.RunFailed(end.reason, answer)
+    if end.said.get("refused"):
+        raise UserError(end.reason)
+    raise tracking.WorkerFailed(f"{command.script}: {end.reason}\n{printed}")

@@ -42,4 +42,4 @@ from .harness import (
 from .log import load_checkpoint as load_checkpoint
 from .run import Run as Run, open_run as open_run
 from .script import exit_status as exit_status, print_error as print_error, run_command as run_command
-from .worker import LaunchedRun as LaunchedRun, WorkerFailed as WorkerFailed, bind_process as bind_process
+from .worker import WorkerFailed as WorkerFailed, bind_process as bind_process

@@ -1,4 +1,4 @@
-"""A training script in a process of its own: `LaunchedRun` on the side that starts it, and the process itself.
+"""A training script in a process of its own, which `labkit.launch` starts.
 
 Run as a program, this is that process. It gets a `ScriptCommand`, and the order "go" if its first step must wait for
 it. It sends the events of `labkit.tracking.events`, and at last "Ended" or "Failed".
@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -59,46 +58,6 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
 
 class WorkerFailed(RuntimeError):
     """The process of a run ended without an answer, or its script raised an error of its own."""
-
-
-class LaunchedRun(process.Child):
-    """A run in another process. After `stop` it ends after its current step, and records that it was stopped."""
-
-    def __init__(self, command: ScriptCommand):
-        super().__init__("labkit.tracking.worker", json_data.to_json(command))
-        self.command = command
-        self.answer: dict[str, Any] | None = None
-        """`{"run", "folder", "status", "result"}`, once `events` is through."""
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Yield events as dictionaries; "kind" is the name of a class in `labkit.tracking.events`.
-
-        Raises:
-            RunFailed: the run diverged, or was cut short.
-            UserError: the script could not start, for a reason that the user can fix.
-            WorkerFailed: the script raised an error, or its process ended without an answer.
-        """
-        folder = None
-        for event in self.messages():
-            folder = event["folder"] if event["kind"] == "Started" else folder
-            if event["kind"] == "Failed":
-                if event["answer"] is not None:
-                    raise RunFailed(event["reason"], event["answer"])
-                if event["refused"]:
-                    raise UserError(event["reason"])
-                raise WorkerFailed(f"{self.command.script}: {event['reason']}\n{self.stderr_tail()}")
-            if event["kind"] == "Ended":
-                self.answer = {name: value for name, value in event.items() if name != "kind"}
-            yield event
-        if self.answer is None:
-            status = self.status()
-            # it crashed, or the system killed it because memory ran out
-            if status is not None and status < 0 and folder is not None:
-                runs.fail_killed(folder, f"its process was ended by {signal.Signals(-status).name}")
-            arguments = " ".join(self.command.arguments)
-            raise WorkerFailed(
-                f"the process of {self.command.script} {arguments} ended with status {status}:\n{self.stderr_tail()}"
-            )
 
 
 def main() -> int:

@@ -35,16 +35,15 @@ torch.set_num_threads(1)  # the browser needs the other core
 profile_view(profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memory=True))
 """
 MONITORED = """
-from labkit.jobs import job_command
-from labkit.tracking import LaunchedRun
+import os, pathlib, threading, time
+from labkit.launch import watch
 from labkit.widgets import monitor
+os.environ['LABKIT_QUIET'] = '1'
 endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 'budget': 'one-core'}
-import collections, pathlib, threading
-run = LaunchedRun(job_command('dlrm', runs_dir='live', **endless)).start()
-events = run.events()
-folder = next(event for event in events if event['kind'] == 'Started')['folder']
-threading.Thread(target=collections.deque, args=(events, 0), daemon=True).start()
-monitor(pathlib.Path(folder))
+threading.Thread(target=watch, args=('dlrm', 'live'), kwargs=endless, daemon=True).start()
+while not (found := list(pathlib.Path('live').glob('*/run.json'))):
+    time.sleep(0.1)
+monitor(found[0].parent)
 """
 
 

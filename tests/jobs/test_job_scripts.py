@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -20,11 +19,9 @@ from labkit.data.clicks import click_metrics
 from labkit.data.speech import speech_metrics
 from labkit.errors import UserError
 from labkit.fast import chosen_precision
-from labkit.jobs.launching import watch
 from labkit.jobs.settings import ENDLESS, JOBS, SpeechJob
 from labkit.runs import read_events, read_metrics, read_run
-from labkit.tracking import Notice, Progress, ProgressLine, Run, RunFailed, Started, StopRequest, load_checkpoint
-from labkit.tracking.events import Point
+from labkit.tracking import Notice, Progress, Run, RunFailed, StopRequest, load_checkpoint
 from labkit.tta import run_table
 
 
@@ -307,43 +304,3 @@ def test_a_checkpoint_of_cached_tables_has_the_weights_of_one_on_the_device(trai
         )
     # gradients of equal rows are summed in another order, in the 5 or so steps of an epoch
     torch.testing.assert_close(kept[0], kept[1], rtol=1e-3, atol=1e-5)
-
-
-TRAIN = {"target": 0.72, "target_metric": "auc", "higher_is_better": True, "batch_size": 512, "seed": 3}
-BUDGET = {"name": "one-core", "emulated": True}
-STARTED = Started("r", "runs/r", {"job": "dlrm", "data": {"name": "synthetic-small"}, "budget": BUDGET, "train": TRAIN})
-RESULT = {"wall_s": 2.0, "reason": "target reached", "target_reached": True, "time_to_target_s": 1.5}
-ENDED = {"run": "r", "folder": "runs/r", "status": "done", "result": RESULT}
-
-
-def progress(samples, *, evaluated=True):
-    return Progress(Point(1, samples, samples / 1e5, 0.0), 1e5, 0.5, {"auc": 0.7}, evaluated)
-
-
-def test_says_how_a_run_begins_and_ends_and_prints_an_evaluation_a_second(capsys, monkeypatch):
-    clock = iter([10.0, 10.4, 11.1])
-    monkeypatch.setattr("labkit.tracking.events.time.monotonic", lambda: next(clock))
-    line = ProgressLine(sys.stdout)
-    for event in (STARTED, progress(1000), progress(1500, evaluated=False), progress(2000), progress(3000), ENDED):
-        line(event)
-    out = capsys.readouterr().out
-    assert "dlrm on synthetic-small, one-core (emulated), batch_size 512, seed 3, target auc 0.72" in out
-    assert "1,000 samples" in out and "3,000 samples" in out
-    assert "1,500 samples" not in out and "2,000 samples" not in out
-    assert "target first reached after 1.5 s" in out
-    line = ProgressLine(sys.stdout, evaluations=False)
-    short = {"target_reached": False, "time_to_target_s": None, "best_validation": 0.71}
-    for event in (STARTED, progress(1000), ENDED | {"result": RESULT | short}):
-        line(event)
-    out = capsys.readouterr().out
-    assert len(out.splitlines()) == 2 and "target not reached, best 0.7100" in out
-
-
-def test_an_interrupt_stops_the_run_before_it_ends_the_cell(tmp_path, monkeypatch):
-    run = MagicMock()
-    run.__enter__.return_value = run
-    run.events.side_effect = [KeyboardInterrupt, iter(())]
-    monkeypatch.setattr("labkit.tracking.LaunchedRun", lambda *command: run)
-    with pytest.raises(KeyboardInterrupt):
-        watch("dlrm", tmp_path)
-    assert [name for name, *_ in run.mock_calls] == ["__enter__", "events", "stop", "events", "__exit__"]

@@ -1,9 +1,7 @@
 """Live figures: of a run in this process, without a browser, and of another's folder alone."""
 
-import collections
-import threading
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from made_up import new_run, write_run
@@ -11,20 +9,17 @@ from processes import wait_for
 
 import labkit
 from labkit.errors import UserError
-from labkit.jobs import job_command
-from labkit.runs import TELEMETRY
+from labkit.launch import watch
+from labkit.runs import TELEMETRY, run_folders
 from labkit.runs.parts import PartWriter
-from labkit.tracking import LaunchedRun
 from labkit.widgets import live, monitor
 
 
 def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
-    settings = {"data": "synthetic-small", "max_epochs": 100_000, "target": "0.999"}
-    with LaunchedRun(job_command("dlrm", runs_dir=tmp_path, **settings)) as run:
-        events = run.events()
-        folder = Path(next(event for event in events if event["kind"] == "Started")["folder"])
-        listener = threading.Thread(target=collections.deque, args=(events, 0), daemon=True)
-        listener.start()
+    settings = {"data": "synthetic-small", "max_epochs": 100_000, "max_seconds": 500, "target": "0.999"}
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(watch, "dlrm", tmp_path, **settings)
+        folder = wait_for(lambda: next(iter(run_folders(tmp_path)), None))
         later = write_run(tmp_path, [0.7] * 1000)
         view = monitor(tmp_path, refresh_s=0.01)
         assert view.folder == folder, "of several the one that is running"
@@ -42,8 +37,7 @@ def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
         view.pause.value = False
         view.stop.click()
         assert view.stop.disabled
-        listener.join()
-        assert run.answer["status"] == "stopped"
+        assert run.result()["status"] == "stopped"
         view.wait(30)
         assert "stopped" in view.status.value and "(stopped on request)" in view.status.value
         assert view.pause.disabled
