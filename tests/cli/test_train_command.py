@@ -12,7 +12,6 @@ import psutil
 import pytest
 from processes import wait_for
 
-from labkit.cli import main
 from labkit.runs import list_runs, read_events, read_metrics, read_run
 
 SMALL = ["--data", "synthetic-small", "--precision", "fp32"]
@@ -68,13 +67,9 @@ def test_a_diverged_run_prints_its_json_too(tmp_path, cli):
     assert (told["status"], told["result"]["metrics"]) == ("failed", {})
 
 
-def test_a_run_goes_on_for_more_epochs(tmp_path, capfd):
-    def train(*arguments):
-        status = main(["train", *arguments, "--runs-dir", str(tmp_path), "--json"])
-        said = capfd.readouterr()
-        return status, json.loads(said.out.splitlines()[-1]) if status == 0 else said.err
-
-    _, first = train("dlrm", *SMALL, "--batch-size", "4096", "--max-epochs", "2")
+def test_a_run_goes_on_for_more_epochs(tmp_path, cli):
+    runs = ("--json", "--runs-dir", tmp_path)
+    first = cli("train dlrm --batch-size 4096 --max-epochs 2", *SMALL, *runs).json
     for job, flag, words in (
         ("dlrm", [], "this run is done (max_epochs 2 trained): give a larger --max-epochs"),
         ("dlrm", ["--seed", "1"], "seed was 0 and is 1"),
@@ -82,11 +77,10 @@ def test_a_run_goes_on_for_more_epochs(tmp_path, capfd):
         ("dlrm", ["--budget", "one-core"], "--budget cannot be given"),
         ("speech", [], "this run trains dlrm"),
     ):
-        status, said = train(job, "--resume", first["run"], *flag)
-        assert status == 2 and words in said
+        assert words in cli("train", job, "--resume", first["run"], *flag, *runs, status=2).err
     (Path(first["folder"]) / "stop-requested").touch()  # one that came too late does not stop the resumed run
-    status, second = train("dlrm", "--resume", first["run"][:-2], "--max-epochs", "3")
-    assert (status, second["status"], second["run"]) == (0, "done", first["run"])
+    second = cli("train dlrm --max-epochs 3 --resume", first["run"][:-2], *runs).json
+    assert (second["status"], second["run"]) == ("done", first["run"])
     assert second["result"]["samples"] == 1.5 * first["result"]["samples"]
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -100,12 +94,6 @@ def test_wrong_flags_are_refused_before_anything_waits_for_cores(command, monkey
     assert f"`labkit {command} --help`" in capfd.readouterr().err
     said = cli("train dlrm --help").out
     assert "--budget" in said and "--kernels" in said and "dlrm.py" in said
-
-
-def test_neither_torch_nor_numpy_is_loaded_before_a_process_is_bound():
-    text = "import sys, labkit.cli.run, labkit.jobs.settings, labkit.tracking.worker"
-    text += "; print({'torch', 'numpy'} & {*sys.modules})"
-    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True).stdout == "set()\n"
 
 
 @pytest.mark.slow

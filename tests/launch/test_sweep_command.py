@@ -1,13 +1,11 @@
 """`labkit sweep` on a real script: preview, a line a cell, memory that runs out, table, figure, page; and the frame."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 from made_up import write_run
 
-from labkit.cli import build_parser, main
+from labkit.cli import build_parser
 from labkit.cli.run import resumed_command
 from labkit.errors import DataError, UserError
 from labkit.launch import read_sweep, read_sweep_file, sweep as sweeps
@@ -33,67 +31,52 @@ with labkit.Run("greedy", target="score >= 0.5", config={"mib": args.mib}, seed=
 """
 
 
-def command(*arguments):
-    return main(["sweep", *map(str, arguments)])
-
-
-def test_a_script_is_swept_and_one_cell_runs_out_of_its_memory(write, tmp_path, capsys, monkeypatch):
+def test_a_script_is_swept_and_one_cell_runs_out_of_its_memory(write, tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweeps, "MOST_ATTEMPTS", 1)  # the second attempt is tried with light runs
     file = write("grid: {mib: [2, 3000]}\nseeds: [4]\nbudget: ['cores=1,memory=700MiB']\n")
     (tmp_path / "train.py").write_text(SCRIPT)
-    assert command(file, "--dry-run") == 0
-    out = capsys.readouterr().out
+    out = cli("sweep --dry-run", file).out
     assert "s: 2 cells of train.py; what varies: mib (2); 0 of 2 done." in out and "not known until" in out
-    assert command(file) == 1, "one has failed"
-    out = capsys.readouterr().out
+    out = cli("sweep", file, status=1).out
     assert "1/2  mib 2: target after" in out and "1 of 2 done, 1 failed" in out
     assert "2/2  mib 3000: failed: The run needs more memory than its budget" in out
 
-    assert command("show", file, "--json", "--csv", "s.csv", "--html", "s.html", "--y", "held") == 0
-    captured = capsys.readouterr()
-    done, failed = json.loads(captured.out.splitlines()[-1])
+    shown = cli("sweep show --json --csv s.csv --html s.html --y held", file)
+    done, failed = shown.json
     told = {"mib": 2, "seed": 4, "repeat": 1, "state": "done", "held": 2, "state_logged": 7, "score": 0.7}
     assert told.items() <= done.items() and (done["test_score"], done["target_reached"]) == (0.65, True)
     assert done["time_to_target_s"] > 0 and done["cost_usd"] > 0 and done["provenance"] == "emulated"
     assert failed["state"] == "failed" and failed["held"] is None and "more memory" in failed["error"]
-    assert list(pd.read_csv("s.csv")["held"].dropna()) == [2] and "mib 3000: The run needs more memory" in captured.err
+    assert list(pd.read_csv("s.csv")["held"].dropna()) == [2] and "mib 3000: The run needs more memory" in shown.err
     page = (tmp_path / "s.html").read_text()
     assert "Line chart. Horizontal axis: mib" in page and 'src="http' not in page
 
     runs = list_runs("runs")
     assert len(runs) == 2 and read_run(runs["folder"][0]).config["sweep"]["settings"] == {"mib": "2"}
-    assert command("show", "s") == 0, "by its name, too"
-    assert command("show", "s", "--csv", "nowhere/s.csv") == 2
-    assert "--csv nowhere/s.csv: there is no folder nowhere" in capsys.readouterr().err
-    assert command("show", "t") == 2
-    assert "there is no sweep 't' in runs" in capsys.readouterr().err
+    cli("sweep show s")  # by its name, too
+    assert "--csv nowhere/s.csv: there is no folder nowhere" in cli("sweep show s --csv nowhere/s.csv", status=2).err
+    assert "there is no sweep 't' in runs" in cli("sweep show t", status=2).err
 
 
-def test_shapes_without_room_are_told_before_the_start(write, tmp_path, capsys):
+def test_shapes_without_room_are_told_before_the_start(write, tmp_path, cli):
     file = write("grid: {num_rows: [1000, 9000000000000]}\n", first="script: dlrm_shape.py\n")
-    assert command(file, "--dry-run", "--runs-dir", tmp_path) == 0
-    out = capsys.readouterr().out
+    out = cli("sweep --dry-run --runs-dir", tmp_path, file).out
     assert "2 cells of dlrm_shape.py" in out
     assert "No room for 1 of them here and now, which will say so and fail: num_rows 9000000000000: this shape" in out
 
 
-def test_the_command_goes_on_where_it_was_and_says_what_its_file_has_no_more(
-    write, light, tmp_path, capsys, monkeypatch
-):
+def test_the_command_goes_on_where_it_was_and_says_what_its_file_has_no_more(write, light, tmp_path, cli, monkeypatch):
     runs = ("--runs-dir", tmp_path / "runs")
-    assert command(write("grid: {x: [1, 2]}\n"), *runs) == 0
+    cli("sweep", write("grid: {x: [1, 2]}\n"), *runs)
     file = write("grid: {x: [2, 3, 4]}\nsettings: {ends: done}\nmax_seconds: 9\n")
-    assert command(file, *runs, "--dry-run", "--json") == 0
-    out = capsys.readouterr().out
-    told = json.loads(out.splitlines()[-1])
+    told = cli("sweep --dry-run --json", file, *runs).json
     assert told == {"name": "s", "cells": 3, "done": 0, "failed": 0, "waiting": 3} | {
         "predicted_s": pytest.approx(told["predicted_s"]), "predicted_by": "cells",
     }  # fmt: skip
 
     monkeypatch.setattr(StopRequest, "__bool__", lambda stop: True)
-    assert command(file, *runs) == 130
-    out = capsys.readouterr().out
+    out = cli("sweep", file, *runs, status=130).out
     assert "2 finished cells of this name are not in this file any more; they stay." in out
     assert f"0 of 3 done. Continue with the same command: labkit sweep {file}" in out
 
@@ -127,9 +110,9 @@ def test_a_run_that_is_resumed_by_hand_is_still_one_of_its_sweep(write, tmp_path
     assert resumed_command(build_parser().parse_args(["run", "--resume", str(folder)]), []).sweep == told
 
 
-def test_a_damaged_state_is_refused_with_its_line(write, light, tmp_path):
+def test_a_damaged_state_is_refused_with_its_line(write, light, tmp_path, cli):
     file = write("grid: {x: [1]}\n")
-    assert command(file, "--runs-dir", tmp_path / "runs") == 0
+    cli("sweep", file, "--runs-dir", tmp_path / "runs")
     path = tmp_path / "runs" / "sweeps" / "s" / "launches.jsonl"
     head, launch, *_ = path.read_text().splitlines()
     for line in ("{", "[]", '{"state": {"launch": "other"}}', launch.replace('"name"', '"nome"', 1)):
@@ -144,7 +127,7 @@ def test_a_damaged_state_is_refused_with_its_line(write, light, tmp_path):
         read_sweep(file, tmp_path / "runs")
 
 
-def test_a_sweep_of_an_earlier_version_is_continued_by_the_records_of_its_runs(write, light, tmp_path):
+def test_a_sweep_of_an_earlier_version_is_continued_by_the_records_of_its_runs(write, light, tmp_path, cli):
     """It kept a file for each cell, which is not read any more."""
     file, runs = write("grid: {x: [1, 2]}\n"), tmp_path / "runs"
     sweep = read_sweep_file(file)
@@ -154,7 +137,7 @@ def test_a_sweep_of_an_earlier_version_is_continued_by_the_records_of_its_runs(w
     (old / f"{sweep.cells[0].key}.json").write_text("{}")
     with pytest.raises(UserError, match="an earlier version of labkit ran this sweep: give its file"):
         read_sweep("s", runs)
-    assert command(file, "--runs-dir", runs) == 0
+    cli("sweep", file, "--runs-dir", runs)
     assert len(list_runs(runs)) == 2 and list(read_sweep("s", runs)["state"]) == ["done", "done"]
 
 

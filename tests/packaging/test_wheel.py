@@ -137,6 +137,22 @@ def test_starts_without_heavy_libraries(command, tmp_path):
     assert not {*json.loads(done.stdout.splitlines()[-1])} & {*HEAVY}
 
 
+BEFORE_TRAINING = {
+    # they count the cores once, when they are loaded, and a process is bound to its cores before
+    "import argparse, labkit.jobs.settings, labkit.tracking.worker, labkit.cli.run as run\n"
+    "flags = argparse.Namespace(budget='one-core', sample_hz=1, runs_dir='', no_wait=True)\n"
+    "run.harness_command(flags, labkit.tracking.harness.ScriptCommand('train.py'))": ("numpy", "torch"),
+    f"import labkit.launch.mix_file as mix; mix.parse_jobs({__file__!r} + ' x2, dlrm')": ("torch", "pandas", "pyarrow"),
+    "import labkit.hardware.doctor as doctor; doctor.examine()": ("torch", "numpy", "pandas", "plotly"),
+}
+
+
+@pytest.mark.parametrize("code", BEFORE_TRAINING)
+def test_what_comes_before_training_loads_no_heavy_library(code):
+    code = f"{code}\nimport sys; print(*{{*{BEFORE_TRAINING[code]!r}}} & {{*sys.modules}})"
+    assert subprocess.check_output([sys.executable, "-c", code]) == b"\n"
+
+
 def test_an_import_of_a_package_that_moved_says_where_it_is():
     with pytest.raises(ModuleNotFoundError, match=r"labkit\.course is labkit_course now"):
         importlib.import_module("labkit.course")

@@ -10,12 +10,12 @@ import pytest
 from labkit.data import prepared_root
 from labkit.errors import UserError
 from labkit.jobs import ENDLESS, DlrmJob, ScriptJob, SpeechJob, job_command
-from labkit.launch import Launches, Mix, PlannedJob, Workload, mix_launches, with_baseline, with_seconds
+from labkit.launch import Launches, Mix, PlannedJob, Workload, mix_launches, watch, with_baseline, with_seconds
 from labkit.models import DlrmConfig
 from labkit.sharing import memory_probe as need, mix_in, new_mix, read_mix
 from labkit.sharing.check import check_mix
 from labkit.sharing.memory_probe import GROWTH_BYTES, first_steps_bytes
-from labkit.tracking import LaunchedRun, ScriptCommand
+from labkit.tracking import ScriptCommand
 
 A = PlannedJob("a", DlrmJob())
 B = PlannedJob("b", DlrmJob(), seed=1)
@@ -183,9 +183,7 @@ def script(tmp_path):
 def test_the_first_steps_tell_what_a_short_run_takes(tmp_path):
     settings = {"data": "synthetic-small", "precision": "fp32", "max_epochs": 1, "target": "none"}
     found = first_steps_bytes(job_command("dlrm", **settings), "cpu")
-    with LaunchedRun(job_command("dlrm", runs_dir=tmp_path, **settings)) as launched:
-        list(launched.events())
-    peak = launched.answer["result"]["peak_memory_bytes"]
+    peak = watch("dlrm", tmp_path, **settings)["result"]["peak_memory_bytes"]
     assert found == pytest.approx(peak, rel=NEAR)
     assert found + GROWTH_BYTES >= peak
 

@@ -55,21 +55,17 @@ def script(runs, monkeypatch, capfd):
     return run
 
 
-def test_a_script_without_run_has_its_steps_counted_and_cannot_be_gone_on_with(script, capfd):
+def test_a_script_without_run_has_its_steps_counted_and_cannot_be_gone_on_with(script, cli, capfd):
     status, record, said = script(PLAIN)
     assert (status, record.status, record.name) == (0, "done", "train")
     assert (record.result["steps"], record.result["ended_by"]) == (5, "script")
     assert record.result["target_reached"] is None
     assert "hello from __main__ ['--lr', '0.1']" in said.out
     assert record.config["arguments"] == ["--lr", "0.1"]
-    assert main(["run", "--resume", record.id]) == 2
-    assert "the script keeps nothing" in capfd.readouterr().err
+    assert "the script keeps nothing" in cli("run --resume", record.id, status=2).err
     with pytest.raises(SystemExit):
-        main(["run", "--resume", record.id, "--max-seconds", "2"])
+        cli("run --resume", record.id, "--max-seconds", "2")
     assert "--max-seconds; a script's own flags stand behind `--resume RUN --`" in capfd.readouterr().err
-    Path("clicks.csv").write_text("a,b")
-    assert main(["run", "clicks.csv"]) == 2
-    assert "clicks.csv is not a Python script: give a .py file" in capfd.readouterr().err
 
 
 def test_a_script_with_run_writes_one_folder_where_the_harness_wants_it(script, runs):
@@ -82,15 +78,14 @@ def test_a_script_with_run_writes_one_folder_where_the_harness_wants_it(script, 
     assert record.config["train"]["lr"] == 0.1
 
 
-def test_a_module_runs_as_python_m_does(runs, monkeypatch, capfd):
+def test_a_module_runs_as_python_m_does(runs, monkeypatch, cli):
     package = runs.parent / "package"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "words.py").write_text("WORD = 'imported'")
     (package / "train.py").write_text(f"from package.words import WORD\n{PLAIN}\nprint(WORD, __package__)")
     monkeypatch.chdir(runs.parent)
-    assert main(["run", "-m", "package.train"]) == 0
-    assert "imported package" in capfd.readouterr().out
+    assert "imported package" in cli("run -m package.train").out
     (name,) = list_runs(runs)["folder"]
     assert read_run(name).name == "package.train"
 
@@ -120,46 +115,30 @@ def test_however_a_script_ends_its_record_says_so(script, text, status, recorded
         assert "labkit/" not in said.err and "train.py" in said.err and "this is a bug in labkit" not in said.err
 
 
-def test_a_run_is_resumed_with_further_arguments(script, runs, capfd):
+def test_a_run_is_resumed_with_further_arguments(script, runs, cli):
     text = WITH_RUN.replace("run.epochs(4)", "run.epochs(4 + len(sys.argv))")  # two arguments and the script's name
     _, record, _ = script(text)
-    assert main(["run", "--resume", record.id, "and", "more"]) == 0
+    cli("run --resume", record.id, "and", "more")
     after = read_run(runs / record.id)
     assert (record.result["steps"], after.result["steps"]) == (35, 45)
-    assert main(["run", "--resume", record.id, "--budget", "one-core"]) == 2
-    assert "--budget cannot be given" in capfd.readouterr().err
+    assert "--budget cannot be given" in cli("run --budget one-core --resume", record.id, status=2).err
 
 
-def test_what_cannot_be_run_is_refused(runs, monkeypatch, capsys):
+def test_a_script_that_ends_before_its_run_leaves_none(runs, monkeypatch, cli):
     monkeypatch.chdir(runs.parent)
-    Path("train.py").write_text(PLAIN)
-    for arguments, words in (
-        (["no-such.py"], "no-such.py does not exist"),
-        (["-m", "no.such.module"], "there is no module 'no.such.module' here"),
-        ([], "name the script to run"),
-        (["--seeds", "0", "train.py"], "--seeds is 0"),
-        (["--seeds", "2", "--resume", "run"], "omit --seeds"),
-        (["--resume", "run", "train.py"], "omit train.py"),
-        (["--budget", "everything", "train.py"], "everything"),
-        (["--budget", "cores=4096", "train.py"], "4096 cores"),
-        (["--sample-hz", "0", "train.py"], "a number of samples per second from 0.1 to 100"),
-    ):
-        assert main(["run", *arguments]) == 2
-        assert words in capsys.readouterr().err
     Path("train.py").write_text("import sys; sys.exit('there is no data.csv')")
-    assert main(["run", "train.py"]) == 1  # before its run
-    assert "there is no data.csv" in capsys.readouterr().err
+    assert "there is no data.csv" in cli("run train.py", status=1).err
     assert not runs.exists()
 
 
 # in processes of their own
 
 
-def test_seeds_are_runs_of_their_own(runs, monkeypatch, capfd):
+def test_seeds_are_runs_of_their_own(runs, monkeypatch, cli):
     monkeypatch.chdir(runs.parent)
     Path("train.py").write_text(f"{WITH_RUN}\nassert sys.argv[1:] == ['--seed', str(run.seed)]")
-    assert main(["run", "--seeds", "2", "--json", "train.py", "--seed", "{seed}"]) == 0
-    records = [read_run(json.loads(line)["folder"]) for line in capfd.readouterr().out.splitlines()]
+    told = cli("run --seeds 2 --json train.py --seed {seed}").out.splitlines()
+    records = [read_run(json.loads(line)["folder"]) for line in told]
     assert [record.seed for record in records] == [0, 1]
     first, second = (losses(runs / record.id) for record in records)
     assert first.keys() == second.keys() and first != second
