@@ -1,4 +1,4 @@
-from .busy import loads as loads, sweep as sweep, watch as watch, with_shares as with_shares
+from .busy import loads as loads, sweep as sweep, watch as watch
 from .cache_hit_rates import hit_rates as hit_rates, simulate_hit_rate as simulate_hit_rate, zipf_shares as zipf_shares
 from .fault_run import documented_behaviour as documented_behaviour, fault_table as fault_table, run_fault as run_fault
 from .faulty_client import FAULTS as FAULTS

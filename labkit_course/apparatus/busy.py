@@ -46,25 +46,43 @@ class Load(NamedTuple):
     """Does a turn of it; its floating-point operations, and the bytes that it asked for."""
 
 
-def watch(load: Load, seconds: float) -> dict[str, object]:
-    """Run a load on one thread for some seconds.
+def watch(
+    loads: Sequence[Load], times: pd.DataFrame, peak_gflops: float, best_gb_per_s: float, seconds: float = 1.0
+) -> pd.DataFrame:
+    """The utilisation of a core while each load runs on it, and the work that it does in that time.
+
+    Args:
+        loads: each runs for `seconds`.
+        times: seconds per call of each load's work, a column each (`labkit_course.paired_times`).
+        peak_gflops: the most that one core does.
+        best_gb_per_s: the most that one core moves.
+        seconds: for which the utilisation is watched.
 
     Returns:
-        load, what, cpu_percent (of one core), gflops, gb_per_s and provenance.
+        A row per load: load, what, cpu_percent (of one core), gflops, gb_per_s, share_of_peak and share_of_bandwidth
+        (%), provenance.
     """
+    import pandas as pd
+
+    rows = []
+    for load in loads:
+        done = np.array(load.work()) / times[load.name].median() / 1e9
+        shares = 100 * done / (peak_gflops, best_gb_per_s)
+        rows.append((load.name, load.what, _cpu_percent(load, seconds), *done, *shares, "measured"))
+    names = "load what cpu_percent gflops gb_per_s share_of_peak share_of_bandwidth provenance"
+    return pd.DataFrame(rows, columns=names.split())
+
+
+def _cpu_percent(load: Load, seconds: float) -> float:
     from labkit.telemetry import ProcessCounters
 
     process = ProcessCounters(os.getpid(), own_pid=-1)
     with one_thread():
-        load.work()  # what is compiled or allocated at first is not the load
         list(process.read())
-        began, done = time.perf_counter(), np.zeros(2)
-        while (took := time.perf_counter() - began) < seconds:
-            done += load.work()
-        cpu = next(reading.value for reading in process.read() if reading.counter == "cpu_percent")
-    gflops, gb_per_s = (done / took / 1e9).tolist()
-    watched = {"load": load.name, "what": load.what, "cpu_percent": cpu, "gflops": gflops, "gb_per_s": gb_per_s}
-    return watched | {"provenance": "measured"}
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            load.work()
+        return next(reading.value for reading in process.read() if reading.counter == "cpu_percent")
 
 
 def loads(places: np.ndarray) -> list[Load]:
@@ -74,14 +92,6 @@ def loads(places: np.ndarray) -> list[Load]:
         places: (N,) says at each place where to read next, for the chase.
     """
     return [_spin(), _chase(places), _copy(), _product()]
-
-
-def with_shares(busy: pd.DataFrame, peak_gflops: float, bandwidth_gb_per_s: float) -> pd.DataFrame:
-    """`busy` with columns share_of_peak and share_of_bandwidth, in % of the best that one core does."""
-    return busy.assign(
-        share_of_peak=100 * busy["gflops"] / peak_gflops,
-        share_of_bandwidth=100 * busy["gb_per_s"] / bandwidth_gb_per_s,
-    )
 
 
 def _spin() -> Load:

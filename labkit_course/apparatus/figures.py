@@ -197,7 +197,9 @@ def figure_kernel_shapes(shapes: pd.DataFrame) -> go.Figure:
     """
     provenance = shapes["provenance"].iloc[0]
     apart = 4 * encoding(0, provenance=provenance).hollow
-    figure = make_subplots(2, 2, subplot_titles=list(COUNTERS.values()), horizontal_spacing=0.18, vertical_spacing=0.13)
+    ranges = {name: f"{shapes[name].min():.0f} to {shapes[name].max():.0f} %" for name in COUNTERS}
+    titles = [f"{title}: {ranges[name]}" for name, title in COUNTERS.items()]
+    figure = make_subplots(2, 2, subplot_titles=titles, horizontal_spacing=0.18, vertical_spacing=0.13)
     for place, (counter, title) in enumerate(COUNTERS.items()):
         z = shapes.pivot(index="blocks", columns="threads", values=counter)  # (blocks, threads)
         trace = go.Heatmap(
@@ -223,7 +225,9 @@ def figure_kernel_shapes(shapes: pd.DataFrame) -> go.Figure:
     )
     bar = {"title": f"%,<br>{escape(provenance.partition(',')[0])}", "thickness": 12}
     color = {"cmin": 0, "cmax": 100, "colorscale": ONE_HUE, "colorbar": bar}
-    title = {"text": escape(provenance), "font": {"size": 13}}
+    lowest = f"SM activity goes down to {shapes['sm_active'].min():.3g} %"
+    text = f"Utilisation is {ranges['gpu_utilisation']} in every shape, {lowest}<br>{escape(provenance)}"
+    title = {"text": text, "font": {"size": 13}}
     layout = {"template": "labkit_light", "height": 860, "title": title, "meta": {"finding": finding}}
     return figure.update_layout(**layout, coloraxis=color)
 

@@ -180,18 +180,16 @@ def small(request, monkeypatch):
 def test_every_load_is_watched_and_only_two_of_them_use_many_bytes_or_operations(small):
     threads = torch.get_num_threads()
     places = np.roll(np.arange(2**12), 1)
-    frame = pd.DataFrame([busy.watch(load, 0.05) for load in busy.loads(places)]).set_index("load")
+    times = pd.DataFrame({name: [0.5, 0.01, 0.01] for name in ("spin", "chase", "copy", "product")})
+    frame = busy.watch(loads := busy.loads(places), times, 100.0, 8.0, seconds=0.05).set_index("load")
+    assert frame.loc["copy", "gb_per_s"] == loads[2].work()[1] / 0.01 / 1e9, "the median of the rounds"
+    assert frame["share_of_bandwidth"].equals(100 * frame["gb_per_s"] / 8)
     assert torch.get_num_threads() == threads
     assert list(frame.index) == ["spin", "chase", "copy", "product"]
     assert ("interpreted" in frame.loc["chase", "what"]) == (small == "0")
     assert (frame["cpu_percent"] > 0).all() and set(frame["provenance"]) == {"measured"}
     assert frame["gflops"].gt(0).tolist() == [False, False, False, True] and frame.loc["spin", "gb_per_s"] == 0
     assert 0 < frame.loc["chase", "gb_per_s"] < frame.loc["copy", "gb_per_s"]
-
-
-def test_shares_are_of_the_best_given():
-    shares = busy.with_shares(pd.DataFrame({"gflops": [50.0], "gb_per_s": [2.0]}), 100.0, 8.0)
-    assert shares.loc[0, ["share_of_peak", "share_of_bandwidth"]].tolist() == [50, 25]
 
 
 @pytest.mark.gpu

@@ -165,7 +165,10 @@ def test_shapes_of_a_kernel_are_a_heat_map_a_counter_with_gaps_where_none_was_tr
     words = describe(figure)
     assert "SM activity is as low as 29.2 % (131,072 blocks of 1 threads)" in words.text
     assert "Horizontal axis: Threads a block" in words.text and len(words.table) == 4 * 2
-    assert figure.layout.title.text == "recorded&lt;b&gt;, somewhere" and figure.data[0].xgap == 4
+    assert (
+        figure.layout.title.text.endswith("down to 0.2 %<br>recorded&lt;b&gt;, somewhere") and figure.data[0].xgap == 4
+    )
+    assert figure.layout.annotations[2].text == "SM activity: 0 to 100 %"
     assert figure.layout.coloraxis.cmin == 0 and figure.layout.coloraxis.cmax == 100
     assert figure_kernel_shapes(SHAPES.assign(provenance="measured")).data[0].xgap == 0
 
