@@ -18,10 +18,10 @@ from labkit_course.exercise import FEWEST_WORDS, Case, Exercise, ExerciseError, 
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import code_cells
 
-MOST_NAMES = 10
+MOST_NAMES = 12
 """Names that a lab imports next to `labkit` itself; instructors have `model_answer` besides."""
 LONGEST_CELL = 12
-LONGEST_MEDIAN = 6
+LONGEST_MEDIAN = 8
 FEWEST_GUESSES = 3
 FEWEST = {"check": 1, "explain": 1}
 """Cells of a notebook that are graded, by what they call"""

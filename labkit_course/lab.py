@@ -112,8 +112,7 @@ LABS = (
     Lab("42_packing_a_queue", "Packing a queue", disk_gb=0.5),
     Lab("50_time_to_accuracy", "Time to accuracy", ("scipy",)),
     Lab("51_cost_and_energy", "Cost and energy", ("scipy", "soundfile")),
-    Lab("60_performance_model", "A performance model"),
-    Lab("62_what_if", "What if?", ("scipy",)),
+    Lab("60_performance_model", "Predict a step", ("scipy",)),
 )
 
 

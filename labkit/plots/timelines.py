@@ -15,9 +15,8 @@ from labkit.plots.theme import encoding, named, new_figure
 
 PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
 FIRST, FULL, AGAIN = KINDS = ("first attempt", "ran out of memory", "another attempt")
-WALKED = ("T1", "T2", "T3", "T4", "T5", "kernel", "collective", "compute")
-LOOKS = {name: number for names in (PHASES, KINDS, WALKED) for number, name in enumerate(names)}
-"""Looks that are the same in every figure: of phases, of a queue's bars, and of a walk's steps"""
+LOOKS = {name: number for names in (PHASES, KINDS) for number, name in enumerate(names)}
+"""Looks that are the same in every figure: of phases and of a queue's bars"""
 
 
 def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:

@@ -14,6 +14,7 @@ from .figures import (
     figure_kernel_shapes as figure_kernel_shapes,
     figure_observer_effect as figure_observer_effect,
     figure_predicted_gains as figure_predicted_gains,
+    figure_walks as figure_walks,
 )
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits
 from .memory import counted_bytes as counted_bytes, largest_batch as largest_batch, memory_held as memory_held
@@ -25,7 +26,6 @@ from .observer_effect import (
     whole_run as whole_run,
 )
 from .other_prices import on_front as on_front, priced as priced
-from .overhead_slider import overheads as overheads
 from .own_policy import OwnPolicy as OwnPolicy
 from .recorded_step import (
     RecordedStep as RecordedStep,

@@ -13,6 +13,8 @@ from plotly.subplots import make_subplots
 from labkit.hardware import BudgetCheck
 from labkit.plots import AXIS, ONE_HUE, encoding, error_bars, log_ticks, named, new_figure, number_text, series
 
+WALKED = ("T1", "T2", "T3", "T4", "T5", "kernel", "collective", "compute")
+"""Kinds of bars of a walk, each with a look of its own"""
 PATTERNS = {"arithmetic": ("", "/"), "bandwidth": (".", "x")}
 """Of a budget's bars: as found, and predicted"""
 BUSY = {
@@ -127,6 +129,33 @@ def figure_predicted_gains(gains: pd.DataFrame) -> go.Figure:
     for number, name in enumerate(models, start=1):
         _add_marks(figure, gains.index, gains[name], name, number)
     return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
+
+
+def figure_walks(walks: dict[str, pd.DataFrame]) -> go.Figure:
+    """The host and the streams of one step along time, a group of lanes for each walk, on one axis.
+
+    Args:
+        walks: by provenance ("recorded", "predicted"), columns lane, kind, start_us, duration_us (`walk_timeline`).
+    """
+    lanes = [f"{lane}, {how}" for how in walks for lane in pd.concat(walks.values())["lane"].unique()]
+    ends_ms = {how: (own["start_us"] + own["duration_us"]).max() / 1e3 for how, own in walks.items()}
+    first, *_, last = ends_ms.values()
+    finding = f"Without these overheads {last:.1f} of {first:.1f} ms are left, {last / first:.0%}."
+    figure = new_figure("Time since the step began (ms)", "Host or stream", finding)
+    parts = pd.concat([own.assign(lane=own["lane"] + f", {how}", how=how) for how, own in walks.items()])
+    for kind in sorted(parts["kind"].unique(), key=WALKED.index):
+        for how, own in parts[parts["kind"] == kind].groupby("how", sort=False):
+            figure.add_bar(
+                base=(own["start_us"].round(1) / 1e3).to_numpy(),
+                x=own["duration_us"].round(1) / 1e3,
+                y=own["lane"],
+                orientation="h",
+                **named(kind, str(how)),
+                marker=encoding(WALKED.index(kind)).bar() | {"line": {"width": 0}},
+                hovertemplate=f"{kind}: %{{base:.3f}} to %{{x:.3f}} ms<extra></extra>",
+            )
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=lanes[::-1])
+    return figure.update_layout(barmode="overlay", bargap=0.1, height=190 + 32 * len(lanes))
 
 
 def _add_marks(figure: go.Figure, x: Any, y: pd.Series, label: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The walk over small steps, whose times are added up by hand, over a recorded one, and the slider of its overheads."""
+"""The walk over small steps, whose times are added up by hand, over a recorded one, and the figure of its overheads."""
 
 import gzip
 import json
@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from recorded_step import active_us
 
-import labkit
+from labkit.plots import describe
 from labkit.profiling import TraceError
 from labkit.project import shipped_datasets
-from labkit_course import apparatus
 from labkit_course.apparatus import (
     KINDS,
     begin_together,
     collectives,
-    overheads,
+    figure_walks,
     transfers_us,
     walk,
     walk_timeline,
@@ -166,14 +165,15 @@ def test_the_timeline_has_the_host_and_each_stream():
     assert set(walk_timeline(STEP, without=KINDS)["kind"]) == {"kernel"}
 
 
-def test_each_step_of_the_slider_removes_one_more_overhead():
-    view = overheads(STEP)
-    assert view.gone.description
-    assert "0.14 ms, 100% of the whole step" in view.length.value
-    view.gone.value = 1
-    assert "0.10 ms, 71%" in view.length.value
-    view.gone.value = 4
-    assert "0.05 ms, 36%" in view.length.value
-    names = {"labkit": labkit, "apparatus": apparatus, "step": STEP}
-    drawn = eval(view.in_code().removeprefix("labkit.plots.show"), names)
-    assert [trace.name for trace in drawn.data] == [trace.name for trace in view.figure.data]
+def test_the_figure_has_both_walks_on_the_same_lanes():
+    gone = walk_timeline(STEP, without=KINDS)
+    figure = figure_walks({"recorded": walk_timeline(STEP), "predicted": gone})
+    lanes = [f"{lane}, {how}" for how in ("recorded", "predicted") for lane in ("thread of the host", "GPU stream 7")]
+    assert list(figure.layout.yaxis.categoryarray) == lanes[::-1]
+    assert [trace.name for trace in figure.data] == [
+        *(f"T{number} · recorded" for number in range(1, 5)),
+        "kernel · recorded",
+        "kernel · predicted",
+    ]
+    assert (figure.data[-1].base[0], figure.data[-1].x[0]) == (0, 0.05)
+    assert describe(figure).text.endswith("Without these overheads 0.1 of 0.1 ms are left, 36%.")
