@@ -69,6 +69,7 @@ def solutions_version(source: Path) -> NotebookNode:
             raise UserError(f"{source}: the cell that begins with {begin!r} has no title of its own: write one.")
         ids.add(made.id)
         if name:
+            made.source = _alone(made.source, role, source.stem[:2])
             made.metadata.nbgrader = GRADED[role] | {"grade_id": grade_id}
             if "points" in cell.metadata:
                 made.metadata.nbgrader["points"] = cell.metadata["points"]
@@ -80,6 +81,13 @@ def solutions_version(source: Path) -> NotebookNode:
     if project.REPOSITORY:
         _add_ways_to_open(notebook, f"notebooks/{source.stem}.ipynb")
     return notebook
+
+
+def _alone(source: str, role: str, lab: str) -> str:
+    """A graded cell with its own import, so that it needs no other, and with its claim under the name of its lab."""
+    source = re.sub(r'^claim\("(?=\w+")', f'claim("{lab}.', source, flags=re.MULTILINE)
+    imports = re.search(rf"^from labkit_course import .*\b{role}\b", source, re.MULTILINE)
+    return source if role == "answer" or imports else f"from labkit_course import {role}\n\n{source}"
 
 
 def _add_ways_to_open(notebook: NotebookNode, path: str) -> None:

@@ -30,11 +30,11 @@ def all_claims() -> dict[str, dict[str, str]]:
     return {row["id"]: row for row in csv.DictReader(text.splitlines())}
 
 
-def claim(id: str, mine: str, answer: Any, how: Kind = "measured") -> None:
+def claim(name: str, mine: str, answer: Any, how: Kind = "measured") -> None:
     """Judge a paper's claim: show its card, and keep it.
 
     Args:
-        id: of the claim, such as "A9".
+        name: lab and claim, such as "10.A9": two labs may judge a claim by different tests.
         mine: this machine's number as text, such as "1.8 times the samples/s at batch 4,096".
         answer: the verdict ("holds here", "does not hold here" or "cannot be tested here") and one reason.
         how: where `mine` comes from.
@@ -43,6 +43,7 @@ def claim(id: str, mine: str, answer: Any, how: Kind = "measured") -> None:
         ExerciseError: there is no verdict yet, or no reason.
         UserError: there is no such claim.
     """
+    id = name.rpartition(".")[2]
     if id not in all_claims():
         raise UserError(f"there is no claim {id!r}: the ids are {', '.join(all_claims())}.")
     if how not in get_args(Kind):
@@ -62,7 +63,7 @@ def claim(id: str, mine: str, answer: Any, how: Kind = "measured") -> None:
     cpu = read_cpu()
     facts = {"machine": f"{cpu.available_cores} cores of {cpu.model}"}
     facts |= {"verdict": verdict, "mine": mine, "reason": str(reason), "how": how}
-    keep("claim", id, **facts)
+    keep("claim", name, **facts)
     _show({"Paper": said, "Mine": f"{mine} ({how})", "Verdict": verdict, "Reason": str(reason)}, {"id": id} | facts)
 
 

@@ -6,6 +6,7 @@ import inspect
 import math
 import numbers
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -237,6 +238,19 @@ class WrittenExercise:
     def right_code(self) -> list[Callable]:
         """The variants as code."""
         return [self._code(variant) for variant in self.variants]
+
+    def swapped(self, cell: str) -> str:
+        """The source of its answer cell with the first variant in place of the answer; as it is if there is none."""
+        written, own = next(iter(self.variants), None), inspect.getsource(self.reference).rstrip()
+        if written is None:
+            return cell
+        if isinstance(written, tuple):
+            new = own.replace(*written)
+        else:
+            new = re.sub(rf"\b{written.__name__}\b", self.reference.__name__, inspect.getsource(written).rstrip())
+        if cell.count(own) != 1:
+            raise ValueError(f"{self.reference.__qualname__}: its source is not in this cell: {cell}")
+        return cell.replace(own, new)
 
     def _code(self, written: Callable | tuple[str, str]) -> Callable:
         return changed(self.reference, *written) if isinstance(written, tuple) else written

@@ -7,7 +7,9 @@ A lab is one file, `labs/NN_topic.py`, in jupytext's percent format: each cell b
 import functools
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,6 +80,15 @@ def all_exercises(number: str = "") -> dict[str, Exercise | WrittenExercise | Ex
     labs = [path.name[:2] for path in sources()]
     chosen = [each for each in labs if each.startswith(number)]
     return {name: exercise for each in chosen for name, exercise in load_lab(each).EXERCISES.items()}
+
+
+def with_variants(cells: Sequence[Any]) -> None:
+    """Put the first variant of each exercise in place of its answer, in code cells of an authored notebook."""
+    for answer, cell in pairwise(cells):
+        if call := re.search(r'^check\("([\w.]+)", ', cell.source, re.MULTILINE):
+            exercise = all_exercises(call[1].partition(".")[0])[call[1]]
+            if isinstance(exercise, WrittenExercise):
+                answer.source = exercise.swapped(answer.source)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from labkit.plots import MIME as PLOTLY
 from labkit.process import Child
 from labkit.runs import Kind, replace_text
 from labkit_course.claims import MIME as CLAIM
+from labkit_course.lab import with_variants
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
 from labkit_course.progress import RESULTS
 
@@ -88,6 +89,7 @@ def run_notebooks(
     out: Path,
     *,
     parameters: dict[str, object] | None = None,
+    variants: bool = False,
     jobs: int = 1,
     limits: Limits = PROFILES["smoke"],
     say: Callable[[str], None] = lambda words: None,
@@ -98,6 +100,7 @@ def run_notebooks(
         notebooks: one in a folder `solutions` has to run to its end, another stops at its first unanswered exercise.
         out: the folder for the executed notebooks and all that they write.
         parameters: for those that have one of that name; `profile` is "smoke" where it is not given.
+        variants: whether another right way to write each exercise takes the place of its answer, where there is one.
         jobs: how many run at once; the cores are shared out among them.
         say: called with a line when a notebook is done; it may be called from several threads.
 
@@ -120,7 +123,7 @@ def run_notebooks(
     def run(path: Path) -> Executed:
         cores = shares.get()
         try:
-            executed = _execute(path, out, chosen[path], cores, limits, stop)
+            executed = _execute(path, out, chosen[path], cores, limits, stop, variants)
         finally:
             shares.put(cores)
         say(f"{path.stem}: {executed.verdict} after {executed.seconds:.1f} s")
@@ -167,11 +170,21 @@ def core_shares(jobs: int) -> list[list[int]]:
 
 
 def _execute(
-    path: Path, out: Path, parameters: dict[str, object], cores: list[int], limits: Limits, stop: threading.Event
+    path: Path,
+    out: Path,
+    parameters: dict[str, object],
+    cores: list[int],
+    limits: Limits,
+    stop: threading.Event,
+    variants: bool,
 ) -> Executed:
     executed, work = Executed(path, out / path.name), (out / path.stem).resolve()
     work.mkdir(parents=True, exist_ok=True)
-    network = work / "network.txt"
+    network, given = work / "network.txt", path.resolve()
+    if variants:
+        notebook, given = read_notebook(path), work / path.name
+        with_variants(code_cells(notebook))
+        given.write_text(canonical(notebook), encoding="utf-8")
     for old in (executed.out, network):
         old.unlink(missing_ok=True)
     environment = dict.fromkeys(THREAD_VARIABLES, str(len(cores))) | {
@@ -180,7 +193,7 @@ def _execute(
         "PYTHONPATH": os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH")])),
     }
     papermill = {
-        "input_path": str(path.resolve()),
+        "input_path": str(given),
         "output_path": str(executed.out.resolve()),
         "parameters": parameters,
         "execution_timeout": limits.cell_s,

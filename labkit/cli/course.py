@@ -20,6 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     run = commands.add_parser("run", help="execute notebooks and judge what came out")
     run.add_argument("which", nargs="*", metavar="NOTEBOOK", help="paths or numbers (default: all in solutions/)")
     run.add_argument("--profile", default="smoke", choices=("smoke", "standard", "full"), help="default: smoke")
+    run.add_argument("--variants", action="store_true", help="with other right ways to write the exercises")
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at once (default: 1)")
     run.add_argument("--out", type=Path, default=Path("course-run"), metavar="DIR", help="default: course-run")
     one_more = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
@@ -78,6 +79,7 @@ def run_run(args: argparse.Namespace) -> int:
         [_find(which, args.notebooks) for which in args.which] or authored(args.notebooks),
         args.out,
         parameters={"profile": args.profile} | {name: literal(value) for name, value in args.parameter},
+        variants=args.variants,
         jobs=args.jobs,
         limits=PROFILES[args.profile],
         say=console.print,
@@ -131,7 +133,7 @@ def run_claims(args: argparse.Namespace) -> int:
         runs.replace_text(args.out / "reproductions.md", page(rows))
         print(f"{len(rows)} verdicts: {table}, {args.out / 'reproductions.md'}")
         return 0
-    latest = {entry["name"]: entry for entry in kept("claim")}
+    latest = {entry["name"].rpartition(".")[2]: entry for entry in kept("claim")}
     console = Console(soft_wrap=True)
     rows = []
     for id, paper in all_claims().items():

@@ -1061,7 +1061,7 @@ Four times the batch on eight GPUs, both begun at a rate of 15: 0.7996 instead o
 verdict = "holds here" if loss_4 > high - low and sooner_4 > 1 else "does not hold here"
 answer = verdict, "an analogue: a quarter of the steps at the same rate learns less, in less time"
 ### END SOLUTION
-claim("A15", f"4 times the batch: {sooner_4:.2f} times sooner, test AUC {-loss_4:+.4f}, rate kept, {repeated}", answer)
+claim("A15", f"4 × the batch: {sooner_4:.2f} times sooner, test AUC {-loss_4:+.4f}, rate kept, {repeated}", answer)
 
 # %% scores-prose [markdown]
 """

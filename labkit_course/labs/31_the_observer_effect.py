@@ -747,7 +747,7 @@ answer = (
 )
 ### END SOLUTION
 said = "no interval" if len(trained) < 2 else f"95 % {slower_low:.2f} to {slower_high:.2f}"
-claim("D1", f"{slower:.2f} times as long next to busy loops ({said}); {marked} of {len(trained)} runs marked", answer)
+claim("D1", f"{slower:.2f} times as long next to busy loops ({said}); {marked} of {len(trained)} marked", answer)
 
 # %% scores-prose [markdown]
 """

@@ -34,12 +34,12 @@ def test_a_card_has_the_papers_words_and_mine_and_is_kept(cards, cli):
         (("holds here", "because"), WrongKind, "a reason of a sentence"),
     ):
         with pytest.raises(kind, match=said):
-            claim("A9", "1.8 times", answer)
+            claim("10.A9", "1.8 times", answer)
     assert not cards and not kept("claim")
-    claim("A9", "1.8 times <as much>", ("holds here", "each step has a fixed cost"))
+    claim("10.A9", "1.8 times <as much>", ("holds here", "each step has a fixed cost"))
     (card,) = cards
     assert "1.8 times &lt;as much&gt; (measured)" in card["text/html"] and "throughput rises" in card["text/plain"]
-    assert card[MIME]["verdict"] == kept("claim", "A9")[0]["verdict"] == "holds here"
+    assert card[MIME]["verdict"] == kept("claim", "10.A9")[0]["verdict"] == "holds here"
     said = cli("claims").out
     assert "1.8 times <as much>" in said and f"1 of {len(all_claims())} claims are judged" in said
 
@@ -78,7 +78,7 @@ def test_every_verdict_of_the_page_has_its_evidence():
         assert row["verdict"] in VERDICTS and re.search(r"\d", row["mine"] + row["reason"]), row
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"]) and "cores of" in row["machine"], row
         notebook = (ROOT / "notebooks" / SOLUTIONS / f"{row['notebook']}.ipynb").read_text(encoding="utf-8")
-        assert f'claim(\\"{row["id"]}\\"' in notebook, row
+        assert f'claim(\\"{row["notebook"][:2]}.{row["id"]}\\"' in notebook, row
 
 
 NOTEBOOKS = ROOT / "notebooks"
