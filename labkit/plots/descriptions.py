@@ -185,13 +185,31 @@ def show(what: go.Figure | pd.DataFrame) -> None:
     from IPython.display import HTML, display
 
     if not isinstance(what, go.Figure):
-        display(HTML(what.to_html(float_format=three_figures, na_rep="–", border=0)))
+        display(HTML(_html_of(what)))
         return
     import_nbformat()
     provenance_once(what).show(config=OFFLINE)
     description = describe(what)
     label = LABEL % json.dumps(description.text).replace("</", "<\\/")
     display({"text/plain": str(description), "text/html": IN_THE_DARK + description.html() + label}, raw=True)
+
+
+def _html_of(frame: pd.DataFrame) -> str:
+    """A table as HTML: texts stand on the left, a bare count of rows is left out, and a wide table scrolls."""
+
+    def shown(value: object) -> object:
+        return three_figures(value) if isinstance(value, float) else value
+
+    if not isinstance(frame.index, pd.RangeIndex) or frame.index.name is not None:
+        names = ["" if name is None else name for name in frame.index.names]
+        frame = frame.reset_index(names=names, allow_duplicates=True)
+    frame = frame.set_axis(frame.columns.set_names([None] * frame.columns.nlevels), axis="columns")
+    texts = [place for place, kind in enumerate(frame.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
+    styled = frame.style.format(shown, na_rep="–", escape="html")
+    styled.cell_ids = False
+    styled.format_index(shown, axis="columns", escape="html").hide(axis="index")
+    styled.set_table_styles([{"selector": f".col{place}", "props": "text-align: left"} for place in texts])
+    return f'<div style="overflow-x: auto">{styled.to_html()}</div>'
 
 
 def page_of(figure: go.Figure, title: str) -> str:

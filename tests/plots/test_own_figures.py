@@ -1,6 +1,7 @@
 """Descriptions and colours of figures; alignments, costs and times to a target."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -287,3 +288,17 @@ def test_harder_targets_lie_to_the_right_for_rising_and_falling_metrics():
         assert (left < right) == up
         assert np.isnan(traces(figure, "run")[0].y).sum() == 1  # the hardest is not reached: the line ends
         assert "the hardest it reaches" in describe(figure).text
+
+
+def test_a_table_has_its_texts_on_the_left_one_row_of_headings_and_no_count_of_rows(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda output, **_: shown.append(output.data))
+    show(pd.DataFrame({"what": ["a<b", None], "ms": [0.0123456, float("nan")]}))
+    show(pd.DataFrame({"ms": [1.0]}, index=pd.Index([16], name="batch")).rename_axis(columns="tier"))
+    plain, named = shown
+    assert "overflow-x: auto" in plain
+    assert ".col0 {\n  text-align: left" in plain
+    assert ".col1 {" not in plain
+    cells = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>")
+    assert cells.findall(plain) == ["what", "ms", "a&lt;b", "0.0123", "–", "–"]
+    assert cells.findall(named) == ["batch", "ms", "16", "1"]
