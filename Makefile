@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+WORKSPACE := binder/jupyter/workspace.json
 STAMP := $(VENV)/labkit-is-set-up
 CHOICES := $(VENV)/choices.mk
 
@@ -126,8 +127,10 @@ docs: setup
 # solutions are not listed, and nothing is asked or offered that a student has no use of.
 lab: setup
 	@if [ "$$(id -u)" = 0 ]; then echo 'You are root: whoever reaches this JupyterLab is, too. Use it in a container only.'; fi
-	@PATH="$(CURDIR)/$(BIN):$$PATH" JUPYTER_CONFIG_PATH="$(CURDIR)/binder/jupyter" \
-	    $(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
+	@export PATH="$(CURDIR)/$(BIN):$$PATH" JUPYTER_CONFIG_PATH="$(CURDIR)/binder/jupyter" \
+	    JUPYTERLAB_WORKSPACES_DIR="$(CURDIR)/$(VENV)/workspaces"; \
+	[ -d "$$JUPYTERLAB_WORKSPACES_DIR" ] || $(BIN)/python -m jupyter lab workspaces import $(WORKSPACE) >$(VENV)/workspace.log 2>&1; \
+	$(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

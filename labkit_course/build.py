@@ -6,6 +6,7 @@ import re
 import tempfile
 import time
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 
 import jupytext
@@ -27,6 +28,8 @@ STUB = "answer = ...  # YOUR ANSWER HERE, in place of the dots"
 """What stands where the solution was; the check below it says by name that it is not answered yet."""
 CODE_STUB = "raise NotImplementedError  # YOUR CODE HERE"
 """What stands where the body of a function was"""
+YOURS = '<div class="labkit-yours">✎ <b>Yours</b>: the next cell.</div>'
+"""What marks a cell that is the student's; the style sheet of `make lab` tints it and the cell."""
 FORMAT = {"extension": ".py", "format_name": "percent", "cell_markers": '"""'}
 """Of a source, as jupytext names it; `labs/jupytext.toml` says the same to its users."""
 KERNEL = {
@@ -111,6 +114,13 @@ def _add_ways_to_open(notebook: NotebookNode, path: str) -> None:
 class ForStudents(NbGraderPreprocessor):
     """Removes the author's guesses and explanations, puts a stub in code, folds cells that students need not read."""
 
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        for before, cell in pairwise(nb.cells):
+            is_theirs = cell.metadata.get("nbgrader", {}).get("solution") or GUESS.search(cell.source)
+            if is_theirs and cell.cell_type == "code" and before.cell_type == "markdown":
+                before.source += f"\n\n{YOURS}"
+        return super().preprocess(nb, resources)
+
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
         if cell.cell_type == "code":
             if cell.id == COLAB or "results" in cell.metadata.get("tags", []):
@@ -125,6 +135,7 @@ def configure(config: Config) -> None:
     config.ClearSolutions.code_stub = {"python": STUB}
     config.GenerateAssignment.preprocessors = [*(GenerateAssignment.preprocessors.default() or ()), ForStudents]
     config.Execute.timeout = PROFILES["standard"].cell_s  # nbgrader's 30 s are too few to train in
+    config.Execute.store_widget_state = False  # megabytes a notebook, of which a grader has no use
     own = ("runs", "mylab")  # which stay with the student
     config.CourseDirectory.ignore = [*(CourseDirectory.ignore.default() or ()), *own]
     os.environ.setdefault("LABKIT_COURSE", str(Path(tempfile.gettempdir()) / "labkit-grading"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import plotly.io as pio
 from jinja2 import DictLoader
+from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from nbformat import NotebookNode
 from plotly.offline import get_plotlyjs
@@ -23,7 +24,13 @@ PAGE = """\
 {% block jupyter_widgets %}{% endblock %}
 {% block html_head_js_mathjax %}{% endblock %}
 {% block html_head_js_mermaidjs %}{% endblock %}
+{% block input_group -%}
+{% if cell.source.count("\\n") < 5 or cell.metadata.get("nbgrader") %}{{ super() }}
+{%- else %}<details class="given"><summary>Given code</summary>{{ super() }}</details>{% endif %}
+{%- endblock %}
 {% block html_head_css %}<style>
+details.given > summary { margin-left: 5rem; color: var(--jp-content-font-color2, #555); cursor: pointer; }
+.jp-RenderedMarkdown > :not(table, pre, figure) { max-width: 80ch; }
 main { max-width: 70rem; margin: auto; }
 a { text-decoration: underline !important; }
 .ansi-red-fg { color: #a00 !important; }
@@ -33,6 +40,9 @@ body {
 }
 </style>{% endblock %}
 """
+
+FORMULA = re.compile(r"(`[^`]*`)|\$\$(.+?)\$\$|\$(?!\s)([^$\n`]+?)(?<!\s)\$", re.DOTALL)
+"""LaTeX in Markdown; code is matched first, for its dollars mean none"""
 
 
 def build_site(executed: Path, out: Path) -> Path:
@@ -63,7 +73,7 @@ def build_site(executed: Path, out: Path) -> Path:
 
 
 def _adapt(notebook: NotebookNode, stems: set[str]) -> None:
-    """Draw the figures, link the pages with each other, and drop the badges, which lead to the network."""
+    """Draw figures and formulas, link the pages with each other, and drop the badges, which lead to the network."""
 
     def link(match: re.Match) -> str:
         return f"[{match[1]}]({match[2]}.html)" if match[2] in stems else match[1]
@@ -72,6 +82,7 @@ def _adapt(notebook: NotebookNode, stems: set[str]) -> None:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"\[!\[[^]]*\]\([^)]*badge[^)]*\)\]\([^)]*\)", "", cell.source)
             cell.source = re.sub(r"\[([^]]*)\]\(([\w-]+)\.ipynb\)", link, cell.source)
+            cell.source = FORMULA.sub(lambda match: match[1] or convert(match[2] or match[3]), cell.source)
     for output in (output for cell in code_cells(notebook) for output in cell.outputs):
         if figure := output.get("data", {}).get(PLOTLY):
             output.data = {"text/html": pio.to_html(figure, include_plotlyjs=False, full_html=False, validate=False)}

@@ -21,13 +21,16 @@ SETTINGS = Path(__file__).parents[1] / "binder" / "jupyter"
 class Lab:
     """A JupyterLab server, and a page of a browser in it."""
 
-    def __init__(self, address: str, folder: Path, browser):
+    def __init__(self, address: str, folder: Path, browser, start: Path):
         self.address, self.folder, self._browser = address, folder, browser
+        self._start, self._first_layout = start, start.read_bytes()
 
-    def open(self, name: str):
-        """A page that shows a notebook, its kernel idle."""
+    def open(self, name: str, *, first: bool = False):
+        """A page that shows a notebook, its kernel idle; `first` has the layout of JupyterLab's first start."""
         page = self._browser.new_context(viewport={"width": 1280, "height": 1600}).new_page()
-        page.goto(f"{self.address}/lab/tree/{name}?reset")
+        if first:
+            self._start.write_bytes(self._first_layout)
+        page.goto(f"{self.address}/lab/tree/{name}{'' if first else '?reset'}")
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
         page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
         return page
@@ -79,13 +82,17 @@ def serve(folder: Path, home: Path, browser) -> Iterator[Lab]:
     command += ["--IdentityProvider.token=", f"--ServerApp.root_dir={folder}"]
     environment = os.environ | {"HOME": str(home), "JUPYTER_RUNTIME_DIR": str(home / "runtime")}
     environment |= {"JUPYTER_CONFIG_PATH": str(SETTINGS), "LABKIT_COURSE": str(home)}
+    environment |= {"JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces")}
+    take = [sys.executable, "-m", "jupyter", "lab", "workspaces", "import", str(SETTINGS / "workspace.json")]
+    subprocess.run(take, env=environment, check=True, capture_output=True)
+    (start,) = (home / "workspaces").iterdir()
     with (home / "lab.log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
             while not (running := list(list_running_servers(home / "runtime"))):
                 assert server.poll() is None, (home / "lab.log").read_text()
                 time.sleep(0.1)
-            yield Lab(running[0]["url"].rstrip("/"), folder, browser)
+            yield Lab(running[0]["url"].rstrip("/"), folder, browser, start)
         finally:
             server.terminate()
             server.wait(timeout=60)

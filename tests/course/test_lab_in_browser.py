@@ -50,8 +50,13 @@ monitor(found[0].parent)
 def test_the_first_notebook_opens_and_a_training_loop_is_drawn_while_it_runs(lab, picture):
     shutil.copy(FIRST, lab.folder)
     (lab.folder / SOLUTIONS).mkdir()
-    page = lab.open(FIRST.name)
-    page.get_by_role("heading", name="Start here").wait_for()
+    page = lab.open(FIRST.name, first=True)
+    page.get_by_role("heading", name="Start here", exact=True).wait_for()
+    page.locator("#table-of-contents").wait_for()  # the table of contents is open
+    yours = page.locator(".jp-Cell:has(.labkit-yours) + .jp-CodeCell .jp-InputArea-editor").first
+    border, prose = "(cell) => getComputedStyle(cell).borderLeftWidth", "(text) => getComputedStyle(text).maxWidth"
+    assert yours.evaluate(border) == "4px"
+    assert page.locator(".jp-RenderedMarkdown p").first.evaluate(prose) != "none"
     picture(page, "start_notebook.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1000})
     for words in (SOLUTIONS, "Create Assignment", "official Jupyter news"):  # of which a student has no use
         assert page.get_by_text(words, exact=False).count() == 0, words

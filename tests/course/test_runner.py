@@ -327,8 +327,8 @@ def executed_notebook(title: str, following: str) -> nbformat.NotebookNode:
     badge = "[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/x)"
     cells = [
         new_markdown_cell(f"# {title}\n\n{badge}\n\nYou will be able to\n\n- **count** sheep"),
-        new_markdown_cell("## Counting\n\nA *zebra* is no sheep.\n\n## Kaplan–Meier & co"),
-        new_code_cell("print('</script>', 1 in [1.5])  # no", execution_count=1, outputs=outputs),
+        new_markdown_cell("## Counting\n\nA *zebra* is no sheep: $n_z > 5$, for `$5` each.\n\n## Kaplan–Meier & co"),
+        new_code_cell("a = 1\n" * 6 + "print('</script>', 1 in [1.5])  # no", execution_count=1, outputs=outputs),
         new_markdown_cell(f"## Recap\n\n- Counted.\n\n**Next:** [on]({following}.ipynb), or [not made](77_x.ipynb)"),
     ]
     return new_notebook(cells=cells, metadata={"papermill": {"end_time": "2026-01-02T03:04:05", "duration": 7.0}})
@@ -350,7 +350,8 @@ def test_a_page_has_every_output_and_loads_nothing_from_the_network(site):
     for words in (
         "plain &lt;b&gt;text&lt;/b&gt;", '"Time (s)"', "<th>a</th>", "auc = 0.7", "ansi-red-fg",
         'href="10_two.html"', "not made",
-        "<details><summary>The figure as text and as a table",
+        "<details><summary>The figure as text and as a table", "<msub><mi>n</mi><mi>z</mi></msub>", "<code>$5</code>",
+        "<summary>Given code</summary>",
     ):  # fmt: skip
         assert words in page
     assert 'href="77' not in page and "badge" not in page

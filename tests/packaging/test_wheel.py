@@ -100,8 +100,7 @@ def test_conda_takes_python_and_torch_in_the_ranges_of_pyproject_and_pip_the_res
     assert '--editable ".[lab]"' in post_build.read_text(encoding="utf-8")
     assert os.access(post_build, os.X_OK)
     (start,) = re.findall(r'"default_url": "/lab/tree/([^"]+)"', post_build.read_text(encoding="utf-8"))
-    installed = re.findall(r"binder/jupyter/\S+\.json", post_build.read_text(encoding="utf-8"))
-    assert len(installed) == 2 and all((REPOSITORY / each).is_file() for each in (start, *installed))
+    assert (REPOSITORY / start).is_file()
 
 
 def test_repo2docker_makes_a_dockerfile_of_binder():
