@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from labkit.runs import Provenance, RunWriter
+from labkit.runs import TELEMETRY, Provenance, RunWriter
+from labkit.runs.parts import PartWriter
 from labkit.tta.outcomes import OF_A_RUN
 
 DISTURBED = {"cpu_share": 0.4, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
@@ -53,6 +54,16 @@ def new_run(runs_dir, name="t", *, torch_name="cpu", provenance="measured", note
     """The writer of a run that has begun, on no device by default; `described` replaces fields of its record."""
     given = {"config": {}, "budget": {"torch_name": torch_name}, "tier": None, "devices": [], "seed": 0, "software": {}}
     return RunWriter.create(runs_dir, name, provenance=Provenance.now(provenance, note), **given | described)
+
+
+def write_samples(folder, device, counter, values, *, scope=None, unit="J", source="RAPL", note=None, begin_s=0):
+    """Telemetry of one counter in a run's folder, by its seconds since `begin_s`."""
+    parts, begin_ns = PartWriter(folder / "telemetry", TELEMETRY), round(begin_s * 10**9)
+    about = {"device": device, "scope": scope or ("host" if device == "host" else "device"), "pid": 1, "unit": unit}
+    about |= {"counter": counter, "source": source, "note": note}
+    for second, value in values.items():
+        parts.append(about | {"time_ns": begin_ns + round(second * 10**9), "value": value})
+    parts.flush()
 
 
 def write_run(

@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from labkit.data.clicks import GeneratorConfig, load_clicks, write_clicks
-from labkit.models import DlrmConfig
-from labkit.models.dlrm import PairwiseDots
 
 
 def test_the_textbooks_rows_are_ours(tmp_path):
@@ -46,17 +44,6 @@ def test_what_benchmarks_and_makers_import_of_labkit_is_there():
                     if not hasattr(module, name) and not importlib.util.find_spec(f"{node.module}.{name}"):
                         missing.append(f"{path.name}: {node.module}.{name}")
     assert missing == []
-
-
-def test_the_same_model_has_its_pairs_in_the_order_of_each_library():
-    from same_model import _upper_pairs
-
-    config = DlrmConfig(dense_dim=2, num_rows=(5, 7, 9), embedding_dim=3, bottom_mlp=(3,), top_mlp=(1,))
-    features = torch.randn(2, 4, 3)  # (B, N, D)
-    first, second = torch.triu_indices(4, 4, offset=1)
-    by_the_smaller = (features @ features.transpose(1, 2))[:, first, second]
-    ours = torch.cat([features[:, 0], PairwiseDots(4)(features)], 1)
-    torch.testing.assert_close(ours[:, _upper_pairs(config)], torch.cat([features[:, 0], by_the_smaller], 1))
 
 
 def test_a_way_with_other_losses_is_no_peer(capsys):

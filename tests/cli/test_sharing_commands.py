@@ -182,6 +182,7 @@ def test_sixty_jobs_are_replayed_under_every_policy(tmp_path, monkeypatch, cli):
     assert exclusive["policy"] == "exclusive" and len(others) == 1
     assert {row["jobs"] for row in answer["policies"]} == {60}
     assert min(row["makespan_ratio"] for row in others) < 0.95, "packing is to gain something"
+    assert {row["done"] + row["failed"] for row in answer["policies"]} == {60}
     said = cli("pack", sixty, "--simulate", "--policy", "exclusive").out
     assert "predicted from recorded profiles" in said
     assert "Energy is unknown: a simulation knows no power" in said

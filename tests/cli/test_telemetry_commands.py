@@ -8,14 +8,13 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from made_up import new_run
+from made_up import new_run, write_samples
 
 import labkit
 from labkit import hardware, telemetry
 from labkit.hardware import Device
 from labkit.launch import End, ScriptRuns
-from labkit.runs import TELEMETRY, read_events, read_run
-from labkit.runs.parts import PartWriter
+from labkit.runs import read_events, read_run
 from labkit.telemetry import Latest, Reading, Tail, TelemetryWriter
 from labkit.tta import run_table
 
@@ -57,12 +56,9 @@ def test_a_process_that_ends_ends_the_view(cli):
 @pytest.fixture
 def run(tmp_path):
     writer = new_run(tmp_path)
-    parts = PartWriter(writer.folder / "telemetry", TELEMETRY)
-    row = {"device": "host", "scope": "process", "pid": 1, "counter": "cpu_percent", "unit": "% of a core"}
-    for second, value in enumerate((10.0, 99.5)):
-        parts.append(row | {"time_ns": second + 1, "value": value, "source": "a test"})
-    parts.append(row | {"time_ns": 3, "counter": "energy", "value": None, "note": "no counter here", "source": "x"})
-    parts.flush()
+    about = {"scope": "process", "unit": "% of a core", "source": "a test"}
+    write_samples(writer.folder, "host", "cpu_percent", {1: 10.0, 2: 99.5}, **about)
+    write_samples(writer.folder, "host", "energy", {3: None}, note="no counter here", **about)
     writer.event("evaluated", metric="auc", value=0.75, wall_s=3.0, samples=1)
     writer.finish("done", {})
     return writer.folder

@@ -34,6 +34,20 @@ def events(answer: dict, name: str) -> list[dict]:
     return [event for event in read_events(answer["folder"]) if event["event"] == name]
 
 
+def stopped_at(step: int, train, job: str, told: list | None = None, **settings) -> dict:
+    """The answer of a run that is asked to stop at a step; `told` gets its events."""
+    stop, told = StopRequest(), [] if told is None else told
+
+    def hear(event):
+        told.append(event)
+        if isinstance(event, Progress) and event.point.step >= step:
+            stop.request("the test")
+
+    broken = train(job, hear, stop, **settings)
+    assert broken["status"] == "stopped"
+    return broken
+
+
 # anyone can read them
 
 
@@ -125,16 +139,6 @@ def test_compressed_tables_train_alike_with_either_kernels_and_the_run_says_thei
     assert 0.19 * everything < config["tables"]["table_bytes"] <= 0.2 * everything
 
 
-def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train):
-    from labkit.hardware import offered_budgets, parse_budget
-
-    whole, part = offered_budgets()[-1], parse_budget("one-core")
-    for budget in {whole.name: whole, part.name: part}.values():
-        record = read_run(train("dlrm", max_epochs=1, budget=budget.name)["folder"])
-        assert record.provenance.kind == ("emulated" if budget.emulated else "measured")
-        assert record.budget["name"] == budget.name
-
-
 # what cannot be
 
 
@@ -180,27 +184,18 @@ def test_a_seed_decides_the_losses(train):
 def test_a_resumed_dlrm_repeats_the_same_losses(train, monkeypatch, settings, compiled):
     monkeypatch.setenv("LABKIT_COMPILED", compiled)
     unbroken = train("dlrm", max_epochs=2, **settings)
-    stop = StopRequest()
-    broken = train(
-        "dlrm", lambda event: event_at(event, 17) and stop.request("the test"), stop, max_epochs=2, **settings
-    )
-    assert broken["status"] == "stopped"
+    broken = stopped_at(17, train, "dlrm", max_epochs=2, **settings)
     assert 17 <= len(losses(broken)) < len(losses(unbroken))
     again = train("dlrm", resume=broken["folder"], max_epochs=2, **settings)
     assert losses(again) == losses(unbroken)
     assert again["result"]["wall_s"] > events(broken, "evaluated")[-1]["wall_s"]
 
 
-def event_at(event, step: int) -> bool:
-    return isinstance(event, Progress) and event.point.step >= step
-
-
 @pytest.mark.parametrize("kernels", ["plain", "fast"])
 def test_a_resumed_recogniser_repeats_the_same_losses(train, tiny_speech, kernels):
     settings = {"data": tiny_speech, "batch_size": 4, "max_epochs": 6, "kernels": kernels, "precision": "fp32"}
     unbroken = train("speech", **settings)
-    stop = StopRequest()
-    broken = train("speech", lambda event: event_at(event, 7) and stop.request("the test"), stop, **settings)
+    broken = stopped_at(7, train, "speech", **settings)
     assert 7 <= len(losses(broken)) < len(losses(unbroken))
     again = train("speech", resume=broken["folder"], **settings)
     assert losses(again) == losses(unbroken)
@@ -273,15 +268,9 @@ _unbroken: list[dict[int, float]] = []
 def test_a_resumed_run_ends_with_the_losses_of_one_in_memory(train, place):
     if not _unbroken:
         _unbroken.append(losses(train("dlrm", placement="host", **SETTINGS)))
-    stop, told = StopRequest(), []
-
-    def hear(event):
-        told.append(event)
-        if isinstance(event, Progress) and event.point.step >= 7:
-            stop.request("the test")
-
-    broken = train("dlrm", hear, stop, **SETTINGS, **place)
-    assert broken["status"] == "stopped" and 7 <= len(losses(broken)) < len(_unbroken[0])
+    told = []
+    broken = stopped_at(7, train, "dlrm", told, **SETTINGS, **place)
+    assert 7 <= len(losses(broken)) < len(_unbroken[0])
     again = train("dlrm", resume=broken["folder"], **SETTINGS, **place)
     assert losses(again) == _unbroken[0]
     said = [event.text for event in told if isinstance(event, Notice)]
@@ -299,8 +288,7 @@ def test_a_checkpoint_of_cached_tables_has_the_weights_of_one_on_the_device(trai
     kept = []
     for placement in ("device", "cached"):
         answer = train("dlrm", placement=placement, **SETTINGS | {"max_epochs": 1})
-        kept.append(
-            load_checkpoint(Path(answer["folder"], "checkpoint", "latest.pt"))["kept"]["model"]["tables.weight"]
-        )
+        latest = load_checkpoint(Path(answer["folder"], "checkpoint", "latest.pt"))
+        kept.append(latest["kept"]["model"]["tables.weight"])
     # gradients of equal rows are summed in another order, in the 5 or so steps of an epoch
     torch.testing.assert_close(kept[0], kept[1], rtol=1e-3, atol=1e-5)

@@ -108,7 +108,7 @@ def test_every_mistake_of_a_line_is_reported_at_once():
         ("dlrm[gpu_percent=101]", "field 'gpu_percent': gpu_percent is 101: give a number above 0 and up to 100."),
         (
             "dlrm[mig_profile=3g40]",
-            "field 'mig_profile': mig_profile '3g40' is not a MIG profile: write one such as 3g.40gb",
+            "field 'mig_profile': mig_profile '3g40' is not a MIG profile: write one",
         ),
         ("dlrm:tour[preset=kaggle]", "the job already names preset 'tour'"),
         ("dlrm[optimiser=sgd]", "field 'optimiser': the learning rate of preset 'tour' is for adam"),
@@ -180,13 +180,9 @@ def test_values_are_read_as_they_were_written_and_files_are_found_next_to_the_pl
             "plans/mix.yaml, line 5, field 'target': target: the AUC cannot be trained to 78: give a value above 0 "
             "and up to 1 ",
         ),
-        (
-            "repeats: 0\ntimeout: -1\njobs: []",
-            "plans/mix.yaml, line 1, field 'repeats': '0' is not a whole number from 1: write one, such as 3.\n"
-            "plans/mix.yaml, line 2, field 'timeout': '-1' is not a number of seconds above zero: write one, "
-            "such as 60.\n"
-            "plans/mix.yaml, line 3, field 'jobs': the list is empty: give at least one item.",
-        ),
+        ("repeats: 0\njobs: [{job: dlrm}]", "line 1, field 'repeats': '0' is not a whole number from 1: write one"),
+        ("timeout: -1\njobs: [{job: dlrm}]", "line 1, field 'timeout': '-1' is not a number of seconds above zero: w"),
+        ("mode: alone\njobs: []", "line 2, field 'jobs': the list is empty: give at least one item."),
         (
             "jobs:\n- &a {job: dlrm,\n  coppies: 2}\n- <<: *a\n  coppies: 3\n\n  seed: x",
             "line 3, field 'coppies': it is unknown: did you mean 'copies'?\n"
@@ -260,21 +256,18 @@ def test_columns_stand_in_any_order_and_statuses_are_not_read(from_csv):
     [
         (
             "0,1,,,,0,-,../code/trian.py,,",
-            "line 2, field 'File': there is no script plans/../code/trian.py nor ../code/trian.py: check the",
+            "line 2, field 'File': there is no script plans/../code/trian.py nor",
         ),
         (
             "0,3,,,,0,-,../code/train.py,,\n0,3,,,,0,MPS,../code/train.py,,",
-            "plans/plan.csv, line 3, field 'Collocation': it is mps here, and - in another row of the workload",
+            "line 3, field 'Collocation': it is mps",
         ),
         ("0,4,,,,0,-,../code/train.py,,--note 'open", "field 'Params': the arguments \"--note 'open\" end inside a"),
         ("0,1,,,,0,3g20gb,../code/train.py,,", "field 'Collocation': '3g20gb' is neither -, MPS, a MIG profile such"),
         ("0,1,,,,0,-,dlrm:tour[device=1] x2,,", "field 'File': copies, device cannot stand in it"),
         ("0,1,,,,0,-,../code/train.py,,a,b", "line 2: it has 11 fields, and the header 10"),
         (",1,,,,0,-,../code/train.py,,", "line 2, field 'Experiment': it is empty"),
-        (
-            '0,1,,,,0,-,../code/train.py,,\n0,2,"a\nb,,',
-            "line 3: this is not CSV (unexpected end of data)",
-        ),
+        ('0,1,,,,0,-,../code/train.py,,\n0,2,"a\nb,,', "line 3: this is not CSV (unexpected end of data)"),
         ("", "it has no rows: add some"),
     ],
 )

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from labkit.cli import main
 from labkit.cli.console import Console
 from labkit.cli.sweep import TourDisplay, exit_status
 from labkit.hardware import offered_budgets
@@ -130,13 +129,11 @@ def test_ctrl_c_stops_the_tour_keeps_what_it_has_and_starts_no_further_run(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_tour_reaches_every_target_and_writes_the_page(tmp_path, monkeypatch, capfd):
+def test_the_tour_reaches_every_target_and_writes_the_page(tmp_path, monkeypatch, cli):
     """All of `labkit tour` but its last run, the recogniser on all cores, which takes a minute of both."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("labkit.launch.plan_tour", lambda *asked: plan_tour(*asked)[:-1])
-    status = main(["tour", "--seeds", "0"])
-    printed = capfd.readouterr()
-    assert status == 0, printed
+    printed = cli("tour --seeds 0")
     runs = list_runs(tmp_path / "runs")
     assert len(runs) == 2 * len(offered_budgets()) - 1 and set(runs["job"]) == {"dlrm", "speech"}
     assert runs["target_reached"].all(), runs

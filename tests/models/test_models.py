@@ -41,12 +41,6 @@ def test_every_parameter_learns_and_tables_by_the_rows_that_are_named():
         assert parameter.grad.is_sparse == name.startswith("tables"), name
 
 
-@pytest.mark.parametrize(("wrong", "words"), [({"bottom_mlp": (8, 5)}, "bottom_mlp"), ({"top_mlp": (6, 2)}, "top_mlp")])
-def test_a_shape_that_cannot_be_is_refused(wrong, words):
-    with pytest.raises(UserError, match=words):
-        DlrmConfig(**SHAPE | wrong)
-
-
 NUM_ROWS = (3, 50, 1000, 4000)
 D = 4
 
@@ -163,14 +157,18 @@ def test_a_recogniser_learns_by_every_weight_and_padding_changes_no_output(confi
     torch.testing.assert_close(both[0, : length[0]], single[0], rtol=1e-4, atol=1e-5)  # other batch, other sum order
 
 
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(UserError, match="conv, lstm, bilstm"):
-        SpeechConfig(vocabulary=29, kind="transformer", channels=16, layers=2)
-
-
-def test_convolutions_of_images_have_a_width_and_a_stride_each():
-    with pytest.raises(UserError, match="differ in length"):
-        SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2, maps=(8,))
+@pytest.mark.parametrize(
+    ("config", "wrong", "words"),
+    [
+        (DlrmConfig, SHAPE | {"bottom_mlp": (8, 5)}, "bottom_mlp"),
+        (DlrmConfig, SHAPE | {"top_mlp": (6, 2)}, "top_mlp"),
+        (SpeechConfig, vars(CONV) | {"kind": "transformer"}, "conv, lstm, bilstm"),
+        (SpeechConfig, vars(CONV) | {"maps": (8,)}, "differ in length"),  # a width and a stride each
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(config, wrong, words):
+    with pytest.raises(UserError, match=words):
+        config(**wrong)
 
 
 def test_masks_hide_stretches_of_the_utterance_while_training_only():
@@ -241,8 +239,5 @@ def test_noise_raises_colours_and_disturbs():
     noise = (heard - heard.mean(1, keepdim=True)).std((1, 2))  # a frame and bin
     assert 0.2 < noise.max() <= 0.31 and noise.min() < 0.1
     assert torch.equal(Noise(0.3).eval()(silence, torch.full((200,), 50)), silence)
-
-
-def test_padding_stays_zero_under_noise():
     heard = Noise(0.3).train()(torch.zeros(2, 50, 8), torch.tensor([50, 20]))
-    assert heard[0].all() and heard[1, :20].all() and not heard[1, 20:].any()
+    assert heard[0].all() and heard[1, :20].all() and not heard[1, 20:].any(), "padding stays zero"

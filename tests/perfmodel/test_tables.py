@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.cli.whatif import read_tables
 from labkit.errors import UserError
 from labkit.fast import EmbeddingTables, fast_optimisers
 from labkit.hardware import get_tier
@@ -21,7 +20,6 @@ from labkit.perfmodel.sharding import (
     fit_transfer,
     measure_placements,
     placements,
-    sent_share,
     time_exchanges,
 )
 from labkit.perfmodel.table_plan import (
@@ -85,15 +83,11 @@ def test_tables_that_fit_nowhere_are_refused_with_what_there_is(tmp_path, monkey
 
 
 def test_the_command_prints_a_plan_and_the_training_it_leads_to(tmp_path, cli):
-    said = cli("plan dlrm --tables 2x4000 --memory 64MiB --table-dir", tmp_path).out
+    said = cli("plan dlrm --tables '2x3e3, 2000' --memory 64MiB --table-dir", tmp_path).out
     assert "2,048 samples each, with 8,000 rows." in " ".join(said.split())
     assert "labkit train dlrm --placement" in said
     told = cli("plan dlrm --tables 4000 --memory 64MiB --table-dir", tmp_path, "--json").json
     assert {"placement", "fits", "step_ms", "why"} <= set(told[0])
-
-
-def test_rows_are_read_as_people_write_them():
-    assert read_tables("2x1e3, 5") == (1000, 1000, 5)
 
 
 def held_by(frame, **where):
@@ -145,10 +139,6 @@ def test_tables_go_to_whoever_has_least():
     assert ways["by rows"] == (0, 1, 1, 1)
     assert ways["by lookups"] == (1, 0, 1, 1)
     assert len(ways) == 5
-
-
-def test_bytes_that_leave_a_process():
-    assert sent_share(4) == 0.75
 
 
 def test_a_start_and_the_cost_of_a_byte_are_found_again():

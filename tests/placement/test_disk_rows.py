@@ -32,7 +32,8 @@ def resident_pages(store) -> int:
     return int(re.search(rf"^{start:x}-.*?^Rss:\s+(\d+) kB", smaps, re.MULTILINE | re.DOTALL)[1]) * 1024 // PAGE
 
 
-def test_rows_come_back_as_written_and_no_more_than_the_cap_is_ever_resident(store):
+def test_rows_come_back_as_written_and_no_more_than_the_cap_is_ever_resident(store, tmp_path):
+    assert not list(tmp_path.iterdir()), "the file goes with the process"
     rng, expected = np.random.default_rng(0), np.zeros((ROWS, WIDTH), np.float32)
     for _ in range(12):
         rows = np.sort(rng.choice(ROWS, 150, replace=False))
@@ -51,10 +52,6 @@ def test_rows_larger_than_a_page_stay_under_the_cap_too(tmp_path):
     assert resident_pages(store) <= CAP_PAGES
     assert np.array_equal(store.read(np.arange(0, 300, 7)), values[::7])
     store.close()
-
-
-def test_the_file_goes_with_the_process(store, tmp_path):
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_copy_brings_all_rows_back_and_two_copies_are_kept(store, tmp_path):

@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
-import time
 from collections import OrderedDict
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
@@ -17,6 +15,7 @@ import psutil
 import pytest
 import torch
 from placed import Training, batches
+from processes import wait_for
 
 from labkit.errors import UserError
 from labkit.placement.cached import CacheIndex
@@ -183,28 +182,22 @@ def test_a_stranger_is_turned_away_before_the_trainer_connects(monkeypatch):
 
 
 def test_nothing_is_left_when_the_trainer_is_killed(tmp_path):
-    script = tmp_path / "trainer.py"
-    script.write_text(
-        textwrap.dedent(f"""
-        import sys, time
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from placed import Training, batches
-        training = Training({str(tmp_path)!r}, "remote")
-        training.train(batches(2))
-        print(training.model.tables.store._child.pid, flush=True)
-        time.sleep(60)
-        """)
-    )
-    trainer = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE)
+    program = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from placed import Training, batches
+training = Training({str(tmp_path)!r}, "remote")
+training.train(batches(2))
+print(training.model.tables.store._child.pid, flush=True)
+time.sleep(60)
+"""
+    trainer = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     server = psutil.Process(int(trainer.stdout.readline()))
     assert "labkit.placement.remote" in server.cmdline()
     trainer.kill()
     trainer.wait()
     trainer.stdout.close()
-    until = time.monotonic() + 20
-    while server.is_running() and server.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+    wait_for(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
 
 
 def textbook_lru(batches, slots):

@@ -10,7 +10,6 @@ import pytest
 from made_up import write_run
 from processes import wait_for
 
-from labkit.cli import main
 from labkit.errors import UserError
 from labkit.hardware.doctor import Tool
 from labkit.profiling import capture, tools
@@ -83,9 +82,13 @@ def put(tmp_path, monkeypatch):
     return put
 
 
-def profile(tool, script, *arguments, flags=()):
-    few = ["--skip", "2", "--warmup", "1", "--steps", "3", "--runs-dir", str(script.parent / "runs")]
-    return main(["profile", "run", *few, "--tool", tool, *flags, str(script), *arguments])
+@pytest.fixture
+def profile(cli, script):
+    """Profiles a few steps of the script under a tool."""
+    few = ("profile run --skip 2 --warmup 1 --steps 3 --runs-dir", script.parent / "runs", "--tool")
+    return lambda tool, *arguments, flags="", status=0: cli(
+        *few, tool, *flags.split(), script, *arguments, status=status
+    )
 
 
 def folder_of(script):
@@ -103,27 +106,23 @@ def test_a_run_that_labkit_profiled_under_nsys_before_still_opens(tmp_path, cli)
     assert answer["tool"] == "nsys" and "97620" in answer["text"]
 
 
-def test_tools_are_refused_with_what_to_use_instead(put, script, capfd):
+def test_tools_are_refused_with_what_to_use_instead(put, script, profile):
     put("nsys", "echo 1.0")
-    assert profile("nsys", script, flags=["--budget", "one-core"]) == 2
-    said = capfd.readouterr().err
+    said = profile("nsys", flags="--budget one-core", status=2).err
     assert "would run on the CPU" in said and "--tool py-spy" in said and "--tool perf" in said
     put("py-spy", "echo 1.0")
-    assert profile("py-spy", script, flags=["--memory"]) == 2
-    assert "--memory applies to torch.profiler" in capfd.readouterr().err
+    assert "--memory applies to torch.profiler" in profile("py-spy", flags="--memory", status=2).err
     assert not (script.parent / "runs").exists()
 
 
-def test_of_tools_by_hand_the_command_is_printed_and_can_be_run(put, script, capfd, monkeypatch):
+def test_of_tools_by_hand_the_command_is_printed_and_can_be_run(put, script, profile, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(tools, "runs_on_gpu", lambda script: True)
         for name, part in (("nsys", "--delay 10 --duration 20"), ("ncu", "--launch-count 300")):
             put(name, "echo 1.0")
-            assert profile(name, script) == 0
-            assert part in (said := capfd.readouterr().out) and f"{name}-ui" in said
+            assert part in (said := profile(name).out) and f"{name}-ui" in said
     put("perf", FAKE.format(python=sys.executable))
-    assert profile("perf", script, "0", "2", flags=["--budget", "one-core"]) == 0
-    command = capfd.readouterr().out.splitlines()[0]
+    command = profile("perf", "0", "2", flags="--budget one-core").out.splitlines()[0]
     assert command.startswith("perf stat -d")
     subprocess.run(command, shell=True, check=True)
     assert read_run(folder_of(script)).result["steps"] == 2
@@ -166,12 +165,11 @@ def test_a_py_spy_that_fails_or_hangs_is_told_and_ended(tmp_path, put, monkeypat
         hanging.end()
 
 
-def test_a_real_py_spy_looks_at_the_steady_steps_only(script, monkeypatch, capfd):
+def test_a_real_py_spy_looks_at_the_steady_steps_only(script, monkeypatch, profile):
     if why := tools.why_refused():
         pytest.skip(f"needs a py-spy that may look: {why}")
     monkeypatch.setattr(capture, "LEAST_S", 1.5)
-    assert profile("py-spy", script, "2", "100000", flags=["--json"]) == 0
-    assert json.loads(capfd.readouterr().out.splitlines()[-1])["tool"] == "py-spy"
+    assert profile("py-spy", "2", "100000", flags="--json").json["tool"] == "py-spy"
     functions = read_tool_profile(folder_of(script)).functions
     assert (functions["function"][0], functions["file"][0], functions["line"][0]) == ("dig", str(script), 5)
     assert "prepare" not in functions["function"].tolist()

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import DISTURBED, write_run
+from made_up import DISTURBED, write_run, write_samples
 
 import labkit
 from labkit.errors import UserError
 from labkit.report import write_report
 from labkit.report.summary_text import headline
-from labkit.runs import TELEMETRY, run_folders
-from labkit.runs.parts import PartWriter
+from labkit.runs import run_folders
 from labkit.tta import curves, default_target, run_table, summary
 from labkit.widgets.run_monitor import RunFeed
 
@@ -94,12 +93,8 @@ def test_energy_is_an_axis_of_the_page_where_it_was_measured(tmp_path):
         for wall_s in (1, 2, 3):
             when = datetime.fromtimestamp(began + wall_s, UTC).isoformat(timespec="milliseconds")
             events.write(json.dumps({"event": "evaluated", "time": when, "wall_s": wall_s}) + "\n")
-    parts = PartWriter(measured / "telemetry", TELEMETRY)
-    counter = {"device": "cpu", "scope": "host", "pid": 1, "counter": "cpu_energy_intel-rapl:0", "unit": "J"}
-    counter |= {"source": "RAPL", "note": "wraps at 100000.0 J"}
-    for number in range(20):  # 50 W
-        parts.append(counter | {"time_ns": int((began + number / 2) * 1e9), "value": 25.0 * number})
-    parts.flush()
+    joules = {number / 2: 25.0 * number for number in range(20)}  # 50 W
+    write_samples(measured, "host", "cpu_energy_intel-rapl:0", joules, note="wraps at 100000.0 J", begin_s=began)
     html = write_report(run_folders(tmp_path), tmp_path / "page.html").read_text(encoding="utf-8")
     (job,) = json.loads(re.search(r'id="report-data">(.*?)</script>', html, re.DOTALL)[1])["jobs"]
     (energy,) = (axis for axis in job["axes"] if axis["key"] == "energy_j")

@@ -10,7 +10,6 @@ from fake_gpu_tools import process, slices_in, write_mig
 from fake_nvml import AMPERE, FIRST, HOPPER, SECOND, fake_mps, fake_nvml, put_on_path
 from processes import wait_for
 
-from labkit.cli import main
 from labkit.hardware import Nvml
 from labkit.launch import Launches
 
@@ -31,15 +30,15 @@ PAIR = "see.py[memory=1GiB] one, see.py[memory=1GiB] two"
 
 
 @pytest.fixture
-def collocate(tmp_path, monkeypatch):
+def collocate(tmp_path, monkeypatch, cli):
     """Runs `labkit collocate` without a baseline, with a script that writes down what it was given."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "see.py").write_text(SCRIPT)
 
-    def run(library, jobs: str, mode: str, *more: str) -> int:
+    def run(library, jobs: str, mode: str, *more: str, status: int = 0):
         # every session of this process talks to the fake
         monkeypatch.setattr(Nvml.__init__, "__defaults__", (library,))
-        return main(["collocate", "--jobs", jobs, "--mode", mode, "--baseline", "none", *more])
+        return cli("collocate --baseline none --jobs", jobs, "--mode", mode, *more, status=status)
 
     return run
 
@@ -58,7 +57,7 @@ def test_jobs_under_mps_are_clients_of_a_daemon_that_ends_with_them(tmp_path, co
         wait_for((theirs / "control").exists)
         before = sorted(theirs.iterdir())
         jobs = "see.py[gpu_percent=40,memory=4GiB] one, see.py[memory=4GiB] two"
-        assert collocate(fake_nvml(*HOPPER), jobs, "mps", "--device", "1") == 0
+        collocate(fake_nvml(*HOPPER), jobs, "mps", "--device", "1")
         assert foreign.poll() is None, "someone else's daemon lives on"
         assert sorted(theirs.iterdir()) == before, "and was asked nothing"
     finally:
@@ -73,28 +72,26 @@ def test_jobs_under_mps_are_clients_of_a_daemon_that_ends_with_them(tmp_path, co
     assert not Path(one["CUDA_MPS_PIPE_DIRECTORY"]).exists(), "our daemon's folder is gone, and it with it"
 
 
-def test_a_daemon_that_does_not_start_fails_its_round(tmp_path, collocate, monkeypatch, capsys):
+def test_a_daemon_that_does_not_start_fails_its_round(tmp_path, collocate, monkeypatch):
     put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", "import sys; sys.exit('no rights here')")
-    assert collocate(fake_nvml(*HOPPER), PAIR, "mps") == 1
-    assert "no rights here" in capsys.readouterr().out
+    assert "no rights here" in collocate(fake_nvml(*HOPPER), PAIR, "mps", status=1).out
     (folder,) = Launches.folders(tmp_path / "runs", "mix")
     assert [part.status for part in Launches.read(folder).parts.values()] == ["failed"] * 2
 
 
-def test_where_slices_are_missing_the_commands_that_make_them_are_printed(tmp_path, collocate, capsys):
+def test_where_slices_are_missing_the_commands_that_make_them_are_printed(tmp_path, collocate):
     library = fake_nvml(*AMPERE, mig=slices_in(write_mig(tmp_path / "mig", instances=["3g.20gb"])))
-    assert collocate(library, PAIR, "mig", "--device", "0") == 2
-    said = capsys.readouterr().err
+    said = collocate(library, PAIR, "mig", "--device", "0", status=2).err
     assert f"`sudo nvidia-smi mig -i {FIRST} -cgi 4g.20gb -C`" in said and "-dgi -gi IDS`" in said
     library = fake_nvml(*AMPERE, mig=slices_in(write_mig(tmp_path / "mig", instances=["3g.20gb", "3g.20gb"])))
-    assert collocate(library, PAIR, "mig", "--device", "0") == 0
+    collocate(library, PAIR, "mig", "--device", "0")
     assert {each["CUDA_VISIBLE_DEVICES"] for each in seen(tmp_path)} == {"MIG-1", "MIG-2"}
 
 
-def test_what_a_device_cannot_give_is_refused_and_nothing_is_started(tmp_path, collocate, capsys):
-    assert collocate(fake_nvml(*HOPPER, computing={FIRST: [process(1)]}), PAIR, "naive") == 2
-    said = capsys.readouterr().err
+def test_what_a_device_cannot_give_is_refused_and_nothing_is_started(tmp_path, collocate):
+    said = collocate(fake_nvml(*HOPPER, computing={FIRST: [process(1)]}), PAIR, "naive", status=2).err
     assert "is used by someone else: process 1" in said and "nothing was started" in said
     jobs = "see.py[memory=30GiB,device=0] one, see.py[memory=30GiB] two"
-    assert collocate(fake_nvml(*AMPERE), jobs, "naive", "--device", FIRST, "--check") == 2, "one GPU, by two names"
-    assert "the jobs need 60 GiB of memory at once, and 40 GiB are free" in capsys.readouterr().err
+    # one GPU, by two names
+    said = collocate(fake_nvml(*AMPERE), jobs, "naive", "--device", FIRST, "--check", status=2).err
+    assert "the jobs need 60 GiB of memory at once, and 40 GiB are free" in said

@@ -260,16 +260,15 @@ def test_a_round_that_broke_has_no_gain_and_is_not_forgotten(tmp_path):
 
 def test_scripts_have_speed_and_no_target_and_a_round_that_waits_is_none_yet(tmp_path):
     script = (PlannedJob("s", ScriptJob("/x/train.py")),)
-    group = HandMadeGroup(tmp_path / "g", (Workload("w", "alone", script), Workload("w", "cpu-pinned", script)))
-    group.round("w", "alone", 0, {"s": Course([(5, 1.0), (10, 2.0)], ends_s=2.5)})
-    group.round("w", "cpu-pinned", 0, {"s": Course([(10, 4.0)], ends_s=4.5)})
-    found = verdict(group.save())
-    assert row(found.modes, mode="cpu-pinned")["gain"] == pytest.approx(0.5)
-    assert found.accuracy.empty and found.time_to_accuracy.empty
-    waiting = HandMadeGroup(tmp_path / "waiting", (Workload("w", "alone", script), Workload("w", "cpu-pinned", script)))
-    waiting.round("w", "alone", 0, {"s": Course([(5, 1.0), (10, 2.0)], ends_s=2.5)})
-    waiting.round("w", "cpu-pinned", 0, {"s": Course(status="waiting", has_run=False)})
-    found = verdict(waiting.save())
+    pinned, found = {"ran": Course([(10, 4.0)], ends_s=4.5), "waits": Course(status="waiting", has_run=False)}, {}
+    for name, course in pinned.items():
+        group = HandMadeGroup(tmp_path / name, (Workload("w", "alone", script), Workload("w", "cpu-pinned", script)))
+        group.round("w", "alone", 0, {"s": Course([(5, 1.0), (10, 2.0)], ends_s=2.5)})
+        group.round("w", "cpu-pinned", 0, {"s": course})
+        found[name] = verdict(group.save())
+    assert row(found["ran"].modes, mode="cpu-pinned")["gain"] == pytest.approx(0.5)
+    assert found["ran"].accuracy.empty and found["ran"].time_to_accuracy.empty
+    found = found["waits"]
     assert len(found.jobs) == 2 and list(found.modes["mode"]) == ["alone"], "a round that waits is none yet"
 
 
@@ -293,13 +292,12 @@ def test_a_counter_that_no_job_has_for_itself_is_named_and_not_divided(tmp_path)
 
 
 def test_sm_activity_is_the_mean_of_the_gpu_that_a_job_is_on(tmp_path):
-    course = Course(even(10, 10.0), ends_s=10.0)
     counters = [(gpu, "device", "sm_active", value, "%", None) for gpu, value in (("GPU-1", 60.0), ("GPU-2", 5.0))]
     group = HandMadeGroup(tmp_path / "gpu", (Workload("w", "naive", (QUICK,)),), device=GPU)
     group.round("w", "naive", 0, {"quick": Course(even(10, 10.0), ends_s=10.0, counters=counters)})
     assert job_table(group.save())["sm_active"].tolist() == [60.0]
     group = HandMadeGroup(tmp_path / "cpu", (Workload("w", "cpu-shared", (QUICK,)),))
-    group.round("w", "cpu-shared", 0, {"quick": course})
+    group.round("w", "cpu-shared", 0, {"quick": Course(even(10, 10.0), ends_s=10.0)})
     assert np.isnan(job_table(group.save())["sm_active"].iloc[0])
 
 

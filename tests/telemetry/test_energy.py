@@ -1,10 +1,9 @@
 import time
 
 import pytest
-from made_up import new_run
+from made_up import new_run, write_samples
 
-from labkit.runs import TELEMETRY, RunWriter
-from labkit.runs.parts import PartWriter
+from labkit.runs import RunWriter
 from labkit.telemetry.energy import Sample, cpu_energy, gpu_energy, peak_memory, run_energy
 
 S = 10**9
@@ -45,19 +44,10 @@ def test_energy_is_counted_or_integrated_and_never_both(of, samples, joules, sou
     assert note in energy.note
 
 
-def write(folder, device, counter, values: dict[int, float], scope="device", unit="J") -> None:
-    """Samples of one counter, by their seconds."""
-    samples = PartWriter(folder / "telemetry", TELEMETRY)
-    for second, value in values.items():
-        row = {"time_ns": second * S, "device": device, "scope": scope, "pid": 1, "counter": counter, "value": value}
-        samples.append(row | {"unit": unit, "source": "a source", "note": None})
-    samples.flush()
-
-
 def gpu_run(tmp_path, **device) -> RunWriter:
     writer = new_run(tmp_path, torch_name="cuda:0", devices=[{"torch_name": "cuda:0"} | device])
-    write(writer.folder, "GPU-1", "energy", {0: 0.0, 1: 10.0})
-    write(writer.folder, "GPU-2", "energy", {0: 0.0, 1: 1000.0})
+    write_samples(writer.folder, "GPU-1", "energy", {0: 0.0, 1: 10.0})
+    write_samples(writer.folder, "GPU-2", "energy", {0: 0.0, 1: 1000.0})
     return writer
 
 
@@ -79,16 +69,16 @@ def test_a_run_resumed_on_another_gpu_counts_each_where_it_computed_and_all_or_n
     writer.event("resumed", step=0, parts=0, devices=[{"torch_name": "cuda:0", "uuid": "GPU-2"}])
     # in a container, the trainer has the same pid each time
     begin = time.time_ns() // S + 1
-    write(writer.folder, "GPU-1", "energy", {begin: 0.0, begin + 1: 5.0})
-    write(writer.folder, "GPU-2", "energy", {begin: 0.0, begin + 1: 300.0})
+    write_samples(writer.folder, "GPU-1", "energy", {begin: 0.0, begin + 1: 5.0})
+    write_samples(writer.folder, "GPU-2", "energy", {begin: 0.0, begin + 1: 300.0})
     assert run_energy(writer.folder).value_j == 10.0 + 300.0
     writer.event("fault", kind="sampler", what="killed")
     assert run_energy(writer.folder).value_j is peak_memory(writer.folder) is None
     assert "the sampler failed (killed)" in run_energy(writer.folder).note
     # a Jetson's GPU counts the board
     writer = gpu_run(tmp_path, uuid="jetson")
-    write(writer.folder, "host", "board_power", {0: 7.0, 2: 7.0}, scope="host", unit="W")
-    write(writer.folder, "jetson", "sm_clock", {0: 900.0, 2: 900.0}, unit="MHz")
+    write_samples(writer.folder, "host", "board_power", {0: 7.0, 2: 7.0}, unit="W")
+    write_samples(writer.folder, "jetson", "sm_clock", {0: 900.0, 2: 900.0}, unit="MHz")
     energy = run_energy(writer.folder)
     assert (energy.value_j, energy.source) == (14.0, "Jetson board power, integrated")
 
@@ -96,10 +86,10 @@ def test_a_run_resumed_on_another_gpu_counts_each_where_it_computed_and_all_or_n
 def test_samples_that_end_long_before_the_run_do_not_stand_for_it(tmp_path):
     """A GPU that is lost after a second of 40, and a sampler that is gone without a word."""
     folder = (writer := gpu_run(tmp_path, uuid="GPU-1")).folder
-    write(folder, "host", "memory_resident", {0: 1.0, 40: 2.0}, scope="process", unit="bytes")
+    write_samples(folder, "host", "memory_resident", {0: 1.0, 40: 2.0}, scope="process", unit="bytes")
     energy = run_energy(folder)
     assert (energy.value_j, energy.note) == (None, "the samples of its last 39 s, of 40, are missing")
-    write(folder, "GPU-1", "power", {0: 7.0, 35: 7.0}, unit="W")  # all but the last seconds
+    write_samples(folder, "GPU-1", "power", {0: 7.0, 35: 7.0}, unit="W")  # all but the last seconds
     assert (run_energy(folder).value_j, peak_memory(folder)) == (35 * 7.0, 2)
     writer.event("ended", status="failed", reason="killed", ended_by="killed")  # is written when somebody finds it
     assert (run_energy(folder).value_j, peak_memory(folder)) == (35 * 7.0, 2)
@@ -107,5 +97,5 @@ def test_samples_that_end_long_before_the_run_do_not_stand_for_it(tmp_path):
     assert run_energy(folder).value_j is peak_memory(folder) is None
     writer.record.budget = {"torch_name": "cpu"}
     writer.record.save(folder)
-    write(folder, "host", "cpu_energy_intel-rapl:0", {0: 1.0, 40: 2.0}, scope="host")
+    write_samples(folder, "host", "cpu_energy_intel-rapl:0", {0: 1.0, 40: 2.0})
     assert "not measurable: the samples of its last" in run_energy(folder).note

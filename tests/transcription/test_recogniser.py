@@ -156,13 +156,10 @@ def test_a_hundred_utterances_of_the_fast_kernels():
         torch.testing.assert_close(streamed(model, features, chunk), whole(model, features), atol=TOLERANCE, rtol=0)
 
 
-def test_outputs_come_before_the_end():
+def test_outputs_come_before_the_end_and_a_model_that_hears_backwards_has_none():
     stream = Stream(tiny_model("lstm", (2,), kernel=11))
     heard = stream.push(torch.randn(50, 80))
     assert len(heard) == 23, "all but those that see beyond: (50 + 5 - 11) // 2 + 1"
-
-
-def test_a_model_that_hears_backwards_is_refused():
     with pytest.raises(UserError, match="whole"):
         Stream(tiny_model(models.KINDS[-1]))
 
@@ -251,6 +248,7 @@ def test_each_character_has_its_stretch():
     assert spans["character"].tolist() == list("abb c")
     assert (spans["start_s"] * 25).round().tolist() == [2, 4, 6, 8, 9]
     assert (spans["end_s"] * 25).round().tolist() == [4, 5, 7, 9, 10]
+    assert align(spoken("---"), "", 25).empty and align(np.empty((0, 29)), "", 25).empty
     text = "abc " * 100
     assert (align(spoken(text), text, 1)["start_s"]).tolist() == list(range(400))
 
@@ -269,11 +267,6 @@ def test_the_path_is_the_likeliest_of_all_that_write_the_text(text):
         best = max(paths, key=lambda path: sum(given[range(6), path]))
         at = [place for place in range(6) if best[place] and (place == 0 or best[place] != best[place - 1])]
         assert (align(given, text, 1)["start_s"]).tolist() == at
-
-
-def test_nothing_heard_is_no_characters():
-    assert align(spoken("---"), "", 25).empty
-    assert align(np.empty((0, 29)), "", 25).empty
 
 
 def test_a_text_longer_than_its_outputs_is_refused():

@@ -4,10 +4,9 @@ import math
 import time
 
 import pytest
-from made_up import new_run
+from made_up import new_run, write_samples
 
-from labkit.runs import TELEMETRY, read_run
-from labkit.runs.parts import PartWriter
+from labkit.runs import read_run
 from labkit.tta import cost_usd, energy_account, window_energy, windows_by_name
 
 S, BEGIN = 10**9, 1_700_000_000
@@ -23,15 +22,11 @@ def run(tmp_path, monkeypatch):
         monkeypatch.setattr("labkit.runs.writer.timestamp", when)
         writer = new_run(tmp_path, tier=tier, devices=[{"torch_name": "cpu"}])
         begin = now[0]
-        samples = PartWriter(writer.folder / "telemetry", TELEMETRY)
-        for second in range(11):
-            row = {"time_ns": (begin + second) * S, "device": "host", "scope": "host", "pid": 1, "unit": "J"}
-            if rapl:
-                row |= {"counter": "cpu_energy_intel-rapl:0", "value": 30.0 * second, "note": "wraps at 1000 J"}
-            else:
-                row |= {"counter": "cpu_energy", "value": None, "note": "no RAPL energy counter on this machine"}
-            samples.append(row | {"source": "RAPL"})
-        samples.flush()
+        joules = {second: 30.0 * second for second in range(11)}
+        counter, values, note = "cpu_energy_intel-rapl:0", joules, "wraps at 1000 J"
+        if not rapl:
+            counter, values, note = "cpu_energy", dict.fromkeys(joules), "no RAPL energy counter on this machine"
+        write_samples(writer.folder, "host", counter, values, note=note, begin_s=begin)
         now[0] = begin + 4
         writer.event("evaluated", metric="auc", value=0.8, samples=400)
         writer.event("target_reached", kind="first", samples=400)
@@ -87,13 +82,11 @@ def windowed(tmp_path):
 
     def make(windows, *, values=None):
         writer = new_run(tmp_path, devices=[{"torch_name": "cpu"}])
-        samples = PartWriter(writer.folder / "telemetry", TELEMETRY)
         values = values or {at: (30.0 * at + 60.0 * max(0, at - 10)) / 2 for at in range(21)}
-        for package, (second, value) in ((package, each) for package in (0, 1) for each in values.items()):
-            row = {"time_ns": (BEGIN + second) * S, "device": "host", "scope": "host", "pid": 1, "unit": "J"}
-            row |= {"counter": f"cpu_energy_intel-rapl:{package}", "value": value, "source": "RAPL", "note": None}
-            samples.append(row if value is not None else row | {"counter": "cpu_energy", "note": "no counter here"})
-        samples.flush()
+        unknown = values[0] is None
+        for counter in ("cpu_energy_intel-rapl:0", "cpu_energy_intel-rapl:1"):
+            told = ("cpu_energy", "no counter here") if unknown else (counter, None)
+            write_samples(writer.folder, "host", told[0], values, note=told[1], begin_s=BEGIN)
         for name, spans in windows.items():
             begin_ns, end_ns = ([round((BEGIN + moment) * S) for moment in ends] for ends in zip(*spans, strict=True))
             writer.event("windows", name=name, begin_ns=begin_ns, end_ns=end_ns)

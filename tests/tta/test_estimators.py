@@ -6,13 +6,11 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import arriving, made_up, new_run, together
+from made_up import arriving, made_up, new_run, together, write_samples
 from scipy import stats
 from statistics_of_time import CASES, coverage, draw
 
 from labkit.errors import UserError
-from labkit.runs import TELEMETRY
-from labkit.runs.parts import PartWriter
 from labkit.tracking import crossing
 from labkit.tta import (
     band,
@@ -209,7 +207,7 @@ def test_errors_and_losses_fall_and_runs_say_which_way_a_metric_of_ones_own_is_b
     assert all(higher_is_better(metric, runs) for metric in ("bleu", "auc", "accuracy"))
 
 
-S, BEGIN = 10**9, 1_700_000_000
+BEGIN = 1_700_000_000
 TRIAL = {"number": 2, "torch_name": "cpu", "idle_power_w": 20.0, "cool_down": "cooled down in 5 s"}
 
 
@@ -228,14 +226,11 @@ def run(tmp_path, monkeypatch):
             point = {"wall_s": train_s + 10 * (step > 20), "train_s": train_s, "samples": samples * step}
             writer.metric(step=step, name=name, value=1.0, **point)
         until = int(ends_s[-1]) + 12
-        rows = PartWriter(writer.folder / "telemetry", TELEMETRY)
-        evaluated_s = ends_s[:21][-1]
-        for half in range(2 * until if power_w else 0):
-            training_s = half / 2 - np.clip(half / 2 - evaluated_s, 0, 10)
-            row = {"device": "host", "scope": "host", "pid": 1, "unit": "J", "source": "RAPL", "note": None}
-            joules = power_w * training_s + 30 * (half / 2 - training_s)
-            rows.append(row | {"time_ns": BEGIN * S + half * S // 2, "counter": "cpu_energy_0", "value": joules})
-        rows.flush()
+        joules, evaluated_s = {}, ends_s[:21][-1]
+        for now_s in np.arange(0, until if power_w else 0, 0.5):
+            training_s = now_s - np.clip(now_s - evaluated_s, 0, 10)
+            joules[now_s] = power_w * training_s + 30 * (now_s - training_s)
+        write_samples(writer.folder, "host", "cpu_energy_0", joules, begin_s=BEGIN)
         writer.finish("done", {})
         return writer.folder
 

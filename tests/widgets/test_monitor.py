@@ -4,14 +4,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from made_up import new_run, write_run
+from made_up import new_run, write_run, write_samples
 from processes import wait_for
 
 import labkit
 from labkit.errors import UserError
 from labkit.launch import watch
-from labkit.runs import TELEMETRY, run_folders
-from labkit.runs.parts import PartWriter
+from labkit.runs import run_folders
 from labkit.widgets import live, monitor
 
 
@@ -52,12 +51,8 @@ def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
 def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
     gpus = [{"torch_name": f"cuda:{number}", "uuid": f"GPU-{number}"} for number in (0, 1)]
     run = new_run(tmp_path, "own-script", torch_name="cuda:1", devices=gpus)
-    parts = PartWriter(run.folder / "telemetry", TELEMETRY)
-    row = {"scope": "device", "pid": 1, "counter": "gpu_utilisation", "unit": "%", "source": "s", "note": ""}
-    for number in range(6):
-        value = {"device": f"GPU-{number % 2}", "value": 90.0 if number % 2 else 10.0}
-        parts.append(row | value | {"time_ns": number * 10**9})
-    parts.flush()
+    for number, percent in ((0, 10.0), (1, 90.0)):
+        write_samples(run.folder, f"GPU-{number}", "gpu_utilisation", dict.fromkeys((1, 2, 3), percent), unit="%")
     run.finish("done", {})
     view = monitor(run.folder)  # a run of another program than ours, too: it has no configuration
     shown = {trace.name.partition(" (")[0]: list(trace.y) for trace in view.plot.data}

@@ -12,11 +12,9 @@ from types import ModuleType, SimpleNamespace
 import psutil
 import pytest
 from fake_nvml import fake_nvml
-from made_up import new_run
+from made_up import new_run, write_samples
 
 from labkit.hardware import JETSON, Device, Nvml, get_devices, is_jetson, match_tier
-from labkit.runs import TELEMETRY
-from labkit.runs.parts import PartWriter
 from labkit.telemetry.counters import vocabulary
 from labkit.telemetry.energy import Sample, cpu_energy, run_energy
 from labkit.telemetry.sources import host
@@ -212,12 +210,9 @@ def daemon(microjoules):
     return {"ZeusdClient": Client, "ZeusdConfig": SimpleNamespace(uds=lambda path: path)}
 
 
-def test_where_zeus_helps_nothing_it_is_no_source(here):
-    assert here() == []
-
-
 def test_its_daemon_stands_in_for_a_rapl_that_cannot_be_read(here, tmp_path, monkeypatch):
     (tmp_path / "intel-rapl:0").mkdir()
+    assert here() == [], "where it helps nothing it is no source"
     counters = here(socket="/run/zeusd.sock", utils__zeusd=daemon([5e6, None]))
     readings = {reading.counter: reading for reading in Ladder([RaplCounters(tmp_path), *counters]).read()}
     assert readings["cpu_energy_intel-rapl:0"].value == 5 and readings["cpu_energy_intel-rapl:0"].source == "Zeus zeusd"
@@ -296,11 +291,8 @@ def test_a_run_on_an_amd_gpu_names_it_as_its_samples_are_named(monkeypatch):
 def test_the_note_of_joules_of_an_amd_card_says_that_none_was_ever_tried(tmp_path):
     device = {"torch_name": "cuda:0", "uuid": "hip:0"}
     writer = new_run(tmp_path, torch_name="cuda:0", devices=[device])
-    rows, now_ns = PartWriter(writer.folder / "telemetry", TELEMETRY), time.time_ns()
-    for second in range(3):
-        row = {"device": "hip:0", "scope": "device", "pid": 1, "unit": "J", "source": "Zeus AMDGPUs", "note": None}
-        rows.append(row | {"time_ns": now_ns + second * 10**9, "counter": "energy", "value": 100.0 * second})
-    rows.flush()
+    joules = {0: 0.0, 1: 100.0, 2: 200.0}
+    write_samples(writer.folder, "hip:0", "energy", joules, source="Zeus AMDGPUs", begin_s=time.time())
     writer.finish("done", {})
     energy = run_energy(writer.folder)
     assert (energy.value_j, energy.source) == (200, "Zeus, AMD's energy counter") and "never tested" in energy.note
