@@ -1,7 +1,5 @@
 """`labkit data`: list the datasets, generate a click log, prepare one before training."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -163,7 +161,7 @@ def run_recorded_fetch(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def shown_progress() -> Generator[data.Progress]:
+def shown_progress() -> "Generator[data.Progress]":
     """Show the progress on standard error; messages of fraction 0, from before the work, stay on the screen."""
     with Display(Console(stderr=True)) as display:
 

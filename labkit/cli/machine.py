@@ -1,7 +1,5 @@
 """`labkit doctor`, `budgets` and `tiers`: what this machine is, what a run may use of it, and what others offer."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -203,7 +201,7 @@ def run_tiers(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_tier(tier: hardware.Tier) -> None:
+def _print_tier(tier: "hardware.Tier") -> None:
     console = Console()
     about = ", ".join(str(part) for part in (tier.kind, tier.year, tier.cores and f"{tier.cores} cores") if part)
     console.print("\n".join(filter(None, [f"{tier.label}   {tier.name}: {about}", tier.note])))
@@ -219,5 +217,5 @@ def _print_tier(tier: hardware.Tier) -> None:
         console.print_line(f"{title}\n  {url}")
 
 
-def _cell(figure: hardware.Figure) -> str:
+def _cell(figure: "hardware.Figure") -> str:
     return "-" if figure.value is None else f"{figure.value:,g}" + ("" if figure.checked else "*")

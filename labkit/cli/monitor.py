@@ -1,7 +1,5 @@
 """`labkit monitor`: live counters in the terminal, of the machine, a process or a run."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import math
@@ -119,7 +117,7 @@ def _of_run(folder: Path) -> Iterator:
             time.sleep(0.5)  # samples come in parts of five seconds
 
 
-def _view(title: str, latest: telemetry.Latest, width: int) -> RenderableType:
+def _view(title: str, latest: "telemetry.Latest", width: int) -> RenderableType:
     rows = []
     for history in latest.shown():
         device, scope, counter, value, unit, source, _ = history.reading

@@ -1,7 +1,5 @@
 """`labkit profile`: where a step's time goes, and what to change."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path
@@ -66,7 +64,7 @@ def run_script(args: argparse.Namespace) -> int:
     return _profile(args, given_command(args))
 
 
-def _profile(args: argparse.Namespace, command: tracking.ScriptCommand) -> int:
+def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> int:
     for name, value in profiling.CHATTER.items():  # before torch loads
         os.environ.setdefault(name, value)
     settings = profiling.ProfileSettings(
@@ -129,7 +127,7 @@ def _print(folder: Path, as_json: bool) -> int:
     return 0
 
 
-def print_profile(profile: profiling.Profile) -> None:
+def print_profile(profile: "profiling.Profile") -> None:
     console = Console()
     console.print(profile.headline, style="bold")
     rows = [
@@ -165,7 +163,7 @@ def print_profile(profile: profiling.Profile) -> None:
     console.print_line(f"\nThe interactive view: labkit profile show {profile.folder}")
 
 
-def _print_diff(difference: profiling.Comparison, shown: int) -> None:
+def _print_diff(difference: "profiling.Comparison", shown: int) -> None:
     import pandas as pd
 
     console, total, frame = Console(), difference.total_us, difference.operators
@@ -188,7 +186,7 @@ def _print_diff(difference: profiling.Comparison, shown: int) -> None:
     print_frame(console, rows)
 
 
-def _print_tool_profile(profile: profiling.ToolProfile) -> None:
+def _print_tool_profile(profile: "profiling.ToolProfile") -> None:
     console, facts = Console(), profile.facts
     steps, seconds = facts["steps"], facts["window_s"]
     each = f"{1e3 * seconds / steps:.4g} ms per step (measured on {facts['device']}, threads: {facts['threads']})"

@@ -1,7 +1,5 @@
 """`labkit whatif`: the gain of a change to a training or its machine. `labkit plan`: where tables fit and are fast."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Sequence
@@ -223,7 +221,7 @@ def read_tables(text: str) -> tuple[int, ...]:
     return tuple(rows)
 
 
-def _print_plan(plan: pd.DataFrame, shape: perfmodel.TableShape, memory: int, table_dir: Path) -> None:
+def _print_plan(plan: "pd.DataFrame", shape: "perfmodel.TableShape", memory: int, table_dir: Path) -> None:
     console = Console()
     console.print(
         f"Tables of {hardware.size_text(shape.bytes)} with their optimiser's state; {hardware.size_text(memory)} of "

@@ -1,7 +1,5 @@
 """What this process may compute on: the CPU, and the GPUs or MIG slices that CUDA can see. The only door to NVML."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -52,7 +50,7 @@ class Nvml:
         self._library = library
         self.available, self.reason = False, None
 
-    def __enter__(self) -> Nvml:
+    def __enter__(self) -> "Nvml":
         self.reason = self.read("nvmlInit").reason
         self.available = self.reason is None
         return self
@@ -101,7 +99,7 @@ class Occupant:
         return f"process {self.pid}{f' {self.name}' if self.name else ''} ({', '.join(facts)})"
 
 
-def occupants(device: Device, nvml: Nvml, root: int | None = None) -> tuple[list[Occupant], str | None]:
+def occupants(device: "Device", nvml: Nvml, root: int | None = None) -> tuple[list[Occupant], str | None]:
     """Other processes on a GPU or slice, and the reason where the driver does not list them (else None).
 
     `nvml` is an open session. `root` is the process that does not count, with its descendants; None is this process.

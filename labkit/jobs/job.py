@@ -4,8 +4,6 @@ A job crosses to other processes as JSON. It is read from text in one place: the
 script itself (`read_flags`), or a plan or sweep file (`Job.from_settings`). Nothing here needs torch.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import dataclasses
@@ -60,7 +58,7 @@ class Setting:
         """How `labkit.launch.rows.read_setting`, and argparse, read it: choices, int, float, or str."""
         return self.choices or (self.shape if self.shape in (int, float) and self.name not in TEXTS else str)
 
-    def of(self, job: Job) -> Any:
+    def of(self, job: "Job") -> Any:
         """The value that a job has."""
         return getattr(getattr(job, self.group) if self.group else job, self.field.name)
 
@@ -156,7 +154,7 @@ class Job:
         """The file of the script."""
         return Path(__file__).with_name(f"{cls.name}.py")
 
-    def command(self, **harness: Any) -> tracking.ScriptCommand:
+    def command(self, **harness: Any) -> "tracking.ScriptCommand":
         """What runs the job; `harness` are further fields of `ScriptCommand`."""
         return tracking.ScriptCommand(str(self.script()), self.arguments, settings=self.to_json(), **harness)
 
@@ -194,7 +192,7 @@ class ScriptJob:
         """JSON-able data, from which `job_from_json` makes the job."""
         return {"job": self.name, "settings": dataclasses.asdict(self)}
 
-    def command(self, **harness: Any) -> tracking.ScriptCommand:
+    def command(self, **harness: Any) -> "tracking.ScriptCommand":
         """What runs the script; `harness` are further fields of `ScriptCommand`."""
         return tracking.ScriptCommand(self.path, self.arguments, module=self.module, **harness)
 

@@ -1,7 +1,5 @@
 """From the name of a job, or the path of a script, to the command that runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +57,7 @@ def job_command(
     runs_dir: Path | str = "runs",
     sample_hz: float | None = None,
     **settings: Any,
-) -> tracking.ScriptCommand:
+) -> "tracking.ScriptCommand":
     """The command of a job: "dlrm", "speech", or the path of a script, with its settings by name.
 
     >>> job_command("dlrm", seed=1, max_seconds=None).arguments

@@ -1,7 +1,5 @@
 """Presets: the shape of a model and how to train it, by name; targets of our own datasets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,8 +107,8 @@ NO_TARGET = "none"
 
 
 def chosen_target(
-    job: str, metrics: Sequence[str], data: str, asked: tracking.Target | str | float | None
-) -> tracking.Target:
+    job: str, metrics: Sequence[str], data: str, asked: "tracking.Target | str | float | None"
+) -> "tracking.Target":
     """The target asked for, or the dataset's own, or the first metric without a value to reach.
 
     Asked is a number, of the first metric, or a text such as "0.78", "log_loss=0.45", "log_loss <= 0.45" or "none".

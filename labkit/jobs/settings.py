@@ -1,7 +1,5 @@
 """The settings of the kit's jobs, one dataclass per script. They need no torch: wrong ones are refused at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -46,7 +44,7 @@ class TrainingJob(Job):
     """Dataset of `labkit data list`, a file or a folder (default: the preset's)"""
     preset: str = setting("tour", metavar="P")
     """Model and training settings: {presets}"""
-    target: tracking.Target = setting(metavar="X")
+    target: "tracking.Target" = setting(metavar="X")
     """Value that ends the run: a number, metric=number ({metrics}), or none (default: the dataset's)"""
     device: str = setting("auto", metavar="D")
     """Device to compute on: auto, cpu, cuda or cuda:1"""
@@ -186,7 +184,7 @@ class DlrmJob(TrainingJob):
                 field="compress",
             )
 
-    def refuse_large_tables(self, config: models.DlrmConfig) -> None:
+    def refuse_large_tables(self, config: "models.DlrmConfig") -> None:
         """Stop before tables are made that, with their optimiser's state, need more than the budget or their tier has.
 
         Raises:
@@ -308,7 +306,7 @@ class ShapeJob(Job):
         if self.placement.kind == "cached":
             self.placement.cached_rows(self.num_tables * self.num_rows)
 
-    def refuse_too_large(self, budget: hardware.Budget | None = None) -> None:
+    def refuse_too_large(self, budget: "hardware.Budget | None" = None) -> None:
         """Raise a UserError where memory, or the disk, has no room for the shape now.
 
         Args:
@@ -345,7 +343,7 @@ def get_preset(job: str, name: str) -> Preset:
     return presets[name]
 
 
-def memory_for_tables(placement: Placement, budget: hardware.Budget | None = None) -> tuple[str, float]:
+def memory_for_tables(placement: Placement, budget: "hardware.Budget | None" = None) -> tuple[str, float]:
     """The device that tables in a place are on, and the bytes it has for them; inf if not known.
 
     These are the bytes of the budget of a run that is to come, or of the run that this process is.

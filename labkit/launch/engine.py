@@ -1,7 +1,5 @@
 """Runs a list of launches: starts those whose turn it is, watches them, and leaves nothing running however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
@@ -30,7 +28,7 @@ class Executor(Protocol):
     mark: str
     alive: bool
 
-    def start(self, job: process.JobProcess) -> None:
+    def start(self, job: "process.JobProcess") -> None:
         """Start a process. It goes up to its first step, and waits there for `go` if its command says so."""
 
     def go(self, *names: str) -> None:
@@ -53,7 +51,7 @@ class Executor(Protocol):
 class Start:
     """What a launch is started with."""
 
-    command: tracking.ScriptCommand
+    command: "tracking.ScriptCommand"
     environment: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
 
@@ -116,7 +114,9 @@ class Engine:
     shows_output = False
     """Whether what scripts print goes to standard error; else it goes to a log for each launch"""
 
-    def __init__(self, launches: Launches, *, stop: tracking.StopRequest, on_event: OnEvent = lambda part, event: None):
+    def __init__(
+        self, launches: Launches, *, stop: "tracking.StopRequest", on_event: OnEvent = lambda part, event: None
+    ):
         self.launches, self.stop, self.on_event = launches, stop, on_event
         self.pids: dict[str, int] = {}
         """Of the processes under way, by launch"""
@@ -386,7 +386,7 @@ def resume(launches: Launches) -> None:
                 part.wait_again()
 
 
-def unheard_records(launches: Launches) -> dict[str, runs.RunRecord]:
+def unheard_records(launches: Launches) -> "dict[str, runs.RunRecord]":
     """The records, by name, of launches that were under way when their launcher was killed: an end may be missed."""
     logs = {part.log: name for name, part in launches.parts.items() if part.status == "running"}
     found = {}

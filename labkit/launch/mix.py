@@ -1,7 +1,5 @@
 """Mixes: which jobs share which device, in which modes, how often; and the launches that they make."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -71,7 +69,7 @@ class PlannedJob:
             raise UserError(f"memory is {self.memory_bytes}: give a size above zero, such as 2GiB.", field="memory")
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> PlannedJob:
+    def from_json(cls, data: dict[str, Any]) -> "PlannedJob":
         """The job that `to_json` gave this data of; a ValueError where it does not fit."""
         values = {each.name: data[each.name] for each in fields(cls) if each.name in data and each.name != "job"}
         for name, shape in get_type_hints(cls).items():
@@ -89,7 +87,7 @@ class PlannedJob:
         """What it trains, for people: dlrm:tour, or the script's name."""
         return self.job.label
 
-    def command(self) -> tracking.ScriptCommand:
+    def command(self) -> "tracking.ScriptCommand":
         """What it runs, wherever that is."""
         if self.is_labkits:
             return self.job.seeded(self.seed).command(folder=self.folder)

@@ -1,7 +1,5 @@
 """Runs one after another: the tour (each job under each budget of this machine), and runs of one script."""
 
-from __future__ import annotations
-
 import math
 import signal
 import sys
@@ -42,7 +40,7 @@ def plan_tour(jobs: Sequence[str], seeds: Sequence[int], runs_dir: Path | str = 
     return planned
 
 
-def run_tour(tour: Sequence[Launch], runs_dir: Path, on_event: OnEvent, stop: tracking.StopRequest) -> Launches:
+def run_tour(tour: Sequence[Launch], runs_dir: Path, on_event: OnEvent, stop: "tracking.StopRequest") -> Launches:
     """Run a tour; `stop` stops the run under way politely, and no other starts."""
     launches = Launches.new(runs_dir, "tour", "-".join(dict.fromkeys(each.label for each in tour)), tour)
     _Tour(launches, stop=stop, on_event=on_event).run()
@@ -76,12 +74,14 @@ class ScriptRuns(Engine):
     shows_output = True
     end: End
     """How the last run ended"""
-    prepare: Callable[[tracking.ScriptCommand], tracking.ScriptCommand] | None = None
+    prepare: "Callable[[tracking.ScriptCommand], tracking.ScriptCommand] | None" = None
     """Called with a command when its turn comes; returns what then runs"""
     train_s = math.inf
     """Seconds of training after which a run is stopped"""
 
-    def __init__(self, kind: str, commands: Sequence[tracking.ScriptCommand], folder: Path | str | None = None, **how):
+    def __init__(
+        self, kind: str, commands: "Sequence[tracking.ScriptCommand]", folder: Path | str | None = None, **how
+    ):
         """Plan the runs; `folder` is where the list gets its folder, if not with the runs."""
         name, planned = Path(commands[0].script).stem, []
         for number, command in enumerate(commands):

@@ -7,8 +7,6 @@ the logarithms of all sizes, and gradient boosting of its errors, correct the ph
 learn kernels that no formula describes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -83,7 +81,7 @@ class Points:
     def __len__(self) -> int:
         return len(self.times_s)
 
-    def where(self, chosen: np.ndarray) -> Points:
+    def where(self, chosen: np.ndarray) -> "Points":
         return Points(self.features[chosen], self.times_s[chosen], self.steps[chosen])
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +93,7 @@ class Points:
         return {"us": [float(f"{value * 1e6:.4g}") for value in self.times_s], **columns}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Points:
+    def from_json(cls, content: Mapping[str, Any]) -> "Points":
         times = np.array(content["us"], float) / 1e6
         columns = [np.broadcast_to(np.array(content[name], float), times.shape) for name in FEATURES]
         return cls(np.stack(columns, axis=1), times)
@@ -222,7 +220,7 @@ class Card:
     when: str
     """ISO 8601 date"""
     took_s: float
-    limits: hardware.Calibration
+    limits: "hardware.Calibration"
     caches: tuple[float, float]
     """Bytes of the second- and last-level cache of the cores that computed"""
     noise: float

@@ -4,8 +4,6 @@ Each operator is timed within its step, because its time depends on what the oth
 reference, is repeated between all others: the variation of its time is the machine's own noise.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools
@@ -194,7 +192,7 @@ def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], 
     return replace(fit_card(steps, limits), took_s=round(time.perf_counter() - began, 1))
 
 
-def fit_card(found: Sequence[tuple[TimedStep, float]], limits: hardware.Calibration) -> Card:
+def fit_card(found: Sequence[tuple[TimedStep, float]], limits: "hardware.Calibration") -> Card:
     """Fit a card to timed steps, each with the time of the reference around it.
 
     Models are fitted at the machine's usual speed. Their errors are those of whole steps as measured, slow moments

@@ -4,8 +4,6 @@ What fits is arithmetic: production tables outgrow a GPU. Speed is measured: eac
 of the tables alone (lookup, gradient and update) with the given batch, and rows cut to what a short trial can fill.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import shutil
@@ -87,7 +85,7 @@ def tiers_that_hold(bytes_needed: float) -> pd.DataFrame:
     return frame.astype({"capacity_gb": float, "holds": object})
 
 
-def _memories(tier: hardware.Tier) -> dict[str, float | None]:
+def _memories(tier: "hardware.Tier") -> dict[str, float | None]:
     if tier.kind != "server":
         return {"host" if tier.kind == "cpu" else "one device": tier.memory_gb}
     each = tier.memory_gb
@@ -136,7 +134,7 @@ class TableShape:
         """Bytes of a batch: its indices, and its sums with their gradient."""
         return 4 * self.batch_size * len(self.num_rows) * (self.pooling_factor + 2 * self.embedding_dim)
 
-    def cut(self, most_bytes: int) -> TableShape:
+    def cut(self, most_bytes: int) -> "TableShape":
         """The same with fewer rows per table and fewer samples per batch, so that neither exceeds this size."""
         share = min(1.0, most_bytes / self.bytes)
         rows = tuple(max(1, int(share * rows)) for rows in self.num_rows)

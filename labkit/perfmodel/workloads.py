@@ -5,8 +5,6 @@ A card is measured on some of them; others, with another seed, test its predicti
 Shapes: B batch, T frames, S characters.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -124,7 +122,7 @@ def _tables(are_gathered: bool, **settings: Any) -> Callable[[], object]:
     return _training(lambda: model.tables(next(batches)[1]).mean(), [optimizer])
 
 
-def _gathered(shape: jobs.ShapeJob) -> Callable[[], object]:
+def _gathered(shape: "jobs.ShapeJob") -> Callable[[], object]:
     """All tables in one tensor, whose rows are read and changed by index, as in hand-written scripts."""
     batches = itertools.cycle(jobs.random_batches(shape))
     starts = shape.num_rows * torch.arange(shape.num_tables)[:, None]

@@ -5,8 +5,6 @@ supervisor's input closes, because the launcher is done or was killed, it ends a
 first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue
@@ -91,7 +89,7 @@ class SupervisedJobs:
         self.alive = False
         """Whether the supervisor takes orders."""
 
-    def __enter__(self) -> SupervisedJobs:
+    def __enter__(self) -> "SupervisedJobs":
         self.mark = secrets.token_hex(8)
         self._child = Child(
             "labkit.process.supervisor",
@@ -193,7 +191,7 @@ class SupervisedJobs:
 class _Job(Child):
     """A job in the supervisor's process: passes its messages on to the launcher, and at last how it ended."""
 
-    def __init__(self, supervisor: _Supervisor, name: str, module: str, content: Any, log: str, environment: dict):
+    def __init__(self, supervisor: "_Supervisor", name: str, module: str, content: Any, log: str, environment: dict):
         own = {PARENT: str(os.getpid()), JOB: name}
         how = {"log": log or None, "shows_errors": not log, "grace_s": supervisor.grace_s}
         super().__init__(module, content, environment=environment | own, **how)

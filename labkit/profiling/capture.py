@@ -3,8 +3,6 @@
 torch.profiler records them, or py-spy samples this process meanwhile.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import mmap
@@ -277,6 +275,6 @@ class SampledSteps(StepWatcher):
         self._py_spy.end()
 
 
-def save_limits(folder: Path, limits: hardware.Calibration) -> None:
+def save_limits(folder: Path, limits: "hardware.Calibration") -> None:
     """Keep the machine's limits next to a run's trace."""
     runs.replace_text(folder / "trace" / LIMITS, json.dumps(asdict(limits), indent=1) + "\n")

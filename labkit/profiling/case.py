@@ -3,8 +3,6 @@
 The bound on the gain from removing a bottleneck is Amdahl's (AFIPS 1967).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -84,7 +82,7 @@ class Case:
     """What the rules work on."""
 
     time: StepTime
-    limits: hardware.Calibration
+    limits: "hardware.Calibration"
     device: GpuTime | None = None
     """None if the CPU computes"""
     overhead: float = 1.0

@@ -1,7 +1,5 @@
 """A profiled run, read back: its trace, its steps, the machine's limits, what to change; and two runs compared."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Callable
@@ -48,7 +46,7 @@ class Profile:
 
     folder: Path
     facts: ProfileFacts
-    limits: hardware.Calibration
+    limits: "hardware.Calibration"
     """The machine's limits, measured right after the steps"""
     provenance: str
     """Origin of the times: "measured", or "emulated" under a budget smaller than the machine"""
@@ -204,7 +202,7 @@ def profile_steps(
     runs_dir: Path | str,
     *,
     name: str = "steps",
-    limits: hardware.Calibration | None = None,
+    limits: "hardware.Calibration | None" = None,
     device: str = "cpu",
     **settings: Any,
 ) -> Profile:

@@ -1,7 +1,5 @@
 """Recordings: runs and tables that others measured and published. Some ship with labkit; others are made from files."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -154,7 +152,7 @@ def recorded(recording: str | Path, /, **only: Any) -> Frames:
     )
 
 
-def chosen(runs: pd.DataFrame, only: dict[str, Any]) -> pd.DataFrame:
+def chosen(runs: "pd.DataFrame", only: dict[str, Any]) -> "pd.DataFrame":
     """The runs of a recording that have these values: one, several, or "max" and "min" (`recorded`).
 
     Raises:
@@ -179,7 +177,7 @@ def chosen(runs: pd.DataFrame, only: dict[str, Any]) -> pd.DataFrame:
     return runs
 
 
-def recorded_table(recording: str | Path, table: str) -> pd.DataFrame:
+def recorded_table(recording: str | Path, table: str) -> "pd.DataFrame":
     """A table of a recording, with a column `provenance`; its card says what the columns are.
 
     Raises:

@@ -1,7 +1,5 @@
 """`run.json`: what a run is, who made it, and how it ended."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os
@@ -38,7 +36,7 @@ class Provenance:
     note: str = ""
 
     @classmethod
-    def now(cls, kind: Kind, note: str = "") -> Provenance:
+    def now(cls, kind: Kind, note: str = "") -> "Provenance":
         """Provenance of a run that labkit starts now."""
         return cls(kind, f"labkit {project.VERSION}", timestamp(), note)
 

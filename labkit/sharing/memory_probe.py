@@ -1,7 +1,5 @@
 """How much memory a training script takes: measured over its first steps, in a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -29,7 +27,7 @@ CUDA_CONTEXT_BYTES = 512 << 20
 loaded kernels. pytorch/pytorch#86509 tells of 287 MB with kernels loaded when they are needed and 667 MB without."""
 
 
-def first_steps_bytes(command: tracking.ScriptCommand, device_kind: str) -> int | None:
+def first_steps_bytes(command: "tracking.ScriptCommand", device_kind: str) -> int | None:
     """Take a script's first steps in a process of its own: how much memory of the device that held at its peak.
 
     What was measured is kept (`needs.json` beside the prepared data) by machine, text of the Python files in the
@@ -73,11 +71,11 @@ class _Trial(launch.ScriptRuns):
 
     shows_output, poll_s, grace_s = False, 0.1, 20.0
 
-    def __init__(self, command: tracking.ScriptCommand):
+    def __init__(self, command: "tracking.ScriptCommand"):
         super().__init__("probe", [command], stop=tracking.StopRequest())
         self._ends_s, self._enough_s = time.monotonic() + LONGEST_TRIAL_S, TRIAL_S
 
-    def heard(self, part: launch.Part, event: dict[str, Any]) -> None:
+    def heard(self, part: "launch.Part", event: dict[str, Any]) -> None:
         now_s, kind = time.monotonic(), event["kind"]
         if kind == "Preparing":
             self._ends_s = now_s + LONGEST_TRIAL_S
@@ -94,7 +92,7 @@ class _Trial(launch.ScriptRuns):
                 self.ask_to_end(part, "done", "its first steps were taken, or its time was over")
 
 
-def _tried(command: tracking.ScriptCommand) -> int | None:
+def _tried(command: "tracking.ScriptCommand") -> int | None:
     data.prepared_root().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trial-", dir=data.prepared_root()) as folder:
         trial = _Trial(replace(command.seeded(0), seed=None, runs_dir=folder))

@@ -1,7 +1,5 @@
 """Which job of a queue goes where: admission, two policies, the scheduler, and its simulation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The jobs of a queue: their profiles, arrivals and histories; queue files; recorded profiles that ship."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,7 +68,7 @@ def slowdown_by_utilisation(profiles: Sequence[JobProfile]) -> list[float]:
 class QueuedJob:
     """A planned job in line."""
 
-    job: launch.PlannedJob
+    job: "launch.PlannedJob"
     arrives_s: float = 0.0
     """Seconds after the queue opens"""
     profile: JobProfile | None = None
@@ -158,7 +156,7 @@ def read_queue(path: Path) -> list[QueuedJob]:
 class RecordedJob:
     """A job that was measured alone."""
 
-    job: launch.PlannedJob
+    job: "launch.PlannedJob"
     weight: str
     """light, medium or heavy: its share of the queue of 60"""
     profile: JobProfile
@@ -182,11 +180,11 @@ class RecordedProfiles:
     cores: int
     memory_bytes: int
     """Of the machine"""
-    provenance: runs.Provenance
+    provenance: "runs.Provenance"
     jobs: tuple[RecordedJob, ...]
     pairs: tuple[RecordedPair, ...]
 
-    def of(self, job: launch.PlannedJob) -> JobProfile | None:
+    def of(self, job: "launch.PlannedJob") -> JobProfile | None:
         """The profile of a job that differs in name, seed and place at most; None where it was never measured."""
         return next((each.profile for each in self.jobs if each.job.job == job.job), None)
 

@@ -1,7 +1,5 @@
 """Disturbances of a run: what other programs took of its cores, and which ones computed on its GPU."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -26,7 +24,7 @@ class Look:
         self,
         count: int | None = None,
         root: int | None = None,
-        gpu: hardware.Device | None = None,
+        gpu: "hardware.Device | None" = None,
         cores: Sequence[int] | None = None,
     ):
         """Start counting on these cores and on this GPU.
@@ -43,7 +41,7 @@ class Look:
         self._count = min(count or len(self._cores), len(self._cores))
         self._before = self._now()
 
-    def others(self) -> runs.Others:
+    def others(self) -> "runs.Others":
         """What other programs have taken since then."""
         before, now = self._before, self._now()
         elapsed = max(now["at"] - before["at"], 1e-9)
@@ -87,7 +85,7 @@ class Look:
         return None
 
 
-def others_now(seconds: float = LOOK_S, **what) -> runs.Others:
+def others_now(seconds: float = LOOK_S, **what) -> "runs.Others":
     """What other programs take now, measured for that many seconds; `what` are arguments of `Look`."""
     look = Look(**what)
     time.sleep(seconds)
@@ -108,7 +106,7 @@ def own_affinity() -> Sequence[int]:
     return [core for core in sorted(os.sched_getaffinity(0)) if core in cores] or cores
 
 
-def _on_gpu(gpu: hardware.Device | None, root: int) -> list[str]:
+def _on_gpu(gpu: "hardware.Device | None", root: int) -> list[str]:
     """Other processes that have a GPU open for computing; none where the driver does not list them."""
     if gpu is None:
         return []

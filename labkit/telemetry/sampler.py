@@ -4,8 +4,6 @@
 this is that process.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -43,7 +41,7 @@ class Sampler:
         self._ending = False
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Sampler:
+    def __enter__(self) -> "Sampler":
         if failure := self._start():
             self.failure = failure
         else:
@@ -150,7 +148,7 @@ class TelemetryWriter:
         self._parts = runs.MergingPartWriter(folder / "telemetry", runs.TELEMETRY, sort_by=order)
         self._missing: dict[tuple, Reading] = {}
 
-    def __enter__(self) -> TelemetryWriter:
+    def __enter__(self) -> "TelemetryWriter":
         return self
 
     def __exit__(self, *exception) -> None:
@@ -172,7 +170,7 @@ class TelemetryWriter:
         self._parts.append({"time_ns": time_ns, "pid": self._pid, **reading._asdict()})
 
 
-def sample(parent: process.Parent, folder: str, pid: int, hz: float, restarts: int) -> None:
+def sample(parent: "process.Parent", folder: str, pid: int, hz: float, restarts: int) -> None:
     """Sample until the parent asks to stop or process `pid` ends. `restarts` samplers of it died before this one."""
     runs.spare_pandas()
     pyarrow.set_cpu_count(1)  # do not take cores from the job

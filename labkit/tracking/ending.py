@@ -1,7 +1,5 @@
 """How a run ends: stop requests, the exceptions for it, the exit status, and what an unreached target then means."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -34,7 +32,7 @@ class StopRequest:
     def request(self, reason: str) -> None:
         self.reason = self.reason or reason
 
-    def __enter__(self) -> StopRequest:
+    def __enter__(self) -> "StopRequest":
         # only the main thread may install handlers; other threads are stopped by request()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):

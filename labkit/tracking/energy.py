@@ -1,7 +1,5 @@
 """`labkit.energy.window`: named spans of a run, whose energy is computed from the run's samples."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,10 +11,10 @@ from labkit import UserError
 WRITE_EVERY_S = 5.0
 """Seconds between two writes of windows to disk."""
 
-_windows: Windows | None = None
+_windows: "Windows | None" = None
 
 
-def window(name: str, *, sync: bool = True) -> Window:
+def window(name: str, *, sync: bool = True) -> "Window":
     """A span of the open run, as a context manager. Windows nest ("epoch/forward"), and a name may be used again.
 
         with labkit.energy.window("forward") as forward:
@@ -92,7 +90,7 @@ class Window:
         self._windows, self._name, self._sync = windows, name, sync
         self.seconds: float | None = None
 
-    def __enter__(self) -> Window:
+    def __enter__(self) -> "Window":
         self._depth = len(self._windows.names)
         self._windows.names.append(self._name)
         self._begin_ns = self._windows.now_ns(self._sync)

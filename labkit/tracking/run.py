@@ -1,7 +1,5 @@
 """`labkit.Run`: all that a training script needs to measure what it costs to reach a target."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time
@@ -20,10 +18,10 @@ from labkit.tracking.log import RunLog, nothing_to_do
 from labkit.tracking.position import Loop, Meter, Position
 from labkit.tracking.watch import Watch
 
-_open_run: Run | None = None
+_open_run: "Run | None" = None
 
 
-def open_run() -> Run | None:
+def open_run() -> "Run | None":
     """The run that is open in this process."""
     return _open_run
 
@@ -87,7 +85,7 @@ class Run:
 
     # the block
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> "Run":
         global _open_run
         if _open_run is not None:
             raise UserError(
@@ -127,7 +125,7 @@ class Run:
             raise SystemExit(EXIT_STOPPED)
         return isinstance(error, Stopped)
 
-    def _leave(self, error: BaseException | None) -> runs.Status:
+    def _leave(self, error: BaseException | None) -> "runs.Status":
         """Record how it ended. Returns its status."""
         global _open_run
         status, word, reason = self._watch.ending_of(error)

@@ -1,7 +1,5 @@
 """Watches the evaluations of a run: which is the best so far, whether the target is reached, why the run is over."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict
@@ -174,7 +172,7 @@ class Watch:
         """Whether the time limit is reached by this rank's clock."""
         return self.goal.max_seconds is not None and self.position.wall_s >= self.goal.max_seconds
 
-    def ending_of(self, error: BaseException | None) -> tuple[runs.Status, str, str]:
+    def ending_of(self, error: BaseException | None) -> "tuple[runs.Status, str, str]":
         """Status, word and sentence for a run whose block ended with that error."""
         if error is None or isinstance(error, Stopped):
             word = self.over or "script"

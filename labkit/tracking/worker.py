@@ -4,8 +4,6 @@ Run as a program, this is that process. It gets a `ScriptCommand`, and the order
 it. It sends the events of `labkit.tracking.events`, and at last "Ended" or "Failed".
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -77,7 +75,7 @@ def main() -> int:
         return _run(command, stop, go, parent)
 
 
-def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent: process.Parent) -> int:
+def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent: "process.Parent") -> int:
     def hear(event: Any) -> None:
         parent.tell(type(event).__name__, **asdict(event))
         if isinstance(event, Ready) and command.waits:

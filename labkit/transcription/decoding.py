@@ -8,8 +8,6 @@ write it, not that of its likeliest path. torchaudio has such a decoder in a com
 T' outputs, V alphabet with the blank, S characters.
 """
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import math
@@ -91,7 +89,7 @@ class _Prefix:
 
     __slots__ = ("before", "character", "children", "parent", "score")
 
-    def __init__(self, parent: _Prefix | None, character: int, before: str, score: float):
+    def __init__(self, parent: "_Prefix | None", character: int, before: str, score: float):
         self.parent, self.character = parent, character
         self.before = before
         """Its last characters, as many as the character model needs"""
@@ -234,7 +232,7 @@ def read_texts(path: Path) -> Iterator[str]:
         raise UserError(f"--lm {path}: this file cannot be read ({error.strerror}): name a text file.") from None
 
 
-def _utterances(record: runs.RunRecord) -> list[speech.Utterance]:
+def _utterances(record: "runs.RunRecord") -> list[speech.Utterance]:
     """The utterances of a run's training data, in the same splits."""
     data = record.config["data"].get("source", record.config["data"]["name"])
     bad = BadRows("skip")

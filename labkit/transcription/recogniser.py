@@ -4,8 +4,6 @@ N recordings, n samples at 16 kHz, T frames of F features or bins, T' outputs, C
 blank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +41,7 @@ class Heard:
 class Recogniser:
     """A trained model and its alphabet, on the CPU."""
 
-    def __init__(self, model: models.SpeechModel, record: runs.RunRecord | None = None):
+    def __init__(self, model: "models.SpeechModel", record: "runs.RunRecord | None" = None):
         """`record` is the record of the run that trained the model."""
         self.model, self.record, self.alphabet = model.eval(), record, Alphabet()
         trained = record.config["train"] if record else {}
@@ -134,7 +132,7 @@ def read_recogniser(run: Path) -> Recogniser:
     return Recogniser(model, record)
 
 
-def why_unusable(run: Path, record: runs.RunRecord) -> str:
+def why_unusable(run: Path, record: "runs.RunRecord") -> str:
     """Why a run has no recogniser to transcribe with, and what to do; empty if it has one."""
     if record.config.get("job", record.name) != "speech":
         why = f"this run trains {record.name}, not a recogniser: name a run of `labkit train speech`."
@@ -213,7 +211,7 @@ class Stream:
     later frames that the convolutions see.
     """
 
-    def __init__(self, model: models.SpeechModel):
+    def __init__(self, model: "models.SpeechModel"):
         """Begin a recording.
 
         Raises:

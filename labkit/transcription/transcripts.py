@@ -3,8 +3,6 @@
 What cannot be used is reported, and the rest goes on.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -42,7 +40,7 @@ class Recording:
 
 
 def find_recordings(
-    paths: Iterable[Path], split: str | None = None, record: runs.RunRecord | None = None
+    paths: Iterable[Path], split: str | None = None, record: "runs.RunRecord | None" = None
 ) -> Iterator[Recording | UserError]:
     """The recordings below paths, or errors for those that cannot be used; in bounded memory except for listings.
 
@@ -105,7 +103,7 @@ def _listing(path: Path, split: str | None) -> tuple[speech.Source, BadRows] | N
 
 
 def _listed(
-    source: speech.Source, bad: BadRows, split: str | None, record: runs.RunRecord | None
+    source: speech.Source, bad: BadRows, split: str | None, record: "runs.RunRecord | None"
 ) -> Iterator[Recording | UserError]:
     """A listing's recordings by speaker, then its bad lines."""
     utterances = source.utterances
@@ -136,7 +134,7 @@ def _listed(
         yield UserError(f"Unusable lines of the listing: {bad.count:,}; the first: {bad.error}")
 
 
-def _has_changed(source: speech.Source, record: runs.RunRecord) -> bool:
+def _has_changed(source: speech.Source, record: "runs.RunRecord") -> bool:
     """Whether a source is the training data of a run, and has changed since."""
     data, train = record.config["data"], record.config["train"]
     places = (path.absolute() for path in (source.folder, *source.listings))

@@ -3,8 +3,6 @@
 A run reached the target at an evaluation, failed, or was cut off.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -200,7 +198,7 @@ class Outcomes:
     def failed(self) -> np.ndarray:
         return np.isinf(self.time)
 
-    def of(self, runs: np.ndarray) -> Outcomes:
+    def of(self, runs: np.ndarray) -> "Outcomes":
         """The outcomes of some of the runs, given their places or a mask."""
         return Outcomes(self.runs.iloc[runs], *(each[:, runs] for each in (self.evaluation, self.time, self.spent)))
 
@@ -220,7 +218,7 @@ class Attempts:
     """(L, R) which of the run's evaluations reached the target first; -1 where none did"""
     confirmed: np.ndarray
     """(L, R) the first of as many evaluations in a row as confirm the run's target; -1 where there are none"""
-    easier: dict[tuple[str, ...], tuple[Attempts, np.ndarray]] = field(default_factory=dict, repr=False)
+    easier: "dict[tuple[str, ...], tuple[Attempts, np.ndarray]]" = field(default_factory=dict, repr=False)
     """Attempts at easier targets that `labkit.tta.estimators` has looked at, by the names of the runs"""
 
     @property
@@ -228,7 +226,7 @@ class Attempts:
         """Whether a higher value of the metric is better."""
         return higher_is_better(self.metric, self.runs)
 
-    def at(self, places: Sequence[int] | np.ndarray) -> Attempts:
+    def at(self, places: Sequence[int] | np.ndarray) -> "Attempts":
         """The same for some of the targets, given their places."""
         some = (each[places] for each in (self.targets, self.evaluation, self.confirmed))
         return replace(self, **dict(zip(("targets", "evaluation", "confirmed"), some, strict=True)))

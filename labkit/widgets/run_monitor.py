@@ -1,7 +1,5 @@
 """The live monitor: watch a run in any process, freeze the view, stop the run."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,8 +27,8 @@ SHOWN = {
 class Snapshot:
     """A run at one moment."""
 
-    record: runs.RunRecord
-    curves: list[plots.Curve]
+    record: "runs.RunRecord"
+    curves: "list[plots.Curve]"
     """The metric, training loss, throughput, then telemetry, whose seconds count from the first sample, a moment before
     training begins"""
 
@@ -93,7 +91,7 @@ class RunFeed:
             curve.values.append(reading.value / 2**30 if reading.unit == "bytes" else reading.value)
 
 
-def monitor(run: Path | str, *, refresh_s: float = 0.5) -> Monitor:
+def monitor(run: Path | str, *, refresh_s: float = 0.5) -> "Monitor":
     """Watch a run live, in this process or another, or look at one that is over.
 
     Args:

@@ -9,8 +9,6 @@ A prepared click log is three memory-mapped arrays and a `meta.json`, the same f
 The rows of a split are contiguous. N rows, D dense features, F categorical features, L lookups per bag.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re
@@ -43,7 +41,7 @@ class ClickSplit:
     def __len__(self) -> int:
         return len(self.label)
 
-    def spread(self, most: int) -> ClickSplit:
+    def spread(self, most: int) -> "ClickSplit":
         """Every k-th row, such that there are at most `most` rows."""
         step = max(1, -(-len(self) // most))
         return ClickSplit(self.dense[::step], self.categorical[::step], self.label[::step])

@@ -7,8 +7,6 @@ the training rows, and all rows are converted in place into what a model takes.
 N rows, n of a block, D dense features, F categorical features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -54,7 +52,7 @@ class ClickWriter:
             file.write(np.ascontiguousarray(array, dtype=dtype).data)
         self.rows += len(label)
 
-    def __enter__(self) -> ClickWriter:
+    def __enter__(self) -> "ClickWriter":
         return self
 
     def __exit__(self, *_) -> None:

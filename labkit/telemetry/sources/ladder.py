@@ -1,7 +1,5 @@
 """The ladder of sources: each counter comes from the best one that answers, or is null with all their reasons."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading
@@ -129,11 +127,11 @@ class WithTimeout:
 @contextlib.contextmanager
 def open_ladder(
     pid: int | None,
-    devices: Sequence[hardware.Device],
+    devices: "Sequence[hardware.Device]",
     hz: float,
     on_fault: OnFault,
     *,
-    nvml: hardware.Nvml | None = None,
+    nvml: "hardware.Nvml | None" = None,
 ) -> Generator[Ladder]:
     """The ladder of this machine, open during the block.
 
