@@ -26,7 +26,7 @@ from .observer_effect import (
     whole_run as whole_run,
 )
 from .other_prices import on_front as on_front, priced as priced
-from .own_policy import OwnPolicy as OwnPolicy
+from .own_job import OwnPolicy as OwnPolicy, small_dlrm as small_dlrm, train_clicks as train_clicks
 from .recorded_step import (
     RecordedStep as RecordedStep,
     read_step as read_step,
