@@ -1,9 +1,7 @@
 """Both notebooks of a lab from its source, with nbgrader's own preprocessors; `configure` sets nbgrader up alike."""
 
 import hashlib
-import os
 import re
-import tempfile
 import time
 from copy import deepcopy
 from itertools import pairwise
@@ -11,18 +9,20 @@ from pathlib import Path
 
 import jupytext
 from nbformat import NotebookNode, v4
-from nbgrader.converters import GenerateAssignment
+from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells, NbGraderPreprocessor
+from nbgrader.preprocessors import ClearOutput, ClearSolutions, Execute, LockCells, NbGraderPreprocessor
+from traitlets import Float
 from traitlets.config import Config
 
 from labkit import project
 from labkit.errors import UserError
 from labkit.runs import replace_text
 from labkit_course.gate import GUESS, faults, knocked_out
+from labkit_course.grading import grade
 from labkit_course.lab import FOLDER, all_exercises, sources
-from labkit_course.notebook_file import SOLUTIONS, canonical, read_notebook
-from labkit_course.runner import PROFILES
+from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
+from labkit_course.runner import drop_widgets
 
 STUB = "answer = ...  # YOUR ANSWER HERE, in place of the dots"
 """What stands where the solution was; the check below it says by name that it is not answered yet."""
@@ -130,15 +130,30 @@ class ForStudents(NbGraderPreprocessor):
         return cell, resources
 
 
+class GradeAlone(NbGraderPreprocessor):
+    """In the place of `Execute`: each answer is checked in a process of its own, and nothing else runs."""
+
+    limit_s = Float(30.0, help="Seconds that an answer may take.").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        drop_widgets(nb)
+        grade(code_cells(nb), self.limit_s)
+        return nb, resources
+
+
 def configure(config: Config) -> None:
-    """Set nbgrader up for this course: our stub, no guesses, and no student's guesses kept as the instructor's."""
+    """Set nbgrader up for this course: our stub, no guesses, and answers that are graded without running the rest."""
     config.ClearSolutions.code_stub = {"python": STUB}
     config.GenerateAssignment.preprocessors = [*(GenerateAssignment.preprocessors.default() or ()), ForStudents]
-    config.Execute.timeout = PROFILES["standard"].cell_s  # nbgrader's 30 s are too few to train in
-    config.Execute.store_widget_state = False  # megabytes a notebook, of which a grader has no use
+    autograde = Autograde(config=Config())
+    config.Autograde.sanitize_preprocessors = [
+        each for each in autograde.sanitize_preprocessors if each is not ClearOutput
+    ]
+    config.Autograde.autograde_preprocessors = [
+        GradeAlone if each is Execute else each for each in autograde.autograde_preprocessors
+    ]
     own = ("runs", "mylab")  # which stay with the student
     config.CourseDirectory.ignore = [*(CourseDirectory.ignore.default() or ()), *own]
-    os.environ.setdefault("LABKIT_COURSE", str(Path(tempfile.gettempdir()) / "labkit-grading"))
 
 
 def exercise_version(notebook: NotebookNode) -> NotebookNode:

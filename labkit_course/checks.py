@@ -44,9 +44,11 @@ def check(name: str, answer: Any, student: int = 0) -> None:
     exercise = find(name, Exercise | WrittenExercise)
     tries = [entry.get("right") for entry in kept("attempt", name)].count(False)
     try:
-        if isinstance(exercise, WrittenExercise) and callable(answer) and is_labkits(answer):
-            raise WrongAnswer(f"Exercise {name}: not yet. This is labkit's own code: write yours.")
-        said = exercise.check(name, answer, student if isinstance(exercise, Exercise) else tries)
+        said = (
+            exercise.check(name, answer, student)
+            if isinstance(exercise, Exercise)
+            else judge(name, exercise, answer, tries)
+        )
     except NotAnswered:
         if isinstance(exercise, Exercise):
             _offer_box(name, exercise, student)
@@ -61,6 +63,17 @@ def check(name: str, answer: Any, student: int = 0) -> None:
     print(said)
     if isinstance(exercise, WrittenExercise):
         print(_keep_code(name, exercise.module, answer, functools.partial(exercise.check, name)), end="")
+
+
+def judge(name: str, exercise: WrittenExercise, answer: Any, tries: int = 0) -> str:
+    """What to say to right code, which is a student's own.
+
+    Raises:
+        ExerciseError: it is wrong, or labkit's.
+    """
+    if callable(answer) and is_labkits(answer):
+        raise WrongAnswer(f"Exercise {name}: not yet. This is labkit's own code: write yours.")
+    return exercise.check(name, answer, tries)
 
 
 def explain(name: str, answer: Any) -> None:

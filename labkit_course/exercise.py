@@ -133,11 +133,18 @@ class Explanation:
                 "and why they are so."
             )
         number = "" if any(map(str.isdigit, answer)) else " <b>There is no number in them: add those that you saw.</b>"
-        points = "".join(f"<li>{escape(point)}</li>" for point in self.rubric)
         return (
-            f"<p>{words} words kept, to be graded by hand.{number} The text has to say:</p><ol>{points}</ol>"
+            f"<p>{words} words kept, to be graded by hand.{number} The text has to say:</p>{self._points()}"
             f"<details><summary>A model answer, to compare yours with</summary><p>{escape(self.model)}</p></details>"
         )
+
+    def for_graders(self) -> str:
+        """What a text has to say, one that says it, and one that says half of it, as HTML."""
+        half = f"<p>Half of the points: {escape(self.half)}</p>" if self.half else ""
+        return f"<p>The text has to say:</p>{self._points()}<p>All points: {escape(self.model)}</p>{half}"
+
+    def _points(self) -> str:
+        return "<ol>" + "".join(f"<li>{escape(point)}</li>" for point in self.rubric) + "</ol>"
 
 
 @dataclass(frozen=True, eq=False)

@@ -249,7 +249,6 @@ def test_nbgraders_three_steps_score_a_submission(tmp_path, monkeypatch):
     config.CourseDirectory.db_url = f"sqlite:///{tmp_path / 'gradebook.db'}"
     configuration = NOTEBOOKS / SOLUTIONS / "nbgrader_config.py"
     exec(configuration.read_text(encoding="utf-8"), {"get_config": lambda: config})
-    assert config.Execute.timeout >= 600  # a cell may train for minutes
     nbgrader = NbGraderAPI(config=config)
     made = nbgrader.generate_assignment("lab")
     assert made["success"], made["log"]

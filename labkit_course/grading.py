@@ -1,0 +1,144 @@
+"""Grades what a student handed in, each answer in a process of its own, without executing the notebook.
+
+A check sees the imports, functions and classes of the cells above it: what else a cell did, such as to labkit, is gone.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import inspect
+import os
+import re
+import secrets
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from labkit.process import Child, Parent
+from labkit_course.checks import find, judge
+from labkit_course.exercise import Exercise, ExerciseError, Explanation, WrittenExercise
+from labkit_course.lab import all_exercises, load_lab
+
+START_S = 120.0
+"""Seconds in which the libraries of a lab are loaded, which are no fault of an answer."""
+TAKES_UP = {"mine", "draw"}
+"""What a line above an answer may call and still be run."""
+
+
+def grade(cells: list[Any], limit_s: float) -> None:
+    """Put into the graded code cells of a notebook what nbgrader and those who grade by hand need to see.
+
+    Args:
+        cells: the code cells; other outputs stay those of the student's machine.
+        limit_s: seconds that an answer may take.
+    """
+    from nbformat import v4
+
+    for place, cell in enumerate(cells):
+        graded = cell.metadata.get("nbgrader", {}).get("grade")
+        call = re.search(r'^(check|explain)\("([\w.]+)", .*\)$', cell.source, re.MULTILINE) if graded else None
+        if call and call[1] == "explain":
+            cell.outputs = [v4.new_output("display_data", {"text/html": find(call[2], Explanation).for_graders()})]
+        elif call:
+            said = refusal(call[0], [each.source for each in cells[:place]], limit_s)
+            error = v4.new_output("error", ename="NoPoints", evalue=said, traceback=[said])
+            cell.outputs = [error if said else v4.new_output("stream", text=f"Exercise {call[2]}: right.\n")]
+
+
+def refusal(call: str, sources: list[str], limit_s: float) -> str:
+    """Why an answer gets no points; empty if it is right.
+
+    Args:
+        call: of `check`, as the notebook has it.
+        sources: of the code cells above; the last has the answer.
+        limit_s: seconds that the answer may take.
+    """
+    name, answer, *student = (ast.unparse(each) for each in ast.parse(call, mode="eval").body.args)
+    name, token = ast.literal_eval(name), secrets.token_hex()
+    exercise = find(name, Exercise | WrittenExercise)
+    content = {"name": name, "answer": answer, "student": (student or ["0"])[0], "token": token}
+    content["above"] = [statement for source in sources for statement in _definitions(source)]
+    content["own"] = sources[-1] if isinstance(exercise, Exercise) else ""  # what computes a number defines nothing
+    with tempfile.TemporaryDirectory() as folder:
+        child = Child("labkit_course.grading", content, environment={"LABKIT_COURSE": folder}, grace_s=0)
+        with child as worker, contextlib.suppress(EOFError):
+            verdict = worker.next_message(START_S) and worker.next_message(limit_s)
+            if verdict is None:
+                return f"Exercise {name}: the answer is not done after {limit_s:g} s."
+            if verdict.get("token") != token:
+                return f"Exercise {name}: the answer gives a verdict of its own."
+            if isinstance(exercise, Exercise) and not verdict["error"]:
+                try:
+                    exercise.check(name, verdict["value"], verdict["student"])
+                except ExerciseError as error:
+                    return str(error)
+            return verdict["error"]
+        return f"Exercise {name}: the answer ends the process that checks it."
+
+
+def _definitions(cell: str) -> Iterator[str]:
+    """The statements of a cell that define something and do nothing else; of what is no Python, none."""
+    with contextlib.suppress(SyntaxError):
+        lines = [line for line in cell.splitlines() if not line.startswith(("%", "!"))]
+        yield from map(ast.unparse, filter(_defines, ast.parse("\n".join(lines)).body))
+
+
+def _defines(statement: ast.stmt) -> bool:
+    """Whether a statement imports, defines, or names what needs no call but those that take something up."""
+    if isinstance(statement, ast.Assign):
+        called = {ast.unparse(each.func) for each in ast.walk(statement) if isinstance(each, ast.Call)}
+        return all(isinstance(each, ast.Name) for each in statement.targets) and called <= TAKES_UP
+    return isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+
+
+# --- in the process of one answer
+
+
+def main() -> None:
+    parent = Parent()
+    told = parent.content
+    name, verdict = told["name"], {"token": told["token"], "error": ""}
+    exercise = find(name, Exercise | WrittenExercise)
+    if isinstance(exercise, Exercise):  # the parent has its truth
+        for known in (all_exercises(name[:2]), load_lab(name[:2]).EXERCISES):
+            known[name] = dataclasses.replace(exercise, truth=lambda **_: float("nan"), mistakes={})
+    os.chdir(os.environ["LABKIT_COURSE"])
+    before, names = _labkits_code(), {"__name__": "__main__"}
+    parent.tell("loaded")
+    try:
+        for statement in told["above"]:
+            with contextlib.suppress(Exception):  # of a line that needs one that was not run
+                exec(statement, names)
+        exec(told["own"], names)
+        answer, student = (eval(told[each], names) for each in ("answer", "student"))
+        if isinstance(exercise, Exercise):
+            with contextlib.suppress(AttributeError, ValueError, RuntimeError):
+                answer = answer.item()  # of numpy or torch
+            plain = isinstance(answer, int | float) or answer in (None, ...)
+            verdict |= {"value": (None if answer is ... else answer) if plain else repr(answer), "student": student}
+        else:
+            judge(name, exercise, answer)
+        now = _labkits_code()
+        if any(now.get(each) != code for each, code in before.items()):
+            verdict["error"] = f"Exercise {name}: the answer changes labkit."
+    except Exception as error:  # whatever an answer raises
+        verdict["error"] = str(error) if isinstance(error, ExerciseError) else f"{type(error).__name__}: {error}"
+    parent.tell("graded", **verdict)
+
+
+def _labkits_code() -> dict[str, int]:
+    """What the names in this package stand for, to notice that one was replaced."""
+    modules = [sys.modules[name] for name in sorted(sys.modules) if name.startswith("labkit_course.")]
+    owners = [
+        (module, owner) for module in modules for owner in [module, *filter(inspect.isclass, vars(module).values())]
+    ]
+    return {
+        f"{module.__name__} {owner.__name__} {name}": id(getattr(value, "__code__", value))
+        for module, owner in owners
+        for name, value in vars(owner).items()
+    }
+
+
+if __name__ == "__main__":
+    main()

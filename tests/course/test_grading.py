@@ -1,0 +1,80 @@
+"""Six submissions of two labs: what is right has its points, a cheat costs what it cheated, and none ends the rest."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from labkit_course.build import exercise_version
+from labkit_course.exercise import Exercise
+from labkit_course.grading import grade, refusal
+from labkit_course.lab import all_exercises
+from labkit_course.notebook_file import SOLUTIONS, code_cells, read_notebook
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks" / SOLUTIONS
+LABS = ("00_start_here", "60_performance_model")
+CHECK = re.compile(r'^check\("([\w.]+)", (\w+)', re.MULTILINE)
+LIMIT_S = 15
+CHEATS = {
+    "untouched": ("raise NotImplementedError", "NotImplementedError"),
+    "its own check": ("import labkit_course\n    return 0", "not yet"),
+    "the reference": (
+        "from labkit_course.lab import all_exercises\n    return all_exercises()[{name!r}].reference(*given, **named)",
+        "calls labkit's answer",
+    ),
+    "its own verdict": (
+        "import labkit_course.exercise as e\n    e.differs = lambda *given: ''\n    return 0",
+        "changes labkit",
+    ),
+    "an endless loop": ("while True:\n        pass", "is not done after"),
+    "an end": ("import os\n    os._exit(0)", "ends the process"),
+}
+
+
+def handed_in(lab: str, cheat: str = "") -> list:
+    """Code cells up to the second check of code, with the first exercise cheated."""
+    notebook = read_notebook(NOTEBOOKS / f"{lab}.ipynb")
+    cells = code_cells(notebook)
+    places = [
+        place
+        for place, cell in enumerate(cells)
+        if (call := CHECK.search(cell.source)) and hasattr(all_exercises()[call[1]], "reference")
+    ][:2]
+    cells = cells[: places[-1] + 1]
+    for place, cell in enumerate(cells):
+        if place not in places:
+            cell.metadata.pop("nbgrader", None)
+    name, function = CHECK.search(cells[places[0]].source).groups()
+    if cheat:
+        body = CHEATS[cheat][0].format(name=name)
+        cells[places[0] - 1].source = (
+            f"import labkit_course\n\nlabkit_course.check = lambda *given: None\n\n"
+            f"def {function}(*given, **named):\n    {body}\n"
+        )
+    grade(cells, LIMIT_S)
+    return [cells[place].outputs[0] for place in places]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("lab", LABS)
+def test_right_answers_have_their_points_and_each_cheat_none_of_what_it_cheated(lab):
+    assert [output.output_type for output in handed_in(lab)] == ["stream", "stream"]
+    for cheat, (_, said) in CHEATS.items():
+        cheated, other = handed_in(lab, cheat)
+        assert cheated.output_type == "error" and said in cheated.evalue, (cheat, cheated)
+        assert other.output_type == "stream", (cheat, other)
+
+
+def test_a_number_is_judged_where_its_answer_does_not_run_and_an_untouched_one_has_no_points():
+    name = next(name for name, exercise in all_exercises().items() if isinstance(exercise, Exercise))
+    (path,) = NOTEBOOKS.glob(f"{name[:2]}_*.ipynb")
+    cells = code_cells(exercise_version(read_notebook(path)))
+    place = next(place for place, cell in enumerate(cells) if f'check("{name}"' in cell.source)
+    call = re.search(r"^check\(.*\)$", cells[place].source, re.MULTILINE)[0]
+    above = [cell.source for cell in cells[:place]]
+    assert "not answered yet" in refusal(call, above, LIMIT_S)
+    exercise = all_exercises()[name]
+    right = exercise.truth(**exercise.numbers(0))
+    peek = f"import labkit_course.lab as lab\nanswer = lab.all_exercises()[{name!r}].truth(**numbers)"
+    for answer, is_right in ((f"answer = {right}", True), ("answer = 1e9", False), (peek, False)):
+        assert (refusal(call, [*above[:-1], answer], LIMIT_S) == "") == is_right, answer
