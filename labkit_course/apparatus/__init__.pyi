@@ -19,10 +19,8 @@ from .figures import (
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits
 from .memory import counted_bytes as counted_bytes, largest_batch as largest_batch, memory_held as memory_held
 from .observer_effect import (
-    effects as effects,
     observe as observe,
     observers as observers,
-    sampler_cpu_percent as sampler_cpu_percent,
     whole_run as whole_run,
 )
 from .other_prices import on_front as on_front, priced as priced

@@ -1,4 +1,4 @@
-"""What looking costs: a load with each observer in turn, paired and interleaved, and a verdict that knows noise.
+"""What looking costs: a load with each observer in turn, in rounds, whose times lab 31 pairs.
 
 Observers are samplers, commands that ask every second, and profilers. Run as a program, it is a process of its own
 that runs a load under one of them.
@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import psutil
 
 from labkit.errors import UserError
 from labkit.process import silenced
@@ -88,7 +86,7 @@ def observe(
         seed: of the orders.
 
     Returns:
-        Columns observer, beside (what it is compared with), round, step_time_ms and provenance.
+        Columns observer, baseline (what it is compared with), round, step_time_ms and provenance.
     """
     import pandas as pd
 
@@ -109,39 +107,12 @@ def observe(
     for number in range(rounds):
         for observer in order.sample(able, len(able)):
             if observer.around is None:
-                beside, step_time_ms = NOBODY, _step_time_ms(step, observer, steps)
+                baseline, step_time_ms = NOBODY, _step_time_ms(step, observer, steps)
                 gc.collect()  # what a profiler wrote down hangs together in circles
             else:
-                beside, step_time_ms = NOBODY_OUTSIDE, _of_a_process(load, observer, steps)["step_time_ms"]
-            rows.append((observer.name, beside, number, step_time_ms, "measured"))
-    return pd.DataFrame(rows, columns=["observer", "beside", "round", "step_time_ms", "provenance"])
-
-
-def effects(
-    observed: pd.DataFrame, overhead: Callable[[list[tuple[float, float]]], tuple[float, float, float]]
-) -> pd.DataFrame:
-    """How many times as long a step takes with each observer as without one, from pairs of one round.
-
-    Args:
-        observed: what `observe` gives.
-        overhead: from pairs (without, with the observer) to the ratio and both ends of its 95 % interval.
-
-    Returns:
-        Columns observer, ratio, low, high, verdict and provenance; the cheapest first.
-    """
-    import pandas as pd
-
-    times = observed.pivot(index="round", columns="observer", values="step_time_ms")
-    rows = []
-    for name, beside in observed[["observer", "beside"]].drop_duplicates().itertuples(index=False):
-        if name == beside:
-            continue
-        ratio, low, high = overhead(list(zip(times[beside], times[name], strict=True)))
-        verdict = f"{abs(100 * (ratio - 1)):.1f} % {'slower' if low > 1 else 'faster'}"
-        verdict = verdict if low > 1 or high < 1 else "not distinguishable from noise"
-        rows.append((name, ratio, low, high, verdict, "measured"))
-    columns = ["observer", "ratio", "low", "high", "verdict", "provenance"]
-    return pd.DataFrame(rows, columns=columns).sort_values("ratio", ignore_index=True)
+                baseline, step_time_ms = NOBODY_OUTSIDE, _of_a_process(load, observer, steps)["step_time_ms"]
+            rows.append((observer.name, baseline, number, step_time_ms, "measured"))
+    return pd.DataFrame(rows, columns=["observer", "baseline", "round", "step_time_ms", "provenance"])
 
 
 def whole_run(load: str, observer: Observer, steps: int) -> dict[str, float]:
@@ -152,16 +123,6 @@ def whole_run(load: str, observer: Observer, steps: int) -> dict[str, float]:
         sampler does, does not count); and span_s from its start to its end, a profiler's report included.
     """
     return _of_a_process(load, observer, steps)
-
-
-def sampler_cpu_percent(hz: float, seconds: float) -> float:
-    """CPU time of labkit's sampler while it samples at `hz` for some seconds, of one core's (%)."""
-    before = psutil.Process().children()
-    with _sampler(hz):
-        (sampler,) = set(psutil.Process().children()) - set(before)
-        used_s, began = sum(sampler.cpu_times()[:2]), time.perf_counter()
-        time.sleep(seconds)
-        return 100 * (sum(sampler.cpu_times()[:2]) - used_s) / (time.perf_counter() - began)
 
 
 def _absent(tool: str) -> str | None:

@@ -199,6 +199,7 @@ EXERCISES["30.why_busy"] = Explanation(
     "counts a core that waits for memory as busy. "
     "Bytes moved (or instructions, from hardware counters) would show it, but the program has to count them itself, "
     "or someone needs the right to read those counters.",
+    half="The chase was 100 % busy and moved 0.3 % of the bytes, because time that a program waits for memory counts as busy.",
 )
 
 # %% cell-15 [markdown]
@@ -556,6 +557,8 @@ EXERCISES["30.why_29"] = Explanation(
     "start one after another, about one per nanosecond, and each stays only some 90 ns because it squares a single "
     "number, so most have ended before the next ones come; utilisation is 100 % since some block is always there. "
     "More blocks only make the queue longer; more threads per block, or more work per thread, keep the SMs active.",
+    half="Only 97 of the 131,072 blocks are there at once for 108 SMs, because they end as fast as they are started. The "
+    "kernel should be bigger.",
 )
 
 # %% ex-scheduler [markdown]
@@ -639,6 +642,7 @@ EXERCISES["30.why_scheduler"] = Explanation(
     "most multiprocessors have nothing to do, which is what a second job needs; over all pairs utilisation names the "
     "emptier GPU in 66 % only. SM activity says neither how much memory is free nor whether the bandwidth is used up "
     "(dram_active does), and a kernel that waits for memory counts as active.",
+    half="SM activity: at 131,072 × 1 it says 29 % where utilisation says 100 %, so it shows that most SMs are free.",
 )
 
 # %% scores-prose [markdown]

@@ -14,7 +14,7 @@ from labkit_course.runner import run_notebooks
 from labkit_course.site import build_site
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-WITH_RECORDINGS = ("10", "13", "21", "30", "31", "50", "51")
+WITH_RECORDINGS = ("10", "13", "21", "30", "50", "51")
 KIND = re.compile(r"\b(measured|recorded|emulated|predicted)\b")
 
 
