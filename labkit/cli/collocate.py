@@ -18,7 +18,7 @@ from labkit.cli.flags import add_flags
 if TYPE_CHECKING:
     import pandas as pd
 
-TRYING = "measuring the memory of each job over its first steps, once ..."
+TRYING = "checking each job; what was never measured here is tried for its first steps ..."
 ENDED_BADLY = 1
 """Exit status where a job failed"""
 LEGEND = (
@@ -97,7 +97,7 @@ def _check_and_run(args: argparse.Namespace, mix: launch.Mix, launches: launch.L
         if not args.check
         else contextlib.nullcontext()
     ):
-        with console.status(TRYING):
+        with console.doing(TRYING):
             found = sharing.check_mix(mix, sharing.job_memory)
         _print_check(console, mix, found)
         if found.refusals:

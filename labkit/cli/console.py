@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -47,6 +48,13 @@ class Console(rich.console.Console):
     def print_line(self, text: str | Text, style: str = "") -> None:
         """Print text that is wrapped by the terminal only, so that a path or a command stays whole elsewhere."""
         self.print(text, style=style, soft_wrap=True)
+
+    def doing(self, text: str) -> contextlib.AbstractContextManager:
+        """Say what takes a while: on a terminal as long as it lasts, elsewhere as a line."""
+        if self.is_terminal:
+            return self.status(text)
+        self.print_line(text)
+        return contextlib.nullcontext()
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(harmless(text), **options)  # before its width is measured

@@ -97,16 +97,19 @@ def _print(accounts: list, windows: list[list[dict]]) -> None:
             "W": account.average_power_w,
             "J per sample": account.energy_per_sample_j,
             "J to target": account.energy_to_target_j,
-            "g carbon": account.carbon_g,
+            "g CO2e": account.carbon_g,
         }
         for account in accounts
     ]
     console = Console()
     print_frame(console, rows)
-    console.print("J to target: until the target was reached; carbon: CO2 equivalent.")
+    console.print("J to target: until the target was reached; CO2e: CO2 equivalent.")
+    told: dict[str, list[str]] = {}
     for account in accounts:
-        source = f"{account.source}: " if account.source else ""
-        console.print_line(f"{account.run}: {source}{account.note}")
+        told.setdefault(f"{account.source}: {account.note}" if account.source else account.note, []).append(account.run)
+    for note, of in told.items():
+        whose = "all runs" if len(of) == len(accounts) > 1 else ", ".join(of)
+        console.print_line(f"{whose}: {note}")
     names = {"count": "times", "seconds": "s", "energy_j": "J", "average_power_w": "W"}
     for account, own in zip(accounts, windows, strict=True):
         if own:

@@ -152,7 +152,9 @@ def run_budgets(args: argparse.Namespace) -> int:
 
 def _check(names: list[str], *, as_json: bool) -> int:
     """Print one line per budget: measured and predicted shares of the whole device."""
-    checks = hardware.check_budgets(names)
+    console = Console(stderr=as_json)
+    with console.doing(f"measuring the whole device and {', '.join(names)}, some seconds each ..."):
+        checks = hardware.check_budgets(names)
     if as_json:
         return print_json([asdict(check) for check in checks], indent=1)
     rows = [
@@ -168,7 +170,6 @@ def _check(names: list[str], *, as_json: bool) -> int:
         }
         for check in checks
     ]
-    console = Console()
     print_frame(console, rows, "Shares of the whole device")
     console.print(
         "Used and left: measured now under the budget (emulated, if the budget makes the machine smaller). Predicted: "

@@ -100,7 +100,7 @@ def _check_and_run(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> 
     console = Console(stderr=args.json)
     names = [name.strip() for name in args.device.split(",")] if args.device else []
     live = sharing.live_devices(names, shared=args.policy != "exclusive", memory_bytes=_size(args.memory))
-    with console.status(TRYING):
+    with console.doing(TRYING):
         checked = sharing.check_here(queue, live)
     _print_queue_check(console, checked, live)
     queue = sharing.refuse_if_any(checked)

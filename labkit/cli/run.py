@@ -111,7 +111,8 @@ def _print_help(args: argparse.Namespace) -> int:
     """Print the flags of the harness, and of the script."""
     args.parser.print_help()
     print(f"\nthe script's own flags ({jobs.JOBS[args.job].script()}):")
-    print(jobs.job_flags(jobs.JOBS[args.job]).format_help().partition("options:")[2].strip("\n"))
+    own = jobs.job_flags(jobs.JOBS[args.job], omit=("help", "runs_dir"))  # which are listed above
+    print(own.format_help().partition("options:")[2].strip("\n"))
     return 0
 
 

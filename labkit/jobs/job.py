@@ -15,7 +15,7 @@ import re
 import sys
 import typing
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -214,14 +214,17 @@ def read_job(kind: type[AnyJob]) -> AnyJob:
     return kind.from_settings(settings)
 
 
-def job_flags(kind: type[Job], prog: str | None = None) -> ArgumentParser:
-    """The flags of a kind of job. The help shows the defaults of its default preset."""
+def job_flags(kind: type[Job], prog: str | None = None, omit: Collection[str] = ()) -> ArgumentParser:
+    """The flags of a kind of job, but for those in `omit`. The help shows the defaults of its default preset."""
     # tyro would make them, too, but needs 0.25 s to import and 0.2 s for a help of three flags (two cores of an AMD
     # EPYC), and its spellings, boxes and errors differ from those of all other commands of labkit
     about = (kind.__doc__ or "").partition("\n")[0]
-    parser = ArgumentParser(prog=prog, description=about, allow_abbrev=False, argument_default=SUPPRESS)
+    with_help = "help" not in omit
+    parser = ArgumentParser(prog, None, about, add_help=with_help, allow_abbrev=False, argument_default=SUPPRESS)
     usual = kind()
     for name, setting in settings_of(kind).items():
+        if name in omit:
+            continue
         spellings = f"--{name.replace('_', '-')}", *setting.field.metadata.get("flags", ())
         options: dict[str, Any] = {"dest": name, "help": _help(kind, setting, setting.of(usual))}
         if setting.shape is bool:

@@ -307,6 +307,22 @@ def _text(value: Any) -> str:
     return "{\n " + ",\n ".join(f"{json.dumps(name)}: {json.dumps(each)}" for name, each in value.items()) + "\n}"
 
 
+def _refuse_impossible(card: Card) -> None:
+    """Raise a ValueError for numbers that no calibration finds, from which nonsense would be predicted."""
+    limits, times_s = card.limits, [time_s for points in card.kernels.values() for time_s in points.times_s]
+    beyond = [card.overheads[ALL], *card.overheads.values()]
+    misses = [miss for own in (*card.misses.values(), *card.shared.values()) for miss in own]
+    for name, numbers, least, most in (
+        ("number of threads or speed", (card.threads, limits.fp32_gflops, limits.bandwidth_gb_per_s), 1e-3, 1e9),
+        ("size of a cache", card.caches, 1, 1e15),
+        ("time of an operator", times_s or [math.nan], 1e-12, 1e6),
+        ("noise or overhead", [card.noise, *(us for each in beyond for us in (each.step_us, *each.calls_us))], 0, 1e9),
+        ("miss", misses, -10, 10),  # a logarithm: 20,000 times too slow or too fast
+    ):
+        if not all(least <= number <= most for number in numbers):
+            raise ValueError(f"no {name} is like that")
+
+
 def read_card(path: Path) -> Card:
     """Read a card that `labkit calibrate` wrote.
 
@@ -328,7 +344,7 @@ def read_card(path: Path) -> Card:
     content.pop("accelerators", None)  # a card of labkit 0.1 also describes GPUs, which nothing predicts from
     try:
         beyond = {job: (each["step_us"], tuple(each["calls_us"])) for job, each in content["overheads"].items()}
-        return Card(
+        card = Card(
             **content
             | {
                 "limits": hardware.Calibration(**content["limits"]),
@@ -338,6 +354,8 @@ def read_card(path: Path) -> Card:
                 "kinds": {kind: tuple(each) for kind, each in content["kinds"].items()},
             }
         )
+        _refuse_impossible(card)
+        return card
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         words = f"{type(error).__name__}: {error}"
         raise UserError(f"{path}: this card is damaged ({words}): calibrate again.", field="card") from None

@@ -213,7 +213,8 @@ def notes(summary: pd.DataFrame) -> list[str]:
 
 def listed(names: Sequence[str]) -> str:
     """
-    >>> listed(["budget", "batch_size", "precision"])
-    'budget, batch_size and precision'
+    >>> listed(["budget", "threads_wait", "precision"])
+    'budget, how threads wait and precision'
     """
+    names = ["how threads wait" if name == "threads_wait" else name for name in names]
     return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])

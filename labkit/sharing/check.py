@@ -10,7 +10,7 @@ from typing import Any
 
 from labkit import UserError, hardware, launch, runs, telemetry
 from labkit.sharing.memory_probe import GROWTH_BYTES, first_steps_bytes
-from labkit.sharing.modes import mode_refusals, mode_shares
+from labkit.sharing.modes import kind_refusals, mode_refusals, mode_shares
 from labkit.sharing.queue import JobProfile, PackingDevice, QueuedJob, RecordedProfiles
 from labkit.sharing.shares import Place, Refusal, Share, free_bytes
 
@@ -92,11 +92,13 @@ def check_mix(mix: launch.Mix, estimate: Estimate) -> MixCheck:
     refusals: list[str] = []
     with hardware.Nvml() as nvml:
         for workload in mix.workloads:
-            found = {job.name: need_of(job) for job in workload.jobs}
+            # no job is tried for its memory where the device has no such mode
+            impossible = kind_refusals(workload.mode, workload.jobs, Place(device, devices, nvml))
+            found = {job.name: job.memory_bytes if impossible else need_of(job) for job in workload.jobs}
             needs = {name: need for name, need in found.items() if isinstance(need, int)}
             place = Place(device, devices, nvml, needs, mix.spin, quiet)
             reasons: list[Refusal] = [(name, need) for name, need in found.items() if isinstance(need, str)]
-            reasons += mode_refusals(workload.mode, workload.jobs, place)
+            reasons += impossible or mode_refusals(workload.mode, workload.jobs, place)
             shares = {} if reasons else mode_shares(workload.mode, workload.jobs, place)
             free = {name: share.memory_bytes or free_bytes(_where(share), nvml) for name, share in shares.items()}
             reasons += _too_much(workload.mode, needs, free, shares) if shares else ()

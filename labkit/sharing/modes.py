@@ -173,6 +173,11 @@ INSTEAD = {
 
 def mode_refusals(mode: str, jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
     """Every reason against running the jobs so, with the job's name, or None where it is the mode's."""
+    return kind_refusals(mode, jobs, place) or BY_NAME[mode][0](jobs, place)
+
+
+def kind_refusals(mode: str, jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:
+    """The reasons that the kind of the device is against: a CPU has no modes of a GPU."""
 
     def other_kind(device: hardware.Device, _: int) -> list[str]:
         if mode == "alone" or (device.kind == "cpu") == (mode in launch.CPU_MODES):
@@ -181,7 +186,7 @@ def mode_refusals(mode: str, jobs: Sequence[launch.PlannedJob], place: Place) ->
         name = "the CPU" if device.kind == "cpu" else device.name
         return [f"mode {mode} shares {shares}, and the device is {name}: use mode {INSTEAD[mode]}, or choose {choose}"]
 
-    return place.refusals(jobs, other_kind) or BY_NAME[mode][0](jobs, place)
+    return place.refusals(jobs, other_kind)
 
 
 def mode_shares(mode: str, jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:

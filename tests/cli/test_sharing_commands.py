@@ -135,7 +135,7 @@ def queue(tmp_path, monkeypatch) -> Path:
 def test_a_queue_is_checked_run_and_told(queue, cli):
     queue.write_text(QUEUE.replace("0.3}", "0.3, duration: 5}"))
     said = cli("pack", queue, "--check", "--device", "cpu").out
-    assert "before the start" in said and "1 GiB" in said and not Path("runs").exists()
+    assert "checking each job" in said and "before the start" in said and "1 GiB" in said and not Path("runs").exists()
     answer = cli("pack", queue, "--device", "cpu", "--json").json
     (ran,), (row,) = answer["queues"], answer["policies"]
     assert (ran["status"], row["policy"], row["provenance"], row["done"]) == ("done", "best-fit", "measured", 2)

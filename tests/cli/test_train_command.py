@@ -94,6 +94,7 @@ def test_wrong_flags_are_refused_before_anything_waits_for_cores(command, monkey
     assert f"`labkit {command} --help`" in capfd.readouterr().err
     said = cli("train dlrm --help").out
     assert "--budget" in said and "--kernels" in said and "dlrm.py" in said
+    assert said.count("--runs-dir DIR  ") == said.count("  -h") + 1 == said.count("--help, -h") == 1
 
 
 @pytest.mark.slow

@@ -160,6 +160,7 @@ def test_shares_are_a_row_each_and_the_command_lists_budgets_and_checks(cli, mon
     assert "docs/budgets.md" in out and "memory bandwidth, caches" in out
     monkeypatch.setattr("labkit.hardware.check_budgets", lambda names: checks)
     out = cli("budgets --check jetson-xavier-nx-like").out
+    assert "measuring the whole device and jetson-xavier-nx-like" in out
     assert re.search(r"jetson-xavier-nx-like +1.00 +2 +yes +0.60 +- +0.90 +0.64", out)
 
 

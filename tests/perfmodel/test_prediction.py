@@ -119,6 +119,17 @@ def test_what_is_no_card_is_refused(tmp_path, text, words):
         read_card(path)
 
 
+ODD = [{"overheads": {}}, {"misses": {"dlrm": [1000.0] * 5}}, {"threads": -5}, {"caches": [-1, -1]}, {"kernels": {}}]
+
+
+@pytest.mark.parametrize("odd", [*ODD, {"noise": math.nan}], ids=str)
+def test_a_card_with_numbers_that_no_calibration_finds_is_refused(tmp_path, odd):
+    made_card().save(path := tmp_path / "card.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | odd))
+    with pytest.raises(UserError, match="this card is damaged"):
+        read_card(path)
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_a_seed_draws_the_same_workload_each_time_and_its_step_can_be_timed(job, monkeypatch):
     monkeypatch.setattr(measure, "ENOUGH_S", 0.0)

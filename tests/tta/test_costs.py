@@ -67,7 +67,10 @@ def test_without_counters_there_is_no_number_unless_a_prediction_is_asked_for(ru
 def test_the_command_prints_what_each_number_is(run, cli):
     folder = run(rapl=False)
     out = cli("energy", folder, "--power", "20", "--grid", "100").out
-    assert "predicted" in out and "200" in out and "20 W, as given" in out
+    assert "predicted" in out and "200" in out and "20 W, as given" in out and "g CO2e" in out
+    run(rapl=False)
+    out = cli("energy --power 20 --runs-dir", folder.parent).out
+    assert out.count("20 W, as given") == 1 and "all runs: 20 W" in out
     (account,) = cli("energy", folder, "--json").json
     assert account["run"] == read_run(folder).id and account["energy_j"] is None
 
