@@ -1,5 +1,9 @@
 from .busy import loads as loads, sweep as sweep, watch as watch
-from .cache_hit_rates import hit_rates as hit_rates, simulate_hit_rate as simulate_hit_rate, zipf_shares as zipf_shares
+from .cache_hit_rates import (
+    expected_hit_rate as expected_hit_rate,
+    simulate_hit_rate as simulate_hit_rate,
+    zipf_shares as zipf_shares,
+)
 from .fault_run import documented_behaviour as documented_behaviour, fault_table as fault_table, run_fault as run_fault
 from .faulty_client import FAULTS as FAULTS
 from .figures import (
@@ -10,10 +14,10 @@ from .figures import (
     figure_fault_timeline as figure_fault_timeline,
     figure_gain_against_slowdown as figure_gain_against_slowdown,
     figure_gains as figure_gains,
-    figure_hit_rates as figure_hit_rates,
     figure_kernel_shapes as figure_kernel_shapes,
     figure_observer_effect as figure_observer_effect,
     figure_predicted_gains as figure_predicted_gains,
+    figure_shares as figure_shares,
     figure_walks as figure_walks,
 )
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits

@@ -1,16 +1,10 @@
-"""Hit rates of a cache of rows: simulated, by the published heuristic, and the best possible."""
+"""Hit rates of a cache of rows: simulated, and by the published heuristic; and how skewed the rows are."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 
 from labkit.placement import CacheIndex
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def simulate_hit_rate(
@@ -56,50 +50,3 @@ def zipf_shares(num_rows: int, exponent: float) -> np.ndarray:
     """The probability float64 (R,) of each row, the most popular first; exponent 0 is uniform."""
     shares = np.arange(1.0, num_rows + 1) ** -exponent
     return shares / shares.sum()
-
-
-def zipf_bound(num_rows: int, exponent: float, cache_rows: int) -> float:
-    """The probability of the `cache_rows` most popular rows.
-
-    It bounds the hit rate of any cache for single, independent lookups; in a batch, equal lookups of a missing row are
-    one miss.
-    """
-    return float(zipf_shares(num_rows, exponent)[:cache_rows].sum())
-
-
-def hit_rates(
-    exponents: Sequence[float],
-    cache_shares: Sequence[float],
-    *,
-    num_rows: int = 100_000,
-    lookups: int = 2048,
-    batches: int = 200,
-    policies: Iterable[str] = ("lru", "lfu"),
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Hit rates of one table, one row each of (zipf_exponent, cache_share, policy, source, hit_rate).
-
-    The sources are "simulated", after the same number of batches to fill the cache; "bound" (`zipf_bound`); and, for
-    uniform rows (exponent 0), "heuristic" (`expected_hit_rate`). The last two do not depend on the policy.
-
-    Args:
-        exponents: of the Zipf distribution of the rows.
-        cache_shares: rows of the cache, as a share of the table's.
-        lookups: per batch.
-        batches: number of batches that count.
-    """
-    import pandas as pd
-
-    found: list[tuple] = []
-    for exponent in exponents:
-        rng, cumulated = np.random.default_rng(seed), zipf_shares(num_rows, exponent).cumsum()
-        drawn = np.searchsorted(cumulated, rng.random((2 * batches, lookups)) * cumulated[-1])
-        for share in cache_shares:
-            slots = max(1, round(share * num_rows))
-            for policy in policies:
-                rate = simulate_hit_rate(drawn, num_rows, slots, policy, warm_up=batches)
-                found.append((exponent, share, policy, "simulated", rate))
-            found.append((exponent, share, None, "bound", zipf_bound(num_rows, exponent, slots)))
-            if exponent == 0:
-                found.append((exponent, share, None, "heuristic", expected_hit_rate(num_rows, lookups, slots)))
-    return pd.DataFrame(found, columns=["zipf_exponent", "cache_share", "policy", "source", "hit_rate"])

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from labkit.hardware import BudgetCheck
-from labkit.plots import AXIS, ONE_HUE, encoding, error_bars, log_ticks, named, new_figure, number_text, series
+from labkit.plots import AXIS, ONE_HUE, encoding, error_bars, log_ticks, named, new_figure, series
 
 WALKED = ("T1", "T2", "T3", "T4", "T5", "kernel", "collective", "compute")
 """Kinds of bars of a walk, each with a look of its own"""
@@ -26,14 +26,6 @@ BUSY = {
     "sm_occupancy": "SM occupancy",
 }
 """Of a load on a core, then of a kernel on a GPU: what utilisation says, and two counters that say more"""
-SOURCES = {
-    "measured": ("cache, rows moved", "measured"),
-    "simulated": ("cache, simulated", "predicted"),
-    "bound": ("the most popular rows", "predicted"),
-    "no cache": ("no cache: repeats within a batch", "predicted"),
-    "heuristic": ("heuristic for uniform rows", "predicted"),
-}
-"""Where a rate comes from: its name in the legend, and its provenance"""
 COUNTERS = {
     "gpu_utilisation": "GPU utilisation",
     "graphics_active": "GRACT",
@@ -172,48 +164,26 @@ def _add_bars(
     figure.update_layout(barmode="group").update_yaxes(rangemode="tozero")
 
 
-def figure_hit_rates(frame: pd.DataFrame) -> go.Figure:
-    """The share of lookups that a cache answers.
+def figure_shares(shares: pd.DataFrame, finding: str) -> go.Figure:
+    """A row per place: the measured share as a mark with its interval, and what was predicted.
 
     Args:
-        frame: `hit_rates`, to which rows of the source "measured" may be added.
-
-    Returns:
-        A figure with a panel for each zipf_exponent, and in it a line for each policy and source.
+        shares: columns share, low, high and predicted, indexed by the place.
+        finding: what the figure shows, which is its title.
     """
-    names, provenance = zip(*frame["source"].map(SOURCES), strict=True)
-    policies = [f"{policy.upper()} " if isinstance(policy, str) else "" for policy in frame["policy"]]
-    rates_of = frame.assign(provenance=provenance, of=[f"{one}{two}" for one, two in zip(policies, names, strict=True)])
-    panels = {exponent: row for row, exponent in enumerate(sorted(rates_of["zipf_exponent"].unique()), start=1)}
-    grid = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.05)
-    figure = new_figure("", "", _best_rates(frame), height=130 + 190 * len(panels))
-    figure = go.Figure(grid).update_layout(figure.layout)
-    for number, (look, name, own) in enumerate(series(rates_of, "of", "provenance")):
-        for place, (exponent, rates) in enumerate(own.groupby("zipf_exponent")):
-            figure.add_scatter(
-                x=rates["cache_share"],
-                y=rates["hit_rate"],
-                name=name,
-                meta=look.meta,
-                **look.curve(8),
-                hovertemplate=f"%{{x:.3~g}} of the rows: %{{y:.3~g}}<extra>{name}</extra>",
-                showlegend=place == 0,
-                legendgroup=str(number),
-                row=panels[exponent],
-                col=1,
-            )
-    for exponent, row in panels.items():
-        figure.update_yaxes(title_text=f"Hit rate, Zipf {exponent:g}", range=[0, 1.03], row=row, col=1)
-    low, high = rates_of["cache_share"].min(), rates_of["cache_share"].max()
-    figure.update_xaxes(type="log", **log_ticks(low, high))
-    return figure.update_xaxes(title_text="Cached share of the table's rows", row=len(panels), col=1)
-
-
-def _best_rates(frame: pd.DataFrame) -> str:
-    """What the best cache answers, by exponent."""
-    best = frame[frame["policy"].notna()].groupby("zipf_exponent")["hit_rate"].max()
-    rates = [f"{number_text(rate)} at Zipf exponent {exponent:g}" for exponent, rate in best.items()]
-    return f"The highest hit rates of a cache are {', '.join(rates)}."
+    figure = new_figure("Share of the throughput without moving (logarithmic)", "Rows are in", finding)
+    for number, (name, provenance) in enumerate((("share", "measured"), ("predicted", "predicted"))):
+        figure.add_scatter(
+            x=shares[name],
+            y=shares.index,
+            mode="markers",
+            marker=encoding(number, provenance).mark(11),
+            error_x=error_bars(shares["share"], shares["low"], shares["high"]) if provenance == "measured" else None,
+            hovertemplate=f"%{{y}}: %{{x:.3~g}}<extra>{provenance}</extra>",
+            **named("share of the throughput", provenance),
+        )
+    figure.update_layout(title={"text": finding}).update_xaxes(log_ticks(), type="log")
+    return figure.update_yaxes(autorange="reversed")
 
 
 def figure_kernel_shapes(shapes: pd.DataFrame) -> go.Figure:

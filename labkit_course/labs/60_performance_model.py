@@ -688,7 +688,7 @@ EXERCISES["60.why_datasheet"] = Explanation(
 r"""
 ## Rows that are still in the cache
 
-The paper's model of an embedding lookup needs the share of rows that are still in the GPU's cache. It takes all rows as equally likely: your `expected_hit_rate` of [Where embeddings live](12_where_embeddings_live.ipynb). Real ids are not uniform. A few rows are named most of the time, about as in Zipf's law: $P(r) \propto r^{-s}$.
+The paper's model of an embedding lookup needs the share of rows that are still in the GPU's cache. Its formula, `expected_hit_rate`, takes all rows as equally likely. Real ids are not uniform. A few rows are named most of the time, about as in Zipf's law: $P(r) \propto r^{-s}$.
 
 **100,000 rows, of which 10,000 fit into the cache; 100,000 lookups by Zipf's law with $s = 1.1$. How many per cent hit?**
 """
@@ -702,7 +702,7 @@ The formula, next to a simulated cache that drops the row whose last use is long
 """
 
 # %% zipf
-hit_rate, rng, length = mine("12.heuristic"), np.random.default_rng(0), 100_000
+hit_rate, rng, length = apparatus.expected_hit_rate, np.random.default_rng(0), 100_000
 zipf = rng.choice(length, (1000, 100), p=apparatus.zipf_shares(length, 1.1))
 ids = {"simulated, uniform": rng.integers(0, length, (1000, 100)), "simulated, Zipf 1.1": zipf}
 fits = (1000, 10_000, 50_000)

@@ -16,17 +16,16 @@ from labkit.errors import UserError
 from labkit.jobs import DlrmJob
 from labkit.launch import MODES
 from labkit.models import Dlrm, DlrmConfig
-from labkit.plots.descriptions import describe
 from labkit.process import JobProcess
 from labkit_course.apparatus import (
     FAULTS,
     busy,
     documented_behaviour,
+    expected_hit_rate,
     fault_run,
     fault_table,
     figure_fault_timeline,
-    figure_hit_rates,
-    hit_rates,
+    figure_shares,
     largest_batch,
     memory_held,
     observe,
@@ -35,29 +34,21 @@ from labkit_course.apparatus import (
     run_fault,
     simulate_hit_rate,
     sweep,
+    zipf_shares,
 )
-from labkit_course.apparatus.cache_hit_rates import expected_hit_rate, zipf_bound
 from labkit_course.apparatus.fault_run import Client
 from labkit_course.apparatus.memory import HEADROOM, tried_sizes
 from labkit_course.apparatus.observer_effect import NOBODY, NOBODY_OUTSIDE, Observer
 from labkit_course.lab import from_lab
 
 
-def test_each_skew_has_a_panel_with_a_line_a_policy_and_source():
-    rates = hit_rates((0.0, 1.1), (0.01, 0.1), num_rows=500, lookups=64, batches=5)
-    own = rates[(rates["source"] == "simulated") & (rates["policy"] == "lru")]
-    figure = figure_hit_rates(pd.concat([rates, own.assign(source="measured")]))
-    drawn = {(trace.name, trace.yaxis): list(trace.y) for trace in figure.data}
-    both = ("LRU cache, simulated · predicted", "LFU cache, simulated · predicted",
-            "the most popular rows · predicted", "LRU cache, rows moved · measured")  # fmt: skip
-    of_both = {(name, axis) for name in both for axis in ("y", "y2")}
-    assert set(drawn) == of_both | {("heuristic for uniform rows · predicted", "y")}
-    skewed = own[own["zipf_exponent"] == 1.1]
-    assert drawn["LRU cache, rows moved · measured", "y2"] == list(skewed["hit_rate"])
-    titles = [figure.layout[axis].title.text for axis in ("yaxis", "yaxis2")]
-    assert titles == ["Hit rate, Zipf 0", "Hit rate, Zipf 1.1"]
-    best = rates.loc[rates["policy"].notna() & (rates["zipf_exponent"] == 1.1), "hit_rate"].max()
-    assert f"{best:.4g} at Zipf exponent 1.1" in describe(figure).text
+def test_each_place_has_a_measured_share_with_its_interval_and_a_prediction():
+    shares = pd.DataFrame({"share": [0.5, 0.1], "low": [0.4, 0.09], "high": [0.7, 0.12], "predicted": [0.6, 0.3]})
+    figure = figure_shares(shares.set_axis(["memory", "disk"]), "Disks are slow")
+    measured, predicted = figure.data
+    assert (list(measured.x), list(measured.y), list(predicted.x)) == ([0.5, 0.1], ["memory", "disk"], [0.6, 0.3])
+    assert list(measured.error_x.array) == pytest.approx([0.2, 0.02]) and predicted.error_x.array is None
+    assert measured.mode == predicted.mode == "markers" and figure.layout.title.text == "Disks are slow"
 
 
 def test_hit_rates_by_hand():
@@ -69,20 +60,18 @@ def test_hit_rates_by_hand():
     assert expected_hit_rate(100, 50, 10) == pytest.approx(1 - (10 + 40 * 90 / 100) / 50)
 
 
-def test_single_lookups_come_near_the_bound_and_never_pass_it():
-    frame = hit_rates([0.0, 1.1], [0.1, 0.5], num_rows=400, lookups=1, batches=4000).set_index(
-        ["zipf_exponent", "cache_share", "policy", "source"]
-    )["hit_rate"]
+def test_single_lookups_come_near_the_most_popular_rows_and_never_pass_them():
     for exponent in (0.0, 1.1):
-        for share in (0.1, 0.5):
-            bound = zipf_bound(400, exponent, round(400 * share))
-            lru, lfu = (frame[exponent, share, policy, "simulated"] for policy in ("lru", "lfu"))
+        shares = zipf_shares(400, exponent)
+        drawn = np.random.default_rng(0).choice(400, (8000, 1), p=shares)
+        for slots in (40, 200):
+            best = shares[:slots].sum()
+            lru, lfu = (simulate_hit_rate(drawn, 400, slots, policy, warm_up=4000) for policy in ("lru", "lfu"))
             # of 4000 draws the rate varies by sqrt(1/4 / 4000) = 0.008; four times that
-            assert max(lru, lfu) < bound + 0.032
-            assert lfu > (bound - 0.08 if exponent else bound - 0.032)
-            assert lru > bound - 0.2
-    assert frame[1.1, 0.1, "lfu", "simulated"] > frame[1.1, 0.1, "lru", "simulated"]
-    assert set(frame.index.get_level_values("source")) == {"simulated", "bound", "heuristic"}
+            assert max(lru, lfu) < best + 0.032
+            assert lfu > (best - 0.08 if exponent else best - 0.032)
+            assert lru > best - 0.2
+            assert exponent == 0 or slots == 200 or lfu > lru
 
 
 PLAIN = {"kernels": "plain", "precision": "fp32"}
