@@ -1,6 +1,5 @@
 """Both notebooks of a lab from its source, with nbgrader's own preprocessors; `configure` sets nbgrader up alike."""
 
-import hashlib
 import re
 import time
 from copy import deepcopy
@@ -21,7 +20,7 @@ from labkit.runs import replace_text
 from labkit_course.gate import GUESS, faults, knocked_out
 from labkit_course.grading import grade
 from labkit_course.lab import FOLDER, all_exercises, sources
-from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
+from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, fingerprint, has_answers
 from labkit_course.runner import drop_widgets
 
 STUB = "answer = ...  # YOUR ANSWER HERE, in place of the dots"
@@ -161,7 +160,7 @@ def exercise_version(notebook: NotebookNode) -> NotebookNode:
     made, resources = deepcopy(notebook), {}
     for step in (ClearSolutions(code_stub={"python": STUB}), ForStudents(), LockCells(), ClearOutput()):
         made, resources = step.preprocess(made, resources)
-    made.metadata["labkit_made"] = _fingerprint(made)
+    made.metadata["labkit_made"] = fingerprint(made)
     return made
 
 
@@ -200,17 +199,6 @@ def write(folder: Path, *, force: bool = False, labs: Path = FOLDER) -> list[Pat
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, texts[path])
     return changed
-
-
-def has_answers(path: Path) -> bool:
-    """Whether a student worked in an exercise notebook: its cells are not those that it was made with."""
-    notebook = read_notebook(path)
-    return notebook.metadata.get("labkit_made") != _fingerprint(notebook)
-
-
-def _fingerprint(notebook: NotebookNode) -> str:
-    """A hash of the cells' sources; outputs do not count."""
-    return hashlib.sha256("\0".join(cell.source for cell in notebook.cells).encode()).hexdigest()
 
 
 def drift(folder: Path, labs: Path = FOLDER) -> list[str]:

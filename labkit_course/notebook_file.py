@@ -1,5 +1,6 @@
 """Notebook files: where they are, and the one way they are written."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -41,6 +42,17 @@ def authored(folder: Path) -> list[Path]:
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def has_answers(path: Path) -> bool:
+    """Whether a student worked in an exercise notebook: its cells are not those that it was made with."""
+    notebook = read_notebook(path)
+    return notebook.metadata.get("labkit_made") != fingerprint(notebook)
+
+
+def fingerprint(notebook: nbformat.NotebookNode) -> str:
+    """A hash of the cells' sources; outputs do not count."""
+    return hashlib.sha256("\0".join(cell.source for cell in notebook.cells).encode()).hexdigest()
 
 
 def canonical(notebook: nbformat.NotebookNode | dict) -> str:

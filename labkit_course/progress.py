@@ -41,13 +41,13 @@ def keep(kind: str, name: str, **facts: Any) -> None:
         file.write(line)
 
 
-def kept(kind: str, name: str | None = None) -> list[dict[str, Any]]:
-    """The lines of a kind, oldest first; one that a crash cut short is left out."""
+def kept(kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+    """The lines of a kind, or all, oldest first; one that a crash cut short is left out."""
     path, lines = progress_file(), []
     for line in path.read_bytes().splitlines() if path.is_file() else []:
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
-            if isinstance(entry, dict) and entry.get("kind") == kind and isinstance(entry.get("name"), str):
+            if isinstance(entry, dict) and isinstance(entry.get("name"), str) and kind in (None, entry.get("kind")):
                 lines.append(entry)
     return [entry for entry in lines if name is None or entry["name"] == name]
 

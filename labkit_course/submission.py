@@ -1,14 +1,16 @@
 """Where a student stands, and what is handed in."""
 
+import json
 import re
 import shutil
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
 from labkit_course.checks import MYLAB
-from labkit_course.notebook_file import code_cells, read_notebook
+from labkit_course.notebook_file import code_cells, has_answers, read_notebook
 from labkit_course.progress import first_guesses, kept, progress_file, ratio_error
 
 LEFT_OUT = ("checkpoint", "trace", ".ipynb_checkpoints", "__pycache__")
@@ -17,13 +19,13 @@ LEFT_OUT = ("checkpoint", "trace", ".ipynb_checkpoints", "__pycache__")
 
 def status(notebooks: Path) -> list[dict[str, Any]]:
     """A row a notebook: what is done of its exercises and claims, which is next, and how good the guesses were."""
-    done = {entry["name"] for entry in kept("attempt") if entry.get("right")}
+    latest = {entry["name"]: entry.get("right") for entry in kept("attempt")}  # what was right may be so no longer
+    done = {name for name, right in latest.items() if right}
     done |= {entry["name"] for kind in ("explanation", "claim") for entry in kept(kind)}
     guessed, looked = first_guesses(), {entry["name"] for entry in kept("reference")}
     rows = []
     for path in _notebooks(notebooks):
-        source = "\n".join(cell.source for cell in code_cells(read_notebook(path)))
-        asked = re.findall(r'^(?:check|explain|claim)\("([\w.]+)"', source, re.MULTILINE)
+        asked = [name for name, _ in _asked(path)]
         own = [made for name, made in guessed.items() if name.startswith(f"{path.name[:2]}.")]
         near = sum(ratio_error(made.value, made.truth) <= 2 for made in own)
         rows.append(
@@ -47,27 +49,62 @@ def _notebooks(folder: Path) -> list[Path]:
     return found
 
 
-def hand_in(notebooks: Path, runs: Path, archive: Path) -> int:
-    """Pack notebooks, the student's modules, run folders and progress; return the number of files.
+def _asked(path: Path) -> list[tuple[str, bool]]:
+    """What a notebook asks for, by name, and whether there is an answer."""
+    found = []
+    for above, cell in pairwise(code_cells(read_notebook(path))):
+        if call := re.search(r'^(check|explain|claim)\("([\w.]+)"', cell.source, re.MULTILINE):
+            answer = (above if call[1] == "check" else cell).source
+            found.append(
+                (call[2], not re.search(r"^ *(answer = \.\.\.|raise NotImplementedError)", answer, re.MULTILINE))
+            )
+    return found
+
+
+def _number(path: Path) -> int | None:
+    """The number whose questions a notebook drew; None if it draws none."""
+    source = "\n".join(cell.source for cell in code_cells(read_notebook(path)))
+    number = re.search(r"^student = (\d+)", source, re.MULTILINE)
+    return int(number[1]) if number else None
+
+
+def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: str = "") -> tuple[int, dict[str, Any]]:
+    """Pack the notebooks that were worked in, the student's modules, run folders and progress.
 
     Args:
         notebooks: the folder that the student worked in.
         runs: the folder of run folders; checkpoints and traces in it are left out.
         archive: the zip file to write; it appears when it is complete.
+        lab: the only one to pack, such as "60".
+        student: who hands in.
+
+    Returns:
+        The number of files; what `submission.json` says: who, which number each notebook has, and answers not given.
 
     Raises:
-        UserError: there is no notebook, or the archive exists already.
+        UserError: there is no notebook that was worked in, or the archive exists already.
     """
     if archive.exists():
         raise UserError(f"{archive}: this file exists: move it, or name another with --out.")
-    found = _notebooks(notebooks)
+    found = [path for path in _notebooks(notebooks) if path.name.startswith(lab) and has_answers(path)]
+    if not found:
+        raise UserError(f"{notebooks}: no notebook{f' {lab}' if lab else ''} has an answer in it yet: save it first.")
+    labs = {path.name[:2] for path in found}
+    missing = {path.stem: [name for name, given in _asked(path) if not given] for path in found}
+    said = {"student": student, "numbers": {path.stem: _number(path) for path in found}}
+    said["missing"] = {name: names for name, names in missing.items() if names}
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=f".{archive.name}.") as folder:
         packed = Path(folder, "packed")
         packed.mkdir()
-        for path in [*found, *filter(Path.is_file, [progress_file()])]:
+        for path in found:
             shutil.copy(path, packed)
+        (packed / "submission.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
+        if progress_file().is_file():
+            (packed / progress_file().name).write_text(
+                "".join(f"{json.dumps(entry)}\n" for entry in kept() if entry["name"][:2] in labs), encoding="utf-8"
+            )
         for name, path in ((MYLAB.name, notebooks / MYLAB), ("runs", runs)):
             if path.is_dir():
                 shutil.copytree(path, packed / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
         Path(shutil.make_archive(str(Path(folder, "made")), "zip", packed)).replace(archive)
-        return sum(path.is_file() for path in packed.rglob("*"))
+        return sum(path.is_file() for path in packed.rglob("*")), said

@@ -38,11 +38,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
     submit = commands.add_parser("submit", help="pack notebooks, own modules, runs and progress into one archive")
     submit.add_argument("--runs", type=Path, metavar="DIR", help="run folders (default: runs in the notebooks' folder)")
-    archive = Path("submission.zip")
-    submit.add_argument("--out", type=Path, default=archive, metavar="FILE", help=f"default: {archive}")
+    submit.add_argument("--lab", default="", metavar="NN", help="this lab only (default: all that were worked in)")
+    submit.add_argument("--student", default="", metavar="NAME", help="who hands in, as your course names you")
+    submit.add_argument("--out", type=Path, metavar="FILE", help="default: submission.zip, or NAME and NN")
     submit.set_defaults(run=run_submit)
 
-    where = {"type": Path, "default": Path("notebooks"), "metavar": "DIR"}
+    inside = any(Path().glob("[0-9][0-9]_*.ipynb"))
+    where = {"type": Path, "default": Path() if inside else Path("notebooks"), "metavar": "DIR"}
     for command in (build, run, status, submit):
         command.add_argument("--notebooks", help="where they are: notebooks", **where)
 
@@ -118,8 +120,13 @@ def run_status(args: argparse.Namespace) -> int:
 def run_submit(args: argparse.Namespace) -> int:
     from labkit_course import hand_in
 
-    count = hand_in(args.notebooks, args.runs or args.notebooks / "runs", args.out)
-    print(f"{args.out}: {count} files, {hardware.size_text(args.out.stat().st_size)}.")
+    archive = args.out or Path("-".join(filter(None, [args.student or "submission", args.lab])) + ".zip")
+    count, said = hand_in(args.notebooks, args.runs or args.notebooks / "runs", archive, args.lab, args.student)
+    print(f"{archive}: {count} files, {hardware.size_text(archive.stat().st_size)}.")
+    for notebook, names in said["missing"].items():
+        print(f"{notebook}: not answered: {', '.join(names)}.")
+    if drawn := [name for name, number in said["numbers"].items() if number == 0]:
+        print(f"{', '.join(drawn)}: `student` is 0: set it to your number if your course gave you one.")
     return 0
 
 

@@ -1,5 +1,6 @@
 """A student's progress: `labkit course status` and `submit`, and guesses."""
 
+import json
 import re
 import zipfile
 from pathlib import Path
@@ -10,37 +11,55 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from labkit.errors import UserError
 from labkit_course import guess, progress, reveal, score_course, score_notebook
-from labkit_course.notebook_file import canonical
+from labkit_course.notebook_file import canonical, fingerprint
 from labkit_course.progress import keep, kept, progress_file
 
+ASKED = {
+    "10_train_dlrm": ("10.interaction", "10.why", "10.step", "10.A9"),
+    "20_train_speech": ("20.collapse", "20.A9"),
+    "30_untouched": ("30.busy",),
+}
 
-def test_status_says_what_is_done_and_what_is_next(tmp_path, cli):
+
+@pytest.fixture
+def notebooks(tmp_path):
+    """Notebooks in which a student answered the first question of two, and nothing in the third."""
     (tmp_path / "notebooks").mkdir()
-    for name, names in (
-        ("10_train_dlrm", ("10.interaction", "10.why", "10.step")),
-        ("20_train_speech", ("20.collapse",)),
-    ):
-        calls = [f'{"explain" if "why" in each else "check"}("{each}", answer)' for each in names]
-        notebook = new_notebook(cells=[new_code_cell(call) for call in [*calls, 'claim("A9", "3", answer)']])
-        (tmp_path / "notebooks" / f"{name}.ipynb").write_text(canonical(notebook), encoding="utf-8")
-    keep("attempt", "10.interaction", right=False)
-    keep("attempt", "10.interaction", right=True)
+    for stem, names in ASKED.items():
+        cells = [new_code_cell("student = 7")]
+        for name in names:
+            kind = "explain" if "why" in name else "claim" if "A9" in name else "check"
+            cells += [new_code_cell("answer = ...")] if kind == "check" else []
+            cells.append(new_code_cell(f'{"" if kind == "check" else "answer = ..."}\n{kind}("{name}", answer)'))
+        notebook = new_notebook(cells=cells)
+        notebook.metadata["labkit_made"] = fingerprint(notebook)
+        if "untouched" not in stem:
+            cells[1].source = "answer = 3"
+        (tmp_path / "notebooks" / f"{stem}.ipynb").write_text(canonical(notebook), encoding="utf-8")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_status_says_what_is_done_and_what_is_next(tmp_path, notebooks, cli, monkeypatch, inside):
+    for name, right in (("10.interaction", False), ("10.interaction", True), ("10.step", True), ("10.step", False)):
+        keep("attempt", name, right=right)  # what was right may be so no longer
     keep("explanation", "10.why")
     keep("attempt", "20.collapse", right=False)
     keep("reference", "20.collapse")
-    keep("claim", "A9")
+    keep("claim", "10.A9")  # and not that of another lab
     for name, value in (("10.a", 3.0), ("10.b", 9.0)):
         guess(name, value)
         reveal(name, 2.0)
+    if inside:
+        monkeypatch.chdir(tmp_path / "notebooks")
     dlrm, speech = (line.split() for line in cli("course status").out.splitlines() if "_train_" in line)
     assert " ".join(dlrm) == "10_train_dlrm 3 of 4 10.step 0 1 of 2"
-    assert " ".join(speech) == "20_train_speech 1 of 2 20.collapse 1"
+    assert " ".join(speech) == "20_train_speech 0 of 2 20.collapse 1"
     cli("course status --notebooks elsewhere", status=2)
 
 
-def test_an_archive_has_notebooks_modules_runs_and_progress(tmp_path, cli):
+def test_an_archive_has_what_was_worked_in_and_says_what_lacks_an_answer(tmp_path, notebooks, cli):
     files = {
-        "10_train_dlrm.ipynb": "{}", "mylab/dlrm.py": "x = 1\n", "runs/one/run.json": "{}",
+        "mylab/dlrm.py": "x = 1\n", "runs/one/run.json": "{}",
         "runs/one/checkpoint/model.pt": "large", "runs/one/trace/trace.json": "large", "notes.txt": "mine",
     }  # fmt: skip
     for name, text in files.items():
@@ -48,23 +67,32 @@ def test_an_archive_has_notebooks_modules_runs_and_progress(tmp_path, cli):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     keep("attempt", "10.interaction", right=True)
-    assert "4 files" in cli("course submit").out
-    with zipfile.ZipFile("submission.zip") as archive:
+    keep("attempt", "20.collapse", right=True)
+    said = cli("course submit --lab 10 --student ann").out
+    assert "5 files" in said and "10_train_dlrm: not answered: 10.why, 10.step, 10.A9." in said
+    with zipfile.ZipFile("ann-10.zip") as archive:
         packed = {name for name in archive.namelist() if not name.endswith("/")}
-        assert packed == {"10_train_dlrm.ipynb", "mylab/dlrm.py", "runs/one/run.json", "progress.jsonl"}
+        others = {"mylab/dlrm.py", "runs/one/run.json", "progress.jsonl", "submission.json"}
+        assert packed == {"10_train_dlrm.ipynb", *others}
+        assert b"10.interaction" in (lines := archive.read("progress.jsonl")) and b"20." not in lines
+        handed_in = json.loads(archive.read("submission.json"))
+        assert (handed_in["student"], handed_in["numbers"]) == ("ann", {"10_train_dlrm": 7})
+    cli("course submit")
+    with zipfile.ZipFile("submission.zip") as archive:
+        assert {name[:2] for name in archive.namelist() if name.endswith(".ipynb")} == {"10", "20"}
     for arguments, said in (
         ([], "submission.zip: this file exists"),
         (["--notebooks", "elsewhere", "--out", "other.zip"], "elsewhere: there is no notebook"),
+        (["--lab", "30"], "no notebook 30 has an answer in it"),
     ):
         assert said in cli("course submit", *arguments, status=2).err
     assert not (tmp_path / "other.zip").exists()
 
 
-def test_instructors_put_notebooks_where_nbgrader_looks(tmp_path, cli):
-    for name, text in {"10_train_dlrm.ipynb": "{}", "20_train_speech.ipynb": "[]", "runs/one/20_x.ipynb": ""}.items():
-        (tmp_path / "notebooks" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "notebooks" / name).write_text(text)
-    cli("course submit --out ann.zip")
+def test_instructors_put_notebooks_where_nbgrader_looks(tmp_path, notebooks, cli):
+    (tmp_path / "notebooks" / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "notebooks" / "runs" / "one" / "20_x.ipynb").write_text("")
+    cli("course submit --student ann --out any.zip")
     guide = (Path(__file__).parents[2] / "docs" / "instructors.md").read_text(encoding="utf-8")
     exec(re.search(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[1], {})
     assert sorted(path.as_posix() for path in Path("submitted").rglob("*.ipynb")) == [
