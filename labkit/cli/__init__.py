@@ -7,6 +7,7 @@ import traceback
 import warnings
 
 from labkit import __version__, project
+from labkit.cli import console
 from labkit.cli.console import say, write_nowhere
 from labkit.errors import UserError, refusal
 
@@ -38,7 +39,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, 2 for the user's mistakes, 1 for ours, 130 on Ctrl-C."""
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:  # this process is the command's own
+        argv = sys.argv[1:]
+        console.print_at_exit()
     for words, instead in GONE.items():
         if tuple(argv[: len(words)]) == words:
             say(f"labkit: {instead}", to_stderr=True)

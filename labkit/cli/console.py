@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -138,10 +139,37 @@ def write_nowhere(stream: TextIO = sys.stdout) -> None:
     os.close(nowhere)
 
 
+_last: list[str] | None = None
+"""What is printed at the very end of this process; None where the process is not the command's own"""
+
+
+def print_at_exit() -> None:
+    """Let `print_last` wait until the end of this process; called before a script that may print at its exit, too."""
+    global _last
+    _last = []
+    atexit.register(lambda: _last and _print_text("\n".join(_last)))  # handlers run in the opposite order
+
+
+def print_last(content: Any) -> int:
+    """Print the answer of a command that runs a script in this process: as the last line, whatever the script prints.
+
+    Returns:
+        The exit status of a command that worked.
+    """
+    if _last is None:
+        return print_json(content)
+    _last.append(json.dumps(content))
+    return 0
+
+
 def print_json(content: Any, indent: int | None = None) -> int:
     """Print the answer for programs, even if its reader has left; the exit status of a command that worked."""
+    return _print_text(json.dumps(content, indent=indent))
+
+
+def _print_text(text: str) -> int:
     try:
-        print(json.dumps(content, indent=indent), flush=True)
+        print(text, flush=True)
     except BrokenPipeError:
         write_nowhere()
     return 0

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from labkit import UserError, hardware, jobs, perfmodel, tracking
-from labkit.cli.console import Console, TrainingDisplay, print_frame, print_json
+from labkit.cli.console import Console, TrainingDisplay, print_frame, print_last
 from labkit.cli.flags import add_flags
 from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
 
@@ -141,7 +141,7 @@ def _predict(
             "to_target": target and dataclasses.asdict(target),
             "notes": notes,
         }
-        return print_json(prediction.to_dict() | facts)
+        return print_last(prediction.to_dict() | facts)
     own = f"{card.device} with {card.threads} thread{'s' * (card.threads > 1)}, from its"
     machine = f"{f'tier {tier.name}, from the' if tier else own} card of {card.when}"
     speed = f", {samples_per_s:,.0f} samples/s" if samples else ""

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from labkit import UserError, profiling, report, runs, tracking
-from labkit.cli.console import Console, TrainingDisplay, marked, print_frame, print_json
+from labkit.cli.console import Console, TrainingDisplay, marked, print_frame, print_json, print_last
 from labkit.cli.flags import RUN, add_flags
 from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
 
@@ -122,7 +122,7 @@ def _print(folder: Path, as_json: bool) -> int:
     is_of_tool = profiling.is_tool_profile(folder)
     profile = (profiling.read_tool_profile if is_of_tool else profiling.read_profile)(folder)
     if as_json:
-        return print_json(profile.to_dict())
+        return print_last(profile.to_dict())
     (_print_tool_profile if is_of_tool else print_profile)(profile)
     return 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, hardware, jobs, json_data, launch, runs, tracking
-from labkit.cli.console import TrainingDisplay, print_json, say
+from labkit.cli.console import TrainingDisplay, print_json, print_last, say
 from labkit.cli.flags import add_flags, add_harness_flags, add_script
 
 Run = Callable[[argparse.Namespace], int]
@@ -195,7 +195,7 @@ def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:
             answer = tracking.run_command(command, stop, display.show)
     except tracking.RunFailed as failure:
         if as_json and failure.answer:
-            print_json(failure.answer)
+            print_last(failure.answer)
         raise
     except (UserError, KeyboardInterrupt):
         raise
@@ -209,7 +209,7 @@ def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:
             say(f"labkit: the script failed; its run is in {display.folder}", to_stderr=True)
         return 1
     if as_json:
-        print_json(answer)
+        print_last(answer)
     else:
         display.print_result(answer)
     return tracking.exit_status(answer)

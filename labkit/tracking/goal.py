@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from labkit import UserError
+from labkit.tracking.values import real, whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,10 +86,10 @@ class Target:
         >>> Target.parse("max auc").value is None
         True
         """
-        watched = re.fullmatch(r"\s*(max|min)\s+(\w+)\s*", text)
+        watched = re.fullmatch(r"\s*(max|min)\s+(\S.*?)\s*", text)
         if watched:
             return cls(_directed(watched[2], watched[1] == "max", text), None)
-        parts = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", text)
+        parts = re.fullmatch(r"\s*(\S.*?)\s*(>=|<=|>|<)\s*([^\s<>=]+)\s*", text)
         try:
             name, operator, value = parts[1], parts[2], float(parts[3])  # ty: ignore[not-subscriptable]  # TypeError if None
         except (TypeError, ValueError):
@@ -139,11 +140,13 @@ class Goal:
 
     def __post_init__(self):
         for setting in ("confirm", "evaluate_every", "patience"):
-            value = getattr(self, setting)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise UserError(f"labkit.Run: {setting} is {value!r}: give a whole number of at least 1.")
-        if self.max_seconds is not None and not 0 < self.max_seconds < math.inf:
-            raise UserError(f"labkit.Run: max_seconds is {self.max_seconds!r}: give a number above 0.")
+            if (value := getattr(self, setting)) is not None:
+                object.__setattr__(self, setting, whole(value, f"labkit.Run: {setting}", least=1))
+        if self.max_seconds is not None:
+            seconds = real(self.max_seconds, "labkit.Run: max_seconds")
+            if not 0 < seconds < math.inf:
+                raise UserError(f"labkit.Run: max_seconds is {self.max_seconds!r}: give a number above 0.")
+            object.__setattr__(self, "max_seconds", seconds)
 
     def is_out_of_patience(self, best_age: int) -> bool:
         """Whether a run ends whose best evaluation is that many evaluations old."""

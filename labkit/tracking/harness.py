@@ -144,6 +144,8 @@ class Harness:
     """Whether the script is its own harness."""
     answers: list[dict[str, Any]] = field(default_factory=list)
     """Answers of the runs that have ended: run, folder, status, result."""
+    had_run: bool = False
+    """Whether a run was opened, even if it left no answer."""
     on_step: Callable[[], bool] | None = None
     """Called after each step of an open run; True ends it."""
     _computing_on: str | None = None

@@ -18,6 +18,7 @@ import torch
 from labkit import UserError
 from labkit.tracking.events import SYNC, OnEvent, Point, Progress, phase
 from labkit.tracking.log import RunLog
+from labkit.tracking.values import real
 
 REPORT_EVERY_S = 0.25
 """Seconds between step events; evaluations are always reported."""
@@ -148,7 +149,7 @@ class Meter:
     def _take(self, loss: Any, point: Point) -> None:
         """Take a step's loss: a number, or a tensor with one number on any device."""
         if not isinstance(loss, torch.Tensor):
-            loss = torch.tensor(float(loss), dtype=torch.float64)
+            loss = torch.tensor(real(loss, "run.step: loss"), dtype=torch.float64)
         if loss.numel() != 1:
             raise UserError(
                 f"run.step got a loss of shape {tuple(loss.shape)}: give one number for the step, for example "

@@ -16,6 +16,7 @@ from labkit.tracking.goal import CONFIRM, Goal, Target, evaluated_name
 from labkit.tracking.harness import Harness, ScriptCommand, SpawnedHarness, current_harness
 from labkit.tracking.log import RunLog, nothing_to_do
 from labkit.tracking.position import Loop, Meter, Position
+from labkit.tracking.values import real, settings, whole
 from labkit.tracking.watch import Watch
 
 _open_run: "Run | None" = None
@@ -48,7 +49,7 @@ class Run:
         *,
         target: Target | str | None = None,
         confirm: int = CONFIRM,
-        config: dict[str, Any] | None = None,
+        config: Any = None,
         runs_dir: Path | str = "runs",
         max_seconds: float | None = None,
         evaluate_every: int | None = None,
@@ -61,8 +62,9 @@ class Run:
             name: name of the job; figures compare runs with the same name.
             target: for example "auc >= 0.78"; "max auc" watches for the best value and never ends the run.
             confirm: number of evaluations in a row, at or past the target, that confirm it.
-            config: settings that decide the run, JSON-able; a dictionary in it is a section. A resumed run must have
-                the same.
+            config: settings that decide the run: a dictionary (one in it is a section), an argparse.Namespace, a
+                dataclass, or OmegaConf's; paths, devices, enums and other libraries' numbers are written as text or
+                number. A resumed run must have the same.
             runs_dir: folder in which the run's folder is made, unless a labkit command provides one.
             max_seconds: seconds of wall time after which the run is over.
             evaluate_every: number of samples after which `run.due` asks for an evaluation; None: each epoch's end.
@@ -71,10 +73,11 @@ class Run:
         """
         if not isinstance(name, str) or not name.strip():
             raise UserError(f"labkit.Run({name!r}): give the run a name, for example labkit.Run('my-cnn').")
-        self.name, self.config, self.seed, self._runs_dir = name, dict(config or {}), seed, Path(runs_dir)
+        self.name, self.config, self._runs_dir = name, settings(config), Path(runs_dir)
+        self.seed = None if seed is None else whole(seed, "labkit.Run: seed")
         wanted = Target.parse(target) if isinstance(target, str) else target
         self.goal = Goal(wanted, confirm, max_seconds, evaluate_every, patience)
-        self.position = Position(next_evaluation=evaluate_every or 0)
+        self.position = Position(next_evaluation=self.goal.evaluate_every or 0)
         self.result: dict[str, Any] = {}
         """The result of the run; complete after the block."""
         self._log: RunLog = None  # ty: ignore[invalid-assignment]  # until the block begins
@@ -94,6 +97,7 @@ class Run:
             )
         own = Harness(StopRequest(), ScriptCommand(runs_dir=str(self._runs_dir)), ProgressLine(), is_script=True)
         self._harness = current_harness() or SpawnedHarness.found() or own
+        self._harness.had_run = True
         self._observer = self._harness.observer
         if self._observer is not None and self._harness.answers:
             raise Enough  # the observer has seen one run of the script
@@ -168,8 +172,7 @@ class Run:
             RunFailed: a loss is not a number, so the run has failed.
         """
         self._must_be_open("step")
-        if samples < 0:
-            raise UserError(f"run.step(samples={samples!r}): give the number of samples in the step.")
+        samples = whole(samples, "run.step: samples", least=0)
         self.start_clock(self._entered_at)
         self.position.is_frozen = False
         self._meter.step(loss, samples)
@@ -245,8 +248,7 @@ class Run:
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the remaining epochs, counted from 0; they end when the run is over."""
         self._must_be_open("epochs")
-        if not isinstance(count, int) or count < 1:
-            raise UserError(f"run.epochs({count!r}): give a whole number of epochs, at least 1.")
+        count = whole(count, "run.epochs: count", least=1)
         self.position.num_epochs = 2**31 if self._observer else count
         before = self._log.before
         if before and before.status == "done" and self.over in ("max_seconds", "max_epochs"):
@@ -308,7 +310,7 @@ class Run:
         """Record numbers of your own, at this step."""
         self._must_be_open("log")
         for name, number in numbers.items():
-            self._log.metric(name, float(number), self.position.point)
+            self._log.metric(name, real(number, f"run.log: {name}"), self.position.point)
 
     def load_best(self) -> bool:
         """Load the best weights by the target's metric into the kept models. Returns whether to test them now.

@@ -117,6 +117,8 @@ def run_command(
         except BaseException as error:
             implicit.begin(None)
             implicit.end(error)
+            if not harness.answers and harness.had_run:
+                raise
             if isinstance(error, KeyboardInterrupt) and harness.stop:
                 if not harness.answers:
                     raise SystemExit(EXIT_STOPPED) from None  # before it had a run
@@ -155,7 +157,7 @@ class _ImplicitRun:
 
     def begin(self, optimizer: Any) -> None:
         """Start the run before the first step, if the script has not had a run of its own."""
-        if open_run() is None and not self._harness.answers and self._run is None:
+        if not (self._harness.had_run or self._harness.answers) and self._run is None:
             self._run = Run(self._name)
             self._run.is_implicit = True
             self._run.__enter__()

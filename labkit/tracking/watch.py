@@ -13,6 +13,7 @@ from labkit.tracking.events import Point
 from labkit.tracking.goal import METRICS, Goal, crossing
 from labkit.tracking.log import RunLog
 from labkit.tracking.position import Meter
+from labkit.tracking.values import real
 
 
 class Watch:
@@ -33,12 +34,7 @@ class Watch:
         """The metrics as numbers. Raises UserError for one that is not a number, and `Diverged` for NaN or infinity."""
         numbers = {}
         for name, value in metrics.items():
-            try:
-                numbers[name] = float(value.detach() if hasattr(value, "detach") else value)
-            except (TypeError, ValueError):
-                raise UserError(
-                    f"metric {name!r} is {value!r}, not a number: pass one number, for example {name}=value.item()."
-                ) from None
+            numbers[name] = real(value, f"metric {name}")
             if not math.isfinite(numbers[name]):
                 raise self._meter.diverged(f"the metric {name} is {numbers[name]}", self.position.point)
         return numbers
