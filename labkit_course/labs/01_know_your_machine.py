@@ -16,6 +16,7 @@ After this notebook you will be able to
 
 # %% checks
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import torch
@@ -114,15 +115,25 @@ def _with_a_minimum(work: Any, repeats: int, clock: Any) -> float:
     return least
 
 
+def _stopwatches(random: Random) -> list[Case]:
+    """Drawn again for each try."""
+    unit = random.uniform(0.5, 2)
+
+    def timed(*seconds: float, repeats: int) -> Any:
+        return _timed(*(unit * each for each in seconds), repeats=repeats)
+
+    return [
+        Case("work whose first call takes longest; seconds and number of calls", timed(0.9, 0.3, 0.2, repeats=2)),
+        Case("a first call that is faster than all others", timed(0.1, 0.4, 0.3, 0.5, repeats=3)),
+        Case("another program in between", timed(0.5, 0.2, 0.8, 0.21, repeats=3)),
+        Case("a single repeat", timed(0.9, 0.4, 0.3, repeats=1)),
+    ]
+
+
 EXERCISES["01.best"] = WrittenExercise(
     best_seconds,
     module="machine",
-    cases=(
-        Case("work whose first call takes longest; seconds and number of calls", _timed(0.9, 0.3, 0.2, repeats=2)),
-        Case("a first call that is faster than all others", _timed(0.1, 0.4, 0.3, 0.5, repeats=3)),
-        Case("another program in between", _timed(0.5, 0.2, 0.8, 0.21, repeats=3)),
-        Case("a single repeat", _timed(0.9, 0.4, 0.3, repeats=1)),
-    ),
+    cases=_stopwatches,
     mistakes={
         ("work()\n    seconds", "seconds"): (
             "Call the work once before the stopwatch starts: the first call sets things up."
@@ -282,16 +293,22 @@ def _in_microseconds(operations: float, moved_bytes: float, calls: int, card: Ca
     return (micros + calls * card.launch_us) / 1e6
 
 
+def _computations(random: Random) -> list[Case]:
+    """Drawn again for each try."""
+    by, calls = random.uniform(0.5, 2), random.randrange(80, 120)
+    return [
+        Case("a large product, one call", lambda code: code(2e9 * by, 1e7 * by, 1, CARD)),
+        Case("a large copy, one call", lambda code: code(0, 2.6e8 * by, 1, CARD)),
+        Case("a hundred small operations", lambda code: code(1e4 * by, 4e4 * by, calls, CARD)),
+        Case("arithmetic and memory that take as long", lambda code: code(1e9 * by, 2e8 * by, 0, CARD)),
+        Case("another machine", lambda code: code(2e9 * by, 1e9 * by, 12, FAST)),
+    ]
+
+
 EXERCISES["01.bound"] = WrittenExercise(
     step_bound,
     module="machine",
-    cases=(
-        Case("a large product, one call", lambda code: code(2e9, 1e7, 1, CARD)),
-        Case("a large copy, one call", lambda code: code(0, 2.6e8, 1, CARD)),
-        Case("a hundred small operations", lambda code: code(1e4, 4e4, 100, CARD)),
-        Case("arithmetic and memory that take as long", lambda code: code(1e9, 2e8, 0, CARD)),
-        Case("another machine", lambda code: code(2e9, 1e9, 12, FAST)),
-    ),
+    cases=_computations,
     mistakes={
         ("max(arithmetic_s, memory_s)", "arithmetic_s + memory_s"): (
             "The machine computes and moves bytes at the same time, and you let one wait for the other."
@@ -366,15 +383,21 @@ def _of_sums(rows: int, widths: Any) -> tuple[int, int, int]:
     return 2 * rows * weights, 4 * (weights + activations), len(layers)
 
 
+def _layers(random: Random) -> list[Case]:
+    """Drawn again for each try."""
+    rows, wide = random.randrange(40, 90), random.randrange(300, 600)
+    return [
+        Case(f"{rows} rows, one layer from {wide} to 256", lambda code: code(rows, (wide, 256))),
+        Case("a single row, one layer", lambda code: code(1, (2 * wide, 10))),
+        Case("2,048 rows, three layers", lambda code: code(2048, (13, wide, 256, 64))),
+        Case("a list of widths that ends in 1", lambda code: code(5, [rows, 3, 1])),
+    ]
+
+
 EXERCISES["01.linear"] = WrittenExercise(
     linear_cost,
     module="machine",
-    cases=(
-        Case("64 rows, one layer from 512 to 256", lambda code: code(64, (512, 256))),
-        Case("a single row, one layer", lambda code: code(1, (1000, 10))),
-        Case("2,048 rows, three layers", lambda code: code(2048, (13, 512, 256, 64))),
-        Case("a list of widths that ends in 1", lambda code: code(5, [7, 3, 1])),
-    ),
+    cases=_layers,
     mistakes={
         ("2 * rows", "rows"): "Each term of a product is a multiplication and an addition.",
         (" + inputs * outputs", ""): "A layer also reads something that does not grow with the rows.",

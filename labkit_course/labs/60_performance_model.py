@@ -16,6 +16,8 @@ After this notebook you will be able to
 
 # %% checks
 import functools
+from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -151,30 +153,37 @@ def walk_by_index(calls: Sequence[Call], kernels: Sequence[Kernel], without: Seq
     return max(host, max(done.values(), default=0.0))
 
 
+def _walks(random: Random) -> list[Case]:
+    """Drawn again for each try: the host and the GPU are up to a quarter slower or faster."""
+    host, gpu = random.uniform(0.8, 1.25), random.uniform(0.8, 1.25)
+
+    def over(calls: list[Call], kernels: list[Kernel], *without: str) -> Any:
+        calls = [(kind, host * took, *rest) for kind, took, *rest in calls]
+        kernels = [(stream, gpu * lasts, after) for stream, lasts, after in kernels]
+        return lambda code: code(calls, kernels, without)
+
+    two = [("7", 50.0, []), ("7", 5.0, [])]
+    return [
+        Case("a host slower than its kernel", over(HOST_BOUND, [("7", 4.0, [])])),
+        Case("three kernels of one stream", over(GPU_BOUND, [("7", 50.0, [])] * 3)),
+        Case("the same without T4: the first begins at 0", over(GPU_BOUND, [("7", 50.0, [])] * 3, "T4")),
+        Case("kernels of two streams", over(CROSSING, [("7", 50.0, []), ("8", 5.0, [])])),
+        Case("one that waits for another stream", over(CROSSING, [("7", 50.0, []), ("8", 5.0, [0])])),
+        Case("a host that synchronises", over(WAITING, two)),
+        Case("the same without T1", over(WAITING, two, "T1")),
+        Case("the same without T4, which still launches", over(WAITING, two, "T4")),
+        Case("without T5, after which the host waits", over(WAITING, two, "T5")),
+        Case("a recorded rank, bound by its host", over(*recorded())),
+        Case("the recorded rank without T1 and T4", over(*recorded(), "T1", "T4")),
+        Case("the recorded rank without any", over(*recorded(), "T1", "T2", "T3", "T4", "T5")),
+        Case("nothing is launched", over([("T5", 3.0, None, None)], [])),
+    ]
+
+
 EXERCISES["60.walk"] = WrittenExercise(
     walk,
     module="prediction",
-    cases=(
-        Case("a host slower than its kernel", lambda code: code(HOST_BOUND, [("7", 4.0, [])])),
-        Case("three kernels of one stream", lambda code: code(GPU_BOUND, [("7", 50.0, [])] * 3)),
-        Case("the same without T4: the first begins at 0", lambda code: code(GPU_BOUND, [("7", 50.0, [])] * 3, ["T4"])),
-        Case("kernels of two streams", lambda code: code(CROSSING, [("7", 50.0, []), ("8", 5.0, [])])),
-        Case("one that waits for another stream", lambda code: code(CROSSING, [("7", 50.0, []), ("8", 5.0, [0])])),
-        Case("a host that synchronises", lambda code: code(WAITING, [("7", 50.0, []), ("7", 5.0, [])])),
-        Case("the same without T1", lambda code: code(WAITING, [("7", 50.0, []), ("7", 5.0, [])], ["T1"])),
-        Case(
-            "the same without T4, which still launches",
-            lambda code: code(WAITING, [("7", 50.0, []), ("7", 5.0, [])], ["T4"]),
-        ),
-        Case(
-            "without T5, after which the host waits",
-            lambda code: code(WAITING, [("7", 50.0, []), ("7", 5.0, [])], ["T5"]),
-        ),
-        Case("a recorded rank, bound by its host", lambda code: code(*recorded())),
-        Case("the recorded rank without T1 and T4", lambda code: code(*recorded(), ["T1", "T4"])),
-        Case("the recorded rank without any", lambda code: code(*recorded(), ["T1", "T2", "T3", "T4", "T5"])),
-        Case("nothing is launched", lambda code: code([("T5", 3.0, None, None)], [])),
-    ),
+    cases=_walks,
     mistakes={
         (
             "stream, lasts, after = kernels[launches]",
@@ -268,9 +277,9 @@ check("60.exchange", exchange_and_waiting)
 
 
 # %% checks
-def _spans(ranks: int, count: int) -> list[list[Span]]:
-    """Drawn again; ranks leave a collective at times of their own."""
-    random = np.random.default_rng(ranks * count)
+def _spans(ranks: int, count: int, seed: int) -> list[list[Span]]:
+    """Ranks leave a collective at times of their own."""
+    random = np.random.default_rng(seed)
     entered = np.sort(random.uniform(0, 9000, (count, 1)), axis=0) + random.uniform(0, 400, (count, ranks))
     left = entered.max(1, keepdims=True) + random.uniform(5, 90, (count, ranks))
     return [[*zip(entered[:, rank].tolist(), left[:, rank].tolist(), strict=True)] for rank in range(ranks)]
@@ -281,15 +290,22 @@ def exchange_as_arrays(spans: Sequence[Sequence[Span]]) -> tuple[np.ndarray, np.
     return left.max(axis=0) - entered.max(axis=0), (entered.max(axis=0) - entered).sum(axis=1)
 
 
+def _collectives(random: Random) -> list[Case]:
+    """Drawn again for each try."""
+    late = random.uniform(20, 40)
+    three, eight = (_spans(ranks, count, random.randrange(10**6)) for ranks, count in ((3, 4), (8, 2)))
+    return [
+        Case("two ranks, one collective", lambda code: [*map(list, code([[(0.0, 50.0)], [(late, 51.0)]]))]),
+        Case("two ranks, one collective: the second is early", lambda code: [*map(list, code([[(8, 20)], [(2, 21)]]))]),
+        Case("three ranks, four collectives", lambda code: [*map(list, code(three))]),
+        Case("eight ranks, two collectives", lambda code: [*map(list, code(eight))]),
+    ]
+
+
 EXERCISES["60.exchange"] = WrittenExercise(
     exchange_and_waiting,
     module="prediction",
-    cases=(
-        Case("two ranks, one collective", lambda code: [*map(list, code([[(0.0, 50.0)], [(30.0, 51.0)]]))]),
-        Case("two ranks, one collective: the second is early", lambda code: [*map(list, code([[(8, 20)], [(2, 21)]]))]),
-        Case("three ranks, four collectives", lambda code: [*map(list, code(_spans(3, 4)))]),
-        Case("eight ranks, two collectives", lambda code: [*map(list, code(_spans(8, 2)))]),
-    ),
+    cases=_collectives,
     mistakes={
         ("max(left for _, left in of_ranks) - last", "min(left - entered for entered, left in of_ranks)"): (
             "That is the shortest stay. The exchange ends when the last rank leaves, and another one may be that."
