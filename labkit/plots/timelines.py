@@ -1,6 +1,6 @@
 """Bars in lanes along time, and curves over time: of a step, of jobs, of a run as it goes on, of speech."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -10,13 +10,12 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from labkit.plots.descriptions import thinned
-from labkit.plots.number_texts import number_text, seconds_text
+from labkit.plots.number_texts import number_text
 from labkit.plots.theme import encoding, named, new_figure
 
 PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
-FIRST, FULL, AGAIN = KINDS = ("first attempt", "ran out of memory", "another attempt")
-LOOKS = {name: number for names in (PHASES, KINDS) for number, name in enumerate(names)}
-"""Looks that are the same in every figure: of phases and of a queue's bars"""
+LOOKS = {name: number for number, name in enumerate(PHASES)}
+"""Looks that are the same in every figure, by kind of bar"""
 
 
 def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
@@ -35,7 +34,7 @@ def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured") -> go.F
         starts=of_step.cumsum() - phases["time_ms"], kind=phases["phase"], name=phases["phase"]
     )
     figure = new_figure("Time of one step (ms)", "Step", f"{finding}.")
-    return _add_bars(figure, bars, provenance, "ms")
+    return add_lane_bars(figure, bars, provenance, "ms")
 
 
 def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
@@ -56,7 +55,7 @@ def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured") -> go.Fig
         starts=tree["begin_us"] / 1e3, lasts=tree["total_us"] / 1e3, more=more
     )
     figure = new_figure("Time of one step, callees side by side (ms)", "Calls within calls", finding)
-    return _add_bars(figure, bars, provenance, "ms")
+    return add_lane_bars(figure, bars, provenance, "ms")
 
 
 def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:
@@ -72,39 +71,12 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured") -> go
     figure = new_figure("Time since the step began (ms)", "Thread or stream", finding)
     bars = events.sort_values("lane", key=lambda lane: lane.map(lanes.index))
     bars = bars.assign(starts=bars["start_us"] / 1e3, lasts=bars["duration_us"] / 1e3)
-    return _add_bars(figure, bars, provenance, "ms")
+    return add_lane_bars(figure, bars, provenance, "ms")
 
 
-def figure_queue(schedule: pd.DataFrame, *, provenance: str) -> go.Figure:
-    """A Gantt chart: for each device as many lines as jobs were ever on it at once.
-
-    Args:
-        schedule: one row an attempt: job, device, starts_s, ends_s (since the queue began), attempt (from 1), ending
-            ("out of memory", or another word). Attempts that have not ended are left out.
-        provenance: "measured", "recorded", or "predicted" where the queue was replayed from profiles.
-    """
-    schedule = schedule.dropna(subset="ends_s").sort_values("starts_s", kind="stable", ignore_index=True)
-    again = schedule["attempt"].gt(1).map({True: AGAIN, False: FIRST})
-    bars = schedule.rename(columns={"job": "name", "starts_s": "starts"}).assign(
-        lane="",
-        lasts=schedule["ends_s"] - schedule["starts_s"],
-        kind=again.mask(schedule["ending"] == "out of memory", FULL),
-    )
-    free_at: dict[str, float] = {}
-    for row in bars.itertuples():  # on the lowest line of its device on which nothing else runs then
-        lines = (f"{row.device} · {number}" for number in range(1, len(bars) + 1))
-        bars.loc[row.Index, "lane"] = lane = next(line for line in lines if free_at.get(line, 0) <= row.starts)
-        free_at[lane] = row.ends_s
-    at_once = bars.groupby("device")["lane"].nunique()
-    finding = (
-        f"{bars['name'].nunique()} jobs on {len(at_once)} devices end after {seconds_text(bars['ends_s'].max())}; up "
-        f"to {at_once.max()} at once on one device; {(bars['kind'] == FULL).sum()} attempts ran out of memory."
-    )
-    figure = new_figure("Time since the queue began (s)", "Device · line", finding)
-    return _add_bars(figure, bars.sort_values(["device", "lane"], kind="stable"), provenance, "s")
-
-
-def _add_bars(figure: go.Figure, bars: pd.DataFrame, provenance: str, unit: str) -> go.Figure:
+def add_lane_bars(
+    figure: go.Figure, bars: pd.DataFrame, provenance: str, unit: str, looks: Mapping[str, int] = LOOKS
+) -> go.Figure:
     """Draw a bar per row: columns lane (from the top in this order), starts, lasts, kind (which decides its look), name
     (which stands in it where it is wide enough), and more of it for the mouse."""
     lanes, ends = [escape(str(lane)) for lane in bars["lane"].unique()], bars["starts"] + bars["lasts"]
@@ -122,7 +94,7 @@ def _add_bars(figure: go.Figure, bars: pd.DataFrame, provenance: str, unit: str)
             insidetextanchor="start",
             constraintext="none",
             textangle=0,
-            marker=encoding(LOOKS.get(kind, number)).bar(),
+            marker=encoding(looks.get(kind, number)).bar(),
             customdata=[
                 f"{escape(name + more)}<br>{start:.4g} to {end:.4g} {unit}" for name, more, start, end in of_each
             ],

@@ -11,10 +11,23 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from labkit.hardware import BudgetCheck
-from labkit.plots import AXIS, ONE_HUE, encoding, error_bars, log_ticks, named, new_figure, series
+from labkit.plots import (
+    AXIS,
+    ONE_HUE,
+    add_lane_bars,
+    encoding,
+    error_bars,
+    log_ticks,
+    named,
+    new_figure,
+    seconds_text,
+    series,
+)
 
 WALKED = ("T1", "T2", "T3", "T4", "T5", "kernel", "collective", "compute")
 """Kinds of bars of a walk, each with a look of its own"""
+FIRST, FULL, AGAIN = "first attempt", "ran out of memory", "another attempt"
+"""Kinds of bars of a queue"""
 PATTERNS = {"arithmetic": ("", "/"), "bandwidth": (".", "x")}
 """Of a budget's bars: as found, and predicted"""
 BUSY = {
@@ -356,6 +369,36 @@ def figure_fault_timeline(steps: pd.DataFrame, *, gone_s: float) -> go.Figure:
     figure.update_yaxes(rangemode="tozero")
     finding = f"The client was gone {gone_s:.2f} s after its fault. {'; '.join(changes)}."
     return figure.update_layout(meta={"finding": finding})
+
+
+def figure_queue(schedule: pd.DataFrame, *, provenance: str) -> go.Figure:
+    """A Gantt chart: for each device as many lines as jobs were ever on it at once.
+
+    Args:
+        schedule: one row an attempt: job, device, starts_s, ends_s (since the queue began), attempt (from 1), ending
+            ("out of memory", or another word). Attempts that have not ended are left out.
+        provenance: "measured", "recorded", or "predicted" where the queue was replayed from profiles.
+    """
+    schedule = schedule.dropna(subset="ends_s").sort_values("starts_s", kind="stable", ignore_index=True)
+    again = schedule["attempt"].gt(1).map({True: AGAIN, False: FIRST})
+    bars = schedule.rename(columns={"job": "name", "starts_s": "starts"}).assign(
+        lane="",
+        lasts=schedule["ends_s"] - schedule["starts_s"],
+        kind=again.mask(schedule["ending"] == "out of memory", FULL),
+    )
+    free_at: dict[str, float] = {}
+    for row in bars.itertuples():  # on the lowest line of its device on which nothing else runs then
+        lines = (f"{row.device} · {number}" for number in range(1, len(bars) + 1))
+        bars.loc[row.Index, "lane"] = lane = next(line for line in lines if free_at.get(line, 0) <= row.starts)
+        free_at[lane] = row.ends_s
+    at_once = bars.groupby("device")["lane"].nunique()
+    finding = (
+        f"{bars['name'].nunique()} jobs on {len(at_once)} devices end after {seconds_text(bars['ends_s'].max())}; up "
+        f"to {at_once.max()} at once on one device; {(bars['kind'] == FULL).sum()} attempts ran out of memory."
+    )
+    figure = new_figure("Time since the queue began (s)", "Device · line", finding)
+    bars = bars.sort_values(["device", "lane"], kind="stable")
+    return add_lane_bars(figure, bars, provenance, "s", {FIRST: 0, FULL: 1, AGAIN: 2})
 
 
 def figure_cache_curve(curve: pd.DataFrame, caches: dict[str, int] | None = None) -> go.Figure:

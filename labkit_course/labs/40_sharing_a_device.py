@@ -840,5 +840,5 @@ results(
 - Partitions keep jobs apart, and waste what a job does not use. Sharing does the opposite. Which one wins depends on the mix.
 - Compare each repeat with its own run alone, and plan the repeats for the gain that you want to see.
 
-**Next:** [When a neighbour fails](41_when_a_neighbour_fails.ipynb)
+**Next:** [A queue and its faults](41_a_queue_and_its_faults.ipynb)
 """

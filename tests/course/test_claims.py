@@ -73,7 +73,7 @@ def test_verdicts_of_executed_notebooks_replace_their_older_ones_and_no_others(t
 def test_every_verdict_of_the_page_has_its_evidence():
     rows = read_evidence(ROOT / "docs" / "reproductions.csv")
     assert (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8") == page(rows)
-    assert sum(row["verdict"] in VERDICTS[:2] for row in rows) >= 40
+    assert sum(row["verdict"] in VERDICTS[:2] for row in rows) >= 20
     for row in rows:
         assert row["verdict"] in VERDICTS and re.search(r"\d", row["mine"] + row["reason"]), row
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"]) and "cores of" in row["machine"], row

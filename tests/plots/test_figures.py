@@ -7,11 +7,9 @@ import pytest
 from labkit.plots import describe
 from labkit.plots.comparisons import figure_sweep
 from labkit.plots.timelines import (
-    KINDS,
     figure_icicle,
     figure_memory_held,
     figure_phases,
-    figure_queue,
     figure_timeline,
 )
 from labkit_course.apparatus import (
@@ -21,8 +19,9 @@ from labkit_course.apparatus import (
     figure_gains,
     figure_kernel_shapes,
     figure_observer_effect,
+    figure_queue,
 )
-from labkit_course.apparatus.figures import COUNTERS
+from labkit_course.apparatus.figures import AGAIN, COUNTERS, FIRST, FULL
 
 NAN = np.nan
 
@@ -193,7 +192,7 @@ def test_gain_has_a_mark_a_mode_and_number_of_jobs_with_its_intervals():
 
 
 def test_a_queue_gives_each_job_at_once_a_line_of_its_device():
-    first, full, again = (marks("queue")[f"{kind} · predicted"] for kind in KINDS)
+    first, full, again = (marks("queue")[f"{kind} · predicted"] for kind in (FIRST, FULL, AGAIN))
     assert list(first.y) == ["GPU 0 · 1", "GPU 1 · 1"]
     assert (list(full.y), list(full.base), list(full.x)) == (["GPU 0 · 2"], [5], [3])
     assert list(again.y) == ["GPU 0 · 1"], "a line is free again when its job has ended"
