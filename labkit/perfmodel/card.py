@@ -256,11 +256,6 @@ class Card:
         """Whether predictions of some job's steps are too inaccurate to trust."""
         return max(map(self.error, self.misses)) > POOR
 
-    def shared_error(self, job: str) -> float:
-        """`error` with the overheads and the bias of all jobs together."""
-        left = iter(_without_bias(self._misses(ALL)))
-        return geometric_error({name: [next(left) for _ in own] for name, own in self.shared.items()}[job])
-
     def _misses(self, job: str) -> list[float]:
         """A job's misses; for a job that was not timed, those with shared overheads."""
         return self.misses.get(job) or [miss for own in self.shared.values() for miss in own]

@@ -72,7 +72,7 @@ def main() -> int:
 
     while stop.wait(float(given.get("takes", 0))) and given.get("deaf"):
         time.sleep(60)
-    own = command["sweep"] or command["collocation"]
+    own = command["sweep"] or command["collocation"] or {}
     once = runs_dir / f"{own.get('cell', own.get('job'))}.crashed"
     if stop.is_set():
         parent.tell("Ended", **finish("stopped", "stopped", "stopped by its launcher"))

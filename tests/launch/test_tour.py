@@ -1,4 +1,4 @@
-"""The tour: its plan, what a failure and Ctrl-C cost, its exit status, and the whole of it."""
+"""The tour: its plan, what a failure and Ctrl-C cost, its exit status, the whole of it; and a run that is watched."""
 
 import io
 import os
@@ -6,20 +6,25 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from processes import wait_for
 
+from labkit.cli import main
 from labkit.cli.console import Console
 from labkit.cli.sweep import TourDisplay, exit_status
+from labkit.errors import UserError
 from labkit.hardware import offered_budgets
-from labkit.launch import Launches, plan_tour, run_tour
+from labkit.launch import Launches, plan_tour, run_tour, watch
 from labkit.launch.launches import Head
-from labkit.runs import list_runs, read_run, run_folders
-from labkit.tracking import StopRequest
+from labkit.runs import list_runs, read_run, request_stop, run_folders
+from labkit.tracking import Progress, ProgressLine, RunFailed, Started, StopRequest, WorkerFailed, events
+from labkit.tracking.events import Point
 
 SCRIPT = """
 import argparse
@@ -141,3 +146,93 @@ def test_the_tour_reaches_every_target_and_writes_the_page(tmp_path, monkeypatch
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "DLRM" in page and "Speech" in page
     assert "<input" in page
+
+
+TRAIN = {"target": 0.72, "target_metric": "auc", "higher_is_better": True, "batch_size": 512, "seed": 3}
+BUDGET = {"name": "one-core", "emulated": True}
+STARTED = Started("r", "runs/r", {"job": "dlrm", "data": {"name": "synthetic-small"}, "budget": BUDGET, "train": TRAIN})
+RESULT = {"wall_s": 2.0, "reason": "target reached", "target_reached": True, "time_to_target_s": 1.5}
+ENDED = {"run": "r", "folder": "runs/r", "status": "done", "result": RESULT}
+
+ENDLESS = """
+import labkit
+print("printed by the script")
+with labkit.Run("t", target="score >= 0.9", max_seconds=500) as run:
+    for step in run.batches(range(10**9)):
+        run.step(0.5, samples=1)
+        if step % 1000 == 0:
+            run.evaluate(score=0.5)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "t.py").write_text(ENDLESS)
+    return str(tmp_path / "t.py")
+
+
+def progress(samples, *, evaluated=True):
+    return Progress(Point(1, samples, samples / 1e5, 0.0), 1e5, 0.5, {"auc": 0.7}, evaluated)
+
+
+def test_says_how_a_run_begins_and_ends_and_prints_an_evaluation_a_second(capsys, monkeypatch):
+    clock = iter([10.0, 10.4, 11.1])
+    monkeypatch.setattr(events.time, "monotonic", lambda: next(clock))
+    line = ProgressLine(sys.stdout)
+    for event in (STARTED, progress(1000), progress(1500, evaluated=False), progress(2000), progress(3000), ENDED):
+        line(event)
+    out = capsys.readouterr().out
+    assert "dlrm on synthetic-small, one-core (emulated), batch_size 512, seed 3, target auc 0.72" in out
+    assert "1,000 samples" in out and "3,000 samples" in out
+    assert "1,500 samples" not in out and "2,000 samples" not in out
+    assert "target first reached after 1.5 s" in out
+    line = ProgressLine(sys.stdout, evaluations=False)
+    short = {"target_reached": False, "time_to_target_s": None, "best_validation": 0.71}
+    for event in (STARTED, progress(1000), ENDED | {"result": RESULT | short}):
+        line(event)
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 2 and "target not reached, best 0.7100" in out
+
+
+@pytest.mark.parametrize(
+    ("ends", "error", "words", "statuses"),
+    [
+        ("refused", UserError, "there is no such data", []),
+        ("diverged", RunFailed, "diverged", ["failed"]),
+        ("usage", WorkerFailed, "(?s)status 2 before its first step.*unrecognized arguments", []),
+        ("killed", WorkerFailed, "its process was ended by SIGKILL", ["failed"]),
+    ],
+)
+def test_how_a_run_fails_shows_in_the_error(light, script, tmp_path, monkeypatch, ends, error, words, statuses):
+    monkeypatch.setattr(ProgressLine, "__call__", lambda line, event: None)
+    with pytest.raises(error, match=words):
+        watch(script, tmp_path / "runs", ends=ends)
+    assert [read_run(folder).status for folder in run_folders(tmp_path / "runs")] == statuses
+
+
+def test_an_interrupt_stops_the_run_before_it_ends_the_cell(script, tmp_path, monkeypatch):
+    def interrupted(line, event):
+        if isinstance(event, Started):  # once: a second Ctrl-C is for a run that hangs
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(ProgressLine, "__call__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        watch(script, tmp_path / "runs")
+    (folder,) = run_folders(tmp_path / "runs")
+    assert read_run(folder).status == "stopped"
+    assert not psutil.Process().children(recursive=True)
+
+
+def test_a_run_is_stopped_from_another_process_and_shows_nothing_that_the_script_prints(script, tmp_path, capfd):
+    with ThreadPoolExecutor(1) as pool:
+        watched = pool.submit(watch, script, tmp_path / "runs")
+        wait_for(lambda: any(run_folders(tmp_path / "runs")))
+        (folder,) = run_folders(tmp_path / "runs")
+        assert main(["runs", "stop", folder.name, "--runs-dir", str(folder.parent)]) == 0
+        answer = watched.result()
+    assert (answer["status"], answer["result"]["reason"]) == ("stopped", "stopped on request")
+    assert list((tmp_path / "runs").iterdir()) == [folder], "the list that started it is gone"
+    shown = capfd.readouterr()
+    assert "stopped on request" in shown.out and "printed by" not in shown.out + shown.err
+    with pytest.raises(UserError, match="not running"):
+        request_stop(folder)

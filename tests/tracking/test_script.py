@@ -1,4 +1,4 @@
-"""`labkit run`: any script in the one harness, with `Run` in it or without."""
+"""`labkit run`: any script in the one harness, with `Run` in it or without; and how its process is bound."""
 
 import json
 import os
@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 from folders import losses
 
+from labkit import telemetry
 from labkit.cli import main
-from labkit.runs import list_runs, read_run
+from labkit.hardware import Budget
+from labkit.runs import list_runs, read_run, run_folders
+from labkit.tracking.ending import StopRequest
+from labkit.tracking.harness import ScriptCommand
+from labkit.tracking.worker import WAIT_POLICY, bind_process
 
 LOOP = """
 import os, signal, sys, time
@@ -144,24 +149,51 @@ def test_seeds_are_runs_of_their_own(runs, monkeypatch, cli):
     assert first.keys() == second.keys() and first != second
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "word", "steps"),
-    [
-        ("epoch / 10", "1", "target", 10),
-        # used up before the first evaluation, at which the ranks agree
-        ('target="score >= 0.9"', 'target="score >= 0.9", max_seconds=1e-6', "max_seconds", 5),
-    ],
-    ids=["target", "max_seconds"],
-)
-def test_two_ranks_write_one_run_and_end_together(runs, monkeypatch, before, after, word, steps):
+def test_two_ranks_write_one_folder_a_run_and_end_together(runs, monkeypatch):
     monkeypatch.chdir(runs.parent)
-    begin = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
-    end = "print('rank', run.result['ended_by'])\ndist.destroy_process_group()"  # whose threads may abort an exit
-    Path("train.py").write_text(begin + WITH_RUN.replace(before, after) + end)
+    begin, say = (
+        "import torch.distributed as dist\ndist.init_process_group('gloo')\n",
+        "print('rank', run.result['ended_by'])",
+    )
+    to_target = WITH_RUN.replace("epoch / 10", "1")
+    # used up before the first evaluation, at which the ranks agree
+    in_time = WITH_RUN.partition("import labkit")[2].replace(' 0.9"', ' 0.9", max_seconds=1e-6')
+    end = "dist.destroy_process_group()"  # whose threads may abort an exit
+    Path("train.py").write_text("\n".join([begin, to_target, say, in_time, say, end]))
     command = ["-m", "labkit", "run", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert (done.stdout + done.stderr).count(f"rank {word}") == 2
-    (folder,) = list_runs(runs)["folder"]
-    assert read_run(folder).result["steps"] == steps
+    results = [read_run(folder).result for folder in run_folders(runs)]
+    assert sorted((result["ended_by"], result["steps"]) for result in results) == [("max_seconds", 5), ("target", 10)]
+    assert [(done.stdout + done.stderr).count(f"rank {word}") for word in ("target", "max_seconds")] == [2, 2]
+
+
+QUIET = {"cpu_share": 0.02, "largest": None, "on_gpu": [], "disturbed": False}
+BUSY = {"cpu_share": 0.5, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
+WHOLE = Budget("all-cores", 2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "found", "more", "policy", "waits"),
+    [
+        (WHOLE, QUIET, {}, None, None),
+        (None, BUSY, {}, None, "PASSIVE"),
+        (WHOLE, BUSY, {}, None, "PASSIVE"),
+        (WHOLE, BUSY, {}, "ACTIVE", "ACTIVE"),
+        (Budget("one-core", 1), BUSY, {}, None, None),  # one thread waits for nobody
+        # who runs jobs side by side chooses for them
+        (None, BUSY, {"collocation": {"mode": "cpu-shared"}}, None, None),
+    ],
+)
+def test_beside_other_programs_threads_wait_passively_which_is_told(monkeypatch, budget, found, more, policy, waits):
+    told = []
+    variables = {name: value for name, value in os.environ.items() if name != WAIT_POLICY}
+    monkeypatch.setattr(os, "environ", variables | ({WAIT_POLICY: policy} if policy else {}))
+    monkeypatch.setattr(Budget, "take_cores", lambda self, **how: [])
+    monkeypatch.setattr(telemetry, "others_now", lambda **what: found)
+    bind_process(ScriptCommand("t.py", budget=budget, **more), lambda event: told.append(event.text), StopRequest())
+    assert os.environ.get(WAIT_POLICY) == waits
+    assert len(told) == (found is BUSY and not more)
+    assert all("other programs took 50% of its cores, most of it stress (process 7)" in text for text in told)
+    assert all(("its threads wait passively" in text) == (waits == "PASSIVE") for text in told)
