@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labkit import UserError
@@ -58,6 +58,11 @@ class Budget:
         parts += [f"{size_text(self.gpu_memory_bytes)} of its memory"] if self.gpu_memory_bytes else []
         return ", ".join(parts)
 
+    @property
+    def cores_text(self) -> str:
+        """Its cores as the beginning of a budget's text, such as "cores=2,"; empty if they are not limited."""
+        return "" if self.cores is None else f"cores={self.cores},"
+
     def environment(self) -> dict[str, str]:
         """Return the variables that set the number of threads of every library in a child process."""
         variables = {} if self.cores is None else dict.fromkeys(THREAD_VARIABLES, str(self.cores))
@@ -95,7 +100,7 @@ class Budget:
             raise UserError(
                 f"The budget {self.name!r} allows {size_text(self.memory_bytes)}, but Python and its libraries "
                 f"already use {size_text(used)} before the run starts: give it more, for example --budget "
-                f"cores={self.cores},memory={size_value(max(2 * used, 2**31))}."
+                f"{self.cores_text}memory={size_value(max(2 * used, 2**31))}."
             )
         memory_watch.start(self.memory_bytes, f"{too_much(self)}.", at_end, files)
         return []
@@ -183,11 +188,10 @@ def memory_error(budget: Budget, device: Device, error: Exception) -> UserError:
 
 def too_much(budget: Budget) -> str:
     """Reason why its memory budget stopped a run: a sentence without its full stop."""
-    cores = "" if budget.cores is None else f"cores={budget.cores},"
     return (
         f"The run needs more memory than its budget {budget.name!r} allows ({size_text(budget.memory_bytes)}), so it "
         "was stopped and nothing else on this machine was touched. Give it more (for example --budget "
-        f"{cores}memory={size_value(2 * budget.memory_bytes)})"
+        f"{budget.cores_text}memory={size_value(2 * budget.memory_bytes)})"
     )
 
 
@@ -305,7 +309,8 @@ def _own_budget(text: str, cpu: Device) -> Budget:
             f"The budget {text!r} needs {size_text(memory_bytes)} of memory, but this process may use only "
             f"{size_text(cpu.memory_bytes)}: use at most memory={cpu.memory_bytes // 2**20}MiB."
         )
-    return _cores(text, cores, cpu, memory_bytes)
+    # a limit on memory alone takes no core from others
+    return replace(_cores(text, cores, cpu, memory_bytes), cores=limits.get("cores"))
 
 
 def _cores(name: str, cores: int, cpu: Device, memory_bytes: int | None = None) -> Budget:

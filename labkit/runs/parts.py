@@ -128,9 +128,18 @@ def write_part(table: pa.Table, path: Path) -> None:
         UserError: the disk is full.
     """
     temporary = temporary_of(path)
+    # a column's statistics leave NaN out, and DuckDB, which trusts them, would not find a diverged number
+    with_statistics = [each.name for each in table.schema if not pa.types.is_floating(each.type)]
     try:
         with disk_full_as_user_error(path.parent):
-            pq.write_table(table, temporary, compression="zstd", compression_level=3, write_page_checksum=True)
+            pq.write_table(
+                table,
+                temporary,
+                compression="zstd",
+                compression_level=3,
+                write_page_checksum=True,
+                write_statistics=with_statistics,
+            )
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

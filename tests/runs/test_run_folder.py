@@ -367,3 +367,15 @@ def test_a_resume_has_the_paths_of_now_and_asks_for_the_secrets(tmp_path, comman
     assert command.script == str(tmp_path / "train.py")
     assert list(command.arguments) == ["--data", f"{tmp_path}/clicks", "--pad-token", "0", *given]
     assert given_again(["--lr", "0.1", "a~b"], [], "run") == ["--lr", "0.1", "a~b"]
+
+
+def test_a_diverged_number_is_found_by_readers_that_trust_the_statistics_of_columns(tmp_path):
+    writer = tour_run(tmp_path)
+    losses(writer, range(2))
+    losses(writer, range(2, 3), math.nan)
+    writer.finish("failed", {})
+    (part,) = (writer.folder / "metrics").glob("*.parquet")
+    group = pq.ParquetFile(part).metadata.row_group(0)
+    kept = {group.column(place).path_in_schema: group.column(place).statistics for place in range(group.num_columns)}
+    assert kept["value"] is None
+    assert kept["step"].max == 2
