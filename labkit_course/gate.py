@@ -8,7 +8,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
 from jupytext.magics import is_magic
@@ -21,10 +20,6 @@ from labkit_course.notebook_file import code_cells
 MOST_NAMES = 12
 """Names that a lab imports next to `labkit` itself; instructors have `model_answer` besides."""
 LONGEST_CELL = 12
-LONGEST_MEDIAN = 8
-FEWEST_GUESSES = 3
-FEWEST = {"check": 1, "explain": 1}
-"""Cells of a notebook that are graded, by what they call"""
 GUESS = re.compile(r'^(guess\("[\w.]+", )[^"]+?((?:, "[^"]+")?\))$', re.MULTILINE)
 """A guess, a line of its own: what stands before and after its value"""
 STUDENTS = range(8)
@@ -41,7 +36,7 @@ def faults(notebook: NotebookNode, stem: str) -> list[str]:
         return ["has no code cell"]
     return [
         *_prose_faults(notebook),
-        *_code_faults(notebook, code),
+        *_code_faults(code),
         *_guess_faults("\n".join(cell.source for cell in code)),
         *_exercise_faults(code, stem[:2]),
     ]
@@ -63,7 +58,7 @@ def _prose_faults(notebook: NotebookNode) -> Iterator[str]:
         yield "the last cell is no recap in bullets with a next notebook"
 
 
-def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[str]:
+def _code_faults(code: list[NotebookNode]) -> Iterator[str]:
     tagged = {tag: [cell for cell in code if tag in cell.metadata.get("tags", [])] for tag in ("parameters", "results")}
     for tag, cells in tagged.items():
         if not cells or (tag == "parameters" and len(cells) > 1):
@@ -71,8 +66,6 @@ def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[s
     if not any('profile = "standard"' in cell.source for cell in tagged["parameters"]):
         yield 'has no parameter profile = "standard"'
     lines = {cell.id: len(cell.source.splitlines()) for cell in code}
-    if median(lines.values()) > LONGEST_MEDIAN:
-        yield f"half of its code cells have more than {LONGEST_MEDIAN} lines"
     written = {cell.id for cell in code if cell.metadata.get("nbgrader", {}).get("solution")}
     for name, count in lines.items():
         if count > LONGEST_CELL and name not in written:
@@ -88,10 +81,6 @@ def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[s
         yield f"imports from {', '.join(deep)}: write `import labkit`, and labkit.ROOM.NAME where it is used"
     if (count := len(ours - {("labkit_course", "model_answer")})) > MOST_NAMES:
         yield f"imports {count} names next to labkit, and {MOST_NAMES} are the most"
-    for before, cell in pairwise(notebook.cells):
-        is_check = cell.metadata.get("nbgrader", {}).get("grade", False)
-        if cell.cell_type == before.cell_type == "code" and not is_check:
-            yield f"cell {cell.id}: no prose before it"
 
 
 def _imports(code: list[NotebookNode]) -> Iterator[ast.ImportFrom]:
@@ -102,8 +91,6 @@ def _imports(code: list[NotebookNode]) -> Iterator[ast.ImportFrom]:
 
 def _guess_faults(source: str) -> Iterator[str]:
     lines = [line for line in source.splitlines() if line.lstrip().startswith("guess(")]
-    if len(lines) < FEWEST_GUESSES:
-        yield f"has {len(lines)} guesses: it needs {FEWEST_GUESSES}"
     for line in lines:
         if not GUESS.fullmatch(line):
             yield f'guesses by {line!r}: write guess("name", value, "unit") as a line of its own'
@@ -132,9 +119,6 @@ def _exercise_faults(code: list[NotebookNode], number: str) -> Iterator[str]:
     own = {name for name in all_exercises() if name.startswith(f"{number}.")}
     yield from (f"asks {name}, and there is no such exercise" for name in sorted(names - set(all_exercises())))
     yield from (f"never asks {name}" for name in sorted(own - names))
-    for kind, least in FEWEST.items():
-        if (count := [each for each, _ in used].count(kind)) < least:
-            yield f"has {count} cells with {kind}: it needs {least}"
 
 
 def knocked_out(name: str, exercise: Exercise | WrittenExercise | Explanation) -> Iterator[str]:

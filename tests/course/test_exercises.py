@@ -1,12 +1,14 @@
 """Each check takes what is right and nothing else, and each kind says what an answer has to be."""
 
 import contextlib
+import dataclasses
 import errno
 import functools
 import inspect
 import linecache
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,10 +32,12 @@ from labkit_course.exercise import (
     changed,
 )
 from labkit_course.gate import knocked_out
-from labkit_course.lab import all_exercises
+from labkit_course.lab import all_exercises, with_variants
+from labkit_course.notebook_file import authored, code_cells, read_notebook
 from labkit_course.outcome import differs
 from labkit_course.progress import kept
 
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 NONSENSE = [10**400, object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all"]
 
 
@@ -73,6 +77,10 @@ def test_a_models_first_weights_are_spread_over_the_whole_range(wrong):
 
 def doubled(number: float) -> float:
     return 2 * number
+
+
+def added(number: float) -> float:
+    return number + number
 
 
 DOUBLE = WrittenExercise(
@@ -262,6 +270,20 @@ def test_a_class_that_builds_on_labkits_is_no_answer(capsys):
 
     with pytest.raises(WrongAnswer, match="labkit's own code"):
         check("10.model", Mine)
+
+
+def test_a_variant_takes_the_place_of_the_answer_in_its_cell_and_nothing_else_changes():
+    cell = f"import math\n\n\n{inspect.getsource(doubled)}\n\nlater = 1\n"
+    for variant, line in ((("2 * number", "number * 2"), "number * 2"), (added, "number + number")):
+        exercise = dataclasses.replace(DOUBLE, variants=[variant])
+        assert list(knocked_out("99.double", exercise)) == []
+        assert exercise.swapped(cell) == cell.replace("2 * number", line)
+    assert DOUBLE.swapped(cell) == cell
+    for path in authored(NOTEBOOKS):
+        cells = code_cells(read_notebook(path))
+        with_variants(cells)
+        for swapped in cells:
+            compile(re.sub(r"^[%!]", "# ", swapped.source, flags=re.MULTILINE), path.stem, "exec")
 
 
 def test_each_try_draws_other_cases_and_what_is_right_is_shown_after_three(monkeypatch):
