@@ -112,7 +112,7 @@ LABS = (
     Lab("12_where_embeddings_live", "Where embeddings live", ("pyarrow",), disk_gb=0.5),
     Lab("13_batch_size_and_accuracy", "Batch size and accuracy", ("pyarrow", "scipy"), disk_gb=0.5),
     Lab("20_train_speech", "Train a speech recogniser to a target", ("soundfile", "scipy"), disk_gb=0.5),
-    Lab("21_speech_on_budgets", "Speech recognition on three budgets", ("scipy", "soundfile"), disk_gb=0.5),
+    Lab("21_speech_on_budgets", "Speech recognition on budgets", ("scipy", "soundfile"), disk_gb=0.5),
     Lab("30_what_utilisation_means", "What utilisation means"),
     Lab("31_the_observer_effect", "The observer effect", ("scipy",)),
     Lab("32_profile_top_down", "Profile top-down"),

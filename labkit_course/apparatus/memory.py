@@ -6,6 +6,7 @@ script's first steps while every allocation of a tensor is counted.
 
 import itertools
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -47,6 +48,8 @@ def memory_held(job: str, budget: str | None = None, **settings: Any) -> int:
 def largest_batch(job: str, budget: str, *, first: int, most: int, step: int = 1, **settings: Any) -> dict[int, bool]:
     """Try batch sizes of a job under a budget, each in a run of its own that trains for as long as the settings say.
 
+    Each prints a line.
+
     Args:
         job: "dlrm", "speech", or the path of a script that takes --batch-size.
         budget: its name, as --budget takes it.
@@ -64,7 +67,10 @@ def largest_batch(job: str, budget: str, *, first: int, most: int, step: int = 1
 
     def fits(batch_size: int) -> bool:
         command = job_command(job, budget=budget, batch_size=batch_size, **settings)
-        return _tried(replace(command, budget=_less(command.budget))).end.status != "out_of_memory"
+        began, trial = time.perf_counter(), _tried(replace(command, budget=_less(command.budget)))
+        held_it = trial.end.status != "out_of_memory"
+        print(f"batch {batch_size}: {'fits' if held_it else 'out of memory'} ({time.perf_counter() - began:.0f} s)")
+        return held_it
 
     tried = tried_sizes(fits, first, most, step)
     if not any(tried.values()):

@@ -59,7 +59,7 @@ CELLS = [
     ("count [markdown]", "## Count"),
     ("guesses", f"{IMPORTS}\n\n" + "\n".join(f'guess("{name}", 1)' for name in "abc")),
     *exercise("10.interaction"),
-    *exercise("20.collapse"),
+    *exercise("20.greedy"),
     ("explain-prose [markdown]", "In words:"),
     (
         f'explain {EXPLAINED} points=2 id="by-hand"',

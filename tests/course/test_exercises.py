@@ -50,16 +50,9 @@ def test_each_check_takes_what_is_right_and_nothing_else(name):
             exercise.check(name, nonsense)
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        *((name, "run.step(loss,", "run.step(loss.item(),") for name in ("10.loop", "20.loop")),
-        ("33.in_pairs", "old(), new()", "new(), old()"),  # before the clock counts
-    ],
-)
-def test_code_may_differ_from_the_reference(name, old, new):
-    exercise = all_exercises()[name]
-    exercise.check(name, changed(exercise.reference, old, new))
+def test_a_loop_may_report_its_losses_as_floats():
+    exercise = all_exercises()["10.loop"]
+    exercise.check("10.loop", changed(exercise.reference, "run.step(loss,", "run.step(loss.item(),"))
 
 
 @pytest.mark.parametrize("method", ["step", "evaluate", "epochs", "batches"])
@@ -231,7 +224,7 @@ def test_code_that_leans_on_another_cell_is_right_and_says_why_it_is_not_kept(do
 
 
 def test_after_three_tries_the_reference_is_offered_and_its_use_is_kept(capsys):
-    name = "20.collapse"
+    name = "20.greedy"
     for tries in range(1, TRIES + 1):
         with pytest.raises(UserError, match=f"{tries - 1} are kept"):
             reference(name)
@@ -240,7 +233,7 @@ def test_after_three_tries_the_reference_is_offered_and_its_use_is_kept(capsys):
         assert (f'reference("{name}")' in str(wrong.value)) == (tries == TRIES)
     reference(name)
     said = capsys.readouterr().out
-    assert "def collapse(" in said and "SOLUTION" not in said
+    assert "def greedy(" in said and "SOLUTION" not in said
     assert [entry["name"] for entry in kept("reference")] == [name]
 
 
@@ -252,15 +245,15 @@ def test_after_three_tries_the_reference_is_offered_and_its_use_is_kept(capsys):
         "functools.wraps(mine(NAME))(lambda *given: mine(NAME)(*given))",
         "lambda *given: mine(NAME)(*given)",
         "lambda *given: all_exercises()[NAME].reference(*given)",
-        "lambda *given: lab.load_lab.__wrapped__(NAME[:2]).collapse(*given)",
+        "lambda *given: lab.load_lab.__wrapped__(NAME[:2]).greedy(*given)",
         "labkit.hardware.size_text",
     ],
 )
 def test_labkits_own_code_is_no_answer_and_that_it_was_handed_out_is_kept(answer, capsys):
-    names = {"NAME": "20.collapse", "mine": mine, "functools": functools, "labkit": labkit, "lab": lab}
+    names = {"NAME": "20.greedy", "mine": mine, "functools": functools, "labkit": labkit, "lab": lab}
     code = eval(answer, names | {"all_exercises": all_exercises})
     with pytest.raises(WrongAnswer, match=r"labkit's own code|It calls labkit's answer"):
-        check("20.collapse", code)
+        check("20.greedy", code)
     assert [entry["how"] for entry in kept("reference")][:1] == (["mine"] if "mine" in answer else [])
 
 

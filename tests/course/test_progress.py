@@ -16,7 +16,7 @@ from labkit_course.progress import keep, kept, progress_file
 
 ASKED = {
     "10_train_dlrm": ("10.interaction", "10.why", "10.step", "10.A9"),
-    "20_train_speech": ("20.collapse", "20.A9"),
+    "20_train_speech": ("20.greedy", "20.A9"),
     "30_untouched": ("30.busy",),
 }
 
@@ -43,8 +43,8 @@ def test_status_says_what_is_done_and_what_is_next(tmp_path, notebooks, cli, mon
     for name, right in (("10.interaction", False), ("10.interaction", True), ("10.step", True), ("10.step", False)):
         keep("attempt", name, right=right)  # what was right may be so no longer
     keep("explanation", "10.why")
-    keep("attempt", "20.collapse", right=False)
-    keep("reference", "20.collapse")
+    keep("attempt", "20.greedy", right=False)
+    keep("reference", "20.greedy")
     keep("claim", "10.A9")  # and not that of another lab
     for name, value in (("10.a", 3.0), ("10.b", 9.0)):
         guess(name, value)
@@ -53,7 +53,7 @@ def test_status_says_what_is_done_and_what_is_next(tmp_path, notebooks, cli, mon
         monkeypatch.chdir(tmp_path / "notebooks")
     dlrm, speech = (line.split() for line in cli("course status").out.splitlines() if "_train_" in line)
     assert " ".join(dlrm) == "10_train_dlrm 3 of 4 10.step 0 1 of 2"
-    assert " ".join(speech) == "20_train_speech 0 of 2 20.collapse 1"
+    assert " ".join(speech) == "20_train_speech 0 of 2 20.greedy 1"
     cli("course status --notebooks elsewhere", status=2)
 
 
@@ -67,7 +67,7 @@ def test_an_archive_has_what_was_worked_in_and_says_what_lacks_an_answer(tmp_pat
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     keep("attempt", "10.interaction", right=True)
-    keep("attempt", "20.collapse", right=True)
+    keep("attempt", "20.greedy", right=True)
     said = cli("course submit --lab 10 --student ann").out
     assert "5 files" in said and "10_train_dlrm: not answered: 10.why, 10.step, 10.A9." in said
     with zipfile.ZipFile("ann-10.zip") as archive:

@@ -11,9 +11,12 @@ import torch.nn.functional as F
 
 from labkit.errors import UserError
 from labkit.placement.cached import CacheIndex
+from labkit.runs import recorded
+from labkit.tta import crossings, median_time
 from labkit_course.lab import from_lab, load_lab
 
-ctc_loss, decompose, sooner_share = (from_lab("21", name) for name in ("ctc_loss", "decompose", "sooner_share"))
+ctc_loss = from_lab("20", "ctc_loss")
+decompose, sooner_share = (from_lab("21", name) for name in ("decompose", "sooner_share"))
 LruCache, placed_step = (from_lab("12", name) for name in ("LruCache", "placed_step"))
 
 
@@ -32,15 +35,14 @@ def platform(rng, samples, rate):
     return pd.DataFrame({"time_s": samples / rates, "samples": samples})
 
 
-def test_the_factors_multiply_to_the_ratio_that_was_measured():
+def test_the_factors_multiply_to_the_ratio_of_the_medians():
     rng = np.random.default_rng(0)
     for _ in range(20):
         slow, fast = (platform(rng, rng.integers(2_000, 20_000, 3), rate) for rate in (700, 1300))
         parts = decompose(slow, fast)
         assert parts["rates"] * parts["samples"] == pytest.approx(parts["times"])
-        measured = np.exp(np.log(slow["time_s"]).mean() - np.log(fast["time_s"]).mean())
-        assert parts["times"] == pytest.approx(measured)
-        assert parts["low"] <= parts["times"] <= parts["high"]
+        assert parts["times"] == pytest.approx(slow["time_s"].median() / fast["time_s"].median())
+        assert parts["low"] <= parts["high"]
 
 
 def test_at_one_batch_the_gap_is_flat_by_construction():
@@ -51,6 +53,21 @@ def test_at_one_batch_the_gap_is_flat_by_construction():
     ]
     assert [gap["samples"] for gap in gaps] == [1, 1]
     assert gaps[0]["times"] == pytest.approx(gaps[1]["times"]) == pytest.approx(1300 / 700)
+
+
+def test_labs_21_and_50_take_one_estimate_of_the_gap_of_two_recorded_gpus():
+    zeus = recorded("zeus-nsdi23", job="deepspeech2 on librispeech", power_limit_w="max")
+    found = crossings(zeus.curves, zeus.runs, 0.40, x="epochs").merge(
+        zeus.runs[["run", "device", "batch_size", "epoch_s"]], on="run"
+    )
+    found = found.assign(samples=found["time_to_target_s"].fillna(math.inf))
+    found["time_s"] = found["samples"] * found["epoch_s"]
+    largest = found[found["batch_size"] == found.groupby("device")["batch_size"].transform("max")]
+    of = {device: own.set_index("seed")[["time_s", "samples"]] for device, own in largest.groupby("device")}
+    medians = {
+        device: float(median_time(np.isfinite(own["time_s"]), own["time_s"])[0]) for device, own in of.items()
+    }  # as lab 50 has them
+    assert decompose(of["P100"], of["A40"])["times"] == pytest.approx(medians["P100"] / medians["A40"])
 
 
 def test_single_runs_of_alike_platforms_tell_nothing():
