@@ -3,9 +3,11 @@
 import re
 from html import escape
 from pathlib import Path
+from typing import Any
 
+import nh3
 import plotly.io as pio
-from jinja2 import DictLoader
+from jinja2 import DictLoader, pass_context
 from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from nbformat import NotebookNode
@@ -41,8 +43,117 @@ body {
 </style>{% endblock %}
 """
 
+DRAWN = set(
+    [
+        "svg",
+        "g",
+        "path",
+        "rect",
+        "circle",
+        "ellipse",
+        "line",
+        "polyline",
+        "polygon",
+        "text",
+        "tspan",
+        "defs",
+        "marker",
+        "title",
+        "desc",
+        "use",
+        "math",
+        "mi",
+        "mn",
+        "mo",
+        "mtext",
+        "mrow",
+        "msub",
+        "msup",
+        "msubsup",
+        "mfrac",
+        "msqrt",
+        "mroot",
+        "mover",
+        "munder",
+        "munderover",
+        "mtable",
+        "mtr",
+        "mtd",
+        "mspace",
+        "mstyle",
+    ]
+)
+"""Elements of drawings and of formulas, which pages may have besides those of text"""
+DRAWN_BY = set(
+    [
+        "class",
+        "id",
+        "role",
+        "style",
+        "viewBox",
+        "width",
+        "height",
+        "x",
+        "y",
+        "x1",
+        "y1",
+        "x2",
+        "y2",
+        "cx",
+        "cy",
+        "r",
+        "rx",
+        "ry",
+        "d",
+        "points",
+        "transform",
+        "fill",
+        "fill-opacity",
+        "stroke",
+        "stroke-width",
+        "stroke-dasharray",
+        "opacity",
+        "font-size",
+        "font-family",
+        "font-weight",
+        "text-anchor",
+        "dominant-baseline",
+        "marker-end",
+        "marker-start",
+        "markerWidth",
+        "markerHeight",
+        "refX",
+        "refY",
+        "orient",
+        "xmlns",
+        "display",
+        "mathvariant",
+        "stretchy",
+        "open",
+    ]
+)
 FORMULA = re.compile(r"(`[^`]*`)|\$\$(.+?)\$\$|\$(?!\s)([^$\n`]+?)(?<!\s)\$", re.DOTALL)
 """LaTeX in Markdown; code is matched first, for its dollars mean none"""
+
+
+class _Pages(HTMLExporter):
+    @pass_context
+    def markdown2html(self, context: Any, source: str) -> str:
+        return _clean(super().markdown2html(context, source))
+
+
+def _clean(html: str) -> str:
+    """HTML that runs nothing: a notebook may come from anyone."""
+    html = re.sub(r"(?i)@import|url\s*\(", "", html)  # of style sheets, which would load something
+    attributes = nh3.ALLOWED_ATTRIBUTES | {"*": DRAWN_BY}
+    return nh3.clean(
+        html,
+        tags=nh3.ALLOWED_TAGS | DRAWN | {"figure", "figcaption", "style", "section"},
+        clean_content_tags={"script"},
+        attributes=attributes,
+        generic_attribute_prefixes={"aria-"},
+        link_rel=None,
+    )
 
 
 def build_site(executed: Path, out: Path) -> Path:
@@ -56,7 +167,7 @@ def build_site(executed: Path, out: Path) -> Path:
         raise UserError(
             f"{executed}: there are no executed notebooks: make them with `labkit course run --out {executed}`."
         )
-    exporter = HTMLExporter(template_file="page.html.j2", extra_loaders=[DictLoader({"page.html.j2": PAGE})])
+    exporter = _Pages(template_file="page.html.j2", extra_loaders=[DictLoader({"page.html.j2": PAGE})])
     exporter.exclude_anchor_links = exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
     out.mkdir(parents=True, exist_ok=True)
     replace_text(out / "plotly.min.js", get_plotlyjs())
@@ -83,6 +194,18 @@ def _adapt(notebook: NotebookNode, stems: set[str]) -> None:
             cell.source = re.sub(r"\[!\[[^]]*\]\([^)]*badge[^)]*\)\]\([^)]*\)", "", cell.source)
             cell.source = re.sub(r"\[([^]]*)\]\(([\w-]+)\.ipynb\)", link, cell.source)
             cell.source = FORMULA.sub(lambda match: match[1] or convert(match[2] or match[3]), cell.source)
-    for output in (output for cell in code_cells(notebook) for output in cell.outputs):
-        if figure := output.get("data", {}).get(PLOTLY):
-            output.data = {"text/html": pio.to_html(figure, include_plotlyjs=False, full_html=False, validate=False)}
+    for cell in code_cells(notebook):
+        for place, output in enumerate(cell.outputs):
+            data = output.get("data", {})
+            if figure := data.get(PLOTLY):
+                drawn = pio.to_html(figure, include_plotlyjs=False, full_html=False, validate=False)
+                words = (
+                    cell.outputs[place + 1].get("data", {}).get("text/plain", "") if cell.outputs[place + 1 :] else ""
+                )
+                output.data = {
+                    "text/html": f'<div role="figure" aria-label="{escape(words, quote=True)}">{drawn}</div>'
+                }
+                continue
+            data.pop("application/javascript", None)
+            for kind in data.keys() & {"text/html", "image/svg+xml"}:
+                data[kind] = _clean(data[kind])

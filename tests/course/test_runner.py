@@ -361,6 +361,19 @@ def test_a_page_has_every_output_and_loads_nothing_from_the_network(site):
     assert index.index('<a href="00_one.html">One</a>') < index.index('<a href="10_two.html">Two</a>')
 
 
+def test_nothing_that_a_notebook_brings_runs_on_its_page(tmp_path):
+    hostile = "<script>alert(1)</script><img src=x onerror='alert(1)'><svg onload='alert(1)'><circle r='1'/></svg>"
+    outputs = [
+        new_output("display_data", {kind: hostile}) for kind in ("text/html", "image/svg+xml", "application/javascript")
+    ]
+    cells = [new_markdown_cell(f"# One\n\n{hostile}\n\nKept: <b>bold</b>"), new_code_cell("1", outputs=outputs)]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "00_one.ipynb")
+    build_site(tmp_path, tmp_path / "out")
+    page = (tmp_path / "out" / "00_one.html").read_text(encoding="utf-8")
+    assert "alert(1)" not in page
+    assert "<b>bold</b>" in page and '<circle r="1">' in page
+
+
 def test_a_browser_draws_the_figure_and_axe_finds_no_serious_fault(browser, site):
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     page, problems = browser.new_context(offline=True).new_page(), []
