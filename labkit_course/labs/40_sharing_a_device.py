@@ -379,7 +379,7 @@ pair = labkit.sharing.verdict(labkit.sharing.collocate(pair_plan, runs_dir))
 r"""
 ### Write: `gains` (18 minutes)
 
-`gains(rows)` turns steps per second into what sharing gained. `rows` are tuples of mode, repeat and the speed of one job (steps/s), in any order. Each repeat has one row of mode `"alone"`, and one row for each job in the other modes. The result has for each mode but alone a list with a tuple for each repeat, in the order in which the repeats first come.
+`gains(rows)` turns steps per second into what sharing gained. `rows` are tuples of mode, repeat and the speed of one job (steps/s). Repeats come one after another, modes in any order. Each repeat has one row of mode `"alone"`, and one row for each job in the other modes. The result has for each mode but alone a list with a tuple for each repeat.
 
 With $x_i$ the speed of job $i$ together, divided by the speed alone *in the same repeat*, the tuple holds
 
@@ -437,7 +437,7 @@ def _speeds(random: Random) -> list[Case]:
     return [
         Case("one repeat, two jobs on shared cores", lambda code: code(one)),
         Case("three jobs, pinned", lambda code: code([*three, ("alone", 1, 100.0)])),
-        Case("two modes and two repeats, in no order", lambda code: code([*again, *one, *three])),
+        Case("two modes and two repeats", lambda code: code([*three, *one, *again])),
     ]
 
 

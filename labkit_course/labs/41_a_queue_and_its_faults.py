@@ -632,6 +632,7 @@ EXERCISES["41.finish"] = WrittenExercise(
         Case("the same, each restart taking half an hour", lambda code: code(GAPS, 12, 1, 0, 0.5)),
         Case("the same, each save a tenth", lambda code: code(GAPS, 12, 1, 0.1, 0.5)),
         Case("work that is no whole number of pieces", lambda code: code(GAPS, 11, 2, 0.1, 0.5)),
+        Case("a fault at the very end of the work", lambda code: code([10.0, 5.0], 10, 1)),
         Case("faults that come sooner than the first checkpoint", lambda code: code([1.0] * 5, 12, 2)),
     ),
     mistakes={
@@ -743,15 +744,10 @@ shorter = [100 * (1 - ratio) for ratio in (replayed, really) if ratio is not Non
 said = f"makespan shorter by {shorter[0]:.0f} % (60 jobs, replayed)"
 said += f" and {shorter[1]:.0f} % (8 jobs, run)" if really is not None else "; no queue run"
 ### BEGIN SOLUTION
-both_sides = {each >= 17.5 for each in shorter}
-verdicts = {(True,): "holds here", (False,): "does not hold here"}
-verdict_c10 = (
-    verdicts.get(tuple(both_sides), "cannot be tested here") if really is not None else "cannot be tested here"
-)
-answer = (
-    verdict_c10,
-    "of the makespan, with other jobs on CPUs; its energy cannot be tested, for no watts were measured",
-)
+enough = [each >= 17.5 for each in shorter]
+verdict_c10 = "holds here" if all(enough) else "cannot be tested here" if any(enough) else "does not hold here"
+verdict_c10 = "cannot be tested here" if really is None else verdict_c10
+answer = verdict_c10, "of the makespan, with other jobs on CPUs; no watts were measured to test its energy"
 ### END SOLUTION
 claim("C10", said, answer, how="predicted" if really is None else "measured")
 
