@@ -43,95 +43,17 @@ body {
 </style>{% endblock %}
 """
 
-DRAWN = set(
-    [
-        "svg",
-        "g",
-        "path",
-        "rect",
-        "circle",
-        "ellipse",
-        "line",
-        "polyline",
-        "polygon",
-        "text",
-        "tspan",
-        "defs",
-        "marker",
-        "title",
-        "desc",
-        "use",
-        "math",
-        "mi",
-        "mn",
-        "mo",
-        "mtext",
-        "mrow",
-        "msub",
-        "msup",
-        "msubsup",
-        "mfrac",
-        "msqrt",
-        "mroot",
-        "mover",
-        "munder",
-        "munderover",
-        "mtable",
-        "mtr",
-        "mtd",
-        "mspace",
-        "mstyle",
-    ]
+DRAWN = (
+    "svg g path rect circle ellipse line polyline polygon text tspan defs marker title desc use "
+    "math mi mn mo mtext mrow msub msup msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd mspace mstyle"
 )
 """Elements of drawings and of formulas, which pages may have besides those of text"""
-DRAWN_BY = set(
-    [
-        "class",
-        "id",
-        "role",
-        "style",
-        "viewBox",
-        "width",
-        "height",
-        "x",
-        "y",
-        "x1",
-        "y1",
-        "x2",
-        "y2",
-        "cx",
-        "cy",
-        "r",
-        "rx",
-        "ry",
-        "d",
-        "points",
-        "transform",
-        "fill",
-        "fill-opacity",
-        "stroke",
-        "stroke-width",
-        "stroke-dasharray",
-        "opacity",
-        "font-size",
-        "font-family",
-        "font-weight",
-        "text-anchor",
-        "dominant-baseline",
-        "marker-end",
-        "marker-start",
-        "markerWidth",
-        "markerHeight",
-        "refX",
-        "refY",
-        "orient",
-        "xmlns",
-        "display",
-        "mathvariant",
-        "stretchy",
-        "open",
-    ]
+DRAWN_BY = (
+    "class id role style open viewBox width height x y x1 y1 x2 y2 cx cy r rx ry d points transform fill fill-opacity "
+    "stroke stroke-width stroke-dasharray opacity font-size font-family font-weight text-anchor dominant-baseline "
+    "marker-end marker-start markerWidth markerHeight refX refY orient xmlns display mathvariant stretchy"
 )
+"""Their attributes"""
 FORMULA = re.compile(r"(`[^`]*`)|\$\$(.+?)\$\$|\$(?!\s)([^$\n`]+?)(?<!\s)\$", re.DOTALL)
 """LaTeX in Markdown; code is matched first, for its dollars mean none"""
 
@@ -145,10 +67,10 @@ class _Pages(HTMLExporter):
 def _clean(html: str) -> str:
     """HTML that runs nothing: a notebook may come from anyone."""
     html = re.sub(r"(?i)@import|url\s*\(", "", html)  # of style sheets, which would load something
-    attributes = nh3.ALLOWED_ATTRIBUTES | {"*": DRAWN_BY}
+    attributes = nh3.ALLOWED_ATTRIBUTES | {"*": set(DRAWN_BY.split())}
     return nh3.clean(
         html,
-        tags=nh3.ALLOWED_TAGS | DRAWN | {"figure", "figcaption", "style", "section"},
+        tags=nh3.ALLOWED_TAGS | set(DRAWN.split()) | {"figure", "figcaption", "style", "section"},
         clean_content_tags={"script"},
         attributes=attributes,
         generic_attribute_prefixes={"aria-"},

@@ -92,12 +92,22 @@ SECRET = re.compile(
     r"(?:^|_)(?:passw(?:or)?d|passphrase|secrets?|credentials?|bearer)(?:_|$)|(?:^|_)(?:auth|authorization|apikey)$"
     r"|(?:^|_)(?:api|access|private|ssh|encryption|auth)_(?:key|token)$"
     r"|^token$|(?:^|_)(?:hf|hub|github|gh|gitlab|wandb|refresh|session|user|bot|personal)_token$"
+    r"|(?:api|auth|service|account|db|database|priv|client|wandb|comet|openai|aws|azure|signing)_?key$"
+    r"|(?:^|_)pwd$|_pass$|^(?:pat|dsn|cookie)$|connection_string$"
 )
 """Names of secrets, in snake_case. A text model's settings have other words before `token`."""
 LEAST = 8
 """Shortest secret, in characters, that is looked for in other texts; a shorter one could be any word."""
-IN_TEXT = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*(?:=|\s+)|[A-Za-z_][\w.-]*=)(\"[^\"]*\"|'[^']*'|[^\s'\",;)\]]+)")
-IN_URL = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
+IN_TEXT = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*(?:=|\s+)|[A-Za-z_][\w.-]*=)(\"[^\"]*\"|'[^']*'|[^\s'\",;)\]&]+)")
+IN_URL = re.compile(r"(?<=://)(?:[^/\s:@]+:[^/\s@]+|[^/\s:@]{12,})(?=@)")
+"""A name with its password, or a token without a name"""
+IN_QUERY = re.compile(r"(?<=[?&])((?:sig|signature|token|key|code|auth|x-amz-[\w-]+)=)[^&\s'\"]+", re.IGNORECASE)
+IN_HEADER = re.compile(r"(?i)\b(authorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?|bearer\s+|cookie:\s*)[^\s'\"]+")
+SHORT_NAMES = {"key", "sig", "signature", "auth", "code", "pat"}
+"""Names that mean a secret only where the value looks drawn at random"""
+DRAWN = re.compile(r"(?=\S*[A-Za-z])(?=\S*\d)[\w+/=.-]{12,}")
+LIKE_A_TOKEN = re.compile(r"(?=\w*\d)(?=\w*[g-zA-Z])\w{20,}|xox|eyJ|PRIVATE KEY|hooks\.slack")
+"""What the patterns of known tokens are tried on: they come with a library that takes a moment to load"""
 
 
 def is_secret(name: str) -> bool:
@@ -160,13 +170,30 @@ def _shielded(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, dict):
         return {
             # a number is no secret, and a section is judged by the names in it
-            name: HIDDEN if is_secret(str(name)) and isinstance(item, str | list | tuple) else _shielded(item, secrets)
+            name: HIDDEN if _is_hidden(str(name), item) else _shielded(item, secrets)
             for name, item in value.items()
         }
     if isinstance(value, list | tuple):  # this may be a command line
         hidden = [_is_value_of(flag, item) for flag, item in zip([None, *value], value, strict=False)]
         return [HIDDEN if hide else _shielded(item, secrets) for hide, item in zip(hidden, value, strict=True)]
     return _shielded_text(value, secrets) if isinstance(value, str) else value
+
+
+def _is_hidden(name: str, item: Any) -> bool:
+    if isinstance(item, str) and name.lower() in SHORT_NAMES:
+        return DRAWN.fullmatch(item) is not None
+    return is_secret(name) and isinstance(item, str | list | tuple)
+
+
+@functools.cache
+def _token_patterns() -> list[re.Pattern]:
+    """Patterns of the tokens of known services."""
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+    from detect_secrets.plugins.base import RegexBasedDetector
+
+    kinds = get_mapping_from_secret_type_to_class()
+    known = [kinds[name] for name in sorted(kinds) if issubclass(kinds[name], RegexBasedDetector)]
+    return [each for kind in known if kind.secret_type != "Public IP (ipv4)" for each in kind.denylist]
 
 
 def _is_value_of(flag: Any, item: Any) -> bool:
@@ -184,9 +211,14 @@ def _shielded_text(text: str, secrets: list[str]) -> str:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
     if "=" in text or "-" in text:
         text = IN_TEXT.sub(
-            lambda found: found[1] + (HIDDEN if is_secret(found[1].strip("-= \t\n")) else found[2]), text
+            lambda found: found[1] + (HIDDEN if _is_hidden(found[1].strip("-= \t\n"), found[2]) else found[2]), text
         )
-    return IN_URL.sub(HIDDEN, text) if "://" in text else text
+    if "://" in text:
+        text = IN_QUERY.sub(rf"\1{HIDDEN}", IN_URL.sub(HIDDEN, text))
+    text = IN_HEADER.sub(rf"\1{HIDDEN}", text)
+    for pattern in _token_patterns() if LIKE_A_TOKEN.search(text) else ():
+        text = pattern.sub(HIDDEN, text)
+    return text
 
 
 def _known_secrets() -> list[str]:

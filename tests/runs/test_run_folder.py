@@ -353,6 +353,23 @@ def test_a_secret_of_the_environment_is_hidden_in_messages(monkeypatch):
     assert shielded({"reason": reason}) == {"reason": "401 for ***, key=5, hf_abcdefgh2, /run/secrets/x"}
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"db_pass": "x", "pat": "PLAIN1SECRET", "key": "loss"}, {"db_pass": "***", "pat": "***", "key": "loss"}),
+        (["--wandb-key", "x1", "--sort-key=name"], ["--wandb-key", "***", "--sort-key=name"]),
+        ("https://h/x?a=1&sig=b2&token=c3", "https://h/x?a=1&sig=***&token=***"),
+        ("https://abcdefgh12345@h/x ssh://git@h/x", "https://***@h/x ssh://git@h/x"),
+        ("{'Authorization': 'Bearer a1b2'}, Bearer x", "{'Authorization': 'Bearer ***'}, Bearer ***"),
+        ("AKIA" + "IOSFODNN7" + "EXAMPLE is gone", "*** is gone"),  # the pattern of a known service
+        (commit := "commit " + "0123456789abcdef" * 2 + "01234567", commit),
+        ({"max_tokens": "9", "monkey": "m", "author": "me"}, {"max_tokens": "9", "monkey": "m", "author": "me"}),
+    ],
+)
+def test_secrets_are_known_by_name_place_and_look(value, expected):
+    assert shielded(value) == expected
+
+
 def test_a_resume_has_the_paths_of_now_and_asks_for_the_secrets(tmp_path, command_line, monkeypatch):
     folder = written(tmp_path).folder
     (folder / "checkpoint").mkdir()
