@@ -477,7 +477,7 @@ def words(values):
 
 # %% speeds-text [markdown]
 """
-An epoch takes as many times as long as the slowdown says.
+The slowdown is also how many times as long an epoch takes, and fairness 1 means that both jobs are slowed alike.
 """
 
 # %% speeds-table
@@ -515,7 +515,7 @@ guess("40.cores", 1.8, "times as fast")
 
 # %% second-core-run-prose [markdown]
 """
-`smoke` skips it.
+One copy pinned to one core, in as many repeats as above. (`smoke` skips it.)
 """
 
 # %% second-core
@@ -758,7 +758,7 @@ labkit.plots.show(means.rename(columns={"steps_per_s": "steps per second", "sm_a
 """
 ## Judge
 
-Three sentences of the abstract get no verdict. *"Not all model training saturates modern powerful GPUs"*: one job that does cannot refute it. *Aggregate memory "must fit"*: labkit's budgets enforce that, so nothing else could come out. *MIG is "interference-free"*: pinned cores share caches, so they do not test MIG. C2 and C5 can be judged. If rounds were disturbed, neither can be tested.
+Three sentences of the abstract get no verdict. *"Not all model training saturates modern powerful GPUs"*: one job that saturates its device cannot refute it. *Aggregate memory "must fit"*: labkit's budgets enforce that, so nothing else could come out. *MIG is "interference-free"*: pinned cores share caches, so they do not test MIG. C2 and C5 can be judged. If rounds were disturbed, neither can be tested.
 """
 
 # %% judge-words
