@@ -8,7 +8,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -137,6 +138,23 @@ def write_nowhere(stream: TextIO = sys.stdout) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def counted(items: Sequence[Any], what: str) -> Iterator[Any]:
+    """The items, and after a second a line on standard error that counts them, such as "runs: 120 of 5,000"."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # which other commands need not load
+
+    columns = (TextColumn(f"{what}: {{task.completed:,}} of {{task.total:,}}"), BarColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=rich.console.Console(stderr=True), transient=True)
+    task, began = progress.add_task(what, total=len(items)), time.monotonic()
+    try:
+        for number, item in enumerate(items):
+            yield item
+            progress.update(task, completed=number + 1)
+            if time.monotonic() - began > 1:
+                progress.start()  # the second call does nothing
+    finally:
+        progress.stop()
 
 
 _last: list[str] | None = None

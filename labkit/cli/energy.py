@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, hardware, launch, runs, telemetry, tracking, tta
-from labkit.cli.console import Console, print_frame, print_json, say
+from labkit.cli.console import Console, counted, print_frame, print_json, say
 from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.run import given_command
 
@@ -70,7 +70,7 @@ def run_energy(args: argparse.Namespace) -> int:
             f"{args.runs_dir} has no runs: start one with `labkit train dlrm`, or give another folder with --runs-dir."
         )
     accounts, windows, options = [], [], {"estimate": args.estimate, "assumed_power_w": args.power}
-    for folder in folders:
+    for folder in counted(folders, "runs"):
         try:
             accounts.append(tta.energy_account(folder, grid_g_per_kwh=args.grid, **options))
             sums = tta.windows_by_name(tta.window_energy(folder, **options))
