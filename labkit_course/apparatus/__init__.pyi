@@ -39,9 +39,7 @@ from .recorder import Recorder as Recorder
 from .slow_trainer import (
     SlowTrainer as SlowTrainer,
     batch_in_python as batch_in_python,
-    hits_one_by_one as hits_one_by_one,
     look_up_one_by_one as look_up_one_by_one,
-    speed_up as speed_up,
 )
 from .stand_ins import FakeClock as FakeClock, WatchedRun as WatchedRun
 from .two_clocks import (

@@ -7,10 +7,8 @@ Shapes: B batch, F tables, D embedding dim.
 """
 
 import random
-import time
 from collections.abc import Callable
 from itertools import pairwise
-from statistics import median
 
 import torch
 import torch.nn.functional as F
@@ -87,17 +85,3 @@ class SlowTrainer:
             self.optimiser.step()
             self.optimiser.zero_grad()
         self.hits = self.hits + self.count_hits(logit.detach(), label)
-
-    def samples_per_s(self, seconds: float = 1.0) -> float:
-        """Measure: steps of that long, one at least, after one that does not count."""
-        self.step()
-        began, steps = time.perf_counter(), 0
-        while steps == 0 or time.perf_counter() - began < seconds:
-            self.step()
-            steps += 1
-        return steps * self.batch_size / (time.perf_counter() - began)
-
-
-def speed_up(before: SlowTrainer, after: SlowTrainer, *, rounds: int = 5, seconds: float = 0.3) -> float:
-    """How many times as many samples a second one trainer takes as the other: the median of rounds of turns of both."""
-    return median(after.samples_per_s(seconds) / before.samples_per_s(seconds) for _ in range(rounds))
