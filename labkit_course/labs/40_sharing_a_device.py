@@ -229,9 +229,9 @@ And measured: your program takes three steps in a process of its own, while ever
 import pandas as pd
 
 tensors = apparatus.counted_bytes(labkit.tracking.ScriptCommand(str(program), (data, str(batch_size), "1", "0")))
-rows = {"predicted, yours": sum(parts.values()), "predicted, Horus": horus, "measured": tensors}
+counts = {"predicted, yours": sum(parts.values()), "predicted, Horus": horus, "measured": tensors}
 reveal("40.horus_times", horus / tensors)
-pd.DataFrame({"MiB": {name: f"{size / 2**20:.3g}" for name, size in rows.items()}})
+pd.DataFrame({"MiB": {name: f"{size / 2**20:.3g}" for name, size in counts.items()}})
 
 # %% ex-40-fits [markdown]
 """
@@ -703,8 +703,8 @@ if profile != "smoke":
     jobs = [(arrives, alone_s[count]) for arrives, count in mix]
     shared_gain, half = measured["cpu-shared"]["gain"].mean(), pinned.mean() / 2
     predicted = makespan(jobs, 2, lambda n: half) / makespan(jobs, 4, lambda n: min(1.0, shared_gain / n))
-    ways = {"pinned": lambda: mix_s(mix, "--budget", "half"), "shared": lambda: mix_s(mix)}
-    mixes = paired_times(ways, repeats, one_thread=False)
+    turns = {"pinned": lambda: mix_s(mix, "--budget", "half"), "shared": lambda: mix_s(mix)}
+    mixes = paired_times(turns, repeats, one_thread=False)
     rigid = list(mixes["pinned"] / mixes["shared"])
     print(f"pinned {words(rigid)} times as long as shared, predicted {predicted:.2f}\n{mixes.round(1)}")
 reveal("40.rigid", mean(rigid) if rigid else None)
