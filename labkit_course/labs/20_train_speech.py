@@ -16,6 +16,7 @@ After this notebook you will be able to
 
 # %% checks
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,10 @@ check("20.greedy", greedy)
 
 
 # %% checks
+def _with(*given: Any) -> Any:
+    return lambda code: code(*given)
+
+
 def _paths(*paths: list[int], longest: int = 12) -> tuple[Tensor, Tensor]:
     """Outputs (B, T, 5) whose likeliest paths begin with these; what lies beyond is 4."""
     ids = torch.full((len(paths), longest), 4)
@@ -208,8 +213,8 @@ def _paths(*paths: list[int], longest: int = 12) -> tuple[Tensor, Tensor]:
     return (noise + 2 * torch.nn.functional.one_hot(ids, 5)).log_softmax(2), torch.tensor([*map(len, paths)])
 
 
-def _outputs() -> tuple[Tensor, Tensor]:
-    scores = torch.randn(4, 9, 5, generator=torch.Generator().manual_seed(7))
+def _outputs(seed: int = 7) -> tuple[Tensor, Tensor]:
+    scores = torch.randn(4, 9, 5, generator=torch.Generator().manual_seed(seed))
     return scores.log_softmax(2), torch.tensor([9, 4, 6, 1])
 
 
@@ -226,11 +231,12 @@ def _by_unique(log_probabilities: Tensor, lengths: Tensor) -> list[list[int]]:
 EXERCISES["20.greedy"] = WrittenExercise(
     greedy,
     module="speech",
-    cases=(
+    cases=lambda random: (
         Case("the paths 2 2 0 2 1 0 1 and 3 3", lambda code: code(*_paths([2, 2, 0, 2, 1, 0, 1], [3, 3]))),
         Case("4 utterances of up to 9 outputs", lambda code: code(*_outputs())),
         Case("the paths 1 0 1 1 2 2 0 0 1 and 0 0", lambda code: code(*_paths([1, 0, 1, 1, 2, 2, 0, 0, 1], [0, 0]))),
         Case("one utterance", lambda code: code(_outputs()[0][:1], torch.tensor([3]))),
+        Case("outputs drawn for this try", _with(*_outputs(random.randrange(10**6)))),
     ),
     mistakes={
         ("[:length]", ""): "Outputs beyond an utterance's length are padding: cut each path first.",
@@ -336,6 +342,11 @@ SAID, READ = ["four", "set batch size", "nine"], ["for", "set bat size", "five"]
 LONG = ["one two three " * 7, "stop"], ["one too tree " * 8, ""]
 
 
+def _texts(random: Random) -> tuple[list[str], list[str]]:
+    said, read = (["".join(random.choices("ab ", k=random.randint(3, 9))) for _ in range(4)] for _ in range(2))
+    return said, read
+
+
 def _whole_table(said: list, read: list) -> float:
     import numpy as np
 
@@ -358,13 +369,14 @@ def _mean_of_rates(said: list, read: list) -> float:
 EXERCISES["20.error_rate"] = WrittenExercise(
     error_rate,
     module="speech",
-    cases=(
+    cases=lambda random: (
         Case('"kitten", read as "sitting"', lambda code: code(["kitten"], ["sitting"])),
         Case("three utterances", lambda code: code(SAID, READ)),
         Case("a word that was read too late", lambda code: code(["two one", "six"], ["two", "one six"])),
         Case("more errors than characters", lambda code: code(["no"], ["seven"])),
         Case("100 characters, and nothing read", lambda code: code(*LONG)),
         Case("lists of words", lambda code: code([["start", "job", "nine"], ["go"]], [["start", "a", "five"], ["go"]])),
+        Case("texts drawn for this try", _with(*_texts(random))),
     ),
     mistakes={
         _mean_of_rates: "Add up errors and characters of all utterances first: else a short one counts as a long one.",
@@ -482,13 +494,14 @@ _SKIPS = "place > 1 and state not in (0, states[place - 2])"
 EXERCISES["20.ctc"] = WrittenExercise(
     ctc_loss,
     module="speech",
-    cases=(
+    cases=lambda random: (
         Case("three letters and nine outputs", _said([1, 3, 2], 9, 1)),
         Case("two equal letters, between which a blank has to stand", _said([2, 2], 5, 2)),
         Case("as many outputs as letters: one alignment", _said([4, 1, 3], 3, 3)),
         Case("fewer outputs than letters: no alignment, inf", _said([4, 1, 3], 2, 4)),
         Case("nothing said: blanks alone", _said([], 4, 5)),
         Case("ten letters and 200 outputs", _said([1, 2, 2, 3, 4, 4, 1, 3, 3, 2], 200, 6)),
+        Case("letters drawn for this try", _said(random.choices([1, 2, 3], k=6), 24, random.randrange(10**6))),
     ),
     mistakes={
         (_SKIPS, "place > 1 and state != 0"): (
@@ -676,6 +689,12 @@ ADMS = [("conv", 80, 600, 11, 2), ("lstm", 600, 800), *[("lstm", 800, 800)] * 4,
 TINY = [("conv", 20, 16, 3, 2), ("conv", 16, 16, 3, 2), ("conv", 16, 16, 3, 1), ("linear", 16, 10)]
 
 
+def _layers(random: Random) -> list[tuple]:
+    first, second, third = (random.randint(3, 40) for _ in range(3))
+    conv = ("conv", 80, first, random.choice([3, 5, 7]), random.choice([2, 3]))
+    return [conv, ("lstm", first, second), ("linear", second, third)]
+
+
 def _kind_by_kind(layers: list[tuple]) -> dict[str, float]:
     total = {"parameters": 0, "flops": 0}
     frames = 100
@@ -695,10 +714,11 @@ def _kind_by_kind(layers: list[tuple]) -> dict[str, float]:
 EXERCISES["20.cost"] = WrittenExercise(
     speech_cost,
     module="speech",
-    cases=(
+    cases=lambda random: (
         Case("a small model of convolutions", lambda code: code(TINY)),
         Case("two recurrent layers", lambda code: code([("conv", 80, 12, 5, 3), ("lstm", 12, 7), ("lstm", 7, 7)])),
         Case("the model of ADMS 2020", lambda code: code(ADMS)),
+        Case("widths drawn for this try", _with(_layers(random))),
     ),
     mistakes={
         ("flops += 2 * weights", "flops += weights"): "A multiplication *and* an addition for each weight.",
@@ -1043,9 +1063,9 @@ What did features cost, computed again for each utterance?
 """
 
 # %% share
-some = [torch.from_numpy(each) for each in sound.waves[:50]]
+some = [torch.from_numpy(each) for each in sound.waves[:: len(sound) // 10]]
 ways = {"features": lambda: [log_energies(each, filters) for each in some]}
-features_ms = 20 * paired_times(ways, rounds, one_thread=False)["features"].median()
+features_ms = 1000 * paired_times(ways, rounds, one_thread=False)["features"].median() / len(some)
 step_ms = 1000 * run.result["train_s"] / run.result["samples"]
 reveal("20.features_share", 100 * features_ms / (features_ms + step_ms))
 print(f"features {features_ms:.2f} ms per utterance, training {step_ms:.2f} ms (measured)")

@@ -15,6 +15,7 @@ After this notebook you will be able to
 """
 
 # %% checks
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -782,6 +783,14 @@ check("33.evaluation_gap", time_lost)
 
 
 # %% checks
+def _with(*given: Any) -> Any:
+    return lambda code: code(*given)
+
+
+def _arrivals(random: Random) -> list[float]:
+    return [random.uniform(1, 20) for _ in range(5)]
+
+
 def _one_by_one(gaps_s: Sequence[float], evaluation_s: float, arrivals_s: Sequence[float]) -> list[float]:
     means = []
     for gap in gaps_s:
@@ -799,11 +808,12 @@ def _one_by_one(gaps_s: Sequence[float], evaluation_s: float, arrivals_s: Sequen
 EXERCISES["33.evaluation_gap"] = WrittenExercise(
     time_lost,
     module="fast",
-    cases=(
+    cases=lambda random: (
         Case("one gap of 2 s, evaluations of 0.5 s, an arrival after 3 s", lambda code: code([2.0], 0.5, [3.0])),
         Case("three gaps and four arrivals", lambda code: code([1.0, 2.5, 7.0], 0.25, [3.2, 5.1, 8.75, 0.4])),
         Case("an arrival at an evaluation", lambda code: code([0.5, 1.5], 0.125, [3.0])),
         Case("evaluations that take no time", lambda code: code([0.25, 4.0], 0.0, [10.1, 11.9])),
+        Case("arrivals drawn for this try", _with([0.5, 3.0], 0.3, _arrivals(random))),
     ),
     mistakes={
         ("evaluations * evaluation_s + late", "(evaluations - 1) * evaluation_s + late"): (
