@@ -23,7 +23,6 @@ from labkit.perfmodel.sharding import (
     time_exchanges,
 )
 from labkit.perfmodel.table_plan import (
-    PUBLISHED_ROWS,
     TableShape,
     plan_tables,
     presets_and_tiers,
@@ -114,13 +113,6 @@ def test_what_the_catalogue_does_not_know_is_not_said():
     assert {"zion", "big-basin"} <= set(unknown["tier"])
     assert unknown["holds"].isna().all() and frame.loc[~frame["capacity_gb"].isna(), "holds"].notna().all()
     assert get_tier("zion").devices == 8 and get_tier("zion").host_memory_gb is None
-
-
-def test_an_optimisers_state_counts_as_the_optimiser_keeps_it():
-    rows = PUBLISHED_ROWS["kaggle"]
-    tables = table_bytes(rows, 16)
-    assert table_bytes(rows, 16, "rowwise-adagrad") == tables + 4 * sum(rows)
-    assert [table_bytes(rows, 16, each) for each in ("adagrad", "adam")] == [2 * tables, 3 * tables]
 
 
 def test_a_wrong_question_is_refused():
