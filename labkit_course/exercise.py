@@ -248,16 +248,16 @@ class WrittenExercise:
 
     def swapped(self, cell: str) -> str:
         """The source of its answer cell with the first variant in place of the answer; as it is if there is none."""
-        written, own = next(iter(self.variants), None), inspect.getsource(self.reference).rstrip()
-        if written is None:
-            return cell
-        if isinstance(written, tuple):
-            new = own.replace(*written)
-        else:
-            new = re.sub(rf"\b{written.__name__}\b", self.reference.__name__, inspect.getsource(written).rstrip())
-        if cell.count(own) != 1:
-            raise ValueError(f"{self.reference.__qualname__}: its source is not in this cell: {cell}")
-        return cell.replace(own, new)
+        reference: Any = self.reference
+        own = inspect.getsource(reference).rstrip()
+        for written in self.variants[:1]:
+            if cell.count(own) != 1:
+                raise ValueError(f"{reference.__qualname__}: its source is not in this cell: {cell}")
+            if isinstance(written, tuple):
+                return cell.replace(own, own.replace(*written))
+            source, name = inspect.getsource(written).rstrip(), getattr(written, "__name__", "")
+            return cell.replace(own, re.sub(rf"\b{name}\b", reference.__name__, source))
+        return cell
 
     def _code(self, written: Callable | tuple[str, str]) -> Callable:
         return changed(self.reference, *written) if isinstance(written, tuple) else written

@@ -54,7 +54,8 @@ def refusal(call: str, sources: list[str], limit_s: float) -> str:
         sources: of the code cells above; the last has the answer.
         limit_s: seconds that the answer may take.
     """
-    name, answer, *student = (ast.unparse(each) for each in ast.parse(call, mode="eval").body.args)
+    called: Any = ast.parse(call, mode="eval").body
+    name, answer, *student = map(ast.unparse, called.args)
     name, token = ast.literal_eval(name), secrets.token_hex()
     exercise = find(name, Exercise | WrittenExercise)
     content = {"name": name, "answer": answer, "student": (student or ["0"])[0], "token": token}
