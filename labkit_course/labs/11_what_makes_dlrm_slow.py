@@ -16,7 +16,7 @@ After this notebook you will be able to
 """
 
 # %% checks
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -132,7 +132,7 @@ def _work(
     return lambda code: {part: [float(each) for each in pair] for part, pair in code(config, pooling, batch).items()}
 
 
-def _work_by_matrices(config: Any, pooling_factor: int, batch_size: int) -> dict[str, tuple[float, float]]:
+def _work_by_matrices(config, pooling_factor, batch_size):
     """The same, with a list of each MLP's layers."""
     vectors = config.num_tables + 1
     pairs = sum(range(vectors))
@@ -601,7 +601,7 @@ def _limiters(of_all: str, right: str) -> Callable[[Any], list[float]]:
     return lambda code: [float(each) for each in code(list(of_all), list(right))]
 
 
-def _better_by_scipy(measured: Sequence[str], predicted: Sequence[str]) -> tuple[float, float, float]:
+def _better_by_scipy(measured, predicted):
     """The same with scipy's test."""
     from scipy.stats import binomtest
 

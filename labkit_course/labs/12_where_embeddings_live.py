@@ -287,7 +287,7 @@ def _replayed(slots: int, *shape: int, rows: int = 40) -> Callable[[Any], Any]:
     return ask
 
 
-def _replay_lists(cache: Any, batches: Any) -> tuple[float, float]:
+def _replay_lists(cache, batches):
     """The same with one number per batch in a list."""
     missing, size = [], []
     for batch in batches:
@@ -430,7 +430,7 @@ def _steps(*, rows: int = 12, dim: int = 3, batch: int = 5, pooling: int = 2, st
     return ask
 
 
-def _step_without_bags(read: Any, write: Any, categorical: Tensor, loss_of: Any, lr: float) -> Tensor:
+def _step_without_bags(read, write, categorical, loss_of, lr):
     """The same by indexing, and with torch's optimiser."""
     rows = torch.unique(categorical)
     values = torch.nn.Parameter(read(rows))
@@ -619,7 +619,7 @@ def _share(*numbers: float) -> Callable[[Any], float]:
     return lambda code: code(*numbers)
 
 
-def _share_by_cases(device_ms: float, rows: float, us_a_row: float, hidden: int) -> float:
+def _share_by_cases(device_ms, rows, us_a_row, hidden):
     """The same, with what is waited for."""
     move = rows * us_a_row * 1e-3
     waited = (2 - hidden) * move
@@ -724,7 +724,7 @@ reveal("12.disk_gain", gain[0])
 
 # %% shares-text [markdown]
 """
-Dots with 95 % intervals are measured; open diamonds are what your function says. An interval of one round has no ends. In which places does the cache help, and where does the prediction leave something out?
+Dots with 95 % intervals are measured; squares are what your function says. An interval of one round has no ends. In which places does the cache help, and where does the prediction leave something out?
 """
 
 # %% shares

@@ -135,7 +135,7 @@ def _with_failures(code: Any) -> Any:
     return code(batch_size, np.where(batch_size > 100, np.inf, value))
 
 
-def _line_by_hand(batch_size: Any, value: Any) -> tuple[float, float]:
+def _line_by_hand(batch_size, value):
     """The same by a loop and lstsq."""
     points = [(size, one) for size, one in zip(list(batch_size), list(value), strict=True) if math.isfinite(one)]
     rows = np.array([(1 / one, size / one) for size, one in points])
@@ -541,7 +541,7 @@ def _by(means: Any) -> Any:
     )
 
 
-def _rates_in_loops(runs: pd.DataFrame, batch_size: int, base_batch: int, base_lr: float) -> dict[str, float]:
+def _rates_in_loops(runs, batch_size, base_batch, base_lr):
     """The same, rate by rate."""
     own = runs[runs["batch_size"] == batch_size]
     validation = {lr: own.loc[own["lr"] == lr, "validation_auc"].mean() for lr in own["lr"].unique()}
@@ -660,7 +660,7 @@ def _paired(*, base_seeds: int, other_seeds: int, loss: float, matters: float, s
     return ask
 
 
-def _loss_by_merge(runs: pd.DataFrame, base: Any, other: Any, matters: float) -> tuple[float, ...]:
+def _loss_by_merge(runs, base, other, matters):
     """The same, with a join."""
     import labkit
 
@@ -803,7 +803,7 @@ def _reduced(*series: tuple[int, float, list[float], float], seed: int, without:
     return ask
 
 
-def _by_batch_in_loops(runs: pd.DataFrame, curves: pd.DataFrame, target: float) -> pd.DataFrame:
+def _by_batch_in_loops(runs, curves, target):
     """The same, cell by cell."""
     rows = []
     for (size, lr), own in runs.groupby(["batch_size", "lr"]):
@@ -818,7 +818,7 @@ def _by_batch_in_loops(runs: pd.DataFrame, curves: pd.DataFrame, target: float) 
         times = {"time_s": middle / rate, "time_low_s": low / rate, "time_high_s": high / rate}
         found = {"batch_size": size, "lr": lr, "runs": len(own), "reached": sum(map(math.isfinite, needs))}
         rows.append(found | {"need": middle, "need_low": low, "need_high": high, "rate": rate} | times)
-    best: dict[Any, dict] = {}
+    best = {}
     for row in rows:
         if row["batch_size"] not in best or row["time_s"] < best[row["batch_size"]]["time_s"]:
             best[row["batch_size"]] = row
