@@ -188,7 +188,7 @@ def show(what: go.Figure | pd.DataFrame) -> None:
         display(HTML(_html_of(what)))
         return
     import_nbformat()
-    provenance_once(what).show(config=OFFLINE)
+    legend_below_title(provenance_once(what)).show(config=OFFLINE)
     description = describe(what)
     label = LABEL % json.dumps(description.text).replace("</", "<\\/")
     display({"text/plain": str(description), "text/html": IN_THE_DARK + description.html() + label}, raw=True)
@@ -241,6 +241,16 @@ def three_figures(value: float) -> str:
     ['0.0123', '81.2', '12,300', '3']
     """
     return f"{float(f'{value:.3g}'):,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def legend_below_title(figure: go.Figure) -> go.Figure:
+    """The figure; if it has a title, that stands above it at the left, and the legend below, where both have room."""
+    if not (title := figure.layout.title.text):
+        return figure
+    height = figure.layout.height or 450
+    above = {"text": title, "x": 0, "xref": "container", "pad": {"l": 12}, "y": 0.98, "yanchor": "top"}
+    shown = go.Figure(figure).update_layout(title={**above, "yref": "container", "font": {"size": 15}})
+    return shown.update_layout(legend={"y": -70 / (height - 104), "yanchor": "top"})  # 104: both margins
 
 
 def provenance_once(figure: go.Figure) -> go.Figure:

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.plots import describe
+from labkit.plots import describe, new_figure
 from labkit.plots.comparisons import figure_sweep
+from labkit.plots.descriptions import legend_below_title
 from labkit.plots.timelines import (
     figure_icicle,
     figure_memory_held,
@@ -220,3 +221,11 @@ def test_a_value_measured_and_predicted_keeps_its_colour_and_differs_in_its_dash
         measured, predicted = looks[f"{part} · measured"], looks[f"{part} · predicted"]
         assert measured[:2] == predicted[:2] and measured[2] != predicted[2]
     assert looks["mlps · measured"][0] != looks["embeddings · measured"][0]
+
+
+def test_a_title_stands_above_the_figure_and_its_legend_below():
+    figure = new_figure("x", "y", "Rows are slow.")
+    assert legend_below_title(figure) is figure
+    titled = legend_below_title(figure.update_layout(title_text="Rows are slow"))
+    title, legend = titled.layout.title, titled.layout.legend
+    assert (title.text, title.x, legend.yanchor, legend.y < 0) == ("Rows are slow", 0, "top", True)
