@@ -28,7 +28,6 @@ from .observer_effect import (
     observers as observers,
     whole_run as whole_run,
 )
-from .other_prices import on_front as on_front, priced as priced
 from .own_job import OwnPolicy as OwnPolicy, small_dlrm as small_dlrm, train_clicks as train_clicks
 from .recorded_step import (
     RecordedStep as RecordedStep,

@@ -17,7 +17,6 @@ from labkit.plots.theme import BACKGROUNDS, INK, PALETTES, encoding
 from labkit.plots.time_to_target import value_axis
 from labkit.plots.timelines import MOST_COLUMNS, RANGE_DB, figure_alignment
 from labkit.tta import band, crossings, survival
-from labkit_course.apparatus import on_front, priced
 
 OKABE_ITO = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
 
@@ -163,7 +162,7 @@ def test_over_the_batch_size_the_axis_is_logarithmic_and_each_device_has_its_lea
 
 
 def test_the_front_is_a_line_among_faint_marks_and_what_was_chosen_is_starred():
-    points = POINTS.assign(front=on_front(POINTS["time_s"], POINTS["energy_j"]))
+    points = POINTS.assign(front=[True, True, False, False])
     figure = figure_pareto(points, "time_s", "energy_j", chosen={"η = 1": 5})
     others = figure.data[0]
     names = [f"V&lt;100 · {RECORDED}", f"front of V&lt;100 · {RECORDED}", f"η = 1 · {RECORDED}"]
@@ -194,15 +193,6 @@ def test_a_cost_that_nobody_knows_and_a_target_that_nobody_reaches_are_refused()
         with pytest.raises(UserError, match="reaches this target"):
             figure_pareto(points, "time_s", "energy_j")
     assert not any("\n" in str(error.value) for error in (unknown, unreached))
-
-
-def test_prices_turn_time_and_energy_into_dollars_and_grams_with_a_front_of_their_own():
-    free = priced(POINTS, usd_per_h=0.0, usd_per_kwh=0.1, g_per_kwh=400.0)
-    assert list(free["cost_usd"].round(3)) == [0.2, 0.1, 0.2, 10.0] and list(free["carbon_g"]) == [800, 400, 800, 40000]
-    assert list(free["front"]) == [False, True, False, False], "the least energy is best in both"
-    dear = priced(POINTS, usd_per_h=1.0, usd_per_kwh=0.1, g_per_kwh=400.0)
-    assert list(dear["front"]) == [True, True, False, False]
-    assert on_front([1.0, 1.0, 1.0], [2.0, 2.0, 3.0]) == [True, True, False]
 
 
 def synthetic(metric="auc", **more):
