@@ -462,17 +462,21 @@ EXERCISES["40.gains"] = WrittenExercise(
 
 # %% speeds-prose [markdown]
 """
-Your function on what was measured: means over the repeats with 95 % intervals (Student's t). Are three repeats enough? `runs_needed` says how many find a gain of 5 % in four of five studies, with the spread that you measured.
+Your function on what was measured: means over the repeats with 95 % intervals, of logarithms as in lab 02. Are three repeats enough? `runs_needed` says how many find a gain of 5 % in four of five studies, with the spread that you measured.
 """
 
 
 # %% speeds
+import numpy as np
+
+
+def interval(values):
+    """Geometric mean of ratios, and the ends of its 95 % interval."""
+    return np.exp(labkit.tta.mean_interval(np.log(list(values))))
+
+
 def words(values):
-    """The mean of the repeats with its 95 % interval, as text."""
-    if len(values) < 2:
-        return f"{values[0]:.2f} (one repeat)"
-    mean, low, high = labkit.tta.mean_interval(values)
-    return f"{mean:.2f} ({low:.2f} to {high:.2f})"
+    return "{:.2f} ({:.2f} to {:.2f})".format(*interval(values)) if len(values) > 1 else f"{values[0]:.2f} (one repeat)"
 
 
 # %% speeds-text [markdown]
@@ -488,7 +492,7 @@ pinned = measured["cpu-pinned"]["gain"]
 disturbed = labkit.sharing.disturbed_rounds(pair.jobs)
 print("\n".join(f"round {number} was disturbed: {what}" for number, what in disturbed.items()))
 if repeats > 1:
-    print("repeats for a gain of 5 %:", labkit.tta.runs_needed(pinned.std(), 0.05))
+    print("repeats for a gain of 5 %:", labkit.tta.runs_needed(np.log(pinned).std(), np.log(1.05)))
 pd.DataFrame({mode: own.apply(words) for mode, own in measured.items()}).T
 
 # %% together-reveal-prose [markdown]
@@ -769,7 +773,7 @@ def side(values, threshold):
     """Whether the 95 % interval lies "above" or "below" a threshold; "across" if it holds both, or is unknown."""
     if len(values) < 2 or disturbed:
         return "across"
-    _, low, high = labkit.tta.mean_interval(values)
+    _, low, high = interval(values)
     return "above" if low > threshold else "below" if high < threshold else "across"
 
 
