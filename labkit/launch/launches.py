@@ -1,7 +1,5 @@
 """Lists of launches, and the file that keeps what became of each."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json
@@ -33,7 +31,7 @@ class Launch:
 
     name: str
     """Unique in its list; names its log"""
-    job: tracking.ScriptCommand
+    job: "tracking.ScriptCommand"
     """What its process runs, with its budget; `{seed}` may still stand in its arguments"""
     label: str = ""
     """What it trains, for people: dlrm:tour, or a script's name"""
@@ -116,7 +114,7 @@ class Head:
     count: int = 0
     """Launches that the file has once it is whole"""
     host: str = field(default_factory=platform.node)
-    provenance: runs.Provenance = field(default_factory=lambda: runs.Provenance.now("measured"))
+    provenance: "runs.Provenance" = field(default_factory=lambda: runs.Provenance.now("measured"))
     status: str = "running"
     """running, done, failed (some launch), stopped, or interrupted"""
     pid: int = field(default_factory=lambda: runs.own_process()[0])
@@ -144,7 +142,7 @@ class Launches:
             self.parts[launch.name] = Part(launch=launch)
 
     @classmethod
-    def new(cls, runs_dir: Path | str, kind: str, name: str, launches: Iterable[Launch], **content: Any) -> Launches:
+    def new(cls, runs_dir: Path | str, kind: str, name: str, launches: Iterable[Launch], **content: Any) -> "Launches":
         """Make a list in a folder whose name sorts by time (UTC).
 
         Raises:
@@ -176,7 +174,7 @@ class Launches:
         """Folder of the run of a launch."""
         return None if part.run is None else self.runs_dir / part.run
 
-    def record_of(self, part: Part) -> runs.RunRecord | None:
+    def record_of(self, part: Part) -> "runs.RunRecord | None":
         """The record of the run of a launch; None where there is none that can be read."""
         with contextlib.suppress(UserError, OSError):
             return None if part.run is None else runs.read_run(self.run_folder(part))
@@ -266,7 +264,7 @@ class Launches:
             self.save_head()
 
     @classmethod
-    def read(cls, folder: Path | str, kind: str | None = None) -> Launches:
+    def read(cls, folder: Path | str, kind: str | None = None) -> "Launches":
         """Read a list; one whose process died shows as "interrupted".
 
         Raises:

@@ -3,8 +3,6 @@
 The records of the runs overrule the state file: a cell is done when a run of it is, whatever was written down.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import defaultdict
@@ -225,7 +223,7 @@ def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> Gener
         yield replace(progress, launches=launches)
 
 
-def run_sweep(progress: Progress, on_event: OnEvent, stop: tracking.StopRequest) -> None:
+def run_sweep(progress: Progress, on_event: OnEvent, stop: "tracking.StopRequest") -> None:
     """Run what waits of a sweep that is `opened`, in its order.
 
     A cell that crashed, was killed or ran out of memory is tried once more, then has failed. `stop` stops the run under
@@ -240,7 +238,7 @@ def run_sweep(progress: Progress, on_event: OnEvent, stop: tracking.StopRequest)
 class _SweepEngine(Engine):
     """One cell after another."""
 
-    def __init__(self, progress: Progress, on_event: OnEvent, stop: tracking.StopRequest):
+    def __init__(self, progress: Progress, on_event: OnEvent, stop: "tracking.StopRequest"):
         super().__init__(progress.launches, stop=stop, on_event=on_event)
         self._progress, self._sweep = progress, progress.sweep
         self._cores = contextlib.ExitStack()
@@ -294,7 +292,7 @@ class _SweepEngine(Engine):
         self.launches.save(part)
 
 
-def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> pd.DataFrame:
+def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> "pd.DataFrame":
     """Read what became of a sweep, finished or not: one row per cell in the order in which they run.
 
     Args:
@@ -349,7 +347,7 @@ def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> pd.DataFrame
     return table.merge(_results(records), on="run", how="left")
 
 
-def _results(records: dict[Path, RunRecord]) -> pd.DataFrame:
+def _results(records: dict[Path, RunRecord]) -> "pd.DataFrame":
     """One row a run: run, OF_ITS_RUN, OF_ITS_TARGET, last values."""
     import pandas as pd
 
@@ -370,7 +368,7 @@ def _free(name: str, kind: str) -> str:
     return f"{name}_{kind}" if name in (*OF_A_CELL, *OF_ITS_RUN, *OF_ITS_TARGET) else name
 
 
-def _as_numbers(column: pd.Series) -> pd.Series:
+def _as_numbers(column: "pd.Series") -> "pd.Series":
     """The column as numbers, where all of its values are."""
     import pandas as pd
 

@@ -1,7 +1,5 @@
 """Sweeps in YAML: what varies becomes cells, and each cell is checked before anything starts."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -51,8 +49,8 @@ class Cell:
     """Name of all that decides its result, but not of its run folder or of where it was asked for"""
     settings: Mapping[str, Any]
     """Those that the sweep varies: numbers of labkit's jobs are numbers, those of a script are all texts"""
-    job: jobs.Job | jobs.ScriptJob
-    budget: hardware.Budget
+    job: "jobs.Job | jobs.ScriptJob"
+    budget: "hardware.Budget"
     seed: int | None
     """None where the sweep of a script names none"""
     repeat: int
@@ -83,7 +81,7 @@ class Sweep:
         values = {**cell.settings, "seed": cell.seed, "budget": cell.budget.name, "repeat": cell.repeat}
         return ", ".join(f"{name} {values[name]}" for name in self.varies if name in values)
 
-    def command(self, cell: Cell, runs_dir: Path | str) -> tracking.ScriptCommand:
+    def command(self, cell: Cell, runs_dir: Path | str) -> "tracking.ScriptCommand":
         """The command that runs a cell."""
         own = {"name": self.name, "cell": cell.key, "settings": dict(cell.settings), "repeat": cell.repeat}
         command = cell.job.command(runs_dir=str(runs_dir), budget=cell.budget, sweep=own)
@@ -196,7 +194,7 @@ class _Target:
     script_name: str
     """Its whole path, so that no two scripts share cells, or the name of labkit's job, whose preset is a setting"""
     folder: Path
-    kind: type[jobs.Job] | None = None
+    kind: "type[jobs.Job] | None" = None
     """Its class, where labkit knows what it takes"""
     is_job: bool = False
     """Whether it is one of labkit's jobs, and no script"""
@@ -211,7 +209,7 @@ class _Target:
 
     def complete(
         self, settings: Settings, seed: int | None, limit_s: float | None
-    ) -> tuple[Settings, jobs.Job | jobs.ScriptJob]:
+    ) -> "tuple[Settings, jobs.Job | jobs.ScriptJob]":
         """All settings that decide the result, as texts, and the job that they make.
 
         Raises:
@@ -243,7 +241,7 @@ def _target(given: Mapping[str, Any], folder: Path) -> _Target:
     return _Target(script.name, script, str(script.resolve()), folder, kind, first=tuple(given.get("arguments", ())))
 
 
-def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> list[hardware.Budget]:
+def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> "list[hardware.Budget]":
     offered, found = hardware.offered_budgets(), []
     for name in names:
         with mistakes.noting(top, "budget"):

@@ -1,7 +1,5 @@
 """How a profile is taken: the schedule of steps, py-spy, and the commands of profilers that users start themselves."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -111,7 +109,7 @@ class ProfileSettings:
         return (self.skip + 1) // 2
 
 
-def check_tool(name: str, script: tracking.ScriptCommand) -> None:
+def check_tool(name: str, script: "tracking.ScriptCommand") -> None:
     """Raise a UserError, with the reason and the fix, if a tool cannot profile a script here."""
     tool = hardware.find_profiler(name)
     if tool.path is None:
@@ -132,14 +130,14 @@ def check_tool(name: str, script: tracking.ScriptCommand) -> None:
         raise UserError(why)
 
 
-def command_by_hand(name: str, script: tracking.ScriptCommand) -> str:
+def command_by_hand(name: str, script: "tracking.ScriptCommand") -> str:
     """The command that profiles a script with a tool of `BY_HAND`."""
     flags = ["--runs-dir", script.runs_dir, *(["--budget", script.budget.name] if script.budget else [])]
     ran = ["-m", script.module] if script.module else [script.script]
     return f"{BY_HAND[name][0]} {shlex.join([sys.executable, '-m', 'labkit', 'run', *flags, *ran, *script.arguments])}"
 
 
-def runs_on_gpu(script: tracking.ScriptCommand) -> bool:
+def runs_on_gpu(script: "tracking.ScriptCommand") -> bool:
     """Whether a script's budget, or the default one, is a GPU."""
     return (script.budget or hardware.offered_budgets()[-1]).torch_name != "cpu"  # GPUs come last
 
@@ -163,7 +161,7 @@ class ToolProfile:
     facts: ToolFacts
     output: Path
     """The tool's own file"""
-    functions: pd.DataFrame | None = None
+    functions: "pd.DataFrame | None" = None
     """Table of `python_functions`, of py-spy"""
     text: str = ""
     """Report of `nsys stats`, in runs of labkit 0.1"""
@@ -244,7 +242,7 @@ class PySpy:
             raise UserError(f"py-spy ended before the steps did, with status {status}: {words}. Profile again.")
 
 
-def python_functions(path: Path, script: str) -> pd.DataFrame:
+def python_functions(path: Path, script: str) -> "pd.DataFrame":
     """Sum up the stacks of `py-spy record --format raw` in the thread that runs a script, without labkit's recording.
 
     Returns:

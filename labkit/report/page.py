@@ -1,7 +1,5 @@
 """One self-contained page about any set of runs: it opens from a file, without a network; a section per job."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -235,7 +233,7 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     return section
 
 
-def target_grid(values: pd.Series, targets: list[float], metric: tracking.Metric) -> list[float]:
+def target_grid(values: pd.Series, targets: list[float], metric: "tracking.Metric") -> list[float]:
     """The slider's targets, from low to high: from where half of the training was done to a little past the best value.
 
     Args:
@@ -274,7 +272,7 @@ def _about(runs: pd.DataFrame, curves: pd.DataFrame, budgets: int) -> str:
     return text
 
 
-def _of_runs(found: tta.Attempts, targets: int, series: list[np.ndarray]) -> dict[str, Any]:
+def _of_runs(found: "tta.Attempts", targets: int, series: list[np.ndarray]) -> dict[str, Any]:
     """The evaluation at which each run reaches a target, as a point on its series' line, and the time of each point.
 
     Lists go by place in the grid, then by series, then by run.
@@ -308,7 +306,7 @@ def _missed(run: pd.Series, last_s: float, clock: str) -> str:
     return f"censored at {plots.seconds_text(last_s)}"
 
 
-def _rows(payload: dict, found: tta.Attempts, series: list[np.ndarray]) -> list[dict[str, Any]]:
+def _rows(payload: dict, found: "tta.Attempts", series: list[np.ndarray]) -> list[dict[str, Any]]:
     """Rows of the list of runs at the first target; page.js changes their times."""
     of_run, rows = found.curves.groupby("run")["value"], []
     evaluations, last = of_run.size(), of_run.last()
@@ -326,7 +324,7 @@ def _rows(payload: dict, found: tta.Attempts, series: list[np.ndarray]) -> list[
     return rows
 
 
-def _figures(found: tta.Attempts, shown: tta.Attempts, grid: list[float], drawn: list[Series]) -> dict[str, Any]:
+def _figures(found: "tta.Attempts", shown: "tta.Attempts", grid: list[float], drawn: list[Series]) -> dict[str, Any]:
     """The figures of each axis with what the slider changes in them, and the cells of the table, by clock."""
     curves, metric, up, (target,) = found.curves, found.metric, found.is_rising, shown.targets
     hits, axes, cells, label = shown.crossings(), [], {}, plots.metric_label(metric)

@@ -1,7 +1,5 @@
 """From the folder of a mix to frames: one row per job and round, and one per job and turn, compared with alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
@@ -79,7 +77,7 @@ def last_step_s(progress: tuple[np.ndarray, np.ndarray]) -> float:
     return float(wall_s[np.argmax(steps == steps[-1])]) if np.isfinite(steps[-1]) else np.nan
 
 
-def _of_job(folder: Path, job: launch.Part, metrics: pd.DataFrame | None) -> dict[str, Any]:
+def _of_job(folder: Path, job: "launch.Part", metrics: pd.DataFrame | None) -> dict[str, Any]:
     """Its row; progress is (steps, wall_s) from (0, 0) to the end of its training, NaN where it had none."""
     row = {name: getattr(job, name) for name in ("status", "wall_s", "run")} | {"label": job.launch.label}
     row |= {name: job.launch.about[name] for name in ("job", "job_key")}
@@ -123,7 +121,7 @@ def _of_job(folder: Path, job: launch.Part, metrics: pd.DataFrame | None) -> dic
     return row
 
 
-def _sm_active(folder: Path, record: runs.RunRecord) -> float:
+def _sm_active(folder: Path, record: "runs.RunRecord") -> float:
     gpu = telemetry.gpu_of(record.devices, _torch_name(record))
     samples = telemetry.Samples(folder).of("device", [gpu]).get("sm_active", []) if gpu else []
     known = [sample.value for sample in samples if sample.value is not None]
@@ -142,7 +140,7 @@ def _progress(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, n
     return np.array(steps, float), np.array(wall_s, float)
 
 
-def _round_energy(go_at: str | None, rows: list[dict[str, Any]]) -> telemetry.Energy:
+def _round_energy(go_at: str | None, rows: list[dict[str, Any]]) -> "telemetry.Energy":
     """Joules that the devices of a round took from its barrier until the last of its jobs was through.
 
     Each run samples the counter of the device that it shares for as long as it trains: the last to end counts for it.
@@ -176,7 +174,7 @@ def _round_energy(go_at: str | None, rows: list[dict[str, Any]]) -> telemetry.En
     return telemetry.Energy(joules, " + ".join(dict.fromkeys(sources)), "; ".join(dict.fromkeys(notes)))
 
 
-def _device_of(record: runs.RunRecord, energy: telemetry.Energy) -> str:
+def _device_of(record: "runs.RunRecord", energy: "telemetry.Energy") -> str:
     """The device that the energy of a run is of: a GPU's UUID, or the whole machine."""
     torch_name = _torch_name(record)
     if not torch_name.startswith("cuda") or (energy.source or "").startswith("Jetson"):
@@ -184,7 +182,7 @@ def _device_of(record: runs.RunRecord, energy: telemetry.Energy) -> str:
     return telemetry.gpu_of(record.devices, torch_name) or torch_name
 
 
-def _torch_name(record: runs.RunRecord) -> str:
+def _torch_name(record: "runs.RunRecord") -> str:
     return str(record.budget.get("torch_name", "cpu"))
 
 

@@ -3,8 +3,6 @@
 Energy trials show the steady state of each run, in samples per second, watts and joules per sample; and their means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -143,7 +141,7 @@ def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return curves.assign(energy_j=energy)
 
 
-def energy_until(when_ns: np.ndarray, steps: Sequence[telemetry.Step]) -> np.ndarray:
+def energy_until(when_ns: np.ndarray, steps: "Sequence[telemetry.Step]") -> np.ndarray:
     """Joules of all steps until each moment, in the moments' shape.
 
     >>> energy_until(np.array([0, 5, 10, 15]), (telemetry.Step(0, 10, 4.0), telemetry.Step(12, 14, 1.0)))
@@ -205,7 +203,7 @@ def windows_by_name(windows: pd.DataFrame) -> pd.DataFrame:
     return sums.drop(columns="covered_s").reset_index()
 
 
-def spans_of(steps: Sequence[telemetry.Step]) -> list[telemetry.Step]:
+def spans_of(steps: "Sequence[telemetry.Step]") -> "list[telemetry.Step]":
     """The time that steps cover, with its seconds in place of joules; those of several packages are at once."""
     return [telemetry.Step(begin, end, (end - begin) / 1e9) for begin, end in sorted({step[:2] for step in steps})]
 
@@ -214,7 +212,7 @@ def epoch_ns(event: dict[str, Any]) -> float:
     return datetime.fromisoformat(event["time"]).timestamp() * 1e9
 
 
-def energy_of(folder: Path | str, estimate: bool, assumed_power_w: float | None) -> tuple[telemetry.Energy, str]:
+def energy_of(folder: Path | str, estimate: bool, assumed_power_w: float | None) -> "tuple[telemetry.Energy, str]":
     """The energy of a run, predicted on request where it was not measured; and its kind."""
     energy, record = telemetry.run_energy(folder), read_run(folder)
     if energy.value_j is None and (estimate or assumed_power_w is not None):
@@ -224,7 +222,7 @@ def energy_of(folder: Path | str, estimate: bool, assumed_power_w: float | None)
 
 def _predicted(
     record: RunRecord, events: list[dict[str, Any]], power_w: float | None, why_not: str
-) -> telemetry.Energy:
+) -> "telemetry.Energy":
     """A constant power for the whole time of each process that trained the run, by its events."""
     source, lacks = "as given", "this hardware is in no tier of the catalogue"
     if power_w is None and record.tier is not None:
@@ -244,7 +242,7 @@ def _predicted(
     return telemetry.Energy(sum(step.joules for step in steps), f"{power_w:g} W, {source}", note, steps)
 
 
-def _to_target(events: list[dict[str, Any]], steps: tuple[telemetry.Step, ...]) -> float | None:
+def _to_target(events: list[dict[str, Any]], steps: "tuple[telemetry.Step, ...]") -> float | None:
     samples = next((event.get("samples") for event in events if event["event"] == "target_reached"), None)
     # after a resume, the event may follow the evaluation that reached the target
     at = (event for event in events if event["event"] == "evaluated" and event.get("samples") == samples)

@@ -1,7 +1,5 @@
 """Figures in a notebook that change: one that grows as a run trains, and the views of a profile."""
 
-from __future__ import annotations
-
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -72,7 +70,7 @@ class PictureButton(anywidget.AnyWidget):
     _esm = _ESM
 
 
-def live(run: tracking.Run) -> LiveRun:
+def live(run: "tracking.Run") -> "LiveRun":
     """Draw the metric of an open run as it trains; one line inside `with labkit.Run(...) as run:`.
 
     Args:
@@ -93,7 +91,7 @@ class LiveRun(FigureView):
 
     spoken = True
 
-    def __init__(self, run: tracking.Run):
+    def __init__(self, run: "tracking.Run"):
         super().__init__()
         target = run.goal.target
         self._metric = target.metric.name if target else ""
@@ -122,7 +120,7 @@ class LiveRun(FigureView):
 SHOWN_OPERATORS = 12
 
 
-def profile_view(run: Path | str | profiling.Profile) -> ProfileView:
+def profile_view(run: "Path | str | profiling.Profile") -> "ProfileView":
     """Look at a profiled run.
 
     Args:
@@ -140,7 +138,7 @@ def profile_view(run: Path | str | profiling.Profile) -> ProfileView:
 class ProfileView(FigureView):
     """What to try, a choice of views, the figure with its description, and the most expensive operators."""
 
-    def __init__(self, profile: profiling.Profile):
+    def __init__(self, profile: "profiling.Profile"):
         super().__init__()
         self.profile = profile
         self.view = widgets.ToggleButtons(

@@ -240,24 +240,15 @@ def measured(monkeypatch):
 RUNS = pd.DataFrame({"run": [1], "folder": ["runs/1"]})
 
 
-def test_what_was_measured_at_this_batch_counts(measured):
+def test_samples_to_a_target_are_those_measured_or_lie_between_two_batches(measured):
     need = samples_to_target(RUNS, TARGET, 256)
     assert (need.samples, need.low, need.high) == (1000.0, 500.0, 2000.0)
     assert "measured, by 2 of 3 runs at batch 256" in need.how
-
-
-def test_between_two_batches_it_lies_on_a_line_of_logarithms(measured):
-    need = samples_to_target(RUNS, TARGET, 512)
-    assert need.samples == pytest.approx(2000.0)
-    assert "between those of 256 and 1,024" in need.how
-
-
-def test_beyond_all_batches_nobody_knows(measured):
+    between = samples_to_target(RUNS, TARGET, 512)
+    assert between.samples == pytest.approx(2000.0), "on a line of logarithms"
+    assert "between those of 256 and 1,024" in between.how
     with pytest.raises(UserError, match="only at 256, 1,024"):
         samples_to_target(RUNS, TARGET, 4096)
-
-
-def test_a_target_that_none_reached_names_the_best(measured):
     measured["need"] = math.inf
     with pytest.raises(UserError, match=r"never reached.*their best is 0\.65"):
         samples_to_target(RUNS, TARGET, 256)
