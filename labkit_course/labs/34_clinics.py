@@ -6,10 +6,10 @@ After this notebook you will be able to
 
 - **diagnose** six experiments whose numbers are false, each after a case that happened;
 - **fix** each, with a test that the broken code fails;
-- **tell** signal from chance, and a good run from a lucky one;
+- **distinguish** signal from chance, and a good run from a lucky one;
 - **audit** a model by what it is, not by what it is called.
 
-**Time:** 60 minutes with six functions of a few lines; the machine computes for about a minute on 2 CPU cores. No GPU is needed.
+**Time:** 80 minutes with six functions and two explanations; its cases stand alone, and you may take two or three. The machine computes for about a minute on 2 CPU cores. No GPU is needed.
 
 **Prerequisites:** [Train a DLRM](10_train_dlrm.ipynb), and [Profile top-down](32_profile_top_down.ipynb) for the fifth case.
 """
@@ -119,7 +119,7 @@ The best possible AUC on this log is 0.80 with all features. **Which AUC does th
 """
 
 # %% case1-guess-cell
-from labkit_course import check, claim, explain, guess, model_answer, reveal
+from labkit_course import check, claim, explain, guess, model_answer, paired_times, reveal
 
 guess("34.auc", 0.7)
 
@@ -127,12 +127,11 @@ guess("34.auc", 0.7)
 """
 ### Exercise 34.batches
 
-Mend it: `batches(features, label, batch_size, generator)` gives pairs of a batch's rows and their labels, each row once an epoch.
+Fix it: `batches(features, label, batch_size, generator)` gives pairs of a batch's rows and their labels, each row once an epoch.
 
-1. Draw one order of all rows from the generator.
-2. Cut it into batches, and take features and labels by the same rows.
+Draw a new order from the generator for each epoch. The last batch may be shorter.
 
-*Hint:* `order.split(batch_size)` also gives the short batch at the end.
+*Hint:* `split` of a tensor also gives the short batch at the end.
 """
 
 # %% answer 34.batches
@@ -186,8 +185,16 @@ def _of_one_seed(code: Any) -> dict[str, bool]:
     return {"the order is the same": torch.equal(first, second)}
 
 
+def _batches_by_place(features: Tensor, label: Tensor, batch_size: int, generator: torch.Generator) -> list:
+    order = torch.randperm(features.shape[0], generator=generator)
+    features, label = features[order], label[order]
+    places = range(0, len(order), batch_size)
+    return [(features[at : at + batch_size], label[at : at + batch_size]) for at in places]
+
+
 EXERCISES["34.batches"] = WrittenExercise(
     batches,
+    variants=(_batches_by_place,),
     module="clinics",
     cases=(
         Case("64 rows in batches of 16", lambda code: _of_an_epoch(code, 64, 16)),
@@ -201,7 +208,7 @@ EXERCISES["34.batches"] = WrittenExercise(
         ),
         (", generator=generator", ""): "Draw from the generator that is given: one seed has to give one order.",
     },
-    hint="One `torch.randperm` of all rows; `order.split(batch_size)` gives the rows of each batch, for both tensors.",
+    hint="Follow one row: does its label come in the same batch and at the same place, once per epoch?",
     explanation="Each row keeps its label, comes once an epoch, and in another order each time.",
 )
 
@@ -218,9 +225,9 @@ reveal("34.auc", mended_auc)
 """
 ## Case 2: labels without signal
 
-A benchmark's data generator draws its labels at random, as that of a well-known DLRM repository does: fine for throughput. Somebody trains on them, sees an AUC of 0.51, and tunes for a week. How far from 0.5 does chance get by itself?
+A benchmark's data generator draws its labels at random, as that of a well-known DLRM repository does. For throughput that is fine. Somebody trains on them, sees an AUC of 0.51, and tunes for a week. How far from 0.5 does chance get by itself?
 
-A permutation test asks just that. It shuffles the labels many times: what the score reaches on shuffled labels is chance.
+A permutation test answers that. It shuffles the labels many times, and what the score reaches on shuffled labels is chance.
 """
 
 # %% case2-data
@@ -269,8 +276,19 @@ def _signal(strength: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     return label, random.random(120) + strength * label
 
 
+def _p_value_by_loop(
+    label: np.ndarray, score: np.ndarray, auc: Callable, permutations: int = 200, seed: int = 0
+) -> float:
+    rng, as_far, given = np.random.default_rng(seed), 1, abs(0.5 - auc(label, score))
+    for _ in range(permutations):
+        if abs(0.5 - auc(rng.permutation(label), score)) >= given:
+            as_far += 1
+    return as_far / (permutations + 1)
+
+
 EXERCISES["34.p_value"] = WrittenExercise(
     p_value,
+    variants=(_p_value_by_loop,),
     module="clinics",
     cases=(
         Case("labels that follow the score", lambda code: code(*_signal(0.5), auc)),
@@ -292,8 +310,8 @@ EXERCISES["34.p_value"] = WrittenExercise(
             "The other way round: count the permutations that are at least as far from 0.5."
         ),
     },
-    hint="The share of the 1 + permutations orders of the labels, the given one among them, whose AUC is at least as "
-    "far from 0.5. Draw with np.random.default_rng(seed).permutation(label), one after the other.",
+    hint="Which orders of the labels do you count, and which of them are as extreme as the given one? Draw them one after "
+    "the other from one generator of this seed.",
     explanation="Where the labels have nothing to do with the features, no model and no budget gets anywhere.",
 )
 
@@ -371,8 +389,14 @@ RUNS = pd.DataFrame(
 )
 
 
+def _choose_by_sorting(runs: pd.DataFrame) -> tuple[str, float]:
+    name, _, score = runs.sort_values("validation").iloc[-1][["run", "validation", "test"]]
+    return str(name), float(score)
+
+
 EXERCISES["34.choose"] = WrittenExercise(
     choose,
+    variants=(_choose_by_sorting,),
     module="clinics",
     cases=(
         Case("four runs", lambda code: list(code(RUNS))),
@@ -388,7 +412,7 @@ EXERCISES["34.choose"] = WrittenExercise(
         ),
         ('best["test"]', 'runs["test"].max()'): "The test score is that of the chosen run, not the best.",
     },
-    hint="Which row has the best validation score? Give its run and its test score.",
+    hint="Which split may the choice look at, and which split does the report come from?",
     explanation="The choice looks at one split, the report at another: so the report is not the best of many tries.",
 )
 
@@ -427,8 +451,7 @@ guess("34.best", 1.0, "standard deviations")
 
 Write `best_of(values, seeds)`: on average, how good is the best of `seeds` runs, if each is one of these n values, all equally likely? No sampling is needed.
 
-1. The best of k draws is at most the i-th smallest value with probability (i / n)^k.
-2. So the i-th smallest is the best with probability (i / n)^k − ((i − 1) / n)^k: weigh the values with that.
+The best of $k$ draws is at most the $i$-th smallest value if all $k$ draws are. With which probability is that so, and with which is the best *exactly* the $i$-th smallest? Values may be equal.
 
 *Hint:* with one seed it is the mean, and with very many the largest value.
 """
@@ -447,9 +470,17 @@ def best_of(values: list[float], seeds: int) -> float:
 # %% check 34.best_of points=5
 check("34.best_of", best_of)
 
+
 # %% checks
+def _best_of_by_weights(values: list[float], seeds: int) -> float:
+    count = len(values)
+    edges = (np.arange(count + 1) / count) ** seeds
+    return float(np.sort(np.asarray(values)) @ np.diff(edges))
+
+
 EXERCISES["34.best_of"] = WrittenExercise(
     best_of,
+    variants=(_best_of_by_weights,),
     module="clinics",
     cases=(
         Case("[1, 2, 3], two seeds", lambda code: code([1.0, 2.0, 3.0], 2)),
@@ -464,8 +495,7 @@ EXERCISES["34.best_of"] = WrittenExercise(
         lambda values, seeds: sum(values) / len(values): "That is the mean, which one seed gives; the best is higher.",
         ("sorted(values)", "sorted(values, reverse=True)"): "That is the worst of them.",
     },
-    hint="Of n values, the best of k draws is at most the i-th smallest with probability (i / n)^k. The difference "
-    "of two such probabilities is that of one value; weigh the values with it.",
+    hint="Take two values and two seeds: which four pairs can be drawn, and what is the best of each?",
     explanation="The mean of the best grows with every seed that is tried, though nothing was learned.",
 )
 
@@ -480,7 +510,7 @@ reveal("34.best", above)
 
 # %% ex-34-why-luck [markdown]
 """
-**In two sentences:** what does the best of many seeds say, why, and what would you report instead?
+**In two sentences:** what does the best of many seeds say, and what would you report instead?
 """
 
 # %% explain 34.why_luck points=2
@@ -496,9 +526,11 @@ EXERCISES["34.why_luck"] = Explanation(
         "Why: the best is chosen by the noise that it is reported with.",
         "What to report instead: mean and interval over all seeds, or the test score of what validation chose.",
     ),
-    model="The best of ten seeds lies above their mean by more than a standard deviation, and the best of fifty "
-    "higher still, though all were trained alike: what is selected is noise. I would report the mean with its "
-    "interval and the number of seeds, or choose by validation and report the test score of that run.",
+    model="The best of 10 of my 20 seeds lies 1.15 standard deviations above their mean on average, the best of 1 lies 0 "
+    "above it, and the best of 50 would lie higher still, though all were trained alike: what is selected is noise. I would "
+    "report the mean with its interval and the number of seeds, 20, or choose by validation and report the test score of "
+    "that run.",
+    half="The best of ten seeds is 1.15 standard deviations above the mean just because it is the luckiest of ten.",
 )
 
 # %% case5 [markdown]
@@ -520,7 +552,7 @@ model = torch.nn.Sequential(torch.nn.Linear(13, 256), torch.nn.ReLU(), torch.nn.
 
 # %% case5-broken-prose [markdown]
 """
-The number that it reports:
+The number that the script reports, from three rounds of twenty steps:
 """
 
 
@@ -530,10 +562,12 @@ def step(batch):
     model(batch).square().mean().backward()
 
 
-began = perf_counter()
-for _ in range(20):
-    step(make_batch())
-reported = 20 / (perf_counter() - began)
+def as_it_was():
+    for _ in range(20):
+        step(make_batch())
+
+
+reported = 20 / paired_times({"as it was": as_it_was}, 1 if profile == "smoke" else 3).median().iloc[0]
 print(f"{reported * 512:,.0f} samples/s, measured")
 
 # %% case5-guess [markdown]
@@ -548,10 +582,9 @@ guess("34.times", 3.0, "times")
 """
 ### Exercise 34.throughput
 
-Write `throughput(step, make_batch, steps, warmup, clock)`: batches a second, where `clock()` gives seconds.
+Write `throughput(step, make_batch, steps, warmup, clock)`: batches per second, where `clock()` gives seconds.
 
-1. Make warmup + steps different batches, and do the first steps with the clock unread.
-2. Time the rest.
+Make warmup + steps different batches. Do the first `warmup` steps before you read the clock, and time the rest. Making the batches does not count.
 
 *Hint:* on a GPU you would wait for the device (`torch.cuda.synchronize()`) before each look at the clock.
 """
@@ -593,8 +626,19 @@ def _bench(steps: int, warmup: int) -> Callable[[Any], Any]:
     return ask
 
 
+def _throughput_by_iterator(step: Callable, make_batch: Callable, steps: int, warmup: int, clock: Callable) -> float:
+    made = iter([make_batch() for _ in range(steps + warmup)])
+    for _ in range(warmup):
+        step(next(made))
+    start = clock()
+    [step(batch) for batch in made]
+    end = clock()
+    return steps / (end - start)
+
+
 EXERCISES["34.throughput"] = WrittenExercise(
     throughput,
+    variants=(_throughput_by_iterator,),
     module="clinics",
     cases=(
         Case("10 steps after 3 to warm up", _bench(10, 3)),
@@ -611,7 +655,7 @@ EXERCISES["34.throughput"] = WrittenExercise(
             "Always the same batch stays in the cache, and its rows of the tables, too: make one for each step."
         ),
     },
-    hint="Make warmup + steps batches first, do the warm-up steps, then read the clock before and after the rest.",
+    hint="What happens between your two looks at the clock, and what should not?",
     explanation="What is timed is the step, on batches that differ, as steady as it gets. Time loading by itself.",
 )
 
@@ -688,8 +732,23 @@ CARMA = DlrmConfig(13, (4, 3, 2), 64, (512, 256, 128, 64), (1024, 512, 256, 1))
 KAGGLE = DlrmConfig(13, (1_000_000,) * 26, 16, (512, 256, 64, 16), (512, 256, 1))
 
 
+def _audit_by_loops(config: DlrmConfig, batch_size: int) -> dict[str, float]:
+    in_tables, weights, width = config.embedding_dim * sum(config.num_rows), 0, config.dense_dim
+    outputs = config.num_tables * config.embedding_dim
+    for each in config.bottom_mlp:
+        weights, outputs, width = weights + (width + 1) * each, outputs + each, each
+    vectors = config.num_tables + 1
+    width = config.embedding_dim + vectors * config.num_tables // 2
+    for each in config.top_mlp:
+        weights, outputs, width = weights + (width + 1) * each, outputs + each, each
+    numbers = in_tables + weights
+    gb = {"state_gb": 12 * numbers / 1e9, "activations_gb": 4e-9 * batch_size * outputs}
+    return {"table_share": in_tables / numbers} | gb
+
+
 EXERCISES["34.audit"] = WrittenExercise(
     audit,
+    variants=(_audit_by_loops,),
     module="clinics",
     cases=(
         Case("tables of 4, 3 and 2 rows, batch 32,768", lambda code: code(CARMA, 32_768)),
@@ -700,14 +759,13 @@ EXERCISES["34.audit"] = WrittenExercise(
         ("weights) / 1e9", "weights) / 2**30"): "A GB is 1e9 bytes; you divide by 2^30, which is a GiB.",
         ("4 * activations", "activations"): "A number in single precision has 4 bytes.",
     },
-    hint="Parameters are rows × embedding_dim in the tables, and width × outputs + outputs in each layer; with "
-    "Adam three numbers for each; activations are the outputs of all layers and lookups, for each row of the batch.",
+    hint="Which of the three numbers is off? List the layers with their inputs and outputs, and count one of them by hand.",
     explanation="To call a model a DLRM, say how large its tables are: the name says nothing.",
 )
 
 # %% case6-reveal-prose [markdown]
 """
-Beside it the shape of a DLRM on the Kaggle log, with a million rows a table:
+Next to it stands the shape of a DLRM on the Kaggle log, with a million rows per table:
 """
 
 # %% case6-reveal
@@ -717,7 +775,7 @@ reveal("34.share", 100 * audits["CARMA's model, batch 32,768"]["table_share"])
 
 # %% ex-34-why-name [markdown]
 """
-**In two sentences:** what does the factor of 76 between formula and measurement tell about estimating a DLRM's memory?
+**In two sentences:** what does the factor of about 80 between formula and measurement (111.8 GiB and 1.47 GB) say about estimating a DLRM's memory?
 """
 
 # %% explain 34.why_name points=2
@@ -733,19 +791,21 @@ EXERCISES["34.why_name"] = Explanation(
         "Why the estimate is far off: what its formula counts, and what this model has.",
         "What follows for a comparison of estimators.",
     ),
-    model="Of this model's parameters hardly any are in its tables of 4, 3 and 2 rows, of a DLRM on Criteo nearly "
-    "all: it is an MLP, and its memory goes to the activations of a batch of 32,768. An estimator that is wrong by "
+    model="Of this model's parameters 0.06 % are in its tables of 4, 3 and 2 rows, of the DLRM with a million rows per table "
+    "99.9 %: it is an MLP, and its memory goes to the activations of a batch of 32,768 (most of the 0.40 GB by arithmetic). An estimator that is wrong by "
     "a factor here is wrong about MLPs; it says nothing of how it does on embedding tables, so it has to be tried "
     "on those.",
+    half="Only 0.06 % of its parameters are in tables, where a DLRM has nearly all of them there, so it is an MLP and the "
+    "name misleads.",
 )
 
 # %% ex-claim-C12 [markdown]
 """
 ## Judge
 
-The repository's numbers are 111.8 GiB by the formula and 1.47 GB used. Does your arithmetic agree that the formula is far off, and about what?
+The repository's numbers are 111.8 GiB by the formula and 1.47 GB used. Does your arithmetic agree that the formula is far off?
 
-Parameters, Adam's moments and activations together:
+Set the threshold first. The formula is far off (`"holds here"`) if it is more than **ten times** your sum of parameters, Adam's moments and activations: what the sum leaves out (buffers of the libraries, the allocator's rounding, the GPU's context of some hundred MB) is less than that. It is not (`"does not hold here"`) if it is less than twice the sum. Between the two, it cannot be tested by arithmetic.
 """
 
 # %% claim-numbers
@@ -759,7 +819,8 @@ Your verdict, and one reason:
 
 # %% claim C12 points=1
 ### BEGIN SOLUTION
-verdict = "holds here" if gigabytes < 111.8 / 10 else "does not hold here"
+times_off = 111.8 * 2**30 / 1e9 / gigabytes
+verdict = "holds here" if times_off > 10 else "does not hold here" if times_off < 2 else "cannot be tested here"
 answer = verdict, "the formula is far off here, but the model is an MLP: its tables have nine rows"
 ### END SOLUTION
 claim("C12", f"{gigabytes:.2f} GB by arithmetic, against 111.8 GiB by the formula", answer, how="predicted")
@@ -787,7 +848,7 @@ results(
     p_clicks=(p_clicks, 0, 0.2),
     best_minus_honest=(runs["test"].max() - honest, 0, 0.1),
     best_of_ten=(above, 0.3, 3),
-    times_without_data=(times, 1, 1000),
+    times_without_data=(times, 1, 300),
 )
 
 # %% recap [markdown]
