@@ -484,7 +484,7 @@ labkit.plots.show(apparatus.figure_cache_curve(curve, known))
 """
 Papers sum such tables up in one number, the geometric mean of |predicted / measured − 1|. It forgives single large errors; one exact prediction makes it 0, however bad the others are. So read the median and the worst case as well.
 
-Lin et al. (arXiv 2201.07821, abstract) report less than 10 % for each of their kernel models of DLRMs on GPUs. Those learnt from thousands of measured shapes. [What if?](62_what_if.ipynb) puts that sentence to the test.
+Lin et al. (arXiv 2201.07821, abstract) report less than 10 % for each of their kernel models of DLRMs on GPUs. Those learnt from thousands of measured shapes. [Predict a step](60_performance_model.ipynb) puts that sentence to the test.
 """
 
 # %% error

@@ -900,7 +900,7 @@ claim("B1", said, answer, how="recorded")
 
 # %% prose-claim-B3 [markdown]
 """
-**B3.** The abstract: all kernel models are less than 10 % off (geometric mean). Yours are those of your card, on operators that they had not seen. Say that the claim holds if kinds that make up nine tenths of the operators' time are less than 10 % off: a kind that takes no time may be off.
+**B3.** The abstract: all kernel models are less than 10 % off (geometric mean). Yours are those of your card, on operators that they had not seen. Say that the claim holds if kinds that make up nine tenths of the operators' time are less than 10 % off: a kind that takes no time may be off. A card that was called too poor above tests nothing; this goes for B6 and B9, too.
 """
 
 # %% claim B3 points=1
@@ -909,6 +909,7 @@ good = of_kind.loc[of_kind["error"] < 0.10, "share"].sum() / of_kind["share"].su
 said = f"{good:.0%} of the operators' time is of kinds that are less than 10 % off, of {len(of_kind)} kinds"
 ### BEGIN SOLUTION
 verdict = "holds here" if good >= 0.9 else "does not hold here"
+verdict = "cannot be tested here" if card.is_poor else verdict
 answer = verdict, "on a CPU whose own noise is part of each error, from a card made in minutes"
 ### END SOLUTION
 claim("B3", said, answer)
@@ -922,6 +923,7 @@ claim("B3", said, answer)
 said = f"{card.error('dlrm'):.1%} off for {len(card.misses['dlrm'])} DLRM steps; noise {card.noise:.1%}"
 ### BEGIN SOLUTION
 verdict = "holds here" if card.error("dlrm") <= max(0.08, 2 * card.noise) else "does not hold here"
+verdict = "cannot be tested here" if card.is_poor else verdict
 answer = verdict, "steps drawn at random and left out of the fit, on a CPU instead of a GPU"
 ### END SOLUTION
 claim("B6", said, answer)
@@ -935,6 +937,7 @@ claim("B6", said, answer)
 said = ", ".join(f"{job} {card.error(job):.1%}" for job in ("dlrm", "speech", "cnn")) + " off"
 ### BEGIN SOLUTION
 verdict = "holds here" if max(map(card.error, ("speech", "cnn"))) <= 1.5 * card.error("dlrm") else "does not hold here"
+verdict = "cannot be tested here" if card.is_poor else verdict
 answer = verdict, "all left out of the fit; few steps of each"
 ### END SOLUTION
 claim("B9", said, answer)
