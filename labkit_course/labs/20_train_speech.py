@@ -9,7 +9,7 @@ After this notebook you will be able to
 - **count** the parameters and operations of a recogniser before it is built;
 - **train** one with a step of your own, and **judge** it on voices it has never heard.
 
-**Time:** 120 minutes in two halves (60 and 60). You write seven functions of 3 to 12 lines. The machine computes for about two minutes on 2 quiet CPU cores. No GPU is needed.
+**Time:** 130 minutes in two halves (60 and 70). You write seven functions of 3 to 12 lines. The machine computes for about two minutes on 2 quiet CPU cores. No GPU is needed.
 
 **Prerequisites:** [Start here](00_start_here.ipynb), and PyTorch. Headphones help, and a microphone for your own voice.
 """
