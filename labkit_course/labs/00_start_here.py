@@ -113,7 +113,7 @@ check("00.time_to_target", time_to_target)
 
 
 # %% checks
-def _by_index(times: Any, values: Any, target: float, higher_is_better: bool = True) -> tuple[Any, Any]:
+def _by_index(times, values, target, higher_is_better=True):
     sign = 1 if higher_is_better else -1
     met = [sign * value >= sign * target for value in values]
     first = [time for time, is_met in zip(times, met, strict=True) if is_met]

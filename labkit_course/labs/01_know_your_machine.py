@@ -286,7 +286,7 @@ CARD = Calibration("a machine", 2, 100.0, 80.0, 20.0, 2.0, "2026-11-23")
 FAST = Calibration("another", 2, 900.0, 80.0, 30.0, 4.0, "2026-11-23")
 
 
-def _in_microseconds(operations: float, moved_bytes: float, calls: int, card: Calibration) -> float:
+def _in_microseconds(operations, moved_bytes, calls, card):
     micros = operations / card.fp32_gflops / 1e3
     if moved_bytes / card.bandwidth_gb_per_s / 1e3 > micros:
         micros = moved_bytes / card.bandwidth_gb_per_s / 1e3
@@ -376,7 +376,7 @@ check("01.linear", linear_cost)
 
 
 # %% checks
-def _of_sums(rows: int, widths: Any) -> tuple[int, int, int]:
+def _of_sums(rows, widths):
     layers = list(pairwise(widths))
     weights = sum(m * n for m, n in layers)
     activations = rows * sum(m + n for m, n in layers)

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import nn
 
 from labkit.hardware import get_tier
@@ -113,7 +112,9 @@ check("02.ratio", ratio_interval)
 WHOLE, PART = [80.0, 84.0, 60.0, 82.0], [41.0, 43.0, 33.0, 40.0]
 
 
-def _with_stats(whole: Any, part: Any) -> tuple[float, ...]:
+def _with_stats(whole, part):
+    from scipy import stats
+
     ratios = np.log(np.divide(part, whole))
     middle, count = ratios.mean(), len(ratios)
     away = stats.t.ppf(0.975, count - 1) * stats.sem(ratios)
@@ -283,7 +284,7 @@ def _refuses(tier: str, gpu: str) -> Any:
     return ask
 
 
-def _by_times(intensity: float, tier: Any, gpu: Any, sm_gb_per_s: float) -> tuple[float, float]:
+def _by_times(intensity, tier, gpu, sm_gb_per_s):
     sms = gpu.sms * tier.fp32_tflops / gpu.fp32_tflops
     if sms > gpu.sms:
         raise ValueError("larger")
@@ -386,7 +387,7 @@ def _after(
     return ask
 
 
-def _nested(model: Any, optimizer: Any) -> int:
+def _nested(model, optimizer):
     kept = 0
     for parameter in model.parameters():
         kept += parameter.nbytes

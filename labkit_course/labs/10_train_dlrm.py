@@ -141,7 +141,7 @@ def gradient(code: Any, given: Tensor) -> Tensor:
     return given.grad
 
 
-def _by_mask(vectors: Tensor) -> Tensor:
+def _by_mask(vectors):
     products = torch.einsum("bvd,bwd->bvw", vectors, vectors)
     below = torch.ones(vectors.shape[1], vectors.shape[1]).tril(-1).bool()
     return products[:, below]
@@ -405,7 +405,7 @@ check("10.cost", step_cost)
 MLPERF = DlrmConfig(13, (40_000_000,) * 26, 128, (512, 256, 128), (1024, 1024, 512, 256, 1))
 
 
-def _layer_by_layer(config: DlrmConfig, batch_size: int) -> dict[str, int]:
+def _layer_by_layer(config, batch_size):
     met = config.num_tables + 1
     parameters = numbers = config.embedding_dim * sum(config.num_rows)
     flops = 6 * batch_size * met * met * config.embedding_dim
@@ -790,7 +790,7 @@ def _scores(count: int, levels: int, seed: int = 0) -> tuple[np.ndarray, np.ndar
     return label, np.floor((rng.random(count) + 0.3 * label) * levels)
 
 
-def _by_levels(label: np.ndarray, score: np.ndarray) -> float:
+def _by_levels(label, score):
     levels, place = np.unique(score, return_inverse=True)
     positives = np.bincount(place[label == 1], minlength=len(levels))
     negatives = np.bincount(place[label == 0], minlength=len(levels))
