@@ -514,7 +514,7 @@ EXERCISES["20.ctc"] = WrittenExercise(
     "each state, and in which states may a path begin and end?",
     explanation="All alignments, whose number is exponential, in T × S additions; torch's loss is this, in batches.",
     variants=(_state_by_state,),
-    instead_of=("torch.nn.functional.ctc_loss",),
+    instead_of=("torch.ctc_loss",),
 )
 
 # %% ctc-torch-prose [markdown]
