@@ -694,12 +694,11 @@ EXERCISES["11.why_wrong"] = Explanation(
         "why: what the model leaves out there (copies, index work, Python, a cache)",
         "trade-off: what it would take to count that, too, and whether the limiter needs it",
     ),
-    model="The limiter was right for 21 of 24 shapes (0.69 to 0.96 at 95 %), and the MLPs each time are right for 17; of "
-    "the shapes where one of the two is right the model has too few for more than p = 0.2, so 24 shapes do not show that "
-    "it is better. Wrong was one of 16 tables and rows of 32 numbers: 14 ms predicted for the embeddings and 33 measured, "
-    "because the update follows indices, so each row waits for memory. A curve of its own for updates would fix that, for "
-    "one more thing to measure; to name the limiter of most shapes three curves are enough, to predict a time they are "
-    "not.",
+    model="The limiter was right for 21 of 24 shapes (0.69 to 0.96 at 95 %), and the MLPs each time are right for 17; a "
+    "lead of 4 shapes has p = 0.125 at best, so 24 shapes do not show that the model is better. Wrong was one of 16 tables "
+    "and rows of 32 numbers: 14 ms predicted for the embeddings and 33 measured, because the update follows indices, so "
+    "each row waits for memory. A curve of its own for updates would fix that, for one more thing to measure; to name the "
+    "limiter of most shapes three curves are enough, to predict a time they are not.",
     half="The limiter was right for 21 of 24 shapes and the MLPs each time for 17. One shape was predicted at 14 ms for the "
     "embeddings and took 33, because the update waits for memory row by row.",
 )
