@@ -21,7 +21,7 @@ from labkit_course.exercise import (
 )
 from labkit_course.lab import all_exercises, answer_cell
 from labkit_course.outcome import functions_of, is_labkits
-from labkit_course.progress import keep, kept, offer_box
+from labkit_course.progress import done, keep, kept, offer_box
 
 MYLAB = Path("mylab")
 """The student's own modules, in the notebook's folder: `from mylab.dlrm import MyDlrm` works there."""
@@ -63,6 +63,7 @@ def check(name: str, answer: Any, student: int = 0) -> None:
     print(said)
     if isinstance(exercise, WrittenExercise):
         print(_keep_code(name, exercise.module, answer, functools.partial(exercise.check, name)), end="")
+    print(_how_far(name))
 
 
 def judge(name: str, exercise: WrittenExercise, answer: Any, tries: int = 0) -> str:
@@ -87,6 +88,19 @@ def explain(name: str, answer: Any) -> None:
     shown = find(name, Explanation).check(name, answer)
     keep("explanation", name, text=answer)
     display(HTML(shown))
+    print(_how_far(name))
+
+
+def _how_far(name: str) -> str:
+    """How far a student is in the lab of an exercise, as a line.
+
+    Explanations count, claims do not: not every machine can judge them.
+    """
+    number = name.partition(".")[0]
+    names, finished = list(all_exercises(number)), done()
+    count = len(finished.intersection(names))
+    following = next((f"next: {each}" for each in names if each not in finished), "all done")
+    return f"{'▰' * count}{'▱' * (len(names) - count)} {count} of {len(names)} of lab {number}; {following}."
 
 
 def model_answer(name: str) -> str:

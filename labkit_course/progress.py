@@ -52,6 +52,13 @@ def kept(kind: str | None = None, name: str | None = None) -> list[dict[str, Any
     return [entry for entry in lines if name is None or entry["name"] == name]
 
 
+def done() -> set[str]:
+    """Exercises, explanations and claims that are done: of an exercise the latest attempt counts."""
+    latest = {entry["name"]: entry.get("right") for entry in kept("attempt")}  # what was right may be so no longer
+    right = {name for name, is_right in latest.items() if is_right}
+    return right | {entry["name"] for kind in ("explanation", "claim") for entry in kept(kind)}
+
+
 def results(**numbers: tuple[float | None, float, float]) -> None:
     """Print the numbers of a notebook, and keep them in its output for programs.
 

@@ -11,7 +11,7 @@ from typing import Any
 from labkit.errors import UserError
 from labkit_course.checks import MYLAB
 from labkit_course.notebook_file import code_cells, has_answers, read_notebook
-from labkit_course.progress import first_guesses, kept, progress_file, ratio_error
+from labkit_course.progress import done, first_guesses, kept, progress_file, ratio_error
 
 LEFT_OUT = ("checkpoint", "trace", ".ipynb_checkpoints", "__pycache__")
 """Folders that are not handed in: they are large, or nothing in them is graded."""
@@ -19,11 +19,8 @@ LEFT_OUT = ("checkpoint", "trace", ".ipynb_checkpoints", "__pycache__")
 
 def status(notebooks: Path) -> list[dict[str, Any]]:
     """A row a notebook: what is done of its exercises and claims, which is next, and how good the guesses were."""
-    latest = {entry["name"]: entry.get("right") for entry in kept("attempt")}  # what was right may be so no longer
-    done = {name for name, right in latest.items() if right}
-    done |= {entry["name"] for kind in ("explanation", "claim") for entry in kept(kind)}
     guessed, looked = first_guesses(), {entry["name"] for entry in kept("reference")}
-    rows = []
+    rows, finished = [], done()
     for path in _notebooks(notebooks):
         asked = [name for name, _ in _asked(path)]
         own = [made for name, made in guessed.items() if name.startswith(f"{path.name[:2]}.")]
@@ -31,8 +28,8 @@ def status(notebooks: Path) -> list[dict[str, Any]]:
         rows.append(
             {
                 "notebook": path.stem,
-                "done": f"{len(done & set(asked))} of {len(asked)}",
-                "next": next((name for name in asked if name not in done), ""),
+                "done": f"{len(finished & set(asked))} of {len(asked)}",
+                "next": next((name for name in asked if name not in finished), ""),
                 "references seen": len(looked & set(asked)),
                 "guesses within 2×": f"{near} of {len(own)}" if own else "",
             }

@@ -17,7 +17,6 @@ from .launching import (
     job_from_json as job_from_json,
     known_job as known_job,
     named_job as named_job,
-    watch as watch,
 )
 from .presets import NO_TARGET as NO_TARGET
 from .settings import (

@@ -69,10 +69,3 @@ def job_command(
     described = ScriptJob(job, as_flags(settings)) if kind is None else kind.from_settings(settings)
     bound = budget and hardware.parse_budget(budget)
     return described.command(runs_dir=str(runs_dir), budget=bound, sample_hz=sample_hz)
-
-
-def watch(*arguments: Any, **settings: Any) -> dict[str, Any]:
-    """Another name of `labkit.launch.watch`, for one version."""
-    from labkit import launch
-
-    return launch.watch(*arguments, **settings)

@@ -82,7 +82,7 @@ def _cpu_percent(load: Load, seconds: float) -> float:
         began = time.perf_counter()
         while time.perf_counter() - began < seconds:
             load.work()
-        return next(reading.value for reading in process.read() if reading.counter == "cpu_percent")
+        return next(reading.value or 0.0 for reading in process.read() if reading.counter == "cpu_percent")
 
 
 def loads(places: np.ndarray) -> list[Load]:

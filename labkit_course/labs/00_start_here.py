@@ -61,7 +61,7 @@ import labkit
 
 runs, target = Path(runs_dir) / "notebooks", 0.75
 limit_s = {"smoke": 20, "standard": 60, "full": 60}[profile]
-run = labkit.jobs.watch("dlrm", runs, data=data, budget="one-core", target=target, seed=seed, max_seconds=limit_s)
+run = labkit.launch.watch("dlrm", runs, data=data, budget="one-core", target=target, seed=seed, max_seconds=limit_s)
 
 # %% curve-prose [markdown]
 """

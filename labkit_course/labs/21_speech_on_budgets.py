@@ -147,7 +147,7 @@ training = {"target": f"cer={thresholds[-1]}", "max_epochs": epochs, "evaluation
 
 def train(name, batch, seed):
     setting = {"budget": budgets[name], "batch_size": batch, "seed": seed}
-    folder = labkit.jobs.watch("speech", Path(runs_dir) / "notebooks", **setting, **training)["folder"]
+    folder = labkit.launch.watch("speech", Path(runs_dir) / "notebooks", **setting, **training)["folder"]
     row = labkit.tta.run_table([folder]).iloc[0]
     known = {"disturbed": bool(row["disturbed"]), "rate": row["samples_per_s"]}
     return {"platform": name, "batch_size": batch, "seed": seed, "run": row["run"], "folder": folder, **known}

@@ -72,7 +72,7 @@ Every run gets a target that it will not reach, so that none ends early: with wh
 
 # %% train
 common = {"data": data, "target": "0.79", "max_seconds": 120, "evaluations": False}
-made = [labkit.jobs.watch("dlrm", runs, seed=s, budget=b, max_epochs=epochs, **common) for s, b in plan]
+made = [labkit.launch.watch("dlrm", runs, seed=s, budget=b, max_epochs=epochs, **common) for s, b in plan]
 
 # %% figure-prose [markdown]
 """
@@ -259,7 +259,7 @@ The same seeds repeat the same first epochs:
 """
 
 # %% extend
-longer = [labkit.jobs.watch("dlrm", runs, seed=s, budget=budgets[0], max_epochs=2 * epochs, **common) for s in seeds]
+longer = [labkit.launch.watch("dlrm", runs, seed=s, budget=budgets[0], max_epochs=2 * epochs, **common) for s in seeds]
 long_curves = labkit.tta.curves([run["folder"] for run in longer])
 labkit.plots.show(labkit.plots.figure_time_to_accuracy(long_curves, target))
 of_run = long_curves.groupby("run")["value"]

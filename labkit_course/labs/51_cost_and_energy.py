@@ -884,7 +884,7 @@ titles, folders = {"dlrm": "DLRM", "speech": "recogniser"}, {}
 for job, (data, goal) in goals.items():
     settings = {"data": data, "target": str(goal), "max_seconds": 60, "evaluations": False}
     folders[job] = [
-        labkit.jobs.watch(job, Path(runs_dir) / "notebooks", seed=seed, **settings)["folder"] for seed in seeds
+        labkit.launch.watch(job, Path(runs_dir) / "notebooks", seed=seed, **settings)["folder"] for seed in seeds
     ]
 
 # %% account-prose [markdown]
