@@ -1,8 +1,10 @@
 """The three kinds of exercise: a number, an explanation graded by hand, and code; what each says to an answer."""
 
+import ast
 import contextlib
 import functools
 import inspect
+import itertools
 import math
 import numbers
 import pkgutil
@@ -254,9 +256,11 @@ class WrittenExercise:
             if cell.count(own) != 1:
                 raise ValueError(f"{reference.__qualname__}: its source is not in this cell: {cell}")
             if isinstance(written, tuple):
-                return cell.replace(own, own.replace(*written))
-            source, name = inspect.getsource(written).rstrip(), getattr(written, "__name__", "")
-            return cell.replace(own, re.sub(rf"\b{name}\b", reference.__name__, source))
+                cell = cell.replace(own, own.replace(*written))
+            else:
+                source, name = inspect.getsource(written).rstrip(), getattr(written, "__name__", "")
+                cell = cell.replace(own, re.sub(rf"\b{name}\b", reference.__name__, source))
+            return _with_imports(cell, vars(sys.modules[reference.__module__]))
         return cell
 
     def _code(self, written: Callable | tuple[str, str]) -> Callable:
@@ -272,6 +276,21 @@ class WrittenExercise:
             ):
                 return hint
         return self.hint
+
+
+def _with_imports(cell: str, known: Mapping[str, Any]) -> str:
+    """A cell below imports of what it uses and does not import, where the checks of its lab do, as a student would."""
+    nodes = list(ast.walk(ast.parse(cell)))
+    imported = [each.names for each in nodes if isinstance(each, ast.Import | ast.ImportFrom)]
+    names = {each.id for each in nodes if isinstance(each, ast.Name)} & set(known)
+    lines = []
+    for name in sorted(names - {each.asname or each.name for each in itertools.chain(*imported)}):
+        value, module = known[name], getattr(known[name], "__module__", "") or ""
+        if inspect.ismodule(value):
+            lines.append(f"import {value.__name__} as {name}\n")
+        elif inspect.isclass(value) and not module.startswith("labkit_course.labs"):  # a lab's own: in a cell above
+            lines.append(f"from {module} import {name}\n")
+    return "".join(lines) + cell
 
 
 @functools.cache

@@ -236,6 +236,8 @@ Lookups often follow Zipf's law. The probability of the $r$-th most popular row 
 """
 
 # %% stream
+import numpy as np
+
 num_rows, lookups, batches = 10_000, 1024, {"smoke": 20, "standard": 100, "full": 400}[profile]
 
 

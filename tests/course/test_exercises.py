@@ -1,5 +1,7 @@
 """Each check takes what is right and nothing else, and each kind says what an answer has to be."""
 
+import ast
+import builtins
 import contextlib
 import dataclasses
 import errno
@@ -265,7 +267,17 @@ def test_a_class_that_builds_on_labkits_is_no_answer(capsys):
         check("10.model", Mine)
 
 
-def test_a_variant_takes_the_place_of_the_answer_in_its_cell_and_nothing_else_changes():
+def names_of(source):
+    """What a cell binds anywhere, and what it uses."""
+    nodes = list(ast.walk(ast.parse(re.sub(r"^[%!]", "# ", source, flags=re.MULTILINE))))
+    names = [each for each in nodes if isinstance(each, ast.Name)]
+    bound = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
+    for each in nodes:
+        bound |= {getattr(each, word) for word in ("name", "arg", "asname") if isinstance(getattr(each, word, 0), str)}
+    return {each.partition(".")[0] for each in bound}, {each.id for each in names} - bound
+
+
+def test_a_variant_takes_the_place_of_the_answer_in_its_cell_with_the_imports_that_it_needs():
     cell = f"import math\n\n\n{inspect.getsource(doubled)}\n\nlater = 1\n"
     for variant, line in ((("2 * number", "number * 2"), "number * 2"), (added, "number + number")):
         exercise = dataclasses.replace(DOUBLE, variants=[variant])
@@ -275,8 +287,12 @@ def test_a_variant_takes_the_place_of_the_answer_in_its_cell_and_nothing_else_ch
     for path in authored(NOTEBOOKS):
         cells = code_cells(read_notebook(path))
         with_variants(cells)
+        known = {*vars(builtins), "get_ipython"}
         for swapped in cells:
-            compile(re.sub(r"^[%!]", "# ", swapped.source, flags=re.MULTILINE), path.stem, "exec")
+            bound, used = names_of(swapped.source)
+            known |= bound
+            is_answer = swapped.metadata.get("nbgrader", {}).get("solution")
+            assert not is_answer or used <= known, (path.stem, swapped.id, used - known)
 
 
 def test_each_try_draws_other_cases_and_what_is_right_is_shown_after_three(monkeypatch):
