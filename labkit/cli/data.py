@@ -113,6 +113,8 @@ def run_prepare(args: argparse.Namespace) -> int:
         print(f"Bad rows skipped: {skipped['rows']:,}; the first ones:")
         for row in skipped["first"][:5]:
             print(f"  {row['file']}, line {row['line']}: {row['reason']}")
+    for notice in prepared.info.get("notices", ()):
+        print(f"Note: {notice}")
     print(f"Prepared in {prepared.folder}")
     return 0
 

@@ -130,6 +130,8 @@ class TrainingJob(Job):
             first = data.info["skipped"]["first"][0]
             place = f"{first['file']}, line {first['line']}" if first["line"] else first["file"]
             print(f"Left out as bad: {skipped:,}; the first: {place}: {first['reason']}")
+        for notice in data.info.get("notices", ()):
+            print(f"Note: {notice}")
         about = {"name": data.name, "fingerprint": data.fingerprint, "train_samples": train_samples, "info": data.info}
         path = Path(self.data).expanduser()
         about["source"] = str(path.absolute()) if path.exists() else self.data

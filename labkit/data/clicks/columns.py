@@ -1,16 +1,17 @@
-"""Read the columns that a schema needs from CSV, TSV or Parquet, turn each field into a number, and refuse bad rows."""
+"""Read the columns that a schema needs from CSV, TSV or Parquet."""
 
 import codecs
 import contextlib
 import csv
 import gzip
 import io
+import math
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from labkit import DataError, errors
-from labkit.data.clicks.generate import signed_log
 from labkit.data.clicks.schema import TableSchema
-from labkit.data.store import BadRows
 
 PARQUET_MAGIC, GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
 GZIP_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -31,6 +30,8 @@ BLOCK_BYTES = 4 * 2**20
 LONGEST_BYTES = 2**26
 """Longest record allowed."""
 SAMPLE_BYTES = 2**20
+MOST_SPACES = 8
+"""Spaces between a separator and a quote, if a text of several lines follows"""
 csv.field_size_limit(LONGEST_BYTES)  # not 128 KiB per field, a limit that pyarrow's reader does not have
 
 NOT_UTF8 = re.compile("[\ud800-\udfff]")
@@ -38,6 +39,16 @@ NOT_UTF8 = re.compile("[\ud800-\udfff]")
 
 Fault = tuple[int, str | None, str]
 """(line, field, reason)"""
+Span = tuple[int, int]
+"""(number of lines, the first of them)"""
+STRAY_QUOTE = (
+    "A quotation mark opens a text here that is not closed, or only after lines that look like rows. If the file "
+    "quotes nothing, write quotes = false in the schema; if one text has all these lines, quotes = true."
+)
+SPACED_QUOTE = rb' +"(?!"[^\r\n%b])'
+"""A quote that opens a text behind spaces, but not one that is doubled inside a text"""
+WIDE = "\x1f"
+"""Stands for a separator of several characters, which no reader of text takes"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,8 @@ class Block:
     """int64 (N,): the line on which each row begins, from 1; in Parquet the number of the row"""
     faults: list[Fault]
     """Further rows, which cannot be read"""
+    spans: tuple[Span, ...] = ()
+    """Rows with quoted text over several lines"""
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -88,7 +101,9 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
     if not line.strip():
         raise DataError("The file is empty.", fix="Give a file with rows.", file=path)
     try:
-        return [name.strip() for name in next(csv.reader([line.decode()], delimiter=_delimiter(path, schema)))]
+        delimiter, wide = _delimiter(path, schema)
+        text = line.decode().replace(wide, delimiter) if wide else line.decode()
+        return [name.strip() for name in next(csv.reader([text], **_dialect(delimiter, schema.quoted)))]
     except UnicodeDecodeError:
         if path.suffix in (".gz", ".parquet") or re.search(rb"[\0-\x08\x0e-\x1f]", line):
             what = "The first line is not text: the file is damaged, or is neither text, gzip nor Parquet."
@@ -97,10 +112,18 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
         raise DataError("The text is not UTF-8.", fix=fix, file=path, line=1) from None
 
 
-def _delimiter(path: Path, schema: TableSchema) -> str:
+def _delimiter(path: Path, schema: TableSchema) -> tuple[str, str]:
+    """The separator as one character, and what it stands for if that is several."""
     if schema.separator is not None:
-        return schema.separator.strip(" ") or " "
-    return "\t" if ".tsv" in path.suffixes else ","
+        text = schema.separator.strip(" ") or " "
+        return (WIDE, text) if len(text) > 1 else (text, "")
+    return ("\t" if ".tsv" in path.suffixes else ","), ""
+
+
+def _dialect(delimiter: str, quotes: bool) -> dict[str, Any]:
+    """How csv.reader reads a file."""
+    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    return {"delimiter": delimiter, "quoting": quoting, "skipinitialspace": delimiter != " "}
 
 
 def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
@@ -112,30 +135,36 @@ def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
             return
         names = list(schema.names) or read_header(path, schema)
         _check_names(path, names, schema)
-        delimiter, quotes = _delimiter(path, schema), schema.layout == "table"
+        names = [name if name in schema.columns else f"{place} {name}" for place, name in enumerate(names)]
+        delimiter, wide = _delimiter(path, schema)
         with open_bytes(path) as file:
-            for line, text in _whole_records(path, file, delimiter if quotes else None):
-                block = _parse(text, line, names, schema.columns, delimiter, quotes)
+            for line, text in _whole_records(path, file, delimiter if schema.quoted else None):
+                text = text.replace(wide.encode(), WIDE.encode()) if wide else text
+                block = _parse(text, line, names, schema, delimiter)
                 if line == 1 and not schema.names:
                     values = {name: each[1:] for name, each in block.values.items()}
-                    block = Block(values, block.lines[1:], block.faults)
+                    block = replace(block, values=values, lines=block.lines[1:])
                 yield block
 
 
 def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        what = f"The header has {', '.join(map(repr, repeated))} more than once."
-        raise DataError(what, fix="Give each column a unique name.", file=path, line=1)
     for column in schema.columns:
+        if names.count(column) > 1:
+            what = f"The header has {column!r} {names.count(column)} times, and the schema needs it."
+            raise DataError(what, fix="Give each column that is needed a unique name.", file=path, line=1)
         if column not in names:
             fix = f"Correct the schema: {errors.did_you_mean(column, names)[:1000]}"
+            if keys := [part for part in path.parent.parts if part.startswith(f"{column}=")]:
+                fix = f"It is in the name of the folder ({keys[-1]}), which is not read: write it into the files."
             raise DataError("The file does not have this column of the schema.", fix=fix, file=path, field=column)
 
 
 def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[tuple[int, bytes]]:
     """Parts of the text that end with a record, and their first lines; `quoting` is the delimiter if text is quoted."""
     # As in pyarrow and csv: a quote opens quoted text only at the start of a field, and is doubled inside it.
-    opens = rb"(?<![^\r\n%b])" % re.escape((quoting or "").encode())
+    before = re.escape((quoting or "").encode())
+    spaces = b"|".join(rb"(?<=[\r\n%b]%b)" % (before, b" " * count) for count in range(1, MOST_SPACES + 1))
+    opens = rb"(?:(?<![^\r\n%b])|%b)" % (before, spaces)
     records = re.compile(rb'(?:(?:[^"\n]++|%b"[^"]*+(?:""[^"]*+)*+"|(?!%b)")*+\n)*+' % (opens, opens))
     line, rest = 1, file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
     while chunk := file.read(BLOCK_BYTES):
@@ -146,36 +175,44 @@ def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[
             line += rest.count(b"\n", 0, cut)
             rest = rest[cut:]
         elif len(rest) > LONGEST_BYTES:
+            if cut := rest.rfind(b"\n", 0, BLOCK_BYTES) + 1:  # its first line has a stray quote, which costs this line
+                yield line, rest[:cut]
+                line += rest.count(b"\n", 0, cut)
+                rest = rest[cut:]
+                continue
             what = f"The line, or a quoted text that begins on it, is over {LONGEST_BYTES >> 20} MiB long."
             raise DataError(what, fix="Check its quotes, and that the file has one row per line.", file=path, line=line)
     if rest:
         yield line, rest
 
 
-def _parse(text: bytes, first_line: int, names: list[str], needed: list[str], delimiter: str, quotes: bool) -> Block:
+def _parse(text: bytes, first_line: int, names: list[str], schema: TableSchema, delimiter: str) -> Block:
     """Parse the needed columns of a text whose first line has this number: at once if possible, or else row by row."""
-    quote = {"quote_char": '"' if quotes else False, "newlines_in_values": quotes}
-    try:
-        table = pa_csv.read_csv(
-            pa.BufferReader(text),
-            pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
-            pa_csv.ParseOptions(delimiter=delimiter, **quote),
-            pa_csv.ConvertOptions(column_types=dict.fromkeys(needed, pa.string()), include_columns=needed),
-        )
-        if table.num_rows == text.count(b"\n") + (not text.endswith(b"\n")):  # no quoted text with several lines
-            values = {name: pc.utf8_trim_whitespace(table[name].combine_chunks()) for name in needed}
-            return Block(values, np.arange(first_line, first_line + table.num_rows), [])
-    except pa.ArrowInvalid:  # it has a bad row, whose line pyarrow does not report
-        pass
-    decoded = io.StringIO(text.decode("utf-8", "surrogateescape"), newline="")
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    reader, following = csv.reader(decoded, delimiter=delimiter, quoting=quoting), first_line
+    needed, quotes = schema.columns, schema.quoted
+    if not (quotes and re.search(SPACED_QUOTE % re.escape(delimiter.encode()), text)):
+        quote = {"quote_char": '"' if quotes else False, "newlines_in_values": quotes}
+        try:
+            table = pa_csv.read_csv(
+                pa.BufferReader(text),
+                pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
+                pa_csv.ParseOptions(delimiter=delimiter, **quote),
+                pa_csv.ConvertOptions(column_types=dict.fromkeys(needed, pa.string()), include_columns=needed),
+            )
+            if table.num_rows == text.count(b"\n") + (not text.endswith(b"\n")):  # no quoted text with several lines
+                values = {name: pc.utf8_trim_whitespace(table[name].combine_chunks()) for name in needed}
+                return Block(values, np.arange(first_line, first_line + table.num_rows), [])
+        except pa.ArrowInvalid:  # it has a bad row, whose line pyarrow does not report
+            pass
     places = [names.index(name) for name in needed]
     rows: list[list[str]] = []
     lines: list[int] = []
     faults: list[Fault] = []
-    for row in reader:
-        line, following = following, first_line + reader.line_num
+    spans: list[Span] = []
+    for line, count, row in _Records(text, names, schema, delimiter):
+        line += first_line
+        if row is None:
+            faults.append((line, None, STRAY_QUOTE))
+            continue
         if not row:
             continue
         if len(row) != len(names):
@@ -188,8 +225,72 @@ def _parse(text: bytes, first_line: int, names: list[str], needed: list[str], de
             continue
         rows.append(values)
         lines.append(line)
+        spans += [(count, line)] * (count > 1)
     arrays = {name: pa.array([row[place] for row in rows], pa.string()) for place, name in enumerate(needed)}
-    return Block(arrays, np.array(lines, int), faults)
+    return Block(arrays, np.array(lines, int), faults, tuple(spans))
+
+
+class _StrayQuoteError(Exception):
+    """A line inside quotes looks like a row."""
+
+
+class _Records:
+    """The records of a text: for each its first line from 0, the number of its lines, and its fields.
+
+    A record is None if a stray quote opens a text in it that ends elsewhere by chance or never; the next begins on the
+    next line, so that such a quote costs one line.
+    """
+
+    def __init__(self, text: bytes, names: list[str], schema: TableSchema, delimiter: str):
+        self._lines = list(io.StringIO(text.decode("utf-8", "surrogateescape"), newline=""))
+        self._dialect, self._width, self._asks = _dialect(delimiter, schema.quoted), len(names), schema.quotes is None
+        label = [schema.label.column] if schema.label.at_least is not None else []
+        self._numeric = [names.index(name) for name in (*schema.dense, *label)]
+        self._missing, self._label = {"", *schema.missing}, names.index(schema.label.column)
+        known = {*schema.label.positive, *schema.label.negative} if schema.label.negative else set()
+        self._known = known and known | self._missing
+        self._closed = re.compile(rf'" +(?={re.escape(delimiter)}|[\r\n]|$)')  # spaces after a quote, which csv refuses
+        self._begin = self._next = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int, list[str] | None]]:
+        while self._begin < len(self._lines):
+            try:
+                for row in csv.reader(self._feed(), strict=True, **self._dialect):
+                    yield self._begin, self._next - self._begin, row
+                    self._begin = self._next
+            except (csv.Error, _StrayQuoteError):
+                # a quote that is closed inside a field of one line ("new" town) is no stray one
+                row, *following = csv.reader([self._lines[self._begin], "end"], **self._dialect)
+                yield self._begin, 1, row if following else None
+                self._begin = self._next = self._begin + 1
+
+    def _feed(self) -> Iterator[str]:
+        while self._next < len(self._lines):
+            line = self._lines[self._next]
+            if self._next > self._begin and self._asks and self._is_row(line):
+                raise _StrayQuoteError
+            self._next += 1
+            yield self._closed.sub('"', line) if '" ' in line else line
+
+    def _is_row(self, line: str) -> bool:
+        """Whether a line reads as a row of its own: its number of fields, its numbers, and its label."""
+        try:
+            fields = [field.strip() for field in next(csv.reader([line], strict=True, **self._dialect))]
+        except csv.Error:
+            return False
+        if len(fields) != self._width or ('"' in line and any('"' in field for field in fields)):
+            return False
+        return (not self._known or fields[self._label] in self._known) and all(
+            fields[place] in self._missing or not math.isnan(number(fields[place])) for place in self._numeric
+        )
+
+
+def number(text: str) -> float:
+    """NaN if the text is not a number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:
@@ -229,147 +330,3 @@ def reading(path: Path) -> Generator[None]:
         else:
             what, fix = f"The file cannot be read: {error}.", "Check that it is text with one row per line."
         raise DataError(what, fix=fix, file=path) from error
-
-
-LARGEST = 2.0**64
-"""Largest number accepted: no integer type goes further, and squares of such numbers can still be added up."""
-TOO_FAR = 1e9
-"""Largest distance of a value from the median of its column, in widths of the column's inner 98 %. Beyond it, those
-98 % would hardly differ after standardisation."""
-LISTED = 10
-"""Most values of a label's column that an error lists"""
-HEXADECIMAL = re.compile("[0-9a-fA-F]{0,8}")
-Refuse = Callable[[np.ndarray, str, str], None]
-"""Called with the rows to refuse, bool (N,), the field and the reason, in which {} stands for the value."""
-
-
-class RowChecker:
-    """Turns blocks of text into numbers and reports the rows that cannot be used to `bad`.
-
-    Criteo's categories are hashes of 32 bits and stay as they are. Other categories are numbered by CRC-32, so that no
-    text has to be kept: among a million values about 230 share a number with another, among 10,000 hardly one.
-    """
-
-    def __init__(self, schema: TableSchema, bad: BadRows, schema_file: Path | None = None):
-        self.schema, self.bad, self.schema_file = schema, bad, schema_file
-        self.label_values: dict[str, None] = {}
-        """Some values of the label's column"""
-        self._seen: set[str] = set()  # classes of the label: positive, negative
-        self._missing = pa.array(["", *schema.missing])
-
-    def check(self, path: Path, block: Block) -> tuple[np.ndarray, ...]:
-        """The usable rows (N) of a block.
-
-        Returns:
-            Label bool (N,); dense float64 (N, D), as signed logarithms where the schema says so, NaN where missing;
-            categorical uint32 (N, F), a number for each value; fold uint8 (N,), 1 for rows that the split column
-            assigns to validation, 2 for test.
-        """
-        usable, faults = np.ones(len(block.lines), dtype=bool), list(block.faults)
-
-        def refuse(wrong: np.ndarray, name: str, reason: str) -> None:
-            for row in np.flatnonzero(wrong & usable).tolist():
-                value = f"{block.values[name][row].as_py()!r:.60}"
-                faults.append((int(block.lines[row]), name, reason.replace("{}", value, 1)))
-                usable[row] = False
-
-        schema = self.schema
-        label = self._label(path, block.values[schema.label.column], refuse)
-        dense = np.empty((len(label), len(schema.dense)))
-        for index, name in enumerate(schema.dense):
-            dense[:, index] = self._dense(name, block.values[name], usable, refuse)
-        categorical = np.empty((len(label), len(schema.categorical)), np.uint32)
-        for index, name in enumerate(schema.categorical):
-            categorical[:, index] = self._categorical(name, block.values[name], refuse)
-        fold = self._fold(block, refuse)
-        for line, field, reason in sorted(faults, key=lambda fault: fault[0]):
-            self.bad.add(DataError(reason, fix="Correct the row.", file=path, line=line, field=field))
-        return label[usable], dense[usable], categorical[usable], fold[usable]
-
-    def _label(self, path: Path, text: pa.Array, refuse: Refuse) -> np.ndarray:
-        label = self.schema.label
-        positive = is_in(text, pa.array(label.positive))
-        negative = is_in(text, pa.array(label.negative)) if label.negative else ~positive & ~is_in(text, self._missing)
-        self._seen |= {name for name, fits in (("positive", positive), ("negative", negative)) if fits.any()}
-        if len(self.label_values) < LISTED:
-            self.label_values |= dict.fromkeys(pc.unique(text).to_pylist()[:LISTED])
-        never = [name for name in ("positive", "negative") if name not in self._seen]
-        strange = ~(positive | negative | is_in(text, self._missing))
-        if strange.any() and len(never) > (self.bad.policy != "error"):  # the schema is wrong, not the rows
-            values = ", ".join(map(repr, self.label_values))
-            what = f"No row of {path} read so far has one of these values; column {label.column!r} has {values}."
-            field, file = ", ".join(f"label.{name}" for name in never), self.schema_file or path
-            raise DataError(what, fix="Correct the values in the schema.", file=file, field=field)
-        expected = ", ".join(map(repr, [*label.positive, *(label.negative or ["any other value"])]))
-        refuse(~positive & ~negative, label.column, f"The label {{}} is not one of {expected}.")
-        return positive
-
-    def _dense(self, name: str, values: pa.Array, usable: np.ndarray, refuse: Refuse) -> np.ndarray:
-        if pa.types.is_string(values.type):
-            absent = is_in(values, self._missing)
-            try:
-                numbers = pc.cast(pc.if_else(pa.array(absent), None, values), pa.float64())
-                numbers = numbers.to_numpy(zero_copy_only=False)
-            except pa.ArrowInvalid:
-                numbers = np.array([_number(value) for value in values.to_pylist()])
-        else:
-            # not safe: a float64 keeps only the first 53 bits of a larger integer
-            numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-            absent = np.isnan(numbers)
-        refuse(~absent & ~np.isfinite(numbers), name, "The value {} is not a finite number.")
-        numbers = np.where(absent, np.nan, numbers)
-        if self.schema.layout == "criteo":
-            wrong = (np.abs(numbers) >= 1e18) | (np.floor(numbers) < numbers)
-            refuse(wrong, name, "The value {} is not an integer of up to 18 digits.")
-        if name in self.schema.log:
-            return signed_log(numbers)
-        reason = (
-            "The value {} is so large that all others of the column would be the same number after standardisation; if "
-            "it is right, list the column under `log` in the schema; if it means missing, list it under `missing`."
-        )
-        refuse(_too_far(numbers, usable), name, reason)
-        return numbers
-
-    def _categorical(self, name: str, values: pa.Array, refuse: Refuse) -> np.ndarray:
-        column = values.dictionary_encode()  # each distinct text is converted once
-        texts = column.dictionary.to_pylist()
-        if self.schema.layout == "criteo":
-            numbers = [int(text or "0", 16) if HEXADECIMAL.fullmatch(text) else -1 for text in texts]
-        else:
-            missing = self.schema.missing  # and "", whose CRC-32 is 0
-            numbers = [0 if text in missing else zlib.crc32(text.encode()) for text in texts]
-        found = np.array(numbers, np.int64)[column.indices.to_numpy()]
-        refuse(found < 0, name, "The category {} is not a number of up to 8 hexadecimal digits.")
-        return found.astype(np.uint32)
-
-    def _fold(self, block: Block, refuse: Refuse) -> np.ndarray:
-        split, fold = self.schema.split, np.zeros(len(block.lines), np.uint8)
-        if split.column is not None:
-            values = pc.cast(block.values[split.column], pa.string())
-            refuse(is_in(values, self._missing), split.column, "The split {} is missing.")
-            for number, chosen in ((1, split.validation_values), (2, split.test_values)):
-                fold[is_in(values, pa.array(chosen, pa.string()))] = number
-        return fold
-
-
-def is_in(values: pa.Array, chosen: pa.Array) -> np.ndarray:
-    """Which of the values (N,) are among the chosen: bool (N,)."""
-    return pc.is_in(values, chosen).to_numpy(zero_copy_only=False)
-
-
-def _too_far(values: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    """Which values (N,) would leave the others of their block without differences: bool (N,)."""
-    known = values[usable & np.isfinite(values)]
-    if len(known) == 0:
-        return np.zeros(len(values), dtype=bool)
-    low, high = np.quantile(known, 0.01, method="higher"), np.quantile(known, 0.99, method="lower")
-    with np.errstate(invalid="ignore", over="ignore"):
-        far = np.abs(values - np.median(known)) > TOO_FAR * (high - low)
-    return (np.abs(values) > LARGEST) | (far & (high > low))
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return np.nan

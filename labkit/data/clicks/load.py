@@ -94,7 +94,7 @@ def load_clicks(
 
     Args:
         data: a name ("synthetic", "synthetic-small", "synthetic-benchmark"), a file (Criteo's layout, CSV, TSV or
-            Parquet; text may be compressed by gzip), or a folder of Criteo's day files.
+            Parquet; text may be compressed by gzip), or a folder of Criteo's day files, or with a schema of parts.
         schema: the TOML file that says what the columns mean. Criteo's layout and UCI Adult are recognised without.
         on_bad_row: one of `labkit.data.POLICIES`; skipped rows are listed in `info["skipped"]`.
         cache_dir: the folder of prepared data; default `labkit.data.prepared_root()`.
@@ -119,10 +119,21 @@ def load_clicks(
         prepare = functools.partial(prepare_synthetic, config=config, progress=progress)
     elif path.exists():
         chosen = override(find_schema(path) if schema is None else read_schema(Path(schema)), options)
-        files, bad, name = criteo_files(path), BadRows(on_bad_row), path.stem
+        bad, name, notices = BadRows(on_bad_row), path.stem, ()
+        if path.is_dir() and chosen.layout == "table":
+            files, notices = table_parts(path)
+        else:
+            files = criteo_files(path)
         marks = [store.file_fingerprint(file) for file in files]
         source = {"sources": marks, "schema": dataclasses.asdict(chosen), "on_bad_row": on_bad_row, "seed": seed}
-        settings = {"files": files, "schema": chosen, "seed": seed, "bad": bad, "progress": progress}
+        settings = {
+            "files": files,
+            "schema": chosen,
+            "seed": seed,
+            "bad": bad,
+            "progress": progress,
+            "notices": notices,
+        }
         prepare = functools.partial(prepare_files, **settings, schema_file=schema and Path(schema))
     else:
         raise unknown(data, "clicks")
@@ -207,7 +218,56 @@ def criteo_files(path: Path) -> list[Path]:
         inside = ", ".join(sorted(file.name for file in path.iterdir() if file.is_file())[:3])
         raise DataError(
             "The folder has no file named day_0, day_1, … (or day_0.gz, …).",
-            fix=f"Give the folder with Criteo's day files, or one file{f' (here: {inside})' if inside else ''}.",
+            fix="Give the folder with Criteo's day files, one file, or with --schema FILE a folder of a table's parts"
+            f"{f' (here: {inside})' if inside else ''}.",
             file=path,
         )
     return [days[day] for day in sorted(days)]
+
+
+PART = re.compile(r"\.(parquet|csv|tsv)(\.gz|\.\w+\.parquet)?$|(?:^|/)day_\d+(\.gz)?$")
+"""Names of parts of a table, those with a codec such as .snappy.parquet as well"""
+
+
+def table_parts(path: Path) -> tuple[list[Path], tuple[str, ...]]:
+    """The files of a folder that are parts of one table, in natural order of their names; and what the user should
+    know: which others there are, and that names of parts make no splits.
+
+    Folders within are read, too. What begins with a dot or an underscore is left out, as in Spark and pyarrow.
+
+    Raises:
+        DataError: there is no part, or there are parts of several formats.
+    """
+    parts: dict[str, list[Path]] = {}
+    others: list[str] = []
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        if not file.is_file() or re.search(r"(^|/)[._]", name):
+            continue
+        if (match := PART.search(name)) and file.stat().st_size:
+            parts.setdefault(match[1] or "day", []).append(file)
+        else:
+            others.append(name)
+    if len(parts) != 1:
+        found = (
+            ", ".join(f"{len(files)} .{kind}" for kind, files in parts.items()) or ", ".join(others[:3]) or "nothing"
+        )
+        raise DataError(
+            f"The folder has {'parts of several formats' if parts else 'no part of a table'} (found: {found}).",
+            fix="Give a folder whose files .parquet, .csv or .tsv (or .csv.gz, .tsv.gz) are parts of one table.",
+            file=path,
+        )
+    (files,) = parts.values()
+    more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
+    notices = [f"not read from {path}: {', '.join(others[:3])}{more}"] if others else []
+    words = {match[0] for file in files if (match := re.match("train|valid|test", file.name))}
+    if len(words) > 1:
+        notices.append(
+            f"the parts of {path} are read as one table, whatever their names say ({', '.join(sorted(words))}): give a "
+            "column of the split (split.column), or the folder of one of them"
+        )
+
+    def natural(file: Path) -> list[tuple[int, str]]:
+        return [(int(digits or 0), text) for digits, text in re.findall(r"(\d+)|(\D+)", str(file.relative_to(path)))]
+
+    return sorted(files, key=natural), tuple(notices)

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from labkit import DataError, hardware
-from labkit.data.clicks.columns import RowChecker, estimate_rows, read_columns
+from labkit.data.clicks.checks import RowChecker
+from labkit.data.clicks.columns import Span, estimate_rows, read_columns
 from labkit.data.clicks.generate import scramble
 from labkit.data.clicks.schema import Split, TableSchema
 from labkit.data.store import BadRows, Progress, check_disk
@@ -29,6 +30,9 @@ COUNTED_VALUES = 2**24
 """Most distinct values that are counted at the same time, over all categorical features; 12 bytes each"""
 MERGE_AT = 2**16
 """Number of new values that are merged at once, or the number of known values if that is larger"""
+CONSTANT = "constant"
+"""Name of the feature that stands for those that a table has none of: a dense one of zeros, or a table of one row. The
+model learns a constant from it."""
 LAST_DAY = 1 / 7
 """Share of the rows for validation and test when a single file is split by time: the last of Kaggle's seven days, as in
 the reference DLRM and MLPerf. Of several files it is the last one."""
@@ -75,6 +79,7 @@ def prepare_files(
     bad: BadRows,
     progress: Progress,
     schema_file: Path | None = None,
+    notices: tuple[str, ...] = (),
 ) -> dict:
     """Write the arrays of `files`, in this order, into `folder` and return the content of its `meta.json`."""
     checker = RowChecker(schema, bad, schema_file)
@@ -83,7 +88,7 @@ def prepare_files(
     free_bytes = check_disk(folder, needed_bytes)
     needed, free = map(hardware.size_text, (needed_bytes, free_bytes))
     progress(0.0, f"about {expected_rows:,} rows: {needed} of disk ({free} free)")
-    rows_of_files, folds, offset = _parse(folder, files, schema, checker, expected_rows, progress)
+    rows_of_files, folds, offset, spans = _parse(folder, files, schema, checker, expected_rows, progress)
     rows = sum(rows_of_files)
     bad.expect(rows + bad.count)
     order = split_rows(rows_of_files, folds, schema.split, seed)
@@ -102,7 +107,10 @@ def prepare_files(
     if clicks in (0, train):
         values = ", ".join(map(repr, checker.label_values))
         what = f"All {train:,} training rows have a {'positive' if clicks else 'negative'} label (there are {values})"
-        fix = "Use rows of both classes, or check the positive and negative values in the schema."
+        fix = (
+            "Use rows of both classes, or check the positive and negative values in the schema; of a number "
+            'with a threshold write label.at_least, as in { column = "rating", at_least = 4 }.'
+        )
         raise DataError(f"{what}, so there is nothing to learn.", fix=fix, file=files[0], field=schema.label.column)
     progress(0.7, "dense features: mean and spread")
     mean, deviation = _dense_statistics(folder, train)
@@ -119,10 +127,17 @@ def prepare_files(
             # a bucket ends just before its edge, so that a value that fills several quantiles (often 0) has its own
             values[:, feature] = np.where(np.isnan(dense[:, column]), 0, np.digitize(dense[:, column], edges) + 1)
         dense[:] = np.nan_to_num((dense - mean) / deviation)
+    buckets_of = [f"{column} (bucket)" for column in schema.bucketise]
+    if spans:
+        most, first = max(spans)
+        words = (
+            f"rows with quoted text of several lines: {len(spans):,}; the longest has {most:,}, from line {first} on"
+        )
+        notices = (*notices, f"{words}. If the file quotes nothing, write quotes = false in the schema.")
     return {
-        "dense_names": schema.dense,
-        "categorical_names": [*schema.categorical, *(f"{column} (bucket)" for column in schema.bucketise)],
-        "table_rows": [*(size for size, _ in lookups), *(len(edges) + 2 for _, edges in buckets)],
+        "dense_names": schema.dense or [CONSTANT],
+        "categorical_names": [*schema.categorical, *buckets_of] or [CONSTANT],
+        "table_rows": [*(size for size, _ in lookups), *(len(edges) + 2 for _, edges in buckets)] or [1],
         "pooling_factor": 1,
         "splits": splits,
         "info": {
@@ -133,26 +148,29 @@ def prepare_files(
             "dense_mean": (mean + offset).tolist(),
             "dense_sd": deviation.tolist(),
             "skipped": bad.info(),
+            "notices": notices,
         },
     }
 
 
 def _parse(
     folder: Path, files: list[Path], schema: TableSchema, checker: RowChecker, expected_rows: int, progress: Progress
-) -> tuple[list[int], np.ndarray, np.ndarray]:
+) -> tuple[list[int], np.ndarray, np.ndarray, list[Span]]:
     """Write the content of the files into the arrays.
 
     Returns:
-        The number of good rows of each file, the fold of each row (see `RowChecker.check`), and the offsets (D,) that
-        were subtracted from the dense features.
+        The number of good rows of each file that has some, the fold of each row (see `RowChecker.check`), the offsets
+        (D,) that were subtracted from the dense features, and the rows with text over several lines.
     """
-    counts, folds, offset = [], [np.empty(0, np.uint8)], np.full(len(schema.dense), np.nan)
-    tables = len(schema.categorical) + len(schema.bucketise)
-    with ClickWriter(folder, len(schema.dense), tables) as writer:
+    counts, folds, spans = [], [np.empty(0, np.uint8)], []
+    dense_dim, tables = max(1, len(schema.dense)), max(1, len(schema.categorical) + len(schema.bucketise))
+    offset = np.full(dense_dim, np.nan)
+    with ClickWriter(folder, dense_dim, tables) as writer:
         for file in files:
             before = writer.rows
             for block in read_columns(file, schema):
                 label, dense, values, fold = checker.check(file, block)
+                spans += block.spans
                 if len(label) == 0:
                     continue
                 # the median of the first block that has values: then 32 bits are enough for the differences of large
@@ -166,10 +184,10 @@ def _parse(
                     folds.append(fold)
                 done = min(0.65, 0.65 * writer.rows / max(1, expected_rows))
                 progress(done, f"{file.name}: {writer.rows:,} rows read")
-            counts.append(writer.rows - before)
-            if counts[-1] == 0:
-                raise DataError("The file has no usable row.", fix="Give a file with rows.", file=file)
-    return counts, np.concatenate(folds), np.nan_to_num(offset)
+            counts += [writer.rows - before] * (writer.rows > before)  # Spark writes parts without rows
+    if not counts:
+        raise DataError("The file has no usable row.", fix="Give a file with rows.", file=files[0])
+    return counts, np.concatenate(folds), np.nan_to_num(offset), spans
 
 
 def split_rows(

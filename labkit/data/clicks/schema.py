@@ -22,14 +22,21 @@ class Label:
     """The column to learn."""
 
     column: str
-    positive: tuple[str, ...]
+    positive: tuple[str, ...] = ()
     """Values that count as 1"""
     negative: tuple[str, ...] = ()
     """Values that count as 0; if empty, all other values except missing ones"""
+    at_least: float | None = None
+    """For a column of numbers, instead of values: the least one that counts as 1; lower ones count as 0"""
 
     def __post_init__(self):
-        if not self.positive:
-            raise UserError(f"label.positive is empty: list the values of {self.column!r} that count as 1.")
+        if self.at_least is not None and (self.positive or self.negative):
+            raise UserError("label.at_least stands for label.positive and label.negative: remove these, or at_least.")
+        if self.at_least is None and not self.positive:
+            raise UserError(
+                f"label.positive is empty: list the values of {self.column!r} that count as 1, or of a number give the "
+                "least one as label.at_least."
+            )
         if both := sorted({*self.positive} & {*self.negative}):
             raise UserError(
                 f"label.positive and label.negative both have {_listed(both)}: list each value in one of them."
@@ -81,6 +88,9 @@ class TableSchema:
     """Values that mean missing, in addition to an empty field"""
     separator: str | None = None
     """Separator of the fields of a text file; spaces around it are ignored. None: a tab in .tsv, else a comma"""
+    quotes: bool | None = None
+    """Whether a text in double quotes may hold separators and line breaks. None: yes, but one over lines that look like
+    rows is refused"""
     names: tuple[str, ...] = ()
     """Names of the columns if the text file has no header line"""
     split: Split = field(default_factory=Split)
@@ -101,15 +111,16 @@ class TableSchema:
         for name, least in (("min_count", 1), ("max_rows_per_table", 2)):
             if (value := getattr(self, name)) < least:
                 raise UserError(f"{name} is {value}: give {least} or more.")
-        if not self.dense or not self.categorical:
+        if not self.dense and not self.categorical:
+            raise UserError("The schema names no column to learn from: list some under `dense` or `categorical`.")
+        if self.separator is not None and not re.fullmatch(r" *([\t !#-~]|[!#-/:-@[-`{-~]{2,4}) *", self.separator):
             raise UserError(
-                f"The schema names {len(self.dense)} dense and {len(self.categorical)} categorical columns, but a DLRM "
-                "needs at least one of each: list them under `dense` and `categorical`."
+                f"`separator` is {self.separator!r}: give a tab, a space or another ASCII character except a quote, or "
+                "several punctuation marks such as :: (spaces around it are ignored). Convert other files."
             )
-        if self.separator is not None and not re.fullmatch(r" *[\t !#-~] *", self.separator):
+        if self.quotes and not self.quoted:
             raise UserError(
-                f"`separator` is {self.separator!r}: give a tab, a space or another ASCII character except a quote "
-                "(spaces around it are ignored). Convert files with any other separator."
+                'quotes is true, but layout = "criteo" and a separator of several characters have none: remove it.'
             )
         columns = [self.label.column, *self.dense, *self.categorical]
         if repeated := sorted({column for column in columns if columns.count(column) > 1}):
@@ -119,6 +130,12 @@ class TableSchema:
                 raise UserError(f"`{role}` names {_listed(strangers)}, which `dense` does not: add it there.")
         if few := [column for column, buckets in self.bucketise.items() if buckets < 2]:
             raise UserError(f"`bucketise` gives {_listed(few)} fewer than 2 buckets: give 2 or more.")
+
+    @property
+    def quoted(self) -> bool:
+        """Whether quotes are read in text files."""
+        wide = len((self.separator or "").strip(" ")) > 1
+        return self.quotes is not False and self.layout == "table" and not wide
 
     @property
     def columns(self) -> list[str]:

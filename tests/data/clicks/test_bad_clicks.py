@@ -101,10 +101,46 @@ def test_odd_tables_that_are_good(prepare):
     assert (prepare(lines, split).split("test").dense.shape) == (13, 2)  # a long field; a feature that splits
 
 
+STRAY = {
+    "two texts that begin with a quote, far apart": ({9: '"new', 30: '"old'}, [9, 30]),
+    "in neighbouring rows": ({9: '"new', 10: '"old'}, [9, 10]),
+    "one that is never closed": ({9: '"new'}, [9]),
+    "one in the last row, which it ends with": ({40: '"new'}, []),
+    "one that an inch mark closes": ({9: '"new', 30: 'a 6" pipe'}, [9]),
+    "a quoted word": ({9: '"new" town'}, []),
+    "a text over lines that look like no row": ({9: '"new, \nnot, a, row\n\ntown"'}, []),
+}
+
+
+@pytest.mark.parametrize("fault", STRAY)
+@pytest.mark.parametrize("block_bytes", [2**22, 150])
+def test_a_stray_quote_costs_its_line_and_no_other(prepare, monkeypatch, fault, block_bytes):
+    monkeypatch.setattr(columns, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(columns, "LONGEST_BYTES", 2**10)
+    texts, lost = STRAY[fault]
+    rows = [f"{row},{texts.get(number, 'x')}" for number, row in enumerate(TABLE[1:], 1)]
+    info = prepare([HEADER + ",text", *rows], on_bad_row="skip").info
+    # lines of the file, whose first is the header
+    assert [each["line"] for each in info["skipped"]["first"]] == [number + 1 for number in lost]
+    assert info["rows"] == 40 - len(lost)
+    if lost:
+        with pytest.raises(DataError, match="quotes = false") as caught:
+            prepare([HEADER + ",text", *rows])
+        assert caught.value.line == lost[0] + 1
+    assert any("several lines: 1; the longest has 4" in notice for notice in info["notices"]) == ("look like" in fault)
+
+
+def test_quotes_can_be_switched_off_or_told_to_be_right(prepare):
+    rows = [f"{row},{'a' if number % 7 else chr(34)}" for number, row in enumerate(TABLE[1:], 1)]
+    assert prepare([HEADER + ",text", *rows], "quotes = false").info["rows"] == 40
+    log = prepare([HEADER + ",text", *rows], "quotes = true", on_bad_row="skip")
+    assert log.info["rows"] < 40 and log.info["notices"][0].endswith("write quotes = false in the schema.")
+
+
 PACKED = gzip.compress("\n".join([HEADER, *TABLE[1:] * 500]).encode())
 FILES = {
     "a missing column, with near ones": ([HEADER.replace("city", "citty"), *TABLE[1:]], "city", None, "mean 'citty'"),
-    "a repeated column": ([HEADER.replace("age", "price"), *TABLE[1:]], None, 1, "'price' more than once"),
+    "a repeated column": ([HEADER.replace("age", "price"), *TABLE[1:]], None, 1, "'price' 2 times"),
     "a header that is not UTF-8": ([HEADER.replace("unused", "not\udce9"), *TABLE[1:]], None, 1, "iconv"),
     "no gzip at all": (b"\x02\xff\x00\xfe" * 99, None, 1, "first line is not text"),
     "no rows": ([HEADER], None, None, "no usable row"),
@@ -158,7 +194,9 @@ SCHEMAS = {
     "an unknown key": ("", "categorial = 1", "categorial is unknown: did you mean 'categorical'"),
     "an unknown key inside": ("", "split = { last_row = 3 }", "split.last_row is unknown: did you mean"),
     "no label": ("label", "#", "label is missing"),
-    "no dense column": ('["price", "age"]', "[]", "names 0 dense"),
+    "no column to learn from": ('["price", "age"]\ncategorical = ["city"]', "[]", "no column to learn from"),
+    "a threshold next to values": ('["yes"]', '["yes"], at_least = 4', "label.at_least stands for"),
+    "quotes where there are none": ("", 'quotes = true\nseparator = "::"', "several characters have none"),
     "a number for a list": ('["?"]', "3", "missing must be a list, not 3"),
     "a column in two roles": ('["city"]', '["city", "price"]', "'price' more than once"),
     "shares above 1": ("", "split = { test = 0.6, validation = 0.6 }", "between 0 and 1"),
@@ -170,7 +208,7 @@ SCHEMAS = {
     "labels of no row": ('["yes"], negative = ["no"]', '["1"], negative = ["0"]', "column 'clicked' has 'no', 'yes'."),
     "test rows that are not there": ("", 'split = { column = "city", test_values = ["z"] }', "split.test_values'"),
     "more test rows than there are": ("", "split = { last_rows = 99 }", "(train 0, validation 0, test 40)"),
-    "a separator of two": ("", 'separator = "||"', "`separator` is '||'"),
+    "a separator of letters": ("", 'separator = "ab"', "`separator` is 'ab'"),
     "a table of one row": ("", "max_rows_per_table = 1", "max_rows_per_table is 1"),
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from labkit import DataError
 from labkit.data.clicks import columns, load_clicks
 from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig, signed_log
 from labkit.data.clicks.load import criteo_files
@@ -98,6 +99,13 @@ def test_text_of_every_kind_and_parquet_prepare_to_the_same(prepare, frame, tmp_
     assert_same(first, prepare(gzip.compress(content), name="c.csv"))
     assert_same(first, prepare(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"), name="e.csv"))
     assert_same(first, prepare(content.replace(b"\n", b"\r"), name="f.csv"))
+    spaced = content.replace(b",", b", ").replace(b'""quotes"", ', b'""quotes"",').replace(b"unused", b'"unused"')
+    assert_same(first, prepare(spaced, name="s.csv"))
+    assert_same(first, prepare(content.replace(b'",', b'" , '), name="s2.csv"))
+    twice = b"\n".join(line + b",5,,5" for line in content.split(b"\n") if line)
+    assert_same(first, prepare(twice.replace(b"two,5,,5", b"two").replace(b"city,5,,5", b"city,x,,x"), name="t.csv"))
+    text = table.assign(unused="a").to_csv(index=False).replace(",", "::").encode()
+    assert_same(first, prepare(text, 'separator = "::"', name="w.dat"))
     headless = b"\xef\xbb\xbf" + content.partition(b"\n")[2]
     assert_same(first, prepare(headless, f"names = {list(table.columns)}", name="g.csv"))
     monkeypatch.setattr(columns, "BLOCK_BYTES", 100)  # some cuts would be inside quotes
@@ -265,3 +273,58 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
     # 46 MB of text. The allocators settle some MB above the small file's peak; a copy of the text, or the texts of
     # the categories (384,000, of over 100 bytes each in Python), would be above the limit.
     assert grown_bytes < 25e6, f"{grown_bytes / 1e6:.1f} MB more"
+
+
+RATINGS = """
+label = {{ column = "rating", at_least = {} }}
+{}
+min_count = 1
+"""
+
+
+def test_a_table_of_names_or_numbers_alone_has_a_constant_for_the_others_and_a_label_can_be_a_number(prepare):
+    rows = 300
+    table = pd.DataFrame({"user": range(rows), "age": np.arange(rows) % 50, "rating": np.arange(rows) % 10 / 2})
+    names = prepare(table, schema=RATINGS.format(4, 'categorical = ["user"]'))
+    assert (names.dense_names, len(names.table_rows)) == (["constant"], 1) and not names.split("train").dense.any()
+    numbers = prepare(table, schema=RATINGS.format(4, 'dense = ["age"]'))
+    assert (numbers.categorical_names, numbers.table_rows) == (["constant"], (1,))
+    assert not numbers.split("train").categorical.any() and numbers.split("train").dense.std() == pytest.approx(1)
+    for log in (names, numbers):
+        label = np.concatenate([log.split(split).label for split in ("train", "validation", "test")])
+        assert label.sum() == (table["rating"] >= 4).sum()
+    buckets = prepare(table, schema=RATINGS.format(2.5, 'dense = ["age"]\nbucketise = { age = 5 }'))
+    assert buckets.categorical_names == ["age (bucket)"]
+    with pytest.raises(DataError, match="label 'high' is not a number") as caught:
+        prepare([*table.to_csv(index=False).splitlines(), "1,2,high"], schema=RATINGS.format(4, 'dense = ["age"]'))
+    assert (caught.value.line, caught.value.field) == (302, "rating")
+    with pytest.raises(DataError, match=r"label\.at_least, as in"):
+        schema = RATINGS.format(4, 'dense = ["age"]').replace("at_least = 4", 'positive = [">= 4"]')
+        prepare(table, schema=schema)
+
+
+def test_a_folder_of_parts_is_one_table_in_the_order_of_their_numbers(prepare, frame, tmp_path):
+    table = frame()
+    first = prepare(table, "split = { by_time = true, test = 0.1, validation = 0.1 }")
+    typed = table.astype({"price": int, "age": float})
+    for number, name in enumerate(["part-2.parquet", "part-10.snappy.parquet", "part-11/a.parquet"]):
+        (tmp_path / "made" / name).parent.mkdir(parents=True, exist_ok=True)
+        typed[[0, 60, 150, 200][number] : [60, 150, 200][number]].to_parquet(tmp_path / "made" / name)
+    typed[:0].to_parquet(tmp_path / "made" / "part-99.parquet")  # as Spark writes them
+    (tmp_path / "made" / "_SUCCESS").write_text("")
+    (tmp_path / "made" / "README.md").write_text("made")
+    schema = {"schema": tmp_path / "schema.toml", "cache_dir": tmp_path / "cache"}
+    log = load_clicks(str(tmp_path / "made"), **schema)
+    assert_same(first, log)
+    assert log.info["notices"] == [f"not read from {tmp_path / 'made'}: README.md"]
+    table.to_csv(tmp_path / "made" / "b.csv", index=False)
+    with pytest.raises(DataError, match="parts of several formats"):
+        load_clicks(str(tmp_path / "made"), **schema)
+    days = tmp_path / "city=Rome"
+    days.mkdir()
+    table.drop(columns="city").to_csv(days / "train-00000-of-00001.csv", index=False)
+    with pytest.raises(DataError, match=r"name of the folder \(city=Rome\)"):
+        load_clicks(str(days), **schema)
+    table.to_csv(days / "train-00000-of-00001.csv", index=False)
+    table.to_csv(days / "test-00000-of-00001.csv.gz", index=False)
+    assert "test, train" in load_clicks(str(days), **schema).info["notices"][0]
