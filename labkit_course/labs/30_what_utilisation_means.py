@@ -9,7 +9,7 @@ After this notebook you will be able to
 - **explain** by Little's law how many blocks of a kernel are on a GPU at a time;
 - **choose** the counter that answers a scheduler's question.
 
-**Time:** 75 minutes with four functions and three explanations; its halves, a core and a GPU, stand alone. The machine computes for about 30 seconds on 2 CPU cores. No GPU is needed: the GPU's half works on recorded counters.
+**Time:** 75 minutes with four functions and three explanations; its halves, a core and a GPU, stand alone. The machine computes for about 30 seconds on 2 CPU cores. No GPU is needed, because the GPU's half works on recorded counters.
 
 **Prerequisites:** [Know your machine](01_know_your_machine.ipynb).
 """
@@ -65,8 +65,9 @@ guess("30.chase_share", 50.0, "% of the bandwidth")
 
 The chase needs an array to follow. Write `circle(count, seed)`, which returns `count` integers (int64): `places[at]` says where to read after `at`.
 
-1. Whoever starts anywhere and follows the array comes through *all* places before the first one returns.
-2. The next place is usually far from the last one, and the order follows from the seed (`numpy.random.default_rng(seed)`).
+1. A walk that starts at any place and follows the array visits *all* places before it returns to the first one.
+2. The next place is usually far from the last one: more than 8 places away for four in five.
+3. The order follows from the seed (`numpy.random.default_rng(seed)`): another seed gives another order.
 
 *Hint:* a random permutation used as it is breaks up into several circles. Draw an order of all places first. Then let each place of that order name the place after it.
 """
@@ -150,11 +151,6 @@ peak_gflops = labkit.hardware.matmul_gflops(cpu, torch.float32)
 best_gb_per_s = labkit.hardware.copy_gb_per_s(cpu, 2**28)
 print(f"one core: {peak_gflops:,.0f} GFLOP/s, {best_gb_per_s:.1f} GB/s, measured")
 
-# %% loads-prose [markdown]
-"""
-The loads, with their work per second.
-"""
-
 # %% cell-10
 rounds, seconds = {"smoke": (1, 0.3), "standard": (5, 2.0), "full": (15, 10.0)}[profile]
 loads = apparatus.loads(circle(2**23))
@@ -208,7 +204,7 @@ A lookup of embedding rows lies between a chase and a copy. Its addresses are kn
 
 ## A GPU at 100 %
 
-A kernel is started as many *blocks* of threads. Each block runs on one of the GPU's multiprocessors (*SMs*), in *warps* of 32 threads. Four counters say how busy a GPU is:
+A kernel runs as many *blocks* of threads. Each block runs on one of the GPU's multiprocessors (*SMs*), in *warps* of 32 threads. Four counters say how busy a GPU is:
 
 - **GPU utilisation** (`nvidia-smi`): the share of time in which at least one kernel ran, on any part of the GPU;
 - **GRACT** (field 1001 of NVIDIA's monitor DCGM): the share of time in which the engine of graphics and compute had work;
@@ -367,7 +363,7 @@ EXERCISES["30.counters"] = WrittenExercise(
 
 # %% traces-prose [markdown]
 """
-Your counters on made-up traces of a small GPU with four SMs, in a window of 10 µs. In the last trace 80 blocks come one after another, each for 0.13 µs, so some block is always there.
+The cell below applies your counters to made-up traces of a small GPU with four SMs, in a window of 10 µs. In the last trace 80 blocks come one after another, each for 0.13 µs, so some block is always there.
 """
 
 # %% traces
@@ -384,7 +380,7 @@ labkit.plots.show(counted.set_axis(["utilisation (%)", "SM activity (%)", "occup
 """
 ## 87 shapes on an A100, recorded
 
-The authors of *Profiling and Monitoring Deep Learning Training Tasks* (EuroMLSys 2023) wrote a kernel that squares one number per thread. They started it two million times back to back, in 87 shapes, while DCGM watched. Their recording ships with labkit. Its card, `datasets/recorded/pmdlt-a100/card.toml`, says what it cannot tell: how much a repeat would differ, and what another kernel would do.
+The authors of *Profiling and Monitoring Deep Learning Training Tasks* (EuroMLSys 2023) wrote a kernel that squares one number per thread. They started it two million times back to back in each of 87 shapes, while DCGM watched. A shape is a number of blocks and a number of threads per block. Their recording ships with labkit. Its card, `datasets/recorded/pmdlt-a100/card.toml`, says what it cannot tell: how much a repeat would differ, and what another kernel would do.
 
 **With one block of one thread, what was the GPU's utilisation? And how many of the SMs were active with 131,072 blocks of one thread**, a thousand blocks for each of the 108 SMs?
 """
@@ -395,7 +391,7 @@ guess("30.wide", 100.0, "% of the SMs")
 
 # %% cell-19 [markdown]
 """
-The heat maps below show all 87 shapes, one map per counter: threads per block to the right, blocks upwards, one colour scale for all four. Empty cells were not tried.
+The heat maps below show all 87 shapes, one map per counter. The threads per block grow to the right, and the blocks grow upwards. All four maps share one colour scale. Empty cells were not tried.
 """
 
 # %% cell-20
@@ -520,7 +516,7 @@ EXERCISES["30.residents"] = WrittenExercise(
 
 # %% residents-prose [markdown]
 """
-Applied to the recording, for all shapes with 131,072 blocks:
+The cell below applies your function to all recorded shapes with 131,072 blocks.
 """
 
 # %% residents
@@ -575,8 +571,8 @@ guess("30.pairs", 90.0, "% of the pairs")
 """
 The abstract of the paper says that one has to be "careful about the set of metrics to correctly reason about the GPU utilization". Test that sentence on the paper's own recording, with a threshold that is set before you see the number:
 
-- *One has to be careful* **does not hold** if utilisation *and* GRACT each name the emptier GPU in 95 % of the pairs or more. Then any of them serves a scheduler, which would place one job in twenty worse.
-- It **holds** if one of them stays below 80 %: a job in five, or more, goes to the wrong GPU.
+- *One has to be careful* **does not hold** if utilisation *and* GRACT each name the emptier GPU in 95 % of the pairs or more. Then either of them serves a scheduler: it sends at most one job in twenty to the fuller GPU.
+- It **holds** if one of them stays below 80 %: then more than one job in five goes to the fuller GPU.
 - Between the two it **cannot be tested here**: the 87 shapes were not drawn at random, and no interval says how far other kernels would move the share.
 """
 
@@ -610,7 +606,7 @@ claim("E9", f"pairs in which a counter names the emptier GPU: {mine}", answer, h
 
 # %% words-prose [markdown]
 """
-Each counter of labkit says in its vocabulary what it does not say. These concern a GPU:
+Each counter of labkit says in its vocabulary what it does not say. The cell below prints this for the counters of a GPU.
 """
 
 # %% cell-22
@@ -654,11 +650,6 @@ How good were your guesses? The last cell keeps the numbers of this notebook for
 from labkit_course import results, score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The numbers:
-"""
 
 # %% results tags=["results"]
 results(

@@ -162,7 +162,7 @@ EXERCISES["31.sample"] = WrittenExercise(
 
 # %% naive-prose [markdown]
 """
-The obvious loop and yours, both reading this process' memory a thousand times per second. Your loop may take fewer than a thousand samples, too: it leaves out the points at which another program had the core.
+Both loops, the obvious one and yours, now read this process' memory a thousand times per second. Your loop may take fewer than a thousand samples, too: it leaves out the points at which another program had the core.
 """
 
 # %% naive
@@ -200,7 +200,7 @@ guess("31.profiler", 10.0, "% longer")
 
 A machine changes slowly: it grows warm, or another program begins or ends. If all turns of one observer came first and all turns of the next one afterwards, such a change would look like an effect. So every observer takes its turn in **each round**, in an order that is drawn again, and only times of one round are compared. Each round gives a *pair*: the time without the observer and the time under it.
 
-Write `effects(observed)`. `observed` is a frame with a turn per row, in any order, and the columns `observer`, `baseline` (the name of the observer that stands for nobody), `round` and `step_time_ms`. Return a frame with a row per observer other than a baseline and the columns
+Write `effects(observed)`. `observed` is a frame with a turn per row, in any order, and the columns `observer`, `baseline` (the name of the observer that stands for no observer), `round` and `step_time_ms`. Return a frame with a row per observer other than a baseline and the columns
 
 - `observer`, and `pairs`: the rounds that have both, the observer and its baseline;
 - `ratio`, `low`, `high`: how many times as long a step takes under the observer, by your `ratio_interval` of [Budgets that bind](02_budgets_that_bind.ipynb); one pair has a ratio and no interval (NaN for `low` and `high`);
@@ -324,7 +324,7 @@ EXERCISES["31.effects"] = WrittenExercise(
 
 # %% cell-10 [markdown]
 """
-The measurement, judged by your function. Starting and ending an observer does not count, only the steps in between. An observer that must start the program itself, as nsys must, is compared with a process of its own that nobody watches. One thread computes, so that a program on another core disturbs less.
+The cell below measures, and your function judges. Starting and ending an observer does not count, only the steps in between. An observer that must start the program itself, as nsys must, is compared with an unobserved process of its own. One thread computes, so that a program on another core disturbs less.
 
 An interval that includes 1 says that *you cannot tell*. And of twenty observers that cost nothing, one will have an interval without 1 by chance. So a single small effect in a long table is no finding yet.
 """
@@ -540,7 +540,7 @@ EXERCISES["31.why_nsys"] = Explanation(
 """
 ## Memory at the end
 
-The time of a step is not all. A profiler keeps what it has seen until it is asked, and then writes it down. Each row below is a process of its own that runs the light step. Under torch.profiler it records the *whole* run, and writes the trace at its end.
+An observer costs memory as well as time. A profiler keeps what it has seen until it is asked, and then writes it down. Each run below is a process of its own that runs the light step. Under torch.profiler it records the *whole* run, and writes the trace at its end.
 
 **How many MiB more will the process hold under torch.profiler than without it?**
 """
@@ -571,7 +571,7 @@ reveal("31.memory", max(0.1, extra_mib))
 
 # %% claim-e7-2-prose [markdown]
 """
-So one profiles **a few steps**, and monitors **the whole run**. Your verdict on the memory, and one reason:
+So one profiles **a few steps**, and monitors **the whole run**. Write your verdict on the memory, and one reason.
 """
 
 # %% claim E7 points=1 grade_id="claim-e7"
@@ -655,7 +655,7 @@ marked = {name: sum(others["disturbed"] for others in each) for name, each in se
 
 # %% claim-d1-2-prose [markdown]
 """
-Your verdict, and one reason:
+Write your verdict, and one reason.
 """
 
 # %% claim D1 points=1 grade_id="claim-d1"
@@ -676,11 +676,6 @@ How good were your guesses? The last cell keeps the numbers of this notebook for
 from labkit_course import results, score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The numbers:
-"""
 
 # %% results tags=["results"]
 results(

@@ -62,11 +62,6 @@ import torch
 import labkit
 from labkit_course import apparatus, check, claim, explain, guess, mine, model_answer
 
-# %% own-config-prose [markdown]
-"""
-The model and its data:
-"""
-
 # %% own-config
 from labkit_course import paired_times, require_parts, reveal
 
@@ -81,7 +76,7 @@ print(f"{config.num_tables} tables, {config.parameter_bytes / 1e6:.3g} MB")
 """
 ### Exercise 32.step
 
-A profiler knows operators. Which *part* of a step they belong to, your code has to say. `with labkit.tracking.phase("forward"):` names a part, and costs nothing while no profiler runs.
+A profiler knows operators. Your code has to say which *part* of a step they belong to. `with labkit.tracking.phase("forward"):` names a part, and costs nothing while no profiler runs.
 
 Write `make_step(model, optimizers, batches)`, which returns a function `step()`. Each call of it takes one training step, in four phases with these names and in this order:
 
@@ -211,7 +206,7 @@ EXERCISES["32.step"] = WrittenExercise(
 
 # %% own-time-prose [markdown]
 """
-With a single row there is next to nothing to compute. **Which share of the time of a step of 512 rows does a step of one row take?** Guess in per cent.
+With a single row there is next to nothing to compute. **How many per cent of the time of a step of 512 rows does a step of one row take?**
 """
 
 # %% guess-one-row
@@ -252,7 +247,7 @@ guess("32.largest_phase", 50.0, "%")
 
 # %% profile-own-prose [markdown]
 """
-The profile of your step. In the figure every microsecond of the step belongs to one phase.
+The cell below profiles your step. In the figure every microsecond of the step belongs to one phase.
 """
 
 # %% profile-own
@@ -304,7 +299,7 @@ EXERCISES["32.why_phase"] = Explanation(
 """
 ## How far do kernels alone come?
 
-Lin et al. (arXiv 2201.07821) predict the time of a DLRM's step on a GPU. They find that the time of kernels alone underpredicts a step by up to 78.5 %. The kernels of a CPU are the operators that compute: products, lookups, operations on each element, and those that gather or scatter rows by an index. The cell below adds their own times up, each at its quickest, and compares the sum with the processor time of a step without a profiler, at its quickest.
+Lin et al. (arXiv 2201.07821) predict the time of a DLRM's step on a GPU. They find that the time of kernels alone underpredicts a step by up to 78.5 %. The kernels of a CPU are the operators that compute: products, lookups, operations on each element, and those that gather or scatter rows by an index. The cell below adds up their own times, each at its quickest, and compares the sum with the processor time of a step without a profiler, at its quickest.
 
 Set the threshold first. The kernels **underpredict** your step (`"holds here"`) if their sum is more than 20 % short of it, and they do **not** if it is less than 10 % short. A profiler changes the times of short operators by some per cent, so what lies between the two cannot be tested here.
 """
@@ -324,7 +319,7 @@ print(f"{alone}, measured ({steps} steps profiled, {10 * steps - 5} not)")
 
 # %% claim-B11-prose [markdown]
 """
-Your verdict (`"holds here"`, `"does not hold here"` or `"cannot be tested here"`), and one reason in a sentence.
+Write your verdict (`"holds here"`, `"does not hold here"` or `"cannot be tested here"`), and one reason in a sentence.
 """
 
 # %% claim B11 points=1
@@ -346,7 +341,7 @@ print(inspect.getsource(apparatus.SlowTrainer.step))
 
 # %% slow-profile-prose [markdown]
 """
-Where does its step go? The view has it all: the icicle shows what calls what, the timeline what ran when, the roofline what each operator achieved, the memory what the allocator held when. Choose with Tab and the arrow keys or the mouse. Drag to zoom in, double-click to zoom out.
+Where does its step go? The view has four figures. The icicle shows what calls what, and the timeline shows what ran when. The roofline shows what each operator achieved, and the memory figure shows what the allocator held at each moment. Choose with Tab and the arrow keys or the mouse. Drag to zoom in, double-click to zoom out.
 """
 
 # %% slow-profile
@@ -419,7 +414,7 @@ EXERCISES["32.amdahl"] = WrittenExercise(
 
 # %% findings-prose [markdown]
 """
-Rules look for known bottlenecks in the trace. What one rule claims is not counted for another, and the largest share comes first. Your bounds for them, **predicted**:
+Rules look for known bottlenecks in the trace. What one rule claims is not counted for another, and the largest share comes first. The cell below prints your bounds for them, **predicted**.
 """
 
 
@@ -435,7 +430,7 @@ tell(before.findings)
 
 # %% mend-prose [markdown]
 """
-A bound is not a promise. The five are fixed below, one after the other. You guess each gain first, and see what is left. The order is not the tool's on every machine, which does not matter in the end.
+A bound is not a promise. The five are fixed below, one after the other. You guess each gain first, and see what is left. On some machines the tool would choose another order; the end is the same.
 
 `improve` keeps each change. It times the trainer with the change and the one without, in turns, and profiles it again. The bound that it shows is the tool's, which may take in what other findings claim: larger batches also spread the cost of lookups.
 """
@@ -557,7 +552,7 @@ EXERCISES["32.lookup"] = WrittenExercise(
 
 # %% lookup-measure [markdown]
 """
-Measured on your machine, with your function in the trainer. The table takes both steps apart: the differences of the operators add up to that of the step.
+The cell below measures the trainer with your function. Its table compares both steps operator by operator, and the differences add up to that of the step.
 """
 
 # %% lookup-reveal
@@ -719,18 +714,13 @@ reveal("32.input", improve("batches at once", "input", make_batch=make_batch))
 """
 ## Reading numbers one by one
 
-To count how many samples it called right, the trainer reads each logit and each label with `.item()`. On a GPU every such read waits until all kernels before it have ended. On a CPU it costs a microsecond or so. The cure compares whole tensors and leaves the sum a tensor, so that only the code that prints it waits: `((logit > 0) == (label > 0.5)).sum()`.
+To count how many samples it called right, the trainer reads each logit and each label with `.item()`. On a GPU every such read waits until all kernels before it have ended. On a CPU it costs a microsecond or so. The fix compares whole tensors and leaves the sum a tensor, so that only the code that prints it waits: `((logit > 0) == (label > 0.5)).sum()`.
 
 **How many times as fast will training be without the reads?**
 """
 
 # %% guess-sync
 guess("32.sync", 1.2, "times as fast")
-
-# %% sync-measure [markdown]
-"""
-Measured in the trainer:
-"""
 
 
 # %% sync-reveal
@@ -744,18 +734,13 @@ reveal("32.sync", improve("hits at once", "sync", count_hits=hits))
 """
 ## fp32 where bf16 pays
 
-What is left is arithmetic, which is what a step should be made of. bf16 has half the bits of fp32. Where the processor has instructions for it, products run faster; where it has none, they run slower. The card says what holds on this machine, and your `amdahl` what follows from it. `autocast` computes products in bf16, and keeps weights and sums in fp32.
+What is left is arithmetic, which is what a step should be made of. bf16 has half the bits of fp32. Where the processor has instructions for it, products run faster; where it has none, they run slower. The card says which of the two holds on this machine, and your `amdahl` says what follows from it. The cell after the guess prints this bound, and then measures. `autocast` computes products in bf16, and keeps weights and sums in fp32.
 
 **How many times as fast will training be in bf16 on this machine?** Below 1 means slower.
 """
 
 # %% guess-precision
 guess("32.precision", 1.5, "times as fast")
-
-# %% precision-card-prose [markdown]
-"""
-The bound, and then the measurement:
-"""
 
 # %% precision-card
 times = card.bf16_gflops / card.fp32_gflops
@@ -808,7 +793,7 @@ EXERCISES["32.why_bound"] = Explanation(
 """
 What would the tool try next? Where nothing is worth more than 5 % of the step, it names nothing. Then look at the arithmetic itself, or buy a quicker machine.
 
-The paper on profiling (Yousefzadeh-Asl-Miandoab, Robroek, Tözün, EuroMLSys 2023) proposes an order: "a framework-based or system-wide GPU profiler can first detect" what is worth a look, then a lower-level one shows it from near. Five bottlenecks were planted here (four where bf16 does not pay). Set the threshold first: a first profiler is worth its place if it names **more than half** of what is there. As there are only five, the interval of that share decides: above one half it holds, below it does not, and with one half inside it cannot be tested here.
+The paper on profiling (Yousefzadeh-Asl-Miandoab, Robroek, Tözün, EuroMLSys 2023) proposes an order: "a framework-based or system-wide GPU profiler can first detect" what is worth a look, then a lower-level one examines it closely. Five bottlenecks were planted here (four where bf16 does not pay). Set the threshold first: a first profiler is worth its place if it names **more than half** of what is there. As there are only five, the interval of that share decides: above one half it holds, below it does not, and with one half inside it cannot be tested here.
 """
 
 # %% left
@@ -821,7 +806,7 @@ print(f"left: {', '.join(sorted(left)) or 'none'}")
 
 # %% claim-E16-prose [markdown]
 """
-Your verdict, and one reason:
+Write your verdict, and one reason.
 """
 
 # %% claim E16 points=1
@@ -884,11 +869,6 @@ How good were your guesses? The last cell keeps the numbers of this notebook for
 from labkit_course import results, score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The numbers:
-"""
 
 # %% results tags=["results"]
 measured = gains.set_index("change")["measured"]

@@ -62,11 +62,6 @@ import torch
 import labkit
 from labkit_course import explain, guess, mine, model_answer, paired_times, reveal
 
-# %% mine-prose [markdown]
-"""
-What you wrote, and one thread:
-"""
-
 # %% mine
 torch.set_num_threads(1)
 MyDlrm, make_optimizers, loop = mine("10.model"), mine("10.rows"), mine("10.loop")
@@ -89,12 +84,6 @@ def plain_model(seed=0):
     return MyDlrm(config)
 
 
-# %% fast-parts-prose [markdown]
-"""
-Both kinds of model, each with its optimisers:
-"""
-
-
 # %% fast-parts
 def fast_parts(interaction, bf16=False, seed=0):
     model = FastDlrm(plain_model(seed), interaction, bf16)
@@ -110,7 +99,7 @@ def fast_step(*settings):
 """
 ## First half: a step
 
-Each half runs in a fresh kernel, after the cells above this heading.
+Each half runs in a fresh kernel once the cells above this heading have run.
 
 Where does the plain step's time go? The profile shows the operators that Python and autograd call for the tables, the interaction and the layers, in ms per step. The optimiser's time is nearly all for the tables. The profiler takes time itself, most of it for small operators, so the bounds below are rough.
 """
@@ -336,7 +325,7 @@ EXERCISES["33.model"] = WrittenExercise(
 Write `RowAdam(model, lr)`, the optimiser of a `FastDlrm`'s table. Your loop calls it as it calls torch's: `step()` and `zero_grad()`.
 
 1. A row that a batch names twice gets the **sum** of both gradients. So a step first finds the distinct rows in `model.rows`, and sums `model.found.grad` by row.
-2. These rows, and no others, take a step of Adam with its usual numbers (0.9, 0.999, 1e-8 added to the root): their moments move, and `model.weight` changes in place. The correction of the moments counts all steps so far. `torch.optim.Adam?` prints the algorithm.
+2. These rows, and no others, take a step of Adam with its usual numbers (0.9 and 0.999; 1e-8 is added to the root of the *corrected* second moment). Their moments move, and `model.weight` changes in place. The correction of the moments counts all steps so far. `torch.optim.Adam?` prints the algorithm.
 3. `zero_grad` has nothing to do: the next forward pass makes a new leaf.
 
 *Hint:* `unique` can also say which place among the distinct rows each lookup has. `sums[place] = …` and `+=` keep only the last of a row; `index_add_` adds them all.
@@ -436,7 +425,7 @@ EXERCISES["33.optimiser"] = WrittenExercise(
     },
     hint="Compare one step on one table with torch.optim.SparseAdam on paper or in a cell: first with rows that differ, "
     "then with a row that comes up twice, then a second step.",
-    explanation="The same as torch.optim.SparseAdam, for all tables at once, and your loop takes it as it is.",
+    explanation="The same steps as torch.optim.Adam on the rows of the batch, for all tables at once; your loop takes it as it is.",
     variants=(_ByMask,),
     instead_of=("torch.optim._functional.sparse_adam",),
 )
@@ -460,11 +449,6 @@ for model, own in ((slow_model, make_optimizers(slow_model, lr=2e-3)), (new_mode
     [step() for _ in range(3)]
 dense, categorical, _ = ready[0]
 difference = float((slow_model(dense, categorical) - new_model(dense, categorical)).abs().max().detach())
-
-# %% gather-measure-prose [markdown]
-"""
-And how fast is it?
-"""
 
 # %% gather-measure
 print(f"the logits differ by {difference:.1g} at most")
@@ -616,7 +600,7 @@ EXERCISES["33.pairs"] = WrittenExercise(
 
 # %% pairs-measure-prose [markdown]
 """
-Measured against the step of idea 1, with the bound of a step in which the interaction costs nothing:
+The cell below measures it against the step of idea 1. The bound is that of a step in which the interaction costs nothing.
 """
 
 # %% pairs-measure
@@ -695,7 +679,7 @@ Kept memory has a price: the process holds its peak until it ends, which jobs th
 
 ## What the ideas came to
 
-Each idea against the one before it, and its bound where one was predicted:
+The figure compares each idea with the step before it, and shows its bound where one was predicted.
 """
 
 # %% figure
@@ -708,7 +692,7 @@ labkit.plots.show(gained.rename(columns=names).set_index("change"))
 
 # %% step-results-prose [markdown]
 """
-The numbers of this half, each with the bounds that hold on any machine, for a program to read:
+The next cell keeps the numbers of this half for a program to read, each with bounds that hold on any machine.
 """
 
 # %% step-results tags=["results"]
@@ -831,7 +815,7 @@ EXERCISES["33.evaluation_gap"] = WrittenExercise(
 
 # %% gap-use-prose [markdown]
 r"""
-What do an evaluation and a step of the fast model take? Suppose the target comes after 5 s of training (1 s in the profile `smoke`), give or take a half. On paper the loss is about $ET/g + g/2$ for a gap $g$, evaluations of $E$ seconds and a target at $T$. It is least at $g = \sqrt{2ET}$, which is also how often to write a checkpoint (Young, 1974). Does your function agree?
+What do an evaluation and a step of the fast model take? Suppose the target comes after 5 s of training (1 s in the profile `smoke`), give or take a half. On paper the loss is about $ET/g + g/2$ for a gap $g$, evaluations of $E$ seconds and a target at $T$. It is least at $g = \sqrt{2ET}$. Young's rule for the time between two checkpoints (1974) has the same form. Does your function agree?
 """
 
 # %% gap-use
@@ -875,12 +859,6 @@ def train(kind, seed, model, optimizers, split, every):
     return run
 
 
-# %% kinds-prose [markdown]
-"""
-What each kind trains with:
-"""
-
-
 # %% kinds
 def train_plain(seed):
     labkit.hardware.give_memory_back()
@@ -892,11 +870,6 @@ def train_fast(seed):
     labkit.hardware.keep_memory()
     return train("fast", seed, *fast_parts(Pairs.apply, pays, seed), watched, fast_every)
 
-
-# %% race-prose [markdown]
-"""
-In pairs, one seed after the other:
-"""
 
 # %% race
 ways, runs = {"plain": train_plain, "fast": train_fast}, {"plain": [], "fast": []}
@@ -956,18 +929,13 @@ EXERCISES["33.why_target"] = Explanation(
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The first answer to each counts.
+How good were your guesses? The first answer to each counts. The last cell keeps the number of this half for a program to read.
 """
 
 # %% scores
 from labkit_course import score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The number of this half, for a program to read:
-"""
 
 # %% results tags=["results"]
 from labkit_course import results

@@ -34,7 +34,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-What you may change:
+The next cell holds what you may change.
 """
 
 # %% parameters tags=["parameters"]
@@ -78,7 +78,7 @@ def auc_on(model, split):
 
 # %% train-prose [markdown]
 """
-The training loop, which is sound. It takes the function that makes batches.
+The training loop is sound. It takes the function that makes batches.
 """
 
 
@@ -115,7 +115,7 @@ print(f"AUC {auc_on(train(broken_batches, clicked), validation):.3f}, measured")
 
 # %% case1-guess [markdown]
 """
-The best possible AUC on this log is 0.80 with all features. **Which AUC does the fixed code reach with the dense ones alone?**
+The best possible AUC on this log is 0.80 with all features. **What AUC does the fixed code reach with the dense ones alone?**
 """
 
 # %% case1-guess-cell
@@ -127,9 +127,9 @@ guess("34.auc", 0.7)
 """
 ### Exercise 34.batches
 
-Fix it: `batches(features, label, batch_size, generator)` gives pairs of a batch's rows and their labels, each row once an epoch.
+Fix it: `batches(features, label, batch_size, generator)` gives pairs of a batch's rows and their labels. A call is one epoch and gives each row once.
 
-Draw a new order from the generator for each epoch. The last batch may be shorter.
+Each call draws a new order from the generator. The last batch may be shorter.
 
 *Hint:* `split` of a tensor also gives the short batch at the end.
 """
@@ -212,11 +212,6 @@ EXERCISES["34.batches"] = WrittenExercise(
     explanation="Each row keeps its label, comes once an epoch, and in another order each time.",
 )
 
-# %% case1-reveal-prose [markdown]
-"""
-The same training with your batches:
-"""
-
 # %% case1-reveal
 mended_auc = auc_on(train(batches, clicked), validation)
 reveal("34.auc", mended_auc)
@@ -243,8 +238,8 @@ print(f"{auc(coin[few].numpy(), score):.3f} for coins")
 
 Write `p_value(label, score, auc, permutations, seed)` for arrays of n rows, where `auc(label, score)` is a function.
 
-1. The distance of the AUC from 0.5 as the labels are, then that of each permutation (`np.random.default_rng(seed).permutation(label)`).
-2. Count those at least as far, the given order among them, over 1 + permutations.
+1. Compute the distance of the AUC from 0.5 for the labels as they are, then for each permutation. Draw the permutations one after the other from *one* generator, by `permutation(label)` of `np.random.default_rng(seed)`.
+2. Return the share of these 1 + `permutations` orders, the given one among them, whose distance is at least that of the given one.
 
 *Hint:* with 199 permutations the least p-value is 1/200, not 0.
 """
@@ -317,16 +312,11 @@ EXERCISES["34.p_value"] = WrittenExercise(
 
 # %% case2-guess [markdown]
 """
-**Which p-value do the coins get?** Anything from 0 to 1.
+**What p-value do the coins get?** It is a number from 0 to 1.
 """
 
 # %% case2-guess-cell
 guess("34.p", 0.5)
-
-# %% case2-reveal-prose [markdown]
-"""
-Clicks first, then coins:
-"""
 
 # %% case2-reveal
 permutations = 99 if profile == "smoke" else 999
@@ -339,7 +329,7 @@ reveal("34.p", p_coins)
 """
 ## Case 3: the test split as a guide
 
-Twenty learning rates, and the report says: "our best run has a test AUC of ...". On small splits the luckiest run wins, not the best.
+Someone tries twenty learning rates, and the report says: "our best run has a test AUC of ...". On small splits the luckiest run wins, not the best.
 """
 
 # %% case3-broken
@@ -416,11 +406,6 @@ EXERCISES["34.choose"] = WrittenExercise(
     explanation="The choice looks at one split, the report at another: so the report is not the best of many tries.",
 )
 
-# %% case3-after [markdown]
-"""
-What may be reported:
-"""
-
 # %% case3-reveal
 chosen, honest = choose(runs)
 print(f"{chosen}: test AUC {honest:.4f}; the best test AUC is {runs['test'].max() - honest:.4f} higher, measured")
@@ -429,7 +414,7 @@ print(f"{chosen}: test AUC {honest:.4f}; the best test AUC is {runs['test'].max(
 """
 ## Case 4: the best of many seeds
 
-A record table has one number a team: the best of its runs. Train the same model with several seeds, and see what the number of seeds is worth.
+A record table has one number per team, the best of its runs. Train the same model with several seeds, and see what the number of seeds is worth.
 """
 
 # %% case4-seeds
@@ -499,11 +484,6 @@ EXERCISES["34.best_of"] = WrittenExercise(
     explanation="The mean of the best grows with every seed that is tried, though nothing was learned.",
 )
 
-# %% case4-reveal-prose [markdown]
-"""
-Of your seeds:
-"""
-
 # %% case4-reveal
 above = (best_of(values, 10) - np.mean(values)) / np.std(values, ddof=1)
 reveal("34.best", above)
@@ -537,7 +517,7 @@ EXERCISES["34.why_luck"] = Explanation(
 """
 ## Case 5: a benchmark of its own data
 
-"Our model trains at ... samples a second": the script makes random batches in the loop that it times.
+A report says: "our model trains at ... samples per second". Its script makes random batches in the loop that it times.
 """
 
 # %% case5-broken
@@ -552,7 +532,7 @@ model = torch.nn.Sequential(torch.nn.Linear(13, 256), torch.nn.ReLU(), torch.nn.
 
 # %% case5-broken-prose [markdown]
 """
-The number that the script reports, from three rounds of twenty steps:
+The cell measures the number that the script reports, in three rounds of twenty steps.
 """
 
 
@@ -572,7 +552,7 @@ print(f"{reported * 512:,.0f} samples/s, measured")
 
 # %% case5-guess [markdown]
 """
-**How many times as many is it without making the data?**
+**How many times as many samples per second is it if making the data does not count?**
 """
 
 # %% case5-guess-cell
@@ -658,11 +638,6 @@ EXERCISES["34.throughput"] = WrittenExercise(
     hint="What happens between your two looks at the clock, and what should not?",
     explanation="What is timed is the step, on batches that differ, as steady as it gets. Time loading by itself.",
 )
-
-# %% case5-reveal-prose [markdown]
-"""
-The same step and the same batches:
-"""
 
 # %% case5-reveal
 times = throughput(step, make_batch, 20, 5, perf_counter) / reported
@@ -765,7 +740,7 @@ EXERCISES["34.audit"] = WrittenExercise(
 
 # %% case6-reveal-prose [markdown]
 """
-Next to it stands the shape of a DLRM on the Kaggle log, with a million rows per table:
+The table compares it with the shape of a DLRM on the Kaggle log, with a million rows per table.
 """
 
 # %% case6-reveal
@@ -814,7 +789,7 @@ gigabytes = needed["state_gb"] + needed["activations_gb"]
 
 # %% claim-prose [markdown]
 """
-Your verdict, and one reason:
+Write your verdict, and one reason.
 """
 
 # %% claim C12 points=1
@@ -827,18 +802,13 @@ claim("C12", f"{gigabytes:.2f} GB by arithmetic, against 111.8 GiB by the formul
 
 # %% scores-prose [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
 from labkit_course import score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
 
 # %% results tags=["results"]
 from labkit_course import results

@@ -9,7 +9,7 @@ After this notebook you will be able to
 - **predict** when a set of unequal jobs is done, on shared and on divided cores, and **test** the prediction;
 - **judge** two sentences of a paper, and **say** which of its sentences a CPU cannot test.
 
-**Time:** 105 minutes, in two halves that stand alone (*Does it fit?* and *Run them together*). For seven of them the machine computes, on 2 CPU cores. A GPU is used if there is one.
+**Time:** 105 minutes, in two halves that stand alone (*Does it fit?* and *Run them together*). The machine computes for about seven of them on 2 CPU cores. A GPU is used if there is one.
 
 **Prerequisites:** [Budgets that bind](02_budgets_that_bind.ipynb) and [Train a DLRM to a target](10_train_dlrm.ipynb).
 """
@@ -198,7 +198,7 @@ r"""
 
 $$4 \cdot (A B + P + B P) \text{ bytes.}$$
 
-The last term counts a gradient of every parameter for every sample. A framework keeps one gradient for the whole batch. **How many times what your job's tensors take does the formula predict?**
+The last term counts a gradient of every parameter for every sample. A framework keeps one gradient for the whole batch. **How many times as many bytes does the formula predict as your job's tensors really take?**
 """
 
 # %% horus-guess
@@ -208,7 +208,7 @@ guess("40.horus_times", 5.0, "times")
 
 # %% counted-prose [markdown]
 """
-Your model on paper, by your function and by Horus' formula:
+The cell counts your model on paper, by your function and by Horus' formula.
 """
 
 # %% counted
@@ -222,7 +222,7 @@ horus = parts["activations"] + parts["weights"] + batch_size * parts["gradients"
 
 # %% measured-prose [markdown]
 """
-And measured: your program takes three steps in a process of its own, while every allocation of a tensor is counted.
+The next cell measures. Your program takes three steps in a process of its own, while every allocation of a tensor is counted.
 """
 
 # %% measured
@@ -462,7 +462,7 @@ EXERCISES["40.gains"] = WrittenExercise(
 
 # %% speeds-prose [markdown]
 """
-Your function on what was measured: means over the repeats with 95 % intervals, of logarithms as in lab 02. Are three repeats enough? `runs_needed` says how many find a gain of 5 % in four of five studies, with the spread that you measured.
+The next cells apply your function to what was measured. They give geometric means over the repeats with 95 % intervals, as in lab 02. Are three repeats enough? `runs_needed` says how many find a gain of 5 % in four of five studies, with the spread that you measured.
 """
 
 
@@ -519,7 +519,7 @@ guess("40.cores", 1.8, "times as fast")
 
 # %% second-core-run-prose [markdown]
 """
-One copy pinned to one core, in as many repeats as above. (`smoke` skips it.)
+The cell pins one copy to one core, in as many repeats as above. (`smoke` skips it.)
 """
 
 # %% second-core
@@ -574,7 +574,7 @@ EXERCISES["40.why_gain"] = Explanation(
 
 The paper's abstract says that MIG's partitions lead to "sub-optimal GPU utilization with dynamic or mixed workloads". So build such a mix: one long job, and three short ones that come one after another. Pinned, each job gets half of the cores; a job for which no half is free waits, as it would wait for a slice of MIG. Shared, all of them run at once on all cores.
 
-**How many times as long does the whole mix take pinned as shared?** (Until the last job has ended.)
+**How many times as long does the whole mix take pinned as it takes shared?** (The mix ends with its last job.)
 
 The paper's sentence is claim C5. It holds here if the whole 95 % interval of this ratio lies above 1.05, and does not hold if it lies below. Otherwise these repeats cannot test it.
 """
@@ -808,18 +808,13 @@ claim("C5", said, answer)
 
 # %% scores-prose [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
 from labkit_course import score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
 
 # %% results tags=["results"]
 from labkit_course import results

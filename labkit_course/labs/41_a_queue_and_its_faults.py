@@ -9,7 +9,7 @@ After this notebook you will be able to
 - **notice** a job that hangs, and **name** the jobs that a fault on a shared GPU ends;
 - **predict** how long a job takes when faults stop it, and **choose** how often it saves.
 
-**Time:** 85 minutes, in two halves that stand alone (*A queue* and *Faults*); for about three of them the machine computes, on 2 CPU cores. No GPU is needed. If there is one, a fault is run on it, too.
+**Time:** 85 minutes, in two halves that stand alone (*A queue* and *Faults*). The machine computes for about three of them on 2 CPU cores. No GPU is needed. If there is one, a fault is run on it, too.
 
 **Prerequisites:** [Sharing a device](40_sharing_a_device.ipynb).
 """
@@ -189,7 +189,7 @@ EXERCISES["41.place"] = WrittenExercise(
 
 # %% unknown-guess-prose [markdown]
 """
-What happens in the replay is what was recorded, whatever the scheduler believes. **How many times as long as with known pairs does the queue take with your scheduler?**
+What happens in the replay is what was recorded, whatever the scheduler believes. **How many times as long does the queue take with your scheduler as with known pairs?**
 """
 
 # %% unknown-guess
@@ -197,7 +197,7 @@ guess("41.unknown", 1.2, "times as long")
 
 # %% unknown-prose [markdown]
 """
-Three beliefs under the same truth: the recorded pairs, your `place`, and a scheduler that lets a job join wherever its memory fits.
+The table compares three beliefs under the same truth: the recorded pairs, your `place`, and a scheduler that lets a job join wherever its memory fits.
 """
 
 # %% unknown
@@ -254,11 +254,6 @@ Suppose that every job were believed to need *half* of what it really takes. **H
 # %% guess-half
 guess("41.half", 15.0, "jobs")
 
-# %% half-prose [markdown]
-"""
-The same queue with halved beliefs:
-"""
-
 # %% half
 from dataclasses import replace
 
@@ -274,7 +269,7 @@ print(f"{halved.totals['makespan_s']:.0f} s, with labkit's estimates {totals['ma
 """
 ## A queue that really runs
 
-A replay cannot be better than what it is made from. So run a queue of eight small jobs on your machine, once with exclusive and once with best-fit, which may count with 1.25 GiB of memory. (`smoke` runs three tiny jobs with best-fit alone, `full` takes three turns.) **How many times as long as with exclusive do the eight jobs take with best-fit?**
+A replay cannot be better than what it is made from. So run a queue of eight small jobs on your machine, once with exclusive and once with best-fit, which may count with 1.25 GiB of memory. (`smoke` runs three tiny jobs with best-fit alone, `full` takes three turns.) **How many times as long do the eight jobs take with best-fit as with exclusive?**
 """
 
 # %% guess-real
@@ -324,7 +319,7 @@ for fault in apparatus.FAULTS.values():
 
 # %% crash-prose [markdown]
 """
-A client called *faulty* and its neighbours each train the same small network, as processes of their own on the same cores. Once all run, *faulty* reads memory that is not its own, and crashes. The operating system gives each process memory of its own and ends only the one that reads beyond it, so the neighbours live. **How many times as fast are they afterwards as they were before the crash?**
+A client called *faulty* and its neighbours each train the same small network, as processes of their own on the same cores. Once all run, *faulty* reads memory that is not its own, and crashes. The operating system gives each process memory of its own and ends only the one that reads beyond it, so the neighbours live. **How many times as fast are they after the crash as they were before it?**
 """
 
 # %% guess-after
@@ -332,7 +327,7 @@ guess("41.after", 1.5, "times as fast")
 
 # %% crash-run-prose [markdown]
 """
-No clock has to be trusted: each act begins when the one before it is over. Neighbours begin, *faulty* begins, all are watched, *faulty* fails, those who are left are watched.
+No clock has to be trusted: each act begins when the one before it is over. Neighbours begin, *faulty* begins, all are watched, *faulty* fails, and those that are left are watched.
 """
 
 # %% crash
@@ -345,7 +340,7 @@ labkit.plots.show(crash.jobs[["job", "status", "reason"]].join(rates).set_index(
 
 # %% hang-prose [markdown]
 """
-A job that hangs is worse than one that crashes, because it goes unnoticed. Now *faulty* stops training, and keeps a core busy with something else, as a program does that waits busily for a lock. It ignores SIGTERM; half a second later SIGKILL ends it, which no process can refuse. **How many times as fast are the neighbours meanwhile as they were when *faulty* still trained?**
+A job that hangs is worse than one that crashes, because it goes unnoticed. Now *faulty* stops training, and keeps a core busy with something else, like a program that waits busily for a lock. It ignores SIGTERM. Half a second later SIGKILL ends it, which no process can refuse. **How many times as fast are the neighbours during the hang as they were when *faulty* still trained?**
 """
 
 # %% guess-hang
@@ -649,7 +644,7 @@ EXERCISES["41.finish"] = WrittenExercise(
 
 # %% both-prose [markdown]
 r"""
-Test it against theory. If faults come at random, with a rate of $\lambda$ an hour, a piece of $t$ hours takes $(1/\lambda + r)\,(e^{\lambda t} - 1)$ hours on average, with a restart of $r$ hours. Jobs that share a GPU under MPS share its faults, so their rates add up. Take a job of 100 hours that saves for 0.1 hours and restarts in 0.5. It and three others have a fault in 200 hours each.
+Test it against theory. If faults come at random, with a rate of $\lambda$ per hour, a piece of $t$ hours takes $(1/\lambda + r)\,(e^{\lambda t} - 1)$ hours on average, with a restart of $r$ hours. Jobs that share a GPU under MPS share its faults, so their rates add up. Take a job of 100 hours that saves for 0.1 hours and restarts in 0.5. It and three others each have one fault in 200 hours on average.
 """
 
 # %% both
@@ -708,8 +703,8 @@ EXERCISES["41.why_checkpoint"] = Explanation(
         "trade-off: time of saves against work that is lost, or the gain of sharing against more faults",
     ),
     model="With four sharers a fault comes every 50 hours instead of every 200, so the best interval is 3.1 h instead of "
-    "6.2 h: it shrinks with the square root of the sharers. The job then takes 107.7 h, alone 103.5 h. Saved never, it "
-    "would take 323 h, because each fault loses all work. So sharing has to gain more than the 4 % that the other "
+    "6.2 h: it shrinks with the square root of the sharers. The job then takes 107.7 h, alone 103.5 h. Without saves "
+    "it would take 323 h, because each fault loses all work. So sharing has to gain more than the 4 % that the other "
     "jobs' faults cost.",
     half="Four sharers should save every 3.1 h and not every 6.2 h, because there are four times as many faults and each "
     "loses the work since the last checkpoint. (Numbers and why; not what a wrong interval costs, or the gain needed.)",
@@ -753,18 +748,13 @@ claim("C10", said, answer, how="predicted" if really is None else "measured")
 
 # %% scores-prose [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
 from labkit_course import score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
 
 # %% results tags=["results"]
 from labkit_course import results

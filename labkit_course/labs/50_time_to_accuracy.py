@@ -9,7 +9,7 @@ After this notebook you will be able to
 - **explain** why the mean of the finished runs lies, and why one batch size hides what a target does to a comparison;
 - **judge** two claims of a paper with other people's runs.
 
-**Time:** 85 minutes in two halves (your runs, then recorded ones); the machine computes for about a minute on 2 CPU cores. No GPU is needed.
+**Time:** 85 minutes in two halves (your runs, then recorded ones). The machine computes for about a minute on 2 CPU cores. No GPU is needed.
 
 **Prerequisites:** [Start here](00_start_here.ipynb); what a median is.
 """
@@ -27,7 +27,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-What you may change:
+The next cell holds what you may change.
 """
 
 # %% parameters tags=["parameters"]
@@ -76,7 +76,7 @@ made = [labkit.launch.watch("dlrm", runs, seed=s, budget=b, max_epochs=epochs, *
 
 # %% figure-prose [markdown]
 """
-The curves of all runs. A ring marks where one first reaches the target:
+The figure shows the curves of all runs. A ring marks where a run first reaches the target.
 """
 
 # %% figure
@@ -144,7 +144,7 @@ EXERCISES["50.why_mean_lies"] = Explanation(
 """
 ## Arrived, failed, or cut off
 
-A run that did not reach its target is one of two things. It may have *failed*: it would never have got there. Or it was *censored*, that is, cut off before anyone could know: by a time limit, by a hand, or by the end of a schedule that somebody chose. The curve says which of the two, if it has turned: its best value is long past.
+A run that did not reach its target is one of two things. It may have *failed*: it would never have got there. Or it was *censored*: it was cut off before anyone could know, by a time limit, by hand, or by the end of a schedule that somebody chose. A curve that has turned says that the run failed: its best value is long past.
 
 ### Write: `outcomes` (15 minutes)
 
@@ -255,7 +255,7 @@ guess("50.lost", 1.0, "%")
 
 # %% extend-prose [markdown]
 """
-The same seeds repeat the same first epochs:
+The same seeds repeat the same first epochs, and then train on.
 """
 
 # %% extend
@@ -499,7 +499,7 @@ EXERCISES["50.success"] = WrittenExercise(
 
 # %% success-used-prose [markdown]
 """
-Your budgets, and the benchmark's entry. What a failure costs is a question of [Cost and energy](51_cost_and_energy.ipynb):
+The cell applies your function to your budgets and to the benchmark's entry. What a failure costs is a question of [Cost and energy](51_cost_and_energy.ipynb).
 """
 
 # %% success-used
@@ -540,7 +540,7 @@ guess("50.p100", 3.7, "times")
 
 # %% hardest-figure-prose [markdown]
 """
-The hardest target, 0.35, at all batch sizes; a cross is one with which half of the seeds or more fail:
+The figure shows the hardest target, 0.35, at all batch sizes. A cross marks a batch size with which half of the seeds or more fail.
 """
 
 # %% hardest-figure
@@ -635,7 +635,7 @@ EXERCISES["50.choose"] = WrittenExercise(
 
 # %% ways-prose [markdown]
 """
-Four ways on the recorded runs; `survival` has the median over the seeds, and the fastest and slowest seed, for each target. The *gap* is the slowest GPU's median over the fastest's. Its band goes from the slowest's fastest seed over the fastest's slowest to the other way round. At one batch both ran the very same trainings, and only the time of an epoch differs: there is no band.
+Below are four ways on the recorded runs. `survival` has the median over the seeds, and the fastest and slowest seed, for each target. The *gap* is the slowest GPU's median over the fastest's. Its band has two ends. One is the fastest seed of the slowest GPU over the slowest seed of the fastest GPU, and the other is the reverse. At one batch both ran the very same trainings, and only the time of an epoch differs: there is no band.
 """
 
 
@@ -653,7 +653,7 @@ ways = {"batch 32": 32, "batch 64": 64, "largest batch": "largest", "best batch"
 
 # %% hours-prose [markdown]
 """
-Median hours of two of these ways; harder targets are below:
+The tables have the median hours of two of these ways. Harder targets are further down.
 """
 
 # %% hours
@@ -666,7 +666,7 @@ reveal("50.p100", p100_over_a40)
 
 # %% gap-figure-prose [markdown]
 """
-The gaps; harder targets are to the right, and at the dotted 1 there would be none. A line ends where not all four GPUs arrive: at their largest batches, only the P100, whose largest is the smallest, meets 0.35.
+The figure shows the gaps. Harder targets are to the right, and at the dotted 1 there would be no gap. A line ends where not all four GPUs arrive: at their largest batches, only the P100, whose largest is the smallest, meets 0.35.
 """
 
 # %% gap-figure
@@ -711,7 +711,7 @@ EXERCISES["50.why_batch"] = Explanation(
 """
 ## Judge
 
-**H2.** Do the differences "almost disappear" at targets harder than the easiest? The smaller of the study's first differences is 10 to 30 %, so one below 20 % may be called gone. Say that they do disappear if at some harder target, in any of the four ways, the slowest takes less than 1.2 times the fastest's time by all seeds. Say that they do not if it takes more everywhere by all seeds. Else these runs cannot tell.
+**H2.** Do the differences "almost disappear" at targets harder than the easiest? The smaller of the study's first differences is 10 to 30 %, so one below 20 % may be called gone. Say that they do disappear if at some harder target, in any of the four ways, the slowest takes less than 1.2 times the fastest's time by all seeds. Say that they do not if it takes more everywhere by all seeds. Otherwise these runs cannot tell.
 """
 
 # %% claim H2 points=1
@@ -729,7 +729,7 @@ claim("H2", result, answer, how="recorded")
 
 # %% claim-H5-prose [markdown]
 """
-**H5.** The study compares platforms at the largest batch of each, and at a common one. Is the largest a platform's better choice? Say so if all four GPUs reach a WER of 0.40 sooner at their largest batch than at 64: a rule for platforms has to hold for each of them.
+**H5.** The study compares platforms at the largest batch of each, and at a common one. Is the largest batch the better choice for a platform? Say so if all four GPUs reach a WER of 0.40 sooner at their largest batch than at 64: a rule for platforms has to hold for each of them.
 """
 
 # %% claim H5 points=1
@@ -743,18 +743,13 @@ claim("H5", f"hours to WER 0.40 at the largest batch over those at 64: {words}",
 
 # %% scores-prose [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
 from labkit_course import score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
 
 # %% results tags=["results"]
 from labkit_course import results

@@ -10,7 +10,7 @@ After this notebook you will be able to
 - **explain** what a power limit buys, and where a larger batch stops paying;
 - **put** your own machine on the same axes, and **say** which of its numbers is an estimate.
 
-**Time:** 90 minutes in two halves: recorded runs, then yours, which needs the cells of the first; the machine computes for about a minute on 2 CPU cores. No GPU is needed.
+**Time:** 90 minutes in two halves: recorded runs, then yours. The second half needs the cells of the first. The machine computes for about a minute on 2 CPU cores. No GPU is needed.
 
 **Prerequisites:** [Time to accuracy](50_time_to_accuracy.ipynb).
 """
@@ -29,7 +29,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-What you may change. The years of use and the power of your machine are *assumptions*.
+The next cell holds what you may change. The years of use and the power of your machine are *assumptions*.
 """
 
 # %% parameters tags=["parameters"]
@@ -43,7 +43,7 @@ student = 0
 
 # %% grid-prose [markdown]
 """
-The catalogue has what a kilowatt-hour costs and emits. Write numbers of your own in their place, if you know better ones:
+The catalogue has what a kilowatt-hour costs and emits. If you know better numbers, write them in place of these.
 """
 
 # %% grid
@@ -79,7 +79,7 @@ A row is one training to its last target, at batch 32 and the largest power limi
 """
 ### Compute 51.grams
 
-A training takes `hours` at `watts`, on the grid of that country. How many grams of CO₂ equivalent is that? `draw` prints your numbers.
+A training takes `hours` at `watts`, on the grid of the country `grid`. How many grams of CO₂ equivalent is that? `draw` prints your numbers.
 """
 
 # %% draw-51-grams
@@ -90,7 +90,7 @@ print(f"{labkit.hardware.get_grid(numbers['grid']).carbon_g_per_kwh:g} g CO2e a 
 
 # %% ex-51-grams-answer [markdown]
 """
-Your answer:
+Write the grams, or how to compute them from `numbers`, in place of the dots.
 """
 
 # %% answer 51.grams
@@ -111,7 +111,7 @@ EXERCISES["51.grams"] = Exercise(
         "watts": random.choice([98, 134, 177, 215]),
         "grid": random.choice(["norway", "france", "us", "poland", "india"]),
     },
-    hint="Hours × watts are watt-hours; 1,000 of them are a kilowatt-hour, which emits the grid's grams.",
+    hint="The grid's grams belong to a unit of energy: how many of these units does your training take?",
     explanation="The same joules weigh over twenty times as much in India as in Norway.",
     unit="g CO2e",
     mistakes={
@@ -229,7 +229,7 @@ EXERCISES["51.bill"] = WrittenExercise(
 
 # %% bill-use [markdown]
 """
-One training on each GPU, to its last target, at batch 32, by your function. A dash is a price that is not known.
+The table has your bill of one training on each GPU, to its last target, at batch 32. A dash is a price that is not known.
 """
 
 # %% bill-use-code
@@ -261,7 +261,7 @@ def attempts(runs, evaluations, target):
 
 # %% attempts-prose [markdown]
 """
-Five seeds of one setting at the hardest target: two of them failed. How long those went on was not recorded. The card of the recording says that they are *taken to have* gone on to epoch 16, the limit of the authors' simulator (100 for NCF). So what they spent is assumed, and a cost with failures in it is recorded in part only.
+The table has five seeds of one setting at the hardest target. Two of them failed. How long those went on was not recorded. The card of the recording says that they are *taken to have* gone on to epoch 16, the limit of the authors' simulator (100 for NCF). So what they spent is assumed, and a cost with failures in it is only partly recorded.
 """
 
 
@@ -279,12 +279,12 @@ print(f"assumed: {assumed_percent(five):.0f} % of these hours, {assumed_percent(
 """
 ### Write 51.expected (15 minutes)
 
-Write `expected(runs, by)`: from a frame like that, a row for each group of the columns `by`, with `time_s` and `energy_j` of a success, and the counts `runs` and `reached`.
+Write `expected(runs, by)`. From a frame like that it makes a frame with a row for each group of the columns `by`. Its columns are those of `by`, `time_s` and `energy_j` of a success, and the counts `runs` and `reached`.
 
 1. Sum `spent_s` and `spent_j` over *all* runs of a group. Joules that were not measured are NaN, and make the sum NaN.
-2. Divide by how many reached. None: `inf`, and the row stays.
+2. Divide by the number of runs that reached the target. If none did, the result is `inf`, and the row stays.
 
-*Hint:* `groupby(by)`, `.agg` with `column.sum(skipna=False)`, `div(..., axis=0)`, `reset_index()`.
+*Hint:* a sum of pandas leaves NaN out unless it is told `skipna=False`.
 """
 
 # %% answer 51.expected
@@ -376,7 +376,7 @@ EXERCISES["51.expected"] = WrittenExercise(
 
 # %% expected-use [markdown]
 """
-Your costs next to the mean of the finished runs, at the hardest target on the V100. (`labkit.tta.survival` computes the same.)
+The table has your costs next to the mean of the finished runs, at the hardest target on the V100. (`labkit.tta.survival` computes the same.)
 """
 
 # %% expected-use-code
@@ -389,7 +389,7 @@ labkit.plots.show(shown[["runs", "reached", "finished_h", "hours", "provenance"]
 
 # %% costs-prose [markdown]
 """
-Now every setting and every target of a job, with its bill, from your two functions.
+The next cell applies your two functions to every setting and every target of a job.
 """
 
 
@@ -435,7 +435,7 @@ labkit.plots.show(winners.rename_axis(f"target WER, {costs['provenance'].iloc[0]
 
 # %% figure-costs-prose [markdown]
 """
-By electricity and by carbon the winners agree wherever you live: both are joules times one number. The distances between the GPUs, each at its best setting (what has no price has no line):
+By electricity and by carbon the winners agree wherever you live: both are joules times one number. The figure shows how far the GPUs are apart, each at its best setting. What has no price has no line.
 """
 
 # %% figure-costs
@@ -469,7 +469,7 @@ EXERCISES["51.why_cheapest"] = Explanation(
     "and 51.92), because it is the fastest and has the lowest price an hour: a market made that price. By electricity the "
     "V100 is a little cheaper at 0.65 (2.6 against 2.7 cents) and the A40 at 0.35 (37 against 38 cents): that is energy, "
     "and joules differ by some per cent where rents differ sixfold. A renter goes by the first, an owner by the second; "
-    "neither has the host in it, and the rents are of different vendors and days.",
+    "neither includes the host, and the rents are of different vendors and days.",
 )
 
 # %% ncf-prose [markdown]
@@ -523,7 +523,7 @@ guess("51.batch", 64, "samples")
 
 # %% batch-joules-prose [markdown]
 """
-Hours and joules of a success over the batch size, at the largest limit:
+The figure shows hours and kilowatt-hours of a success over the batch size, at the largest limit.
 """
 
 # %% batch-joules
@@ -543,7 +543,7 @@ Both curves turn: below, an epoch takes longer; above, epochs get no faster and 
 """
 ## The front of time and energy
 
-A power limit makes a GPU slower; down to some limit it also takes less energy. With the batch size that gives many settings of one GPU, of which most are plainly bad.
+A power limit makes a GPU slower; down to some limit it also takes less energy. Batch sizes and limits together give many settings of one GPU, and most of them are plainly bad.
 """
 
 # %% points
@@ -558,7 +558,7 @@ print(f"{len(points)} settings of the {device} reach a WER of {target:g}, record
 
 # %% guess-front-prose [markdown]
 """
-**Of how many of them is no other setting as good in both time and energy?**
+**How many of them are not beaten: no other setting is as good or better in both time and energy?**
 """
 
 # %% guess-front
@@ -717,7 +717,7 @@ EXERCISES["51.power"] = WrittenExercise(
 
 # %% power-use [markdown]
 """
-The batch size that is fastest, on the GPU above and on another:
+The tables have the fastest batch size, on the GPU above and on another.
 """
 
 # %% power-use-code
@@ -832,8 +832,8 @@ EXERCISES["51.eta"] = WrittenExercise(
 )
 
 # %% guess-eta-prose [markdown]
-"""
-Whoever rents has the electricity in the rent, and an η of 0. **But to an owner an hour of the V100 may be worth what others pay for it, with the electricity on top. Which η is that?**
+r"""
+A renter pays for the electricity with the rent, so $\eta$ is 0. **An owner pays for it on top. What is $\eta$ for an owner to whom an hour of the V100 is worth the rent that others pay?**
 """
 
 # %% guess-eta
@@ -841,7 +841,7 @@ guess("51.eta_of_rent", 0.3)
 
 # %% eta-use [markdown]
 """
-What four kinds of owner choose, by what an hour of the card is worth to them:
+The cell shows what four kinds of owner choose, by what an hour of the card is worth to them.
 """
 
 # %% eta-use-code
@@ -854,8 +854,8 @@ labkit.plots.show(labkit.plots.figure_pareto(points, "hours", "kwh", chosen=chos
 reveal("51.eta_of_rent", eta)
 
 # %% eta-words [markdown]
-"""
-At twenty cents an hour, which a card of some $5,000 comes to over three years, nothing but time is worth saving; η = 0.5, which Zeus takes by default, is the choice of an owner to whom an hour is worth some three cents, or shows a concern for carbon that the price of electricity does not have in it.
+r"""
+A card of some 5,000 dollars costs twenty cents per hour over three years. At that price nothing but time is worth saving. Zeus' default, $\eta = 0.5$, is the choice of an owner to whom an hour is worth some three cents, or of one who cares more for carbon than the price of electricity does.
 """
 
 # %% own [markdown]
@@ -869,11 +869,6 @@ Now a DLRM and a speech recogniser of labkit's are trained here, to targets of t
 
 # %% guess-own
 guess("51.trainings", 500, "trainings")
-
-# %% train-prose [markdown]
-"""
-Some seeds of each:
-"""
 
 # %% train
 from pathlib import Path
@@ -915,7 +910,7 @@ print(labkit.tta.cost_usd(3600, name).note)
 
 # %% own-expected-prose [markdown]
 """
-What each run spent until its target, and by your `expected` what a success costs.
+The cell adds up what each run spent until its target. Your `expected` says what a success costs.
 """
 
 # %% own-expected
@@ -932,7 +927,7 @@ for job, (_, goal) in goals.items():
 
 # %% together-prose [markdown]
 """
-Next to them stands each GPU's fastest setting of the recorded jobs, at a WER of 0.35 and an NDCG of 0.4:
+The table and the figure compare them with each GPU's fastest setting of the recorded jobs, at a WER of 0.35 and an NDCG of 0.4.
 """
 
 
@@ -949,11 +944,6 @@ together = pd.concat([*theirs, pd.DataFrame(rows)], ignore_index=True)
 columns = ["setting", "time_s", "energy_j", *DOLLARS, "carbon_g", "provenance"]
 labkit.plots.show(together.set_index("device")[columns])
 
-# %% together-figure-prose [markdown]
-"""
-On one pair of axes:
-"""
-
 # %% together-figure
 labkit.plots.show(labkit.plots.figure_pareto(together, "time_s", "energy_j"))
 rent_usd = together.set_index("device").loc["DLRM here", "rent_usd"]
@@ -967,18 +957,13 @@ Hollow marks were recorded elsewhere; yours are filled. Your energy is an assump
 
 # %% scores-prose [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
 from labkit_course import score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
 
 # %% results tags=["results"]
 from labkit_course import results
@@ -1002,5 +987,5 @@ results(
 - The cheapest tier belongs to a job, a target and a price; here rents differed more than energies did.
 - Past some batch size a larger one costs time *and* energy. A power limit trades one for the other, on a front that prices choose from: η is the share of electricity in the price of an hour at full power.
 
-**Next:** [A performance model](60_performance_model.ipynb)
+**Next:** [Predict a step](60_performance_model.ipynb)
 """

@@ -9,7 +9,7 @@ After this notebook you will be able to
 - **predict** what a change of your own step gains, measure it, and say which model was wrong and why;
 - **judge** seven claims of Lin et al., *Building a Performance Model for Deep Learning Recommendation Model Training on GPUs* ([arXiv 2201.07821](https://arxiv.org/abs/2201.07821)), and of its successor for several GPUs ([arXiv 2404.12674](https://arxiv.org/abs/2404.12674)).
 
-**Time:** 105 minutes in two halves: a recorded step, then your machine. It computes for about four minutes on 2 CPU cores. No GPU is needed.
+**Time:** 105 minutes in two halves: a recorded step, then your machine. The machine computes for about four of them on 2 CPU cores. No GPU is needed.
 
 **Prerequisites:** [Know your machine](01_know_your_machine.ipynb), [Profile top-down](32_profile_top_down.ipynb), [Make it fast](33_make_it_fast.ipynb).
 """
@@ -55,18 +55,13 @@ print(f"{step.operators} operators, {len(step.kernels)} kernels in {step.duratio
 """
 The paper sorts the time of the host into five overheads. **T1** lies between two operators. **T2** goes from an operator's start to its first launch. **T3** goes from its last launch to its end. **T4** is the launch call itself. **T5** lies between two launches; an operator that launches nothing is T5 as a whole.
 
-Eight of the kernels are *collectives*: exchanges of data between the ranks. **The other kernels of this rank, one after the other, take how many per cent of the step?**
+Eight of the kernels are *collectives*: exchanges of data between the ranks. **How many per cent of the step do the other kernels of this rank take, one after the other?**
 """
 
 # %% guess-kernels
 from labkit_course import check, claim, explain, guess, mine, model_answer, reveal
 
 guess("60.kernels", 60.0, "% of the step")
-
-# %% cell-05 [markdown]
-"""
-Counted from the recording:
-"""
 
 # %% reveal-kernels
 kernels_us = sum(each.duration_us for each in step.kernels if each.collective is None)
@@ -205,7 +200,7 @@ EXERCISES["60.walk"] = WrittenExercise(
 
 # %% walk-used-prose [markdown]
 """
-Your walk over the recorded step. A collective takes here what this rank measured, including the time in which it waited for other ranks:
+The cell applies your walk to the recorded step. A collective takes here what this rank measured, including the time in which it waited for other ranks:
 """
 
 # %% walk-used
@@ -322,11 +317,6 @@ EXERCISES["60.exchange"] = WrittenExercise(
     explanation="The wait is not the network's: it belongs to the slowest host of the eight.",
 )
 
-# %% exchange-used-prose [markdown]
-"""
-Your function on the eight ranks of the recording:
-"""
-
 # %% exchange-used
 ranks = [apparatus.read_step(path) for path in traces]
 inside = [[each for each in rank.kernels if each.collective is not None] for rank in ranks]
@@ -362,7 +352,7 @@ guess("60.left_together", 44.0, "% of the step")
 
 # %% reveal-together-prose [markdown]
 """
-The walk over all ranks, with every overhead and without any:
+The next cell walks over all ranks, with every overhead and without any.
 """
 
 # %% reveal-together
@@ -377,7 +367,7 @@ print(f"on rank 0, if the others begin as late as recorded: {100 * late:.1f} %: 
 
 # %% each-together-prose [markdown]
 """
-Now each overhead is removed by itself, on rank 0 alone and on all ranks. On all ranks the waiting in the collectives shrinks, too:
+Now each overhead is removed by itself, on rank 0 alone and on all ranks. On all ranks the waiting in the collectives shrinks, too.
 """
 
 # %% each-together
@@ -419,7 +409,7 @@ EXERCISES["60.why_kernels_alone"] = Explanation(
 """
 ## Your own step
 
-A CPU has one timeline, and nothing to launch. Between operators the CPU is at work, too: Python and autograd run there. Here is your DLRM of [Train a DLRM](10_train_dlrm.ipynb) with the configuration of preset `tour`, and its step, on one thread:
+A CPU has one timeline, and nothing to launch. Between operators the CPU is at work, too: Python and autograd run there. The next cells build your DLRM of [Train a DLRM](10_train_dlrm.ipynb) with the configuration of preset `tour`. Its step runs on one thread.
 """
 
 # %% model
@@ -557,11 +547,6 @@ Your line is fitted to all sizes but the largest. **By how many per cent will it
 # %% line-guess
 guess("60.line", 10.0, "% off")
 
-# %% line-used-prose [markdown]
-"""
-The line, next to what was measured:
-"""
-
 # %% line
 table = pd.DataFrame({"step (ms)": 1e3 * steps_s, "operators": {n: len(each.operators) for n, each in timed.items()}})
 table["idle (%)"] = {size: 100 * each.idle for size, each in timed.items()}
@@ -572,7 +557,7 @@ reveal("60.line", 100 * abs(line_s / steps_s.iloc[-1] - 1))
 
 # %% ex-60-roofline [markdown]
 """
-A line knows nothing of *why*. Two models that do: FLOP ÷ peak, as on a data sheet, and the bound of [Know your machine](01_know_your_machine.ipynb), your `step_bound`, for each operator. `calibrate` measures what this machine can do at its best. For the largest step:
+A line knows nothing of *why*. Two models do: FLOP ÷ peak, as on a data sheet, and the bound of [Know your machine](01_know_your_machine.ipynb), your `step_bound`, for each operator. `calibrate` measures what this machine can do at its best. The table has both for the largest step.
 """
 
 # %% sums
@@ -611,7 +596,7 @@ guess("60.fused", 1.5, "times as fast")
 
 # %% fused-use [markdown]
 """
-Your step of then, and four changes, each of one thing. The new one of the first pair is the old one of the others:
+Each of the four changes below changes one thing. The first one starts from your plain step, and the others start from the step with your lookup and Adam.
 """
 
 # %% fused
@@ -663,7 +648,7 @@ def sheet_ms(step, config, bf16=False):
 
 # %% table-prose [markdown]
 """
-Predicted by both, and only then measured, in pairs:
+Both models predict each change, and only then it is measured, in pairs.
 """
 
 # %% table
@@ -717,7 +702,7 @@ guess("60.zipf", 40.0, "% hit")
 
 # %% zipf-use [markdown]
 """
-The formula, next to a simulated cache that drops the row whose last use is longest ago:
+The table compares the formula with a simulated cache, which drops the row whose last use is longest ago.
 """
 
 # %% zipf
@@ -737,7 +722,7 @@ So the formula predicts too many bytes from memory and too long a lookup, wherev
 
 ## Tables on two processes
 
-With several GPUs each holds some of the tables. It looks them up for the samples of all. In an exchange everyone then gets the rows of its own samples, and gradients go back the same way. Two processes on two cores, with torch's *gloo* between them, do the same.
+With several GPUs each holds some of the tables. It looks them up for the samples of all GPUs. In an exchange each GPU then gets the rows of its own samples, and gradients go back the same way. Two processes on two cores, with torch's *gloo* between them, do the same.
 
 ### Write: `placed_ms` (10 minutes)
 
@@ -745,7 +730,7 @@ With several GPUs each holds some of the tables. It looks them up for the sample
 
 1. A process takes as long as its tables together.
 2. An exchange takes `start_ms`, and `table_ms` more for each table of the process that has the most tables.
-3. A step has two exchanges, and nobody goes on before the slowest process is done.
+3. A step has two exchanges, and no process goes on before the slowest one is done.
 """
 
 # %% answer 60.placed
@@ -808,7 +793,7 @@ EXERCISES["60.placed"] = WrittenExercise(
 
 # %% free-prose [markdown]
 """
-What an exchange takes is fitted to measured ones: a start, and a time per byte that leaves a process. Of two processes that is half of a tensor. (Each process takes memory of its own, so the models above are dropped.)
+The time of an exchange is fitted to measured ones: a start, and a time per byte that leaves a process. With two processes, half of each tensor leaves its process. (Each process takes memory of its own, so the models above are dropped.)
 """
 
 # %% exchange
@@ -822,7 +807,7 @@ print(f"an exchange (gloo): {1e6 * gloo.start_s:.0f} µs, and {2**20 * 1e6 * glo
 
 # %% tables-prose [markdown]
 """
-Sets of tables are drawn at random, with few or many lookups a sample. What each table takes is predicted from the card:
+Sets of tables are drawn at random, with few or many lookups a sample. The card predicts what each table takes.
 """
 
 
@@ -840,7 +825,7 @@ def alone_ms(tables, number):
 
 # %% ways-prose [markdown]
 """
-For each set, six placements by your function; then all six are measured. The choice is right if it takes at most 5 % longer than the best of the six, which is about what repeated measurements differ by.
+For each set your function predicts six placements, and then all six are measured. The choice is right if it takes at most 5 % longer than the best of the six, which is about what repeated measurements differ by.
 """
 
 # %% ways
@@ -959,18 +944,13 @@ claim("B14", said, answer)
 
 # %% scores-prose [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
 from labkit_course import score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
 
 # %% results tags=["results"]
 from labkit_course import results
