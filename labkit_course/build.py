@@ -10,7 +10,14 @@ import jupytext
 from nbformat import NotebookNode, v4
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.preprocessors import ClearOutput, ClearSolutions, Execute, LockCells, NbGraderPreprocessor
+from nbgrader.preprocessors import (
+    CheckCellMetadata,
+    ClearOutput,
+    ClearSolutions,
+    Execute,
+    LockCells,
+    NbGraderPreprocessor,
+)
 from traitlets import Float
 from traitlets.config import Config
 
@@ -129,6 +136,19 @@ class ForStudents(NbGraderPreprocessor):
         return cell, resources
 
 
+class WithoutCopies(NbGraderPreprocessor):
+    """Makes copies of graded cells, and cells of another lab, cells like any other.
+
+    nbgrader takes away the name of a copy and then takes the cell for one of an old version, which ends the grading of
+    everybody, or for one without a name, which leaves this notebook without a grade.
+    """
+
+    def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
+        if not cell.metadata.get("nbgrader", {}).get("grade_id"):
+            cell.metadata.pop("nbgrader", None)
+        return cell, resources
+
+
 class GradeAlone(NbGraderPreprocessor):
     """In the place of `Execute`: each answer is checked in a process of its own, and nothing else runs."""
 
@@ -146,7 +166,10 @@ def configure(config: Config) -> None:
     config.GenerateAssignment.preprocessors = [*(GenerateAssignment.preprocessors.default() or ()), ForStudents]
     autograde = Autograde(config=Config())
     config.Autograde.sanitize_preprocessors = [
-        each for each in autograde.sanitize_preprocessors if each is not ClearOutput
+        part
+        for each in autograde.sanitize_preprocessors
+        if each is not ClearOutput
+        for part in ([WithoutCopies, each] if each is CheckCellMetadata else [each])
     ]
     config.Autograde.autograde_preprocessors = [
         GradeAlone if each is Execute else each for each in autograde.autograde_preprocessors

@@ -41,18 +41,26 @@ def grade(cells: list[Any], limit_s: float) -> None:
         if call and call[1] == "explain":
             cell.outputs = [v4.new_output("display_data", {"text/html": find(call[2], Explanation).for_graders()})]
         elif call:
-            said = refusal(call[0], [each.source for each in cells[:place]], limit_s)
+            own = max((each for each in range(place) if _is_answer(cells[each])), default=place - 1)
+            said = refusal(call[0], [each.source for each in cells[:place]], limit_s, own)
             error = v4.new_output("error", ename="NoPoints", evalue=said, traceback=[said])
             cell.outputs = [error if said else v4.new_output("stream", text=f"Exercise {call[2]}: right.\n")]
 
 
-def refusal(call: str, sources: list[str], limit_s: float) -> str:
+def _is_answer(cell: Any) -> bool:
+    """Whether it is the student's, for a check below it; students add cells between the two."""
+    told = cell.metadata.get("nbgrader", {})
+    return bool(told.get("solution") and not told.get("grade"))
+
+
+def refusal(call: str, sources: list[str], limit_s: float, own: int = -1) -> str:
     """Why an answer gets no points; empty if it is right.
 
     Args:
         call: of `check`, as the notebook has it.
-        sources: of the code cells above; the last has the answer.
+        sources: of the code cells above.
         limit_s: seconds that the answer may take.
+        own: which of them has the answer.
     """
     called: Any = ast.parse(call, mode="eval").body
     name, answer, *student = map(ast.unparse, called.args)
@@ -60,7 +68,7 @@ def refusal(call: str, sources: list[str], limit_s: float) -> str:
     exercise = find(name, Exercise | WrittenExercise)
     content = {"name": name, "answer": answer, "student": (student or ["0"])[0], "token": token}
     content["above"] = [statement for source in sources for statement in _definitions(source)]
-    content["own"] = sources[-1] if isinstance(exercise, Exercise) else ""  # what computes a number defines nothing
+    content["own"] = sources[own] if isinstance(exercise, Exercise) else ""  # what computes a number defines nothing
     with tempfile.TemporaryDirectory() as folder:
         child = Child("labkit_course.grading", content, environment={"LABKIT_COURSE": folder}, grace_s=0)
         with child as worker, contextlib.suppress(EOFError):

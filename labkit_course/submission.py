@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import tempfile
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,16 @@ def _asked(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
+def _damage(path: Path) -> list[str]:
+    """What was done to the cells that nbgrader knows: it finds no points in one that is gone, and one of two copies."""
+    named = [cell.metadata.get("nbgrader", {}).get("grade_id", "") for cell in code_cells(read_notebook(path))]
+    gone = {re.sub("^answer-", "check-", name) for name in named} - set(named)
+    copied = [name for name, count in Counter(filter(None, named)).items() if count > 1]
+    return [f"{name} is gone: copy it from a new notebook" for name in sorted(gone)] + [
+        f"{name} stands there more than once: only the last counts, so delete the others" for name in copied
+    ]
+
+
 def _number(path: Path) -> int | None:
     """The number whose questions a notebook drew; None if it draws none."""
     source = "\n".join(cell.source for cell in code_cells(read_notebook(path)))
@@ -76,7 +87,8 @@ def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: 
         student: who hands in.
 
     Returns:
-        The number of files; what `submission.json` says: who, which number each notebook has, and answers not given.
+        The number of files; what `submission.json` says: who, which number each notebook has, answers not given,
+        and cells that are gone or copied.
 
     Raises:
         UserError: there is no notebook that was worked in, or the archive exists already.
@@ -90,6 +102,7 @@ def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: 
     missing = {path.stem: [name for name, given in _asked(path) if not given] for path in found}
     said = {"student": student, "numbers": {path.stem: _number(path) for path in found}}
     said["missing"] = {name: names for name, names in missing.items() if names}
+    said["damage"] = {path.stem: damage for path in found if (damage := _damage(path))}
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=f".{archive.name}.") as folder:
         packed = Path(folder, "packed")
         packed.mkdir()

@@ -125,6 +125,8 @@ def run_submit(args: argparse.Namespace) -> int:
     print(f"{archive}: {count} files, {hardware.size_text(archive.stat().st_size)}.")
     for notebook, names in said["missing"].items():
         print(f"{notebook}: not answered: {', '.join(names)}.")
+    for notebook, damage in said["damage"].items():
+        print(f"{notebook}: {'; '.join(damage)}.")
     if drawn := [name for name, number in said["numbers"].items() if number == 0]:
         print(f"{', '.join(drawn)}: `student` is 0: set it to your number if your course gave you one.")
     return 0

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from nbformat import v4
 
 from labkit_course.build import exercise_version
 from labkit_course.exercise import Exercise
@@ -78,3 +79,8 @@ def test_a_number_is_judged_where_its_answer_does_not_run_and_an_untouched_one_h
     peek = f"import labkit_course.lab as lab\nanswer = lab.all_exercises()[{name!r}].truth(**numbers)"
     for answer, is_right in ((f"answer = {right}", True), ("answer = 1e9", False), (peek, False)):
         assert (refusal(call, [*above[:-1], answer], LIMIT_S) == "") == is_right, answer
+    cells[place - 1].source = f"answer = {right}"
+    tried = v4.new_code_cell("answer = 2  # tried, and not handed in")
+    cells[place].metadata.nbgrader.update(grade=True)
+    grade([*cells[:place], tried, cells[place]], LIMIT_S)
+    assert cells[place].outputs[0].output_type == "stream"

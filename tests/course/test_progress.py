@@ -3,17 +3,21 @@
 import json
 import re
 import zipfile
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
+from nbgrader.preprocessors import CheckCellMetadata, DeduplicateIds
 
 from labkit.errors import UserError
 from labkit_course import guess, progress, reveal, score_course, score_notebook
-from labkit_course.notebook_file import canonical, fingerprint
+from labkit_course.build import WithoutCopies, exercise_version
+from labkit_course.notebook_file import canonical, fingerprint, read_notebook
 from labkit_course.progress import keep, kept, progress_file
 
+SOLUTIONS = Path(__file__).parents[2] / "notebooks" / "solutions"
 ASKED = {
     "10_train_dlrm": ("10.interaction", "10.why", "10.step", "10.A9"),
     "20_train_speech": ("20.greedy", "20.A9"),
@@ -87,6 +91,24 @@ def test_an_archive_has_what_was_worked_in_and_says_what_lacks_an_answer(tmp_pat
     ):
         assert said in cli("course submit", *arguments, status=2).err
     assert not (tmp_path / "other.zip").exists()
+
+
+def test_submit_names_a_check_that_is_gone_and_a_cell_that_was_copied(tmp_path, cli):
+    notebook = exercise_version(read_notebook(SOLUTIONS / "60_performance_model.ipynb"))
+    for place in reversed(range(len(notebook.cells))):
+        name = notebook.cells[place].metadata.get("nbgrader", {}).get("grade_id")
+        if name == "check-60-walk":
+            del notebook.cells[place]
+        elif name in ("answer-60-walk", "check-60-exchange"):
+            notebook.cells.insert(place, deepcopy(notebook.cells[place]))
+            notebook.cells[place].id = f"copy-{place}"
+    Path("60_performance_model.ipynb").write_text(canonical(notebook), encoding="utf-8")
+    said = cli("course submit --notebooks .").out
+    assert "check-60-walk is gone" in said
+    assert all(f"{name} stands there more than once" in said for name in ("answer-60-walk", "check-60-exchange"))
+    for step in (DeduplicateIds(), WithoutCopies(), CheckCellMetadata()):
+        notebook, _ = step.preprocess(notebook, {})
+    assert [cell.id for cell in notebook.cells if cell.id.startswith("copy-") and "nbgrader" in cell.metadata] == []
 
 
 def test_instructors_put_notebooks_where_nbgrader_looks(tmp_path, notebooks, cli):
