@@ -81,11 +81,12 @@ def runnable(command: str) -> str:
 def write_example_files(folder: Path) -> None:
     """Write the files of their own that readers name: a table and its schema, a Criteo day, a manifest, a script.
 
-    And the checkout's datasets and a notebook, in whose folder a reader of these pages stands.
+    And the checkout's datasets and two notebooks, one with answers, in whose folder a reader of these pages stands.
     """
     (folder / "datasets").symlink_to(REPOSITORY / "datasets")
     (folder / "notebooks").mkdir()
     shutil.copy(REPOSITORY / "notebooks" / "00_start_here.ipynb", folder / "notebooks")
+    shutil.copy(REPOSITORY / "notebooks" / "solutions" / "10_train_dlrm.ipynb", folder / "notebooks")
     dice = random.Random(0)
     (schema,) = blocks(README, "toml")
     assert schema.startswith("# clicks.toml\n")

@@ -11,10 +11,61 @@ from labkit.cli import console
 from labkit.cli.console import say, write_nowhere
 from labkit.errors import UserError, refusal
 
-MODULES = (
-    "run", "sweep", "profile", "collocate", "pack", "runs", "monitor", "energy", "machine", "data",
-    "course", "whatif", "predict", "transcribe",
-)  # fmt: skip
+COMMANDS = {
+    "run": {
+        "run": "run any training script: under a budget, sampled, recorded, resumed",
+        "train": "train a model to a target accuracy, and record what it took",
+    },
+    "sweep": {
+        "sweep": "run a grid of settings, seeds and budgets",
+        "sweep show": "what came of a sweep: table, figure, CSV",
+        "tour": "train both jobs to their targets under every budget of this machine, and write the report",
+    },
+    "profile": {
+        "profile": "where the time of a training step goes, and what to change",
+    },
+    "collocate": {
+        "collocate": "run several jobs on one device, and compare the ways to share it",
+    },
+    "pack": {
+        "pack": "run a queue of jobs, placed by a policy that knows their memory",
+    },
+    "runs": {
+        "runs": "list runs, show one, ask one to stop",
+        "report": "write one offline page, with time-to-accuracy plots, about a folder of runs",
+    },
+    "monitor": {
+        "monitor": "show live counters of this machine, a process, or a run",
+    },
+    "energy": {
+        "energy": "energy of runs: joules, watts, joules per sample and to target, carbon",
+        "energy trial": "joules per sample of a script at its steady state, in several trials",
+    },
+    "machine": {
+        "doctor": "describe this machine, list the labs that run on it, and say what to install for the others",
+        "budgets": "list the budgets that `--budget` can enforce on this machine, and check how faithful they are",
+        "tiers": "list the catalogue of hardware tiers, from laptops to servers",
+    },
+    "data": {
+        "data": "list, make and prepare datasets",
+    },
+    "course": {
+        "course": "build, run and publish the notebooks",
+        "claims": "the papers' claims and your verdicts",
+    },
+    "whatif": {
+        "whatif": "the gain of a change to a training or its machine",
+        "plan": "say where a model's embedding tables fit, and where they are fastest",
+    },
+    "predict": {
+        "calibrate": "time this CPU's operators in two minutes, for `labkit predict`",
+        "predict": "the time of a training step on the machine of a card",
+    },
+    "transcribe": {
+        "transcribe": "write what is said in audio files, with a recogniser that was trained here",
+    },
+}
+"""Commands and what they are for, by the module that has them; only the module of the command that runs is imported"""
 IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
 """The command that makes a recording of files that others published"""
 GONE = {
@@ -25,15 +76,20 @@ GONE = {
 """What to do instead of commands that earlier versions had"""
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser that knows a command's flags, and of all others the name and what they are for."""
     parser = argparse.ArgumentParser(
         prog="labkit",
         description="What does it cost to reach this accuracy, on this hardware, run this way?",
     )
     parser.add_argument("--version", action="version", version=f"labkit {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in MODULES:
-        importlib.import_module(f"labkit.cli.{module}").add_parser(subparsers)
+    for module, commands in COMMANDS.items():
+        if command in commands:
+            importlib.import_module(f"labkit.cli.{module}").add_parser(subparsers)
+        else:
+            for name, words in commands.items():
+                subparsers.add_parser(name, help=words)
     return parser
 
 
@@ -48,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
             return 2
     if argv[:2] in (["energy", "trial"], ["sweep", "show"]):  # argparse has no command next to an argument of its own
         argv = [" ".join(argv[:2]), *argv[2:]]
-    parser = build_parser()
+    parser = build_parser(argv[0] if argv else None)
     args, passed_on = parser.parse_known_args(argv)
     if getattr(args, "passes_on", False):
         args.passed_on = passed_on

@@ -1,7 +1,11 @@
 """What the terminal shows of names, messages and frames, and the exit status: 2 for the user's mistakes, 1 for ours."""
 
+import argparse
 import errno
+import importlib
 import io
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -11,6 +15,7 @@ from made_up import new_run, write_run
 from rich.table import Table
 from rich.text import Text
 
+from labkit.cli import COMMANDS
 from labkit.cli.console import Console, Display, counted, marked, print_frame
 from labkit.tracking import Notice, Preparing
 
@@ -104,3 +109,17 @@ def test_what_takes_longer_than_a_second_counts_on_standard_error(monkeypatch, c
     out, err = capsys.readouterr()
     assert "runs: 1 of 2" in err or "runs: 2 of 2" in err
     assert out == ""
+
+
+def test_the_list_of_commands_says_of_each_what_its_module_says():
+    for module, commands in COMMANDS.items():
+        subparsers = argparse.ArgumentParser().add_subparsers()
+        importlib.import_module(f"labkit.cli.{module}").add_parser(subparsers)
+        assert {action.dest: action.help for action in subparsers._choices_actions} == commands
+
+
+def test_only_the_module_of_the_command_that_runs_is_imported():
+    program = "import sys\nfrom labkit.cli import main\nmain(['tiers', '--json'])\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "labkit.cli.machine" in loaded
+    assert "labkit.cli.sweep" not in loaded

@@ -116,7 +116,7 @@ def test_a_run_of_an_earlier_version_resumes_with_the_settings_that_it_recorded(
     folder = write_run(tmp_path, [0.7], config=config, status="stopped", keeps=["model"])
     content = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(content | {"budget": recorded["budget"]}))
-    command = resumed_command(build_parser().parse_args(["run", "--resume", str(folder)]), ["--max-epochs", "9"])
+    command = resumed_command(build_parser("run").parse_args(["run", "--resume", str(folder)]), ["--max-epochs", "9"])
     job = JOBS[name].from_settings(command.settings["settings"])
     assert job.max_epochs == 9 and command.budget.cores == recorded["budget"]["cores"]
     now = json.loads(json.dumps(job.recorded()))

@@ -107,7 +107,7 @@ def test_a_run_that_is_resumed_by_hand_is_still_one_of_its_sweep(write, tmp_path
     told = sweep.command(sweep.cells[0], "").sweep
     config = {"sweep": told, "script": str(sweep.script)}
     folder = write_run(tmp_path / "runs", [0.7], config=config, status="stopped", keeps=["model"])
-    assert resumed_command(build_parser().parse_args(["run", "--resume", str(folder)]), []).sweep == told
+    assert resumed_command(build_parser("run").parse_args(["run", "--resume", str(folder)]), []).sweep == told
 
 
 def test_a_damaged_state_is_refused_with_its_line(write, light, tmp_path, cli):
