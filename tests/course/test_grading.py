@@ -20,7 +20,7 @@ CHEATS = {
     "untouched": ("raise NotImplementedError", "NotImplementedError"),
     "its own check": ("import labkit_course\n    return 0", "not yet"),
     "the reference": (
-        "from labkit_course.lab import all_exercises\n    return all_exercises()[{name!r}].reference(*given, **named)",
+        "from labkit_course.lab import all_exercises as all\n    return all({name!r}[:2])[{name!r}].reference(*given)",
         "calls labkit's answer",
     ),
     "its own verdict": (

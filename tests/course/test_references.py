@@ -109,8 +109,8 @@ def test_a_lab_is_loaded_without_being_run_and_without_the_students_code(tmp_pat
     lab = load_lab("31")
     assert lab.ratio_interval is from_lab("02", "ratio_interval") and capsys.readouterr().out == ""
     assert not hasattr(lab, "profile")  # of the parameters cell
-    for code in (lab.overhead, LruCache):  # a function and a class, from their lines in the file
-        assert inspect.getsource(code).startswith(("def overhead(", "class LruCache:"))
-    assert inspect.getsourcefile(lab.overhead) == lab.__file__
+    for code in (lab.effects, LruCache):  # a function and a class, from their lines in the file
+        assert inspect.getsource(code).startswith(("def effects(", "class LruCache:"))
+    assert inspect.getsourcefile(lab.effects) == lab.__file__
     with pytest.raises(UserError, match="no lab '99': the labs are 00, 01"):
         load_lab("99")
