@@ -14,12 +14,13 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import pandas as pd
 
 from labkit.cli.flags import add_flags, read_only
 from labkit.errors import DataError, UserError
+from labkit.json_data import check_shape, read_json
 from labkit.runs import CARD, EVALUATIONS, RUNS, chosen, note_left_out, read_card
 
 TRAIN = ["dataset", "network", "batch_size", "optimizer", "learning_rate", "run", "target_metric", "target_epoch"]
@@ -160,45 +161,77 @@ def _trainings(epochs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 CRITEO = 4_195_197_692
 """Training samples of Criteo 1TB (facebookresearch/dlrm, torchrec_dlrm/README.MD, "Step 2")"""
+
+
+class Benchmark(NamedTuple):
+    """What a benchmark of MLPerf is trained to, by its rules (closed_NAME.yaml in mlcommons/logging)."""
+
+    title: str
+    metric: str
+    higher_is_better: bool
+    target: float
+    unit: str = "epochs"
+    """Of its numbers, whatever their key says: epochs, samples, steps or tokens"""
+    samples: float = float("nan")
+    """Samples of an epoch, or tokens of a sample"""
+    first: float = 0.0
+    """From which number epochs count: DLRM's first is 1, so that 1.75 is three quarters of one (dlrm_s_pytorch.py of
+    its reference adds 1)"""
+
+
 BENCHMARKS = {
-    "dlrm": ("DLRM", "auc", True, 0.8025, 1.0, CRITEO),
-    "dlrm_dcnv2": ("DLRM-DCNv2", "auc", True, 0.80275, 0.0, CRITEO),
-    "rnnt": ("RNN-T", "wer", False, 0.058, 0.0, float("nan")),
+    "dlrm": Benchmark("DLRM", "auc", True, 0.8025, samples=CRITEO, first=1.0),
+    "dlrm_dcnv2": Benchmark("DLRM-DCNv2", "auc", True, 0.80275, samples=CRITEO),
+    "dlrmv4": Benchmark("DLRMv4 (HSTU)", "auc", True, 0.75, "samples"),
+    "rnnt": Benchmark("RNN-T", "wer", False, 0.058),
+    "bert": Benchmark("BERT", "accuracy", True, 0.72, "samples"),
+    "cosmoflow": Benchmark("CosmoFlow", "mean_absolute_error", False, 0.124),
+    "deepcam": Benchmark("DeepCAM", "iou", True, 0.82),
+    "deepseekv3_671b": Benchmark("DeepSeek-V3 671B", "validation_loss", False, 3.6, "samples"),
+    "flux1": Benchmark("FLUX.1", "validation_loss", False, 0.586, "samples"),
+    "gnn": Benchmark("R-GAT", "accuracy", True, 0.72),
+    "gpt3": Benchmark("GPT-3", "validation_loss", False, 2.69, "tokens", 2048),
+    "gpt_oss_20b": Benchmark("gpt-oss-20b", "validation_loss", False, 3.34, "samples"),
+    "llama2_70b_lora": Benchmark("Llama 2 70B LoRA", "validation_loss", False, 0.925, "samples"),
+    "llama31_405b": Benchmark("Llama 3.1 405B", "validation_loss", False, 5.6, "samples"),
+    "llama31_8b": Benchmark("Llama 3.1 8B", "validation_loss", False, 3.3, "samples"),
+    "maskrcnn": Benchmark("Mask R-CNN", "box_map", True, 0.377),
+    "oc20": Benchmark("Open Catalyst", "force_mae", False, 0.036),
+    "openfold": Benchmark("OpenFold", "lddt_ca", True, 0.8, "samples"),
+    "qwen35_397b_grpo": Benchmark("Qwen 3.5 397B GRPO", "accuracy", True, 0.69, "samples"),
+    "resnet": Benchmark("ResNet-50", "accuracy", True, 0.759),
+    "retinanet": Benchmark("RetinaNet", "map", True, 0.34),
+    "rgat": Benchmark("R-GAT", "accuracy", True, 0.72),
+    "sd": Benchmark("Stable Diffusion", "fid", False, 90, "steps"),
+    "ssd": Benchmark("SSD", "map", True, 0.23),
+    "stable_diffusion": Benchmark("Stable Diffusion", "fid", False, 90, "samples"),
+    "unet3d": Benchmark("3D U-Net", "dice", True, 0.908, samples=168),
 }
-"""By MLPerf's name: title, metric, its direction, the target of the rules; from which number its epochs count (DLRM's
-first is 1, so that 1.75 is three quarters of one: dlrm_s_pytorch.py of its reference adds 1), and samples an epoch"""
+"""By MLPerf's name in rcps_NAME.json, of all rounds up to Training 6.1 and HPC 3.0"""
+POINT = dict[str, TypedDict("Point", {"Benchmark": str, "BS": int, "Hyperparams": dict[str, Any]})]
+NUMBERS = ("Epochs to converge", "samples to converge")
+RATE = re.compile(r"(base_learning_rate|_lr)$|^(lr|learning_rate)$")
+MOST = {"epochs": 1e4, "samples": 1e13, "steps": 1e9, "tokens": 1e16}
+"""More than any training takes"""
+RETINANET = 20
+"""Epochs up to which "ssd" is RetinaNet, as in rounds 2.0 to 4.1, which takes 4 to 16; SSD takes 50 to 90"""
+SAMPLES = 10_000
+"""Above which numbers of 3D U-Net are samples, as from round 3.1 on"""
 
 
 def read_convergence_points(paths: Sequence[Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Runs of MLPerf's reference convergence points: epochs to the target by batch size, without any time."""
+    """Runs of MLPerf's reference convergence points: epochs or samples to the target by batch size, without times."""
     rows = []
     for path in paths:
-        try:
-            points = json.loads(path.read_text(encoding="utf-8"))
-            for name, point in points.items():
-                title, metric, higher, target, first, samples = BENCHMARKS[point["Benchmark"]]
-                for seed, epochs in enumerate(point["Epochs to converge"], start=1):
-                    rows.append(
-                        {
-                            "run": f"{name}-{seed}".replace("_", "-"),
-                            "job": f"{title} (MLPerf)",
-                            "device": point.get("Platform", "TBD").replace("TBD", "platform not told"),
-                            "seed": seed,
-                            "batch_size": int(point["BS"]),
-                            "learning_rate": float(point["Hyperparams"]["opt_base_learning_rate"]),
-                            "metric": metric,
-                            "higher_is_better": higher,
-                            "target": target,
-                            "epochs": round(epochs - first, 6),
-                            "samples": samples * round(epochs - first, 6),
-                        }
-                    )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                f"these are no convergence points that labkit knows ({error}).",
-                file=path,
-                fix=f"Each has Benchmark ({', '.join(BENCHMARKS)}), BS, Hyperparams and Epochs to converge.",
-            ) from error
+        fix = f"Each point has Benchmark ({', '.join(BENCHMARKS)}), BS, Hyperparams and {' or '.join(NUMBERS)}."
+        points = read_json(path, POINT, fix=fix)
+        for name, point in points.items():
+            try:
+                rows += _runs_of(name, point)
+            except ValueError as error:
+                raise DataError(
+                    f"these are no convergence points that labkit knows ({error}).", file=path, fix=fix
+                ) from error
     if not rows:
         raise UserError(f"{paths[0]} holds no convergence point: give a file that does.")
     runs = pd.DataFrame(rows).assign(
@@ -208,6 +241,52 @@ def read_convergence_points(paths: Sequence[Path]) -> tuple[pd.DataFrame, pd.Dat
     if twice.any():
         raise UserError(f"{runs.loc[twice, 'run'].iloc[0]} is in two of the files: leave one of them out.")
     return runs, _curves(runs.assign(value=runs["target"]))
+
+
+def _runs_of(name: str, point: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs of one point; a ValueError names what is wrong with it."""
+    if point["Benchmark"] not in BENCHMARKS:
+        raise ValueError(f"{name}.Benchmark is {point['Benchmark']!r}, whose metric and target are not in such files")
+    benchmark = BENCHMARKS[point["Benchmark"]]
+    keys = [key for key in NUMBERS if key in point]
+    if len(keys) != 1:
+        raise ValueError(f"{name} must have one of {' and '.join(NUMBERS)}")
+    numbers, batch_size = point[keys[0]], point["BS"]
+    check_shape(numbers, list[float], f"{name}.{keys[0]}")
+    if point["Benchmark"] == "ssd" and max(numbers, default=0) <= RETINANET:
+        benchmark = BENCHMARKS["retinanet"]
+    unit = "samples" if point["Benchmark"] == "unet3d" and max(numbers, default=0) > SAMPLES else benchmark.unit
+    settings = point["Hyperparams"]
+    rate = next(
+        (settings[key] for key in ("opt_base_learning_rate", *settings) if RATE.search(key) and key in settings), None
+    )
+    check_shape(rate, float | None, f"{name}.Hyperparams: the learning rate")
+    if not numbers:
+        raise ValueError(f"{name}.{keys[0]} is empty")
+    if odd := [number for number in numbers if not benchmark.first < number <= MOST[unit]]:
+        raise ValueError(f"{name}.{keys[0]} has {odd[0]}, which are no {unit} of a training")
+    if not 0 < batch_size <= MOST["samples"] or (rate is not None and not 0 < rate <= MOST["epochs"]):
+        raise ValueError(f"{name} has BS {batch_size} and learning rate {rate}, which must be above 0")
+    runs = []
+    for seed, number in enumerate(numbers, start=1):
+        epochs = round(number - benchmark.first, 6) if unit == "epochs" else float("nan")
+        made = {"epochs": benchmark.samples * epochs, "samples": number, "steps": number * batch_size}
+        runs.append(
+            {
+                "run": f"{name}-{seed}".replace("_", "-"),
+                "job": f"{benchmark.title} (MLPerf)",
+                "device": str(point.get("Platform") or "TBD").replace("TBD", "platform not told"),
+                "seed": seed,
+                "batch_size": batch_size,
+                "learning_rate": float("nan") if rate is None else float(rate),
+                "metric": benchmark.metric,
+                "higher_is_better": benchmark.higher_is_better,
+                "target": benchmark.target,
+                "epochs": number / benchmark.samples if unit == "samples" else epochs,
+                "samples": float(made[unit] if unit in made else number / benchmark.samples),
+            }
+        )
+    return runs
 
 
 def _curves(evaluations: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """What others measured: cards, frames, and the files from which they follow."""
 
+import json
+import math
 import runpy
 import shutil
 import tomllib
@@ -219,7 +221,7 @@ def test_files_of_no_known_format_or_of_two_are_refused(files, tmp_path):
     (tmp_path / "mine.json").write_text('{"x": {"BS": 1}}')
     (tmp_path / "empty.json").write_text("{}")
     for paths, words in (
-        ([tmp_path / "mine.json"], "mine.json: these are no convergence points.*Benchmark"),
+        ([tmp_path / "mine.json"], "mine.json: this file is damaged .*Benchmark"),
         ([files / "absent.csv"], "absent.csv: there is no such file"),
         ([files / TRAIN], "no format that labkit reads: summary_train.csv"),
         ([tmp_path / "empty.json"], "holds no convergence point"),
@@ -227,6 +229,66 @@ def test_files_of_no_known_format_or_of_two_are_refused(files, tmp_path):
     ):
         with pytest.raises(UserError, match=words):
             read_published(paths)
+
+
+def point(**changes) -> dict:
+    made = {
+        "Benchmark": "resnet",
+        "BS": 512,
+        "Hyperparams": {"opt_base_learning_rate": 7.1},
+        "Epochs to converge": [36],
+    }
+    return {name: value for name, value in (made | changes).items() if value is not None}
+
+
+# of a point what differs; metric, target, epochs and samples of its run
+POINTS = [
+    ({}, ("accuracy", 0.759, 36, math.nan)),
+    ({"Platform": None, "Hyperparams": {"opt_lr": 0.1}}, ("accuracy", 0.759, 36, math.nan)),
+    ({"Benchmark": "dlrm", "Epochs to converge": [1.75]}, ("auc", 0.8025, 0.75, 0.75 * 4_195_197_692)),
+    ({"Benchmark": "dlrmv4", "samples to converge": [8192], "Epochs to converge": None}, ("auc", 0.75, math.nan, 8192)),
+    ({"Benchmark": "bert", "Epochs to converge": [2_834_944]}, ("accuracy", 0.72, math.nan, 2_834_944)),
+    ({"Benchmark": "gpt3", "Epochs to converge": [2048 * 99]}, ("validation_loss", 2.69, math.nan, 99)),
+    ({"Benchmark": "sd", "Epochs to converge": [5000]}, ("fid", 90, math.nan, 5000 * 512)),
+    ({"Benchmark": "ssd", "Epochs to converge": [50]}, ("map", 0.23, 50, math.nan)),
+    ({"Benchmark": "ssd", "Epochs to converge": [5]}, ("map", 0.34, 5, math.nan)),
+    ({"Benchmark": "unet3d", "Epochs to converge": [1148]}, ("dice", 0.908, 1148, 168 * 1148)),
+    ({"Benchmark": "unet3d", "Epochs to converge": [168 * 2000]}, ("dice", 0.908, 2000, 168 * 2000)),
+]
+
+
+@pytest.mark.parametrize("changes, expected", POINTS)
+def test_points_of_each_benchmark_have_their_target_and_unit(tmp_path, changes, expected):
+    path = tmp_path / "rcps_x.json"
+    path.write_text(json.dumps({"x_ref": point(**changes)}))
+    runs, curves = read_published([path])
+    assert runs[["metric", "target", "epochs", "samples"]].iloc[0].tolist() == pytest.approx(expected, nan_ok=True)
+    assert curves["value"].tolist() == [expected[1]]
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"Benchmark": "dlrm_v9"}, "x_ref.Benchmark is 'dlrm_v9'"),
+        *(({"BS": value}, "BS") for value in (-5, 0, 1.9, True, "1000", math.inf, 2**70)),
+        *(({"Hyperparams": {"opt_base_learning_rate": value}}, "learning rate") for value in (-1, 0, True, "0.1", [1])),
+        ({"Hyperparams": {"opt_base_learning_rate": math.nan}}, "learning rate must be a number, not nan"),
+        *(
+            ({"Epochs to converge": value}, "Epochs to")
+            for value in ([], [-36], [0], [1e300], ["36"], [True], 36, [36, [1]])
+        ),
+        ({"Epochs to converge": [math.nan]}, "must be a number, not nan"),
+        ({"Epochs to converge": None}, "must have one of"),
+        ({"samples to converge": [3000]}, "must have one of"),
+        ({"Benchmark": "dlrm", "Epochs to converge": [0.75]}, "no epochs of a training"),
+    ],
+)
+def test_a_point_that_cannot_be_is_refused_with_its_name_and_field(tmp_path, changes, words):
+    path = tmp_path / "rcps_x.json"
+    path.write_text(json.dumps({"y_ref": point(), "x_ref": point(**changes)}))
+    with pytest.raises(DataError, match=words) as caught:
+        read_published([path])
+    assert caught.value.file == path
 
 
 @pytest.mark.parametrize(
