@@ -120,7 +120,8 @@ def _transcribe(args: argparse.Namespace, recogniser: transcription.Recogniser, 
         options["decoder"], how = transcription.fitted_beam(recogniser, args.beam or BEAM, args.lm, by_file=by_file)
         say(how, to_stderr=True)
     recogniser.hear([data.speech.resample(np.zeros(800, np.float32), 8000)])  # imports and set-up are not timed
-    tally, last, began = transcription.Tally(), None, time.perf_counter()
+    tally = transcription.Tally(rates=transcription.ErrorRates(recogniser.alphabet))
+    last, began = None, time.perf_counter()
     recordings = _recordings(args, recogniser.record, folder)
     for each in transcription.transcribe(recogniser, recordings, by_file=by_file, **options):
         if isinstance(each, UserError):
@@ -175,7 +176,8 @@ def _print(args: argparse.Namespace, each: transcription.Transcribed) -> None:
 
 
 def _draw(page: Path, each: transcription.Transcribed, recogniser: transcription.Recogniser) -> None:
-    characters = transcription.align(each.heard.log_probabilities, each.text, recogniser.outputs_per_s)
+    heard, pace = each.heard.log_probabilities, recogniser.outputs_per_s
+    characters = transcription.align(heard, each.text, pace, recogniser.alphabet)
     figure = plots.figure_alignment(data.speech.log_mel([each.wave])[0], characters)
     page.parent.mkdir(parents=True, exist_ok=True)
     runs.replace_text(page, plots.page_of(figure, f"What was heard in {Path(each.recording.name).name}"))

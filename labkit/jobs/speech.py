@@ -55,8 +55,8 @@ def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> tor
 def load_data(job: SpeechJob) -> tuple[SpeechSet, SpeechConfig, Resolution]:
     """The data, the model's shape for it, and the utterances that are long enough for the outputs of that shape."""
     given = {name: getattr(job, name) for name in ("layers", "hidden") if getattr(job, name) is not None}
-    shape = SpeechConfig(vocabulary=len(Alphabet()), **job.preset_values.model | given)
     speech = load_speech(job.data, on_bad_row=job.on_bad_row, progress=tell_preparing, features=job.features)
+    shape = SpeechConfig(vocabulary=len(speech.alphabet), **job.preset_values.model | given)
     resolution = fitting_resolution(speech.split("train"), shape.strides)
     shape = replace(shape, strides=resolution.strides, mel_bins=speech.bins)
     if not KINDS[job.features].neighbours:
@@ -137,6 +137,7 @@ def main() -> None:
         train_samples,
         EVALUATIONS_PER_EPOCH,
         model=asdict(shape),
+        alphabet=speech.alphabet.characters,
         precision=precision,
         step_note=why,
         schedule=f"cosine over {length}" if job.schedule == "cosine" else job.schedule,

@@ -160,7 +160,11 @@ def beam_search(
 
 
 def chosen_weight(
-    heard: Sequence[np.ndarray], texts: Sequence[str], beam: int, model: CharacterModel
+    heard: Sequence[np.ndarray],
+    texts: Sequence[str],
+    beam: int,
+    model: CharacterModel,
+    characters: str = speech.ENGLISH,
 ) -> tuple[float, float]:
     """The weight of `WEIGHTS` with the lowest character error rate on utterances (T', V) of known texts; and the rate.
 
@@ -168,7 +172,7 @@ def chosen_weight(
     """
     rates = {}
     for weight in WEIGHTS:
-        written = [beam_search(each, beam, model, weight) for each in heard]
+        written = [beam_search(each, beam, model, weight, characters=characters) for each in heard]
         rates[weight] = speech.speech_metrics(list(texts), written)["cer"]
     best = min(rates, key=rates.__getitem__)
     return best, rates[best]
@@ -195,34 +199,36 @@ def fitted_beam(
         UserError: the run's data, or the file, cannot be read.
     """
     if texts == NO_MODEL:
-        return partial(beam_search, beam=beam), f"beam search, {beam} wide, without a character model"
+        search = partial(beam_search, beam=beam, characters=recogniser.alphabet.characters)
+        return search, f"beam search, {beam} wide, without a character model"
     utterances = _utterances(recogniser.record)
     if texts is None:
         lines, of = [each.text for each in utterances if each.split == "train"], "the training transcripts"
         Random(0).shuffle(lines)  # a listing is ordered by speaker, and the model may not count all of it
     else:
-        lines, of = read_texts(Path(texts)), texts
-    model = CharacterModel(lines)
+        lines, of = read_texts(Path(texts), recogniser.alphabet), texts
+    model = CharacterModel(lines, recogniser.alphabet.characters)
     if model.counted > MOST_CHARACTERS:
         of = f"{MOST_CHARACTERS:,} characters of {of}"
     if not model.counted:
-        raise UserError(f"--lm {texts}: it has no text in the letters a to z: name a text file, one sentence per line.")
+        raise UserError(f"--lm {texts}: it has no text in the recogniser's letters: name a file of sentences.")
     heard, said = _heard(recogniser, [each for each in utterances if each.split == "validation"], by_file)
-    weight, cer = chosen_weight(heard, said, beam, model)
+    characters = recogniser.alphabet.characters
+    weight, cer = chosen_weight(heard, said, beam, model, characters)
     note = (
         f"beam search, {beam} wide, with an n-gram model (order {model.order}) of {of}; its weight, {weight:g}, has "
         f"the lowest CER on {len(said)} utterances of the validation split: {cer:.4f}"
     )
-    return partial(beam_search, beam=beam, model=model, weight=weight), note
+    return partial(beam_search, beam=beam, model=model, weight=weight, characters=characters), note
 
 
-def read_texts(path: Path) -> Iterator[str]:
+def read_texts(path: Path, alphabet: speech.Alphabet) -> Iterator[str]:
     """The lines of a file in lower case; characters outside of the alphabet become spaces.
 
     Raises:
         UserError: there is no such file, or it is UTF-16.
     """
-    characters = set(speech.Alphabet().characters)
+    characters = set(alphabet.characters)
     try:
         for _, line in speech.read_lines(path):
             line = "".join(c if c in characters else " " for c in speech.in_lower_case(line))
@@ -265,13 +271,16 @@ def _heard(
     return heard, said
 
 
-def align(log_probabilities: np.ndarray, text: str, outputs_per_s: float) -> pd.DataFrame:
+def align(
+    log_probabilities: np.ndarray, text: str, outputs_per_s: float, alphabet: speech.Alphabet | None = None
+) -> pd.DataFrame:
     """Start and end of each character of a text on the likeliest path that writes it (Viterbi's algorithm).
 
     Args:
         log_probabilities: float (T', V).
         text: what was heard or said, in the alphabet's characters.
         outputs_per_s: `Recogniser.outputs_per_s`.
+        alphabet: the recogniser's; None is the English one.
 
     Returns:
         Columns character, start_s, end_s. CTC's characters are short, where the model was sure of them.
@@ -286,7 +295,7 @@ def align(log_probabilities: np.ndarray, text: str, outputs_per_s: float) -> pd.
         )
     if not text:
         return pd.DataFrame({"character": [], "start_s": [], "end_s": []})
-    ids = speech.Alphabet().encode(text)
+    ids = (alphabet or speech.Alphabet()).encode(text)
     labels = np.full(2 * len(ids) + 1, speech.BLANK)  # a blank before, between and after the characters
     labels[1::2] = ids
     may_skip = np.zeros(len(labels), bool)  # paths may skip the blank between two different characters

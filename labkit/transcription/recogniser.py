@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from labkit import UserError, models, runs, tracking
-from labkit.data.speech import FRAMES_PER_S, Alphabet, Voice, features_of
+from labkit.data.speech import ENGLISH, FRAMES_PER_S, Alphabet, Voice, features_of
 from labkit.jobs.speech import build_model
 
 BEST = Path("checkpoint", "best.pt")
@@ -43,7 +43,8 @@ class Recogniser:
 
     def __init__(self, model: "models.SpeechModel", record: "runs.RunRecord | None" = None):
         """`record` is the record of the run that trained the model."""
-        self.model, self.record, self.alphabet = model.eval(), record, Alphabet()
+        self.model, self.record = model.eval(), record
+        self.alphabet = Alphabet(record.config.get("alphabet", ENGLISH) if record else ENGLISH)
         trained = record.config["train"] if record else {}
         self._kind = trained.get("features", "log-mel")
         self.by_file = trained.get("kernels") == "plain"

@@ -18,7 +18,8 @@ from labkit.data import BadRows, speech
 from labkit.transcription.decoding import Decoder
 from labkit.transcription.recogniser import Heard, Recogniser
 
-MANIFESTS = {".jsonl", ".json"}
+MANIFESTS = {".jsonl", ".json", ".csv", ".tsv"}
+AUDIO = speech.SUFFIXES | speech.OTHER_SUFFIXES
 SORTED = 4096
 """Number of a folder's names that are read and sorted together"""
 LOT = 64
@@ -172,7 +173,7 @@ def _entries(folder: Path, inner: list[Path]) -> Iterator[str]:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 inner.append(Path(entry.path))
-            elif Path(entry.name).suffix.lower() in speech.SUFFIXES and not entry.name.startswith("."):
+            elif Path(entry.name).suffix.lower() in AUDIO and not entry.name.startswith("."):
                 yield entry.name
 
 
@@ -213,7 +214,9 @@ class Transcribed:
 class ErrorRates:
     """Character and word error rates, in total, by speaker and by accent; its size does not grow with recordings."""
 
-    def __init__(self):
+    def __init__(self, alphabet: speech.Alphabet | None = None):
+        """`alphabet` is the recogniser's; None is the English one."""
+        self._alphabet = alphabet or speech.Alphabet()
         self._counts: dict[tuple[str, str], list[int]] = {}
         """By (group, name): recordings, wrong characters, characters, wrong words, words"""
 
@@ -225,7 +228,7 @@ class ErrorRates:
         """
         import jiwer  # only recordings with transcripts need it
 
-        said = speech.transcript(utterance, speech.Alphabet(), without_punctuation=True)
+        said = speech.transcript(utterance, self._alphabet)
         speech.refuse_mismatch(replace(utterance, text=said), wave, is_cut_off)
         counts = [1]
         for compared in (jiwer.process_characters(said, heard), jiwer.process_words(said, heard)):

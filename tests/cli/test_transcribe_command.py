@@ -12,6 +12,7 @@ import pytest
 import soundfile
 from made_recogniser import tiny_model, write_speech_run
 
+from labkit.data.speech import Alphabet
 from labkit.models.speech import KINDS
 from labkit.transcription.decoding import read_texts
 
@@ -146,7 +147,7 @@ def test_a_beam_takes_its_model_and_weight_from_the_runs_data(tmp_path, cli):
     assert len(rows(printed)) == 2 and "training transcripts" in printed.err
     assert "2 utterances of the validation split" in printed.err
     (texts := tmp_path / "texts.txt").write_text("One, two!\nIt\N{RIGHT SINGLE QUOTATION MARK}s 3\n")
-    assert list(read_texts(texts)) == ["one two", "it's"]
+    assert list(read_texts(texts, Alphabet())) == ["one two", "it's"]
     assert "16 wide" in cli(*transcribe, "--lm", texts).err
     texts.write_text("One, two!", encoding="utf-16")
     assert "UTF-16" in cli(*transcribe, "--lm", texts, status=2).err

@@ -41,6 +41,7 @@ from .prepared import (
 )
 from .sources import (
     FIRST_INDEX as FIRST_INDEX,
+    OTHER_SUFFIXES as OTHER_SUFFIXES,
     RECORDING as RECORDING,
     SPLITS as SPLITS,
     SUFFIXES as SUFFIXES,

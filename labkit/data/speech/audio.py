@@ -39,6 +39,17 @@ STATED_SIZE = re.compile(r"(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)
 """libsndfile's log about truncated Ogg streams, and about truncated WAV, AIFF and AU files (stated and actual bytes)"""
 UNKNOWN_SIZE = 2**31 - 2**16
 """Sizes in a header from this on come from programs that wrote into a pipe and did not know the size"""
+UNKNOWN_FRAMES = 2**62
+"""libsndfile states at least this number of samples of a FLAC file without a length in its header"""
+OTHERS = (
+    (4, b"ftyp", "MP4 audio (M4A)"),
+    (0, b"\x1aE\xdf\xa3", "WebM or Matroska"),
+    (0, b"#!AMR", "AMR"),
+    (0, b"0&\xb2u", "Windows Media (WMA)"),
+    (0, b"\xff\xf1", "AAC"),
+    (0, b"\xff\xf9", "AAC"),
+)
+"""Place and bytes by which a kind of audio that libsndfile does not read is known"""
 LONGEST_S = 600.0
 """Longest utterance accepted; a damaged header may state any length"""
 TOLERANCE_S = 0.02
@@ -102,18 +113,30 @@ def _read(segment: Segment, utterance: Utterance) -> tuple[np.ndarray, bool]:
                 wrong = "too low for speech" if rate_hz < LOWEST_RATE_HZ else "higher than any sound card's"
                 fix = f"Check its header, or record it again with {LOWEST_RATE_HZ:,} to {HIGHEST_RATE_HZ:,} Hz."
                 raise utterance.error(f"{path.name} has a sample rate of {rate_hz:,} Hz, {wrong}.", fix, field)
-            channels = _read_stretch(file, segment, utterance)
+            channels, first = _read_stretch(file, segment, utterance)
             is_cut_off = segment.duration_s is None and _is_cut_off(file)
     except (soundfile.LibsndfileError, TypeError) as error:  # a TypeError if the name ends in .raw
         why = getattr(error, "error_string", "it is raw audio, without a header")
         what = "is empty (0 bytes)." if path.stat().st_size == 0 else f"cannot be decoded: {why}"
-        fix = "Copy it again if it is truncated, or replace it by one that plays (WAV, FLAC, Ogg Vorbis or Opus, MP3)."
+        with path.open("rb") as opened:
+            head = opened.read(16)
+        if kind := next((name for place, known, name in OTHERS if head.startswith(known, place)), ""):
+            what = f"is {kind}, which libsndfile cannot decode."
+        fix = f"Convert it to a kind that is read (WAV, FLAC, Ogg Vorbis or Opus, MP3): {_conversion(path)}"
+        if not kind:
+            fix = f"Copy it again if it is truncated. {fix}"
         raise utterance.error(f"The audio file {path} {what}", fix, field) from None
     if not np.abs(channels).max() < LOUDEST:  # false for NaN as well
         fix = "Export the audio again, for example as 16-bit PCM."
         what = f"{path.name} has samples that are NaN, infinite or beyond {LOUDEST:g}."
         raise utterance.error(what, fix, field)
-    return resample(mixed_down(channels), rate_hz), is_cut_off
+    wave = resample(mixed_down(channels), rate_hz)[first:]
+    wanted = None if segment.duration_s is None else max(1, round(segment.duration_s * SAMPLE_RATE_HZ))
+    return wave[:wanted], is_cut_off
+
+
+def _conversion(path: Path) -> str:
+    return f"ffmpeg -i {path.name} -ar {SAMPLE_RATE_HZ} {path.stem}-16k.flac"
 
 
 def mixed_down(channels: np.ndarray) -> np.ndarray:
@@ -159,10 +182,17 @@ def _is_cut_off(file: soundfile.SoundFile) -> bool:
     return bool(CUT_PAGES.search(log)) or any(actual < stated < UNKNOWN_SIZE for stated, actual in sizes)
 
 
-def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Utterance) -> np.ndarray:
-    """The samples of one stretch: float32 (samples, channels)."""
+def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Utterance) -> tuple[np.ndarray, int]:
+    """The samples of one stretch, float32 (samples, channels), and the number of those at 16 kHz that precede it.
+
+    Audio of another rate is read from a little before the stretch to a little after it, so that the resampled stretch
+    equals that of the resampled file.
+    """
     name, rate_hz, length_s = segment.audio.name, file.samplerate, file.frames / file.samplerate
     start, field = round(segment.offset_s * rate_hz), utterance.audio_field
+    if file.frames >= UNKNOWN_FRAMES:
+        what = f"{name} does not state its length, as it was written into a pipe."
+        raise utterance.error(what, f"Write it again: {_conversion(segment.audio)}", field)
     if start >= file.frames > 0:
         what = f"The utterance starts at {segment.offset_s:g} s, but {name} is {length_s:.2f} s long."
         raise utterance.error(what, "Correct the offset (in seconds).", "offset")
@@ -177,7 +207,13 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
         what = f"The utterance lasts {wanted / rate_hz:,.0f} s, but at most {LONGEST_S:,.0f} s are allowed."
         fix = "Cut it (in a manifest: offset, duration), or replace the file if its header is damaged."
         raise utterance.error(what, fix, field)
-    file.seek(start)
+    up, down = SAMPLE_RATE_HZ // math.gcd(rate_hz, SAMPLE_RATE_HZ), rate_hz // math.gcd(rate_hz, SAMPLE_RATE_HZ)
+    margin = 0 if up == down else 10 * max(up, down) // up + 1  # the filter's half length
+    begin = max(0, start - margin) // down * down  # a sample that both rates have
+    wanted += start - begin + (0 if segment.duration_s is None else margin)
+    first = round(segment.offset_s * SAMPLE_RATE_HZ) - begin * up // down
+    start = begin
+    _go_to(file, start)
     samples = file.read(wanted, dtype="float32", always_2d=True)
     # MP3 files without a table of contents only estimate their length
     if len(samples) < min(wanted, file.frames - start) and file.format != "MP3":
@@ -185,7 +221,20 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
         raise utterance.error(what, "The file is truncated or damaged: copy or download it again.", field)
     if not len(samples):
         raise utterance.error(f"{name} has no samples there.", "Correct the duration, or export it again.", field)
-    return samples
+    return samples, first
+
+
+def _go_to(file: soundfile.SoundFile, start: int) -> None:
+    """Go to a sample of a file that was just opened.
+
+    libsndfile cannot seek in GSM 6.10 and in G.721 to G.723, and in the last second of Ogg Vorbis it arrives 384
+    samples late (1.2.2): such files are read up to there.
+    """
+    if file.seekable() and file.subtype != "VORBIS":
+        file.seek(start)
+        return
+    for left in range(start, 0, -BATCH_SAMPLES):
+        file.read(min(left, BATCH_SAMPLES), dtype="float32")
 
 
 class Kind(NamedTuple):

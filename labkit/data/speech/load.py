@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Subset
@@ -18,11 +19,21 @@ from labkit import DataError, UserError, hardware, project
 from labkit.data import store
 from labkit.data.catalog import unknown
 from labkit.data.speech.audio import KINDS, Voice, decode, features_of, frame_count, is_silent, normalise_speakers
-from labkit.data.speech.prepared import FRAMES_PER_S, Alphabet, SpeechSet, outputs_needed, padded, transcript
+from labkit.data.speech.prepared import (
+    FRAMES_PER_S,
+    TAGS,
+    Alphabet,
+    SpeechSet,
+    in_lower_case,
+    outputs_needed,
+    padded,
+    tidy,
+    transcript,
+)
 from labkit.data.speech.sources import SPLITS, Source, Utterance, fill_splits, find_source, read_manifest
 from labkit.data.store import UNASKED, BadRows, Progress
 
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 
 SHIPPED = "shipped"
 """Name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng"""
@@ -32,9 +43,17 @@ WORKERS = 2
 AT_ONCE = 8
 """Groups that are processed before they are written"""
 LAYOUTS = (
-    "a .jsonl manifest, a folder with one, FSDD's recordings, a LibriSpeech tree, or a Common Voice folder with "
-    "clips and tables"
+    "a .jsonl manifest, a folder with one or with one for each split, an audio folder with metadata.csv, FSDD's "
+    "recordings, a LibriSpeech tree, or a Common Voice folder with clips and tables"
 )
+OTHER_LAYOUTS = {
+    "wav.scp": "Kaldi's data folders are not read: write a line of a manifest for each line of wav.scp and text",
+    "**/*.parquet": "audio inside of Parquet files is not read: write it into files, with metadata.csv next to them",
+    "**/*.tar": "tar files are not read: unpack them",
+    "*.jsonl.gz": "compressed manifests are not read: gunzip them",
+    "*.json.gz": "compressed manifests are not read: gunzip them",
+}
+"""Layouts of others that are not read, by a file that they have, and what to do"""
 
 
 def load_speech(
@@ -49,8 +68,9 @@ def load_speech(
     """Open a speech set. It is prepared first if that has not been done yet, or if its source has changed.
 
     Args:
-        data: "shipped" (the corpus that comes with labkit), or the path of a .jsonl manifest or of a folder:
-            FSDD's recordings (joined into connected digits), a LibriSpeech tree, a Common Voice language.
+        data: "shipped" (the corpus that comes with labkit), or the path of a manifest or of a folder:
+            FSDD's recordings (joined into connected digits), a LibriSpeech tree, a Common Voice language, an audio
+            folder.
         cache_dir: the folder of prepared data; default `labkit.data.prepared_root()`.
         on_bad_row: one of `labkit.data.POLICIES`; skipped utterances are listed in `info["skipped"]`.
         progress: called with the fraction done and a short text.
@@ -97,16 +117,18 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
         raise unknown(data, "speech")
     if found := find_source(path, bad, seed):
         return found
+    about = (words for name, words in OTHER_LAYOUTS.items() if path.is_dir() and any(path.glob(name)))
+    seen = "".join(f" Of what is there, {words}." for words in dict.fromkeys(about))
     raise UserError(
         f"{path} has no speech in a known layout ({LAYOUTS}): write a manifest with one JSON object per line, such as "
-        '{"audio_filepath": "a.wav", "text": "stop all jobs", "speaker": "anna"}, and pass its path.'
+        '{"audio_filepath": "a.wav", "text": "stop all jobs", "speaker": "anna"}, and pass its path.' + seen
     )
 
 
 def prepare_speech(folder: Path, source: Source, kind: str, seed: int, bad: BadRows, progress: Progress) -> dict:
     """Write features of this kind into an empty folder and return the content of its `meta.json`."""
     bad.expect(len(source.utterances) + bad.count)
-    readable = _readable(source, bad)
+    readable, alphabet = _readable(source, bad)
     utterances = sorted(fill_splits(readable, seed), key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []
     frames: list[int] = []
@@ -132,32 +154,58 @@ def prepare_speech(folder: Path, source: Source, kind: str, seed: int, bad: BadR
     # utterances of one speaker are normalised together, one of an unknown speaker alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
     normalise_speakers(folder / "features.f16", keys, frames, kind)
+    divided = {each.split for each in readable} != {*SPLITS}
+    unused = unused_of(source)
+    seen = ", ".join(f"{count:,} {what}" for what, count in unused.items())
     return {
         "name": source.name,
         "bins": KINDS[kind].bins,
+        "alphabet": alphabet.characters,
         "splits": splits,
-        "info": {"hours": hours, "skipped": bad.info(), "divided": {each.split for each in readable} != {*SPLITS}},
+        "info": {
+            "hours": hours,
+            "skipped": bad.info(),
+            "unused": unused,
+            "divided": divided,
+            "notices": [f"seen and not used: {seen}."] if unused else [],
+        },
     }
+
+
+def unused_of(source: Source) -> dict[str, int]:
+    """What a source has and training does not use, with counts."""
+    texts = [in_lower_case(each.text) for each in source.utterances]
+    tags = sum(bool(TAGS.search(text)) for text in texts)
+    marks = sum(tidy(text).split() != TAGS.sub(" ", text).split() for text in texts)
+    counts = source.unused | {"transcripts with tags in brackets": tags, "transcripts with punctuation": marks}
+    return {what: count for what, count in counts.items() if count}
 
 
 def usable_utterances(source: Source, bad: BadRows) -> list[Utterance]:
     """The utterances whose transcripts fit the alphabet, in its characters, with the splits of training."""
-    return fill_splits(_readable(source, bad), seed=0)
+    return fill_splits(_readable(source, bad).utterances, seed=0)
 
 
-def _readable(source: Source, bad: BadRows) -> list[Utterance]:
+class Readable(NamedTuple):
     """The utterances whose transcripts fit the alphabet, in its characters."""
-    alphabet, readable = Alphabet(), []
+
+    utterances: list[Utterance]
+    alphabet: Alphabet
+
+
+def _readable(source: Source, bad: BadRows) -> Readable:
+    """The utterances that can be used, and their alphabet."""
+    alphabet, readable = Alphabet.of([tidy(each.text) for each in source.utterances]), []
     for utterance in source.utterances:
         try:
-            text = transcript(utterance, alphabet, without_punctuation=source.has_punctuation)
+            text = transcript(utterance, alphabet)
             readable.append(replace(utterance, text=text))
         except DataError as error:
             bad.add(error)
     if not readable:
         fix = f"The first bad one: {bad.first[0]['reason']}" if bad.first else "Add some."
         raise source.error("There is no usable utterance.", fix)
-    return readable
+    return Readable(readable, alphabet)
 
 
 def _features(utterances: list[Utterance], kind: str) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
@@ -225,11 +273,11 @@ class WaveformUtterances(Dataset):
 
     def __init__(self, data: str, split: str, *, kind: str = "log-mel"):
         """Read the audio of `data`, a name or path as for `load_speech`."""
-        self.alphabet, self.kind = Alphabet(), kind
-        bad = BadRows("skip")
+        bad, self.kind = BadRows("skip"), kind
+        found, self.alphabet = _readable(read_source(data, bad, seed=0), bad)
         self.texts: list[str] = []
         self.waves: list[np.ndarray] = []
-        for each in usable_utterances(read_source(data, bad, seed=0), bad):
+        for each in fill_splits(found, seed=0):
             if each.split == split:
                 with contextlib.suppress(DataError):
                     self.waves.append(wave_of(each))

@@ -7,10 +7,12 @@ N utterances, B of a batch, T frames of F features (80 log-mel bins), S characte
 """
 
 import functools
+import re
 import string
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
@@ -29,7 +31,12 @@ BLANK = 0
 
 ENGLISH = " '" + string.ascii_lowercase
 
-ADVICE = {"L": "write it in these letters", "N": "write numbers as words"}
+RARE = 1e-4
+"""A letter beyond a to z in at most this share of the transcripts is not of the alphabet"""
+TAGS = re.compile(r"\[[^\]]*\]|<[^>]*>")
+"""Notes of what is heard and not said, such as [laughs] and <noise>"""
+MARKS = {"\N{RIGHT SINGLE QUOTATION MARK}": "'", "\N{MODIFIER LETTER APOSTROPHE}": "'", "i\N{COMBINING DOT ABOVE}": "i"}
+ADVICE = {"L": "write it in these letters", "N": "write numbers as words (num2words does so)"}
 """What to do about a character outside the alphabet, by its category in Unicode: letter or number"""
 UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")
 """The byte order marks of UTF-16, as decoding by UTF-8 with "surrogateescape" leaves them"""
@@ -53,6 +60,22 @@ class Alphabet:
         self.characters = characters
         self._ids = {character: index for index, character in enumerate(characters, BLANK + 1)}
         self._table = np.array(["", *characters])  # (V,)
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "Alphabet":
+        """The alphabet of transcripts that are tidy: space, apostrophe, a to z, and their other letters, sorted.
+
+        Letters are those of any script, with combining marks, as Unicode defines them. Those in at most one of 10,000
+        transcripts are not included: they are of foreign names, and too rare to be learnt. The letters a to z are, for
+        every language that writes any of them.
+
+        >>> Alphabet.of(["grüße", "one"]).characters
+        " 'abcdefghijklmnopqrstuvwxyzßü"
+        """
+        counts = Counter(character for text in texts for character in set(text))
+        letters = {one for one in counts if unicodedata.category(one)[0] in "LM" and counts[one] > RARE * len(texts)}
+        own = "".join(sorted(letters - set(ENGLISH)))
+        return cls(ENGLISH + own if not own or letters & set(ENGLISH) else " '" + own)
 
     def __len__(self) -> int:
         """Size of a model's output: the characters and the blank."""
@@ -95,21 +118,38 @@ def outputs_needed(text: str) -> int:
 
 
 def in_lower_case(text: str) -> str:
-    """A text in lower case, with the apostrophe of the alphabet."""
-    return text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    """A text in lower case, with composed letters (NFC) and the apostrophe of the alphabet."""
+    text = unicodedata.normalize("NFC", text.lower())
+    for old, new in MARKS.items():
+        text = text.replace(old, new)
+    return text
 
 
-def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation: bool) -> str:
-    """The text that the recogniser is to write: in lower case, with single spaces.
+def tidy(text: str) -> str:
+    """A transcript as the recogniser is to write it: in lower case, with single spaces, without punctuation.
+
+    Tags in square or angle brackets are removed, and invisible signs (Unicode's category Cf).
+
+    >>> tidy("“It’s [um] one,” he said.")
+    "it's one he said"
+    """
+    text = TAGS.sub(" ", in_lower_case(text))
+    replaced: dict[int, str | None] = {}
+    for character in set(text) - {"'"}:
+        kind = unicodedata.category(character)
+        if kind[0] == "P" or kind == "Cf":
+            replaced[ord(character)] = " " if kind[0] == "P" else None
+    text = text.translate(replaced)
+    return " ".join(text.split())
+
+
+def transcript(utterance: Utterance, alphabet: Alphabet) -> str:
+    """The text that the recogniser is to write.
 
     Raises:
         DataError: the transcript is not UTF-8, is empty, or has characters outside the alphabet.
     """
-    text, field = in_lower_case(utterance.text), utterance.text_field or "text"
-    if without_punctuation:
-        marks = {character for character in alphabet.outside(text) if unicodedata.category(character)[0] == "P"}
-        text = text.translate({ord(mark): " " for mark in marks})
-    text = " ".join(text.split())
+    text, field = tidy(utterance.text), utterance.text_field or "text"
     try:
         (utterance.text + utterance.speaker).encode("utf-8")
     except UnicodeEncodeError:
@@ -161,6 +201,7 @@ class SpeechSplit:
     speakers: list[str]
     frames: np.ndarray
     """float16 (frames of this split, F), memory-mapped"""
+    alphabet: Alphabet = field(default_factory=Alphabet)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -175,7 +216,7 @@ class SpeechSplit:
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """The utterances at these indices, in this order."""
-        encode = Alphabet().encode
+        encode = self.alphabet.encode
         return padded([(self.features(index), encode(self.texts[index]), self.texts[index]) for index in indices])
 
 
@@ -196,12 +237,12 @@ class SpeechSet:
         self.folder = folder
         meta = read_meta(folder)
         self.name: str = meta["name"]
-        self.alphabet = Alphabet()
+        self.alphabet = Alphabet(meta["alphabet"])
         self.fingerprint: str = meta["fingerprint"]
         self.bins: int = meta["bins"]
         """Numbers per frame"""
         self.info: dict = meta["info"]
-        """Hours of each split, skipped utterances, and whether splits were made because the source lacks some"""
+        """Hours of each split, skipped utterances, what was not used, and whether splits were made for want of some"""
         self._splits: dict[str, dict[str, list]] = meta["splits"]
 
     def split(self, name: str) -> SpeechSplit:
@@ -209,7 +250,8 @@ class SpeechSet:
         first = sum(sum(self._splits[before]["frames"]) for before in SPLITS[: SPLITS.index(name)])
         lengths, texts, speakers = (self._splits[name][part] for part in ("frames", "texts", "speakers"))
         frames = np.memmap(self.folder / "features.f16", np.float16, "r").reshape(-1, self.bins)
-        return SpeechSplit(np.array(lengths, np.int32), texts, speakers, frames[first : first + sum(lengths)])
+        own = frames[first : first + sum(lengths)]
+        return SpeechSplit(np.array(lengths, np.int32), texts, speakers, own, self.alphabet)
 
     def __repr__(self) -> str:
         parts = (

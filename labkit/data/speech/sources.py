@@ -1,43 +1,37 @@
-"""Speech datasets as found: utterances, their splits, and the layouts in which they are listed.
+"""Speech datasets as found: the layouts in which their utterances are listed, and their splits.
 
-These are JSONL manifests, LibriSpeech, Common Voice, and spoken digits, which are joined.
-
-A manifest has one JSON object per utterance, in the format of NeMo and others.
-
-    {"audio_filepath": "audio/a.opus", "offset": 0.35, "duration": 1.94, "text": "stop all jobs",
-     "speaker": "anna", "accent": "scottish", "split": "train", "sample_rate": 16000}
-
-Audio (`audio_filepath`, `audio` or `path`, relative to the manifest) and transcript (`text`, `sentence` or
-`transcript`) are required, the rest is optional. Lines of other listings are checked in the same way.
+These are manifests as of NeMo and audio folders as of Hugging Face (`labkit.data.speech.listings`), LibriSpeech, Common
+Voice, LJSpeech, and spoken digits, which are joined.
 """
 
-import codecs
-import json
-import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from labkit import DataError
+from labkit.data.speech.listings import (
+    SPLIT_OF,
+    SPLITS,
+    Segment,
+    Utterance,
+    is_listing,
+    read_lines,
+    read_lj_speech,
+    read_table,
+    utterances_of,
+)
 from labkit.data.store import BadRows
 
-SPLITS = ("train", "validation", "test")
 HELD_OUT = 0.1
 """Share of the speakers (or of the utterances, if there are few speakers) that a missing split gets"""
 SUFFIXES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf"}
 """Suffixes of audio files in a folder; a file given by name is tried whatever its suffix"""
-AUDIO_FIELDS = ("audio_filepath", "audio", "path")
-TEXT_FIELDS = ("text", "sentence", "transcript")
-SPLIT_OF = {"train": "train", "dev": "validation", "test": "test"}
-"""Our names of splits by those of LibriSpeech and Common Voice"""
-LARGEST = 1e9
-"""Largest number of seconds or Hz accepted"""
+OTHER_SUFFIXES = {".m4a", ".mp4", ".3gp", ".aac", ".amr", ".wma", ".webm", ".mka"}
+"""Suffixes of audio that libsndfile does not read: such a file is refused by name"""
 TABLES = ("train.tsv", "dev.tsv", "test.tsv")
-COLUMNS = {"path": "path", "sentence": "sentence", "client_id": "speaker", "accents": "accent", "accent": "accent"}
-"""Names of fields in a manifest by the columns of Common Voice's tables"""
 WHOLE = "validated.tsv"
 """Table of all validated clips of Common Voice; read if there is no table of a split"""
 RECORDING = re.compile(r"(\d)_(\w+)_(\d+)\.wav")
@@ -52,47 +46,6 @@ SILENCE_S = (0.03, 0.15)
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A stretch of an audio file."""
-
-    audio: Path
-    offset_s: float = 0.0
-    duration_s: float | None = None
-    """None: to the end of the file"""
-    silence_s: float = 0.0
-    """Silence added after it"""
-
-
-@dataclass(frozen=True)
-class Utterance:
-    """One utterance of a speaker: its stretches of audio, its transcript, and where these are listed."""
-
-    segments: tuple[Segment, ...]
-    text: str
-    speaker: str
-    split: str | None = None
-    """"train", "validation" or "test"; None: unknown"""
-    listed_in: Path | None = None
-    """The manifest or transcript file; None if the name of the audio file has everything"""
-    line: int | None = None
-    """Line of `listed_in`, from 1"""
-    audio_field: str | None = None
-    """Name of the audio's field in that file"""
-    text_field: str | None = None
-    """Name of the transcript's field in that file"""
-    sample_rate_hz: int | None = None
-    """Sample rate stated by the source; None: not stated"""
-    accent: str = ""
-    """The source's name of the accent; empty: unknown"""
-
-    def error(self, what: str, fix: str, field: str | None = None) -> DataError:
-        """An error at the line of this utterance, or at the one of its two files that it is about."""
-        of_audio = self.listed_in is None or (self.line is None and field != "text")
-        file = self.segments[0].audio if of_audio else self.listed_in
-        return DataError(what, fix=fix, file=file, line=self.line, field=field)
-
-
-@dataclass(frozen=True)
 class Source:
     """A speech dataset as found: its utterances and files."""
 
@@ -102,8 +55,8 @@ class Source:
     """Folder that paths are relative to"""
     listings: tuple[Path, ...] = ()
     """Files with the transcripts"""
-    has_punctuation: bool = False
-    """Whether transcripts are written sentences, whose punctuation is removed"""
+    unused: dict[str, int] = field(default_factory=dict)
+    """What else it has, and was not used, with counts"""
 
     @property
     def files(self) -> set[Path]:
@@ -142,17 +95,50 @@ def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
 
 def read_layout(folder: Path, bad: BadRows, seed: int | None = None) -> Source | None:
     """The utterances of a folder in one of the layouts, spoken digits only with a seed; None if it is in none."""
-    manifests = sorted(folder.glob("*.jsonl"))
-    if len(manifests) == 1:
-        return read_manifest(manifests[0], bad)
+    if manifests := _manifests(folder, is_training=seed is not None):
+        if len(manifests) == 1:
+            return read_manifest(manifests[0], bad)
+        utterances = [each for path in manifests for each in _split_of_its_name(read_manifest(path, bad))]
+        return Source(folder.resolve().name, utterances, folder, listings=tuple(manifests))
     digits = None if seed is None else read_fsdd(folder, seed)
     return digits or read_common_voice(folder, bad) or read_librispeech(folder, bad)
 
 
+def _manifests(folder: Path, *, is_training: bool) -> list[Path]:
+    """The manifests of a folder: of an audio folder its metadata, else those whose names have splits, or the only one.
+
+    A lone .jsonl of another kind is taken for a manifest with errors in training, and ignored elsewhere.
+    """
+    for place in ("", *(f"{split}/" for split in SPLIT_OF)):
+        metadata = [*folder.glob(f"{place}metadata.jsonl"), *folder.glob(f"{place}metadata.csv")][:1]
+        if metadata and (is_training or is_listing(metadata[0]) or (folder / "wavs").is_dir()):
+            inner = (folder / split / metadata[0].name for split in SPLIT_OF)
+            return [path for path in inner if path.is_file()] if place else metadata
+    lines = sorted(folder.glob("*.jsonl"))
+    found = [path for path in lines + sorted(folder.glob("*.json")) + sorted(folder.glob("*.csv")) if is_listing(path)]
+    of_splits = [path for path in found if _split_in(path)]
+    if len(of_splits) > 1:
+        return of_splits
+    return found if len(found) == 1 else lines if is_training and len(lines) == 1 else []
+
+
+def _split_in(path: Path) -> str | None:
+    """The split in a name such as train_manifest.json, or in that of its folder if it is metadata."""
+    name = path.parent.name if path.stem == "metadata" else path.stem
+    return next((SPLIT_OF[word] for word in reversed(re.findall("[a-z]+", name.lower())) if word in SPLIT_OF), None)
+
+
+def _split_of_its_name(source: Source) -> list[Utterance]:
+    return [replace(each, split=each.split or _split_in(source.listings[0])) for each in source.utterances]
+
+
 def read_manifest(path: Path, bad: BadRows) -> Source:
     """The utterances of a manifest."""
-    name = path.parent.name if path.stem == "manifest" else path.stem
-    return Source(name, _utterances(path, read_lines(path), path.parent, bad), path.parent, listings=(path,))
+    name = path.parent.name if path.stem in ("manifest", "metadata") else path.stem
+    lines: Iterable[tuple[int, str | dict | DataError]] = read_lines(path)
+    if path.suffix in (".csv", ".tsv"):
+        lines = read_lj_speech(path) or read_table(path, is_quoted=path.suffix == ".csv")
+    return Source(name, utterances_of(path, lines, path.parent, bad), path.parent, listings=(path,))
 
 
 def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
@@ -173,95 +159,57 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
         known = {"speaker": speaker.name, "split": SPLIT_OF.get(subset)}
         words = ((line, text.strip().partition(" ")) for line, text in read_lines(listing))
         rows = ((line, known | {"audio": f"{name}.flac", "text": text}) for line, (name, _, text) in words)
-        utterances += _utterances(listing, rows, listing.parent, bad)
+        utterances += utterances_of(listing, rows, listing.parent, bad)
     return Source(folder.resolve().name, utterances, folder, listings=tuple(listings)) if listings else None
 
 
 def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
-    """The utterances of a Common Voice folder of one language, with `clips/` and tables; None if it is not one."""
+    """The utterances of a Common Voice folder of one language, scripted or spontaneous; None if it is not one.
+
+    Scripted speech has `clips/` and a table for each split, spontaneous speech `audios/` and one table.
+    """
+    unused: dict[str, int] = {}
+    spontaneous = sorted(folder.glob("ss-corpus-*.tsv"))
+    if spontaneous and (folder / "audios").is_dir():
+        rows = list(_transcribed(read_table(spontaneous[0], is_quoted=False), unused))
+        utterances = utterances_of(spontaneous[0], rows, folder / "audios", bad)
+        return Source(folder.resolve().name, utterances, folder, listings=(spontaneous[0],), unused=unused)
     tables = [folder / name for name in TABLES if (folder / name).is_file()] or [folder / WHOLE]
     if not (folder / "clips").is_dir() or not tables[0].is_file():
         return None
     utterances = []
     for table in tables:
-        lines = ((line, text.rstrip("\n").split("\t")) for line, text in read_lines(table))  # nothing is quoted
-        keys = [COLUMNS.get(name) for name in next(lines, (1, []))[1]]
-        split = SPLIT_OF.get(table.stem)
-        rows = ((line, dict(zip(keys, values, strict=False)) | {"split": split}) for line, values in lines)
-        utterances += _utterances(table, rows, folder / "clips", bad)
-    return Source(folder.resolve().name, utterances, folder, listings=tuple(tables), has_punctuation=True)
+        known = {"split": SPLIT_OF.get(table.stem)}
+        rows = ((n, row | known if isinstance(row, dict) else row) for n, row in read_table(table, is_quoted=False))
+        utterances += utterances_of(table, rows, folder / "clips", bad)
+    for name in sorted({"other.tsv", "invalidated.tsv", WHOLE} - {table.name for table in tables}):
+        if (folder / name).is_file():
+            unused[f"rows of {name}"] = sum(1 for _ in read_lines(folder / name)) - 1
+    return Source(folder.resolve().name, utterances, folder, listings=tuple(tables), unused=unused)
 
 
-def read_lines(listing: Path) -> Iterator[tuple[int, str]]:
-    """The non-empty lines of a text file, with their numbers.
+def _transcribed(
+    rows: Iterable[tuple[int, dict | DataError]], unused: dict[str, int]
+) -> Iterator[tuple[int, dict | DataError]]:
+    """The rows of a table of spontaneous speech that are transcribed and of a split; the others are counted.
 
-    Bytes that are not UTF-8 become lone surrogates: file names may have them, and other lines are refused one by one.
+    Rows of no split are used if no row has one: small languages are not divided.
     """
-    with listing.open("rb") as file:
-        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            fix = "Convert it: iconv -f utf-16 -t utf-8 OLD > NEW."
-            raise DataError("This is UTF-16, not UTF-8.", fix=fix, file=listing)
-    with listing.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-        yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-
-
-def _utterances(listing: Path, rows: Iterable[tuple[int, str | dict]], audio: Path, bad: BadRows) -> list[Utterance]:
-    """Utterances of the good lines of a listing (JSON, or its content); paths are relative to the folder `audio`."""
-    utterances = []
+    rows = list(rows)
+    is_divided = any(isinstance(row, dict) and row.get("split") in SPLIT_OF for _, row in rows)
     for line, row in rows:
-        try:
-            utterances.append(_utterance(listing, line, row, audio))
-        except DataError as error:
-            bad.add(error)
-    return utterances
-
-
-def _utterance(listing: Path, line: int, row: str | dict, audio_folder: Path) -> Utterance:
-    def error(what: str, fix: str, field: str | None = None) -> DataError:
-        return DataError(what, fix=fix, file=listing, line=line, field=field)
-
-    if isinstance(row, str):
-        try:
-            row = json.loads(row)
-        except (ValueError, RecursionError) as problem:  # ValueError: also a number of thousands of digits
-            what = f"This is not JSON ({getattr(problem, 'msg', problem)})."
-            raise error(what, "Write one JSON object per line.") from None
-    if not isinstance(row, dict):
-        raise error("This is JSON, but not an object.", "Write one JSON object per line.")
-    fields = []
-    for names, meaning in ((AUDIO_FIELDS, "the path of the audio"), (TEXT_FIELDS, "the words that are spoken")):
-        field = next((name for name in names if name in row), None)
-        if field is None:
-            raise error(f"None of {', '.join(names)} is there.", f"Add {names[0]!r}.", names[0])
-        if not isinstance(row[field], str) or not row[field].strip():
-            raise error(f"{field!r} is {row[field]!r}.", f"Write {meaning} as a JSON string.", field)
-        fields.append(field)
-    audio = audio_folder / row[fields[0]]
-    if not os.path.isfile(audio):  # noqa: PTH113 (Path.is_file raises for names that are too long or not text)
-        fix = f"Correct the path (relative ones start at {audio_folder}), or remove the line."
-        raise error(f"There is no file {audio}.", fix, fields[0])
-    numbers = {}
-    for key in ("offset", "duration", "sample_rate"):
-        value = row.get(key)
-        if value is None:
-            continue
-        lowest = 0 if key == "offset" else 1e-9
-        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < LARGEST:
-            raise error(f"{key!r} is {value!r}.", "Give a positive number (seconds, Hz) or omit it.", key)
-        numbers[key] = value
-    if (split := row.get("split")) not in (None, *SPLITS):
-        raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLITS)}.", "split")
-    return Utterance(
-        (Segment(audio, float(numbers.get("offset", 0)), numbers.get("duration")),),
-        row[fields[1]],
-        "" if (speaker := row.get("speaker")) is None else str(speaker),
-        split,
-        listing,
-        line,
-        *fields,
-        sample_rate_hz=numbers.get("sample_rate"),
-        accent=str(row.get("accent") or ""),
-    )
+        why, split = "", None
+        if isinstance(row, dict):
+            split = SPLIT_OF.get(row.get("split", ""))
+            if not row.get("transcription", "").strip():
+                why = "rows without a transcription"
+            elif is_divided and split is None:
+                why = "rows of no split"
+            row = row | {"split": split}
+        if why:
+            unused[why] = unused.get(why, 0) + 1
+        else:
+            yield line, row
 
 
 def read_fsdd(folder: Path, seed: int) -> Source | None:

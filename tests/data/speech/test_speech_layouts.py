@@ -268,7 +268,9 @@ LINES = {
     "UTF-16": ('{"audio": "0.wav", "text": "\udcff\udcfeo"}', "text"),
     "a split in a list": ({"audio": "0.wav", "text": "one", "split": ["train"]}, "split"),
     "unknown split": ({"audio": "0.wav", "text": "one", "split": "exam"}, "split"),
-    "another's name for a split": ({"audio": "0.wav", "text": "one", "split": "dev"}, "split"),
+    "a control character": ('{"audio": "0.wav", "text": "one\x07"}', None),
+    "an object without a path": ({"audio": {"path": None, "bytes": ""}, "text": "one"}, "audio"),
+    "digits": ({"audio": "0.wav", "text": "42 jobs"}, "text"),
 }
 AUDIO = {
     "0 bytes": (lambda path: path.write_bytes(b""), r"empty \(0 bytes\)"),

@@ -1,0 +1,241 @@
+"""Speech as others keep it: their folders, tables, letters and kinds of audio are read, or refused by name."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+
+from labkit.data.speech import SPLITS, Alphabet, Segment, Utterance, WaveformUtterances, decode, load_speech
+from labkit.errors import DataError, UserError
+
+WORDS = ("one", "two", "three", "four", "five", "six")
+
+
+def buzz(seconds: float, rate_hz: int) -> np.ndarray:
+    """A loud tone that is switched on and off, over quiet noise."""
+    t = np.arange(round(seconds * rate_hz)) / rate_hz
+    tone = sum(np.sin(2 * np.pi * 120 * k * t) / k for k in range(1, 20)) * (np.sin(5 * np.pi * t) > 0)
+    return 0.1 * tone + 0.003 * np.random.default_rng(0).standard_normal(len(t))
+
+
+def texts_of(speech) -> dict[str, list[str]]:
+    return {name: sorted(speech.split(name).texts) for name in SPLITS}
+
+
+def decoded(path, *stretch: float | None) -> np.ndarray:
+    return decode(Utterance((Segment(path, *stretch),), text="a", speaker=""))[0]
+
+
+@pytest.mark.parametrize(
+    ("form", "subtype", "rate_hz"),
+    [
+        ("OGG", "VORBIS", 16_000),
+        ("OGG", "VORBIS", 44_100),
+        ("OGG", "OPUS", 48_000),
+        ("MP3", "MPEG_LAYER_III", 44_100),
+        ("FLAC", "PCM_16", 22_050),
+        ("WAV", "GSM610", 8_000),
+        ("WAV", "G721_32", 8_000),
+        ("WAV", "PCM_16", 11_025),
+    ],
+)
+def test_a_stretch_has_the_samples_of_the_whole_file(tmp_path, form, subtype, rate_hz):
+    path = tmp_path / f"a.{form.lower()}"
+    soundfile.write(path, buzz(4, rate_hz), rate_hz, format=form, subtype=subtype)
+    whole = decoded(path)
+    for start_s in (0.0, 1.003, 3.5, 3.75):
+        for duration_s in (0.2, None):
+            part, first = decoded(path, start_s, duration_s), round(start_s * 16_000)
+            assert len(part) == (3_200 if duration_s else len(whole) - first)
+            # an MP3's decoder rounds differently after a jump
+            np.testing.assert_allclose(part, whole[first : first + len(part)], atol=1e-6)
+
+
+def test_audio_that_cannot_be_read_is_named_with_the_way_on(tmp_path):
+    path = tmp_path / "a.flac"
+    soundfile.write(path, buzz(1, 16_000), 16_000)
+    data = bytearray(path.read_bytes())
+    data[21:26] = bytes([data[21] & 0xF0, 0, 0, 0, 0])  # the number of samples: 36 bits of the first block
+    path.write_bytes(data)
+    (tmp_path / "b.m4a").write_bytes(b"\0\0\0\x20ftypM4A \0\0\0\0" + bytes(99))
+    (tmp_path / "c.amr").write_bytes(b"#!AMR\n" + bytes(99))
+    for name, words in {"a.flac": "does not state its length", "b.m4a": "is MP4 audio", "c.amr": "is AMR"}.items():
+        with pytest.raises(DataError, match=words) as caught:
+            decoded(tmp_path / name)
+        assert f"ffmpeg -i {name}" in caught.value.fix
+
+
+@pytest.fixture
+def write_folder(tmp_path, write_audio):
+    """`write({file: text})`: these files, and the audio files a0.wav to a5.wav in the folder of each."""
+
+    def write(files: dict[str, str]):
+        for name, text in files.items():
+            path = tmp_path / name
+            for number in range(6):
+                write_audio(path.parent / f"a{number}.wav", seconds=1, seed=number)
+            path.write_text(text, encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+def table(*rows: tuple[str, ...], sign: str = ",") -> str:
+    return "".join(sign.join(row) + "\n" for row in rows)
+
+
+def lines(audio: str, text: str, words=WORDS, **more) -> str:
+    rows = ({audio: f"a{number}.wav", text: word} | more for number, word in enumerate(words))
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+SIX = [(f"a{number}.wav", word) for number, word in enumerate(WORDS)]
+EACH = {"train": ["one", "two"], "validation": ["three"], "test": ["four"]}
+FOLDERS = {
+    "an audio folder": {"metadata.csv": table(("file_name", "transcription"), *SIX)},
+    "an audio folder with lines": {"metadata.jsonl": lines("file_name", "transcription")},
+    "an audio folder of splits": {
+        "train/metadata.csv": table(("file_name", "transcription"), *SIX[:2]),
+        "validation/metadata.csv": table(("file_name", "transcription"), ("a2.wav", "three")),
+        "test/metadata.csv": table(("file_name", "transcription"), ("a3.wav", "four")),
+    },
+    "names with splits": {
+        "train/x": "",
+        "dev/x": "",
+        "test/x": "",
+        "metadata.csv": table(
+            ("file_name", "transcription"),
+            ("train/a0.wav", "one"),
+            ("train/a1.wav", "two"),
+            ("dev/a2.wav", "three"),
+            ("test/a3.wav", "four"),
+        ),
+    },
+    "NeMo's manifests": {
+        "train_manifest.json": lines("audio_filepath", "text", WORDS[:2]),
+        "dev_manifest.json": lines("audio_filepath", "text", WORDS[2:3]),
+        "test_manifest.json": lines("audio_filepath", "text", WORDS[3:4]),
+        "info.json": "{}",
+    },
+    "DeepSpeech's tables": {
+        "train.csv": table(("wav_filename", "wav_filesize", "transcript"), *((a, "1", b) for a, b in SIX[:2])),
+        "dev.csv": table(("wav_filename", "wav_filesize", "transcript"), ("a2.wav", "1", "three")),
+        "test.csv": table(("wav_filename", "wav_filesize", "transcript"), ("a3.wav", "1", "four")),
+    },
+    "rows as datasets writes them": {
+        "data.jsonl": "".join(
+            json.dumps({"audio": {"path": name, "bytes": None}, "sentence": word}) + "\n" for name, word in SIX
+        )
+    },
+    "LJSpeech": {
+        "wavs/x": "",
+        "metadata.csv": table(*((f"a{n}", "6", word) for n, (_, word) in enumerate(SIX)), sign="|"),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_folders_of_others_are_read_with_their_splits(write_folder, kind):
+    speech = load_speech(str(write_folder(FOLDERS[kind])), on_bad_row="error")
+    texts = texts_of(speech)
+    if len(FOLDERS[kind]) > 2:
+        assert texts == EACH and not speech.info["divided"]
+    else:
+        assert sorted(word for words in texts.values() for word in words) == sorted(WORDS)
+
+
+def test_layouts_that_are_not_read_are_named(tmp_path):
+    for name, words in {"wav.scp": "Kaldi", "data/train-0.parquet": "Parquet", "a.tar": "unpack"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        with pytest.raises(UserError, match=words):
+            load_speech(str(tmp_path))
+
+
+def test_an_odd_row_of_a_table_costs_one_row(write_folder):
+    header, *rows = FOLDERS["an audio folder"]["metadata.csv"].splitlines()
+    for odd, words in {
+        'a0.wav,"one': "quotation mark",
+        "a0.wav,one, two": "3 fields",
+        "a0.wav,": "'transcription' is ''",
+        "a0.wav,one\0": "has '\\\\x00'",
+    }.items():
+        folder = write_folder({"metadata.csv": "\n".join([header, *rows[:2], odd, *rows[2:]])})
+        with pytest.raises(DataError, match=words) as caught:
+            load_speech(str(folder), on_bad_row="error")
+        assert caught.value.line == 4
+        assert load_speech(str(folder), on_bad_row="few").info["skipped"]["rows"] == 1
+    twice = {"metadata.csv": table(("file_name", "note", "note", "transcription"), *((a, "", "x", b) for a, b in SIX))}
+    assert load_speech(str(write_folder(twice)), on_bad_row="error").info["skipped"]["rows"] == 0
+    wrong = twice["metadata.csv"].replace("note,note", "note,transcription")
+    with pytest.raises(DataError, match="Two columns are named 'transcription'"):
+        load_speech(str(write_folder({"metadata.csv": wrong})))
+
+
+def test_manifests_that_were_joined_have_marks_inside(write_folder):
+    text = "\ufeff" + lines("audio", "text", WORDS[:3]) + "\ufeff" + lines("audio", "text", WORDS[3:])
+    assert load_speech(str(write_folder({"m.jsonl": text})), on_bad_row="error").info["skipped"]["rows"] == 0
+
+
+def test_common_voice_of_2026_and_of_2018_is_read(tmp_path, write_audio):
+    columns = ["client_id", "path", "sentence_id", "sentence", "accents", "variant", "locale", "segment"]
+    for table_name, number in {"train": 0, "dev": 1, "test": 2, "other": 3}.items():
+        write_audio(tmp_path / "clips" / f"c{number}.mp3", rate_hz=32_000, format="MP3")
+        row = [f"speaker{number}", f"c{number}{'.mp3' * (number > 0)}", "s", f"{WORDS[number].title()}!"]
+        (tmp_path / f"{table_name}.tsv").write_text(table(columns, [*row, "Scottish", "", "en", ""], sign="\t"))
+    speech = load_speech(str(tmp_path), on_bad_row="error")
+    assert texts_of(speech) == {"train": ["one"], "validation": ["two"], "test": ["three"]}
+    assert speech.info["unused"] == {"rows of other.tsv": 1, "transcripts with punctuation": 3}
+
+
+@pytest.mark.parametrize("splits", [("train", "train", "dev", "test", "unassigned"), ("unassigned",) * 5])
+def test_spontaneous_speech_is_read_without_its_tags(tmp_path, write_audio, splits):
+    columns = ["client_id", "audio_file", "duration_ms", "prompt", "transcription", "split"]
+    rows = []
+    for number, split in enumerate((*splits, "train")):
+        write_audio(tmp_path / "audios" / f"s{number}.mp3", rate_hz=32_000, format="MP3")
+        text = f"[um] {WORDS[number]}, <noise> yes." if number < 5 else ""
+        rows.append([f"c{number}", f"s{number}.mp3", "1500", "Why?", text, split if text else ""])
+    (tmp_path / "ss-corpus-en.tsv").write_text(table(columns, *rows, sign="\t"))
+    speech = load_speech(str(tmp_path), on_bad_row="error")
+    unused = speech.info["unused"]
+    assert unused["rows without a transcription"] == 1 and unused["transcripts with tags in brackets"] == 5 - (
+        "dev" in splits
+    )
+    texts = texts_of(speech)
+    if "dev" in splits:
+        assert unused["rows of no split"] == 1
+        assert texts == {"train": ["one yes", "two yes"], "validation": ["three yes"], "test": ["four yes"]}
+    else:
+        assert sum(map(len, texts.values())) == 5
+
+
+LETTERS = {
+    "German": ("Grüße aus Köln", "grüße aus köln", "öüß"),
+    "Danish, with marks apart": ("Rødgrød pa\u030a", "rødgrød på", "åø"),
+    "Russian": ("Привет, мир!", "привет мир", "вемпирт"),
+    "Hindi": ("नमस्ते दुनिया", "नमस्ते दुनिया", "नमसतदुनिया\N{DEVANAGARI SIGN VIRAMA}\N{DEVANAGARI VOWEL SIGN E}"),
+    "Turkish": ("İyi günler, ışık", "iyi günler ışık", "üış"),
+    "Chinese": ("你好，世界", "你好 世界", "你好世界"),
+}
+
+
+@pytest.mark.parametrize("language", LETTERS)
+def test_the_alphabet_has_the_letters_of_the_transcripts(write_folder, language):
+    written, text, own = LETTERS[language]
+    folder = write_folder({"m.jsonl": lines("audio", "text", [written] * 6)})
+    speech = load_speech(str(folder), on_bad_row="error")
+    train = speech.split("train")
+    assert {*train.texts} == {text}
+    basis = " '" if language in ("Russian", "Hindi", "Chinese") else Alphabet().characters
+    assert speech.alphabet.characters == basis + "".join(sorted(set(own)))
+    batch = train.batch([0])
+    assert speech.alphabet.decode(np.repeat(batch.tokens.numpy(), 2, axis=1), [0])[0] == ""
+    assert "".join(speech.alphabet.characters[token - 1] for token in batch.tokens[0].tolist()) == text
+    assert WaveformUtterances(str(folder), "train").alphabet.characters == speech.alphabet.characters
+
+
+def test_a_letter_of_one_transcript_in_ten_thousand_is_not_learnt():
+    assert Alphabet.of(["café"] + ["one"] * 9_999).characters == Alphabet().characters
+    assert Alphabet.of(["café", "olé"] + ["one"] * 9_998).characters == Alphabet().characters + "é"
