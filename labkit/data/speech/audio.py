@@ -41,15 +41,14 @@ UNKNOWN_SIZE = 2**31 - 2**16
 """Sizes in a header from this on come from programs that wrote into a pipe and did not know the size"""
 UNKNOWN_FRAMES = 2**62
 """libsndfile states at least this number of samples of a FLAC file without a length in its header"""
-OTHERS = (
-    (4, b"ftyp", "MP4 audio (M4A)"),
-    (0, b"\x1aE\xdf\xa3", "WebM or Matroska"),
-    (0, b"#!AMR", "AMR"),
-    (0, b"0&\xb2u", "Windows Media (WMA)"),
-    (0, b"\xff\xf1", "AAC"),
-    (0, b"\xff\xf9", "AAC"),
-)
-"""Place and bytes by which a kind of audio that libsndfile does not read is known"""
+OTHERS = {
+    "MP4 audio (M4A)": rb"....ftyp",
+    "WebM or Matroska": rb"\x1aE\xdf\xa3",
+    "AMR": rb"#!AMR",
+    "Windows Media (WMA)": rb"0&\xb2u",
+    "AAC": rb"\xff[\xf1\xf9]",
+}
+"""Kinds of audio that libsndfile does not read, with patterns of their first bytes"""
 LONGEST_S = 600.0
 """Longest utterance accepted; a damaged header may state any length"""
 TOLERANCE_S = 0.02
@@ -120,7 +119,7 @@ def _read(segment: Segment, utterance: Utterance) -> tuple[np.ndarray, bool]:
         what = "is empty (0 bytes)." if path.stat().st_size == 0 else f"cannot be decoded: {why}"
         with path.open("rb") as opened:
             head = opened.read(16)
-        if kind := next((name for place, known, name in OTHERS if head.startswith(known, place)), ""):
+        if kind := next((name for name, known in OTHERS.items() if re.match(known, head, re.DOTALL)), ""):
             what = f"is {kind}, which libsndfile cannot decode."
         fix = f"Convert it to a kind that is read (WAV, FLAC, Ogg Vorbis or Opus, MP3): {_conversion(path)}"
         if not kind:

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Subset
@@ -50,8 +49,7 @@ OTHER_LAYOUTS = {
     "wav.scp": "Kaldi's data folders are not read: write a line of a manifest for each line of wav.scp and text",
     "**/*.parquet": "audio inside of Parquet files is not read: write it into files, with metadata.csv next to them",
     "**/*.tar": "tar files are not read: unpack them",
-    "*.jsonl.gz": "compressed manifests are not read: gunzip them",
-    "*.json.gz": "compressed manifests are not read: gunzip them",
+    "*.json*.gz": "compressed manifests are not read: gunzip them",
 }
 """Layouts of others that are not read, by a file that they have, and what to do"""
 
@@ -156,7 +154,7 @@ def prepare_speech(folder: Path, source: Source, kind: str, seed: int, bad: BadR
     normalise_speakers(folder / "features.f16", keys, frames, kind)
     divided = {each.split for each in readable} != {*SPLITS}
     unused = unused_of(source)
-    seen = ", ".join(f"{count:,} {what}" for what, count in unused.items())
+    seen = ", ".join(f"{what} ({count:,})" for what, count in unused.items())
     return {
         "name": source.name,
         "bins": KINDS[kind].bins,
@@ -177,24 +175,17 @@ def unused_of(source: Source) -> dict[str, int]:
     texts = [in_lower_case(each.text) for each in source.utterances]
     tags = sum(bool(TAGS.search(text)) for text in texts)
     marks = sum(tidy(text).split() != TAGS.sub(" ", text).split() for text in texts)
-    counts = source.unused | {"transcripts with tags in brackets": tags, "transcripts with punctuation": marks}
+    counts = source.unused | {"transcripts' tags in brackets": tags, "transcripts' punctuation": marks}
     return {what: count for what, count in counts.items() if count}
 
 
 def usable_utterances(source: Source, bad: BadRows) -> list[Utterance]:
     """The utterances whose transcripts fit the alphabet, in its characters, with the splits of training."""
-    return fill_splits(_readable(source, bad).utterances, seed=0)
+    return fill_splits(_readable(source, bad)[0], seed=0)
 
 
-class Readable(NamedTuple):
-    """The utterances whose transcripts fit the alphabet, in its characters."""
-
-    utterances: list[Utterance]
-    alphabet: Alphabet
-
-
-def _readable(source: Source, bad: BadRows) -> Readable:
-    """The utterances that can be used, and their alphabet."""
+def _readable(source: Source, bad: BadRows) -> tuple[list[Utterance], Alphabet]:
+    """The utterances whose transcripts fit their alphabet, in its characters."""
     alphabet, readable = Alphabet.of([tidy(each.text) for each in source.utterances]), []
     for utterance in source.utterances:
         try:
@@ -205,7 +196,7 @@ def _readable(source: Source, bad: BadRows) -> Readable:
     if not readable:
         fix = f"The first bad one: {bad.first[0]['reason']}" if bad.first else "Add some."
         raise source.error("There is no usable utterance.", fix)
-    return Readable(readable, alphabet)
+    return readable, alphabet
 
 
 def _features(utterances: list[Utterance], kind: str) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:

@@ -5,6 +5,7 @@ Voice, LJSpeech, and spoken digits, which are joined.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -168,10 +169,10 @@ def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
 
     Scripted speech has `clips/` and a table for each split, spontaneous speech `audios/` and one table.
     """
-    unused: dict[str, int] = {}
+    unused: Counter[str] = Counter()
     spontaneous = sorted(folder.glob("ss-corpus-*.tsv"))
     if spontaneous and (folder / "audios").is_dir():
-        rows = list(_transcribed(read_table(spontaneous[0], is_quoted=False), unused))
+        rows = _transcribed(list(read_table(spontaneous[0], is_quoted=False)), unused)
         utterances = utterances_of(spontaneous[0], rows, folder / "audios", bad)
         return Source(folder.resolve().name, utterances, folder, listings=(spontaneous[0],), unused=unused)
     tables = [folder / name for name in TABLES if (folder / name).is_file()] or [folder / WHOLE]
@@ -188,28 +189,22 @@ def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
     return Source(folder.resolve().name, utterances, folder, listings=tuple(tables), unused=unused)
 
 
-def _transcribed(
-    rows: Iterable[tuple[int, dict | DataError]], unused: dict[str, int]
-) -> Iterator[tuple[int, dict | DataError]]:
+def _transcribed(rows: list[tuple[int, dict | DataError]], unused: Counter[str]) -> Iterator[tuple]:
     """The rows of a table of spontaneous speech that are transcribed and of a split; the others are counted.
 
     Rows of no split are used if no row has one: small languages are not divided.
     """
-    rows = list(rows)
     is_divided = any(isinstance(row, dict) and row.get("split") in SPLIT_OF for _, row in rows)
     for line, row in rows:
-        why, split = "", None
         if isinstance(row, dict):
-            split = SPLIT_OF.get(row.get("split", ""))
-            if not row.get("transcription", "").strip():
-                why = "rows without a transcription"
-            elif is_divided and split is None:
-                why = "rows of no split"
-            row = row | {"split": split}
-        if why:
-            unused[why] = unused.get(why, 0) + 1
-        else:
-            yield line, row
+            row["split"] = SPLIT_OF.get(row.get("split"))
+            if not (row.get("transcription") or "").strip():
+                unused["rows without a transcription"] += 1
+                continue
+            if is_divided and row["split"] is None:
+                unused["rows of no split"] += 1
+                continue
+        yield line, row
 
 
 def read_fsdd(folder: Path, seed: int) -> Source | None:

@@ -186,7 +186,7 @@ def test_common_voice_of_2026_and_of_2018_is_read(tmp_path, write_audio):
         (tmp_path / f"{table_name}.tsv").write_text(table(columns, [*row, "Scottish", "", "en", ""], sign="\t"))
     speech = load_speech(str(tmp_path), on_bad_row="error")
     assert texts_of(speech) == {"train": ["one"], "validation": ["two"], "test": ["three"]}
-    assert speech.info["unused"] == {"rows of other.tsv": 1, "transcripts with punctuation": 3}
+    assert speech.info["unused"] == {"rows of other.tsv": 1, "transcripts' punctuation": 3}
 
 
 @pytest.mark.parametrize("splits", [("train", "train", "dev", "test", "unassigned"), ("unassigned",) * 5])
@@ -200,7 +200,7 @@ def test_spontaneous_speech_is_read_without_its_tags(tmp_path, write_audio, spli
     (tmp_path / "ss-corpus-en.tsv").write_text(table(columns, *rows, sign="\t"))
     speech = load_speech(str(tmp_path), on_bad_row="error")
     unused = speech.info["unused"]
-    assert unused["rows without a transcription"] == 1 and unused["transcripts with tags in brackets"] == 5 - (
+    assert unused["rows without a transcription"] == 1 and unused["transcripts' tags in brackets"] == 5 - (
         "dev" in splits
     )
     texts = texts_of(speech)
