@@ -436,7 +436,8 @@ EXERCISES["10.cost"] = WrittenExercise(
         (" + vectors**2 * config.embedding_dim", ""): "The interaction multiplies, too.",
     },
     variants=[_layer_by_layer],
-    hint="Count one layer of m inputs and n outputs first: its parameters, and its products forward and backward.",
+    hint="Count one layer of m inputs and n outputs first: its parameters, and its products forward and backward. Then the "
+    "interaction: all V × V. For Adam, list what it reads and what it writes for a single number.",
     explanation="Nearly all parameters are in the tables, and most arithmetic is in the MLPs.",
 )
 
@@ -455,7 +456,7 @@ for name, of, size in (("this model", config, 512), ("MLPerf v1, at most", mlper
     print(f"Adam moves {cost['adam_bytes'] / 1e6:,.0f} MB, predicted")
 published_gb = labkit.perfmodel.table_bytes(labkit.perfmodel.PUBLISHED_ROWS["mlperf-v1"], embedding_dim=128) / 1e9
 gpus = [tier for tier in labkit.hardware.load_tiers().values() if tier.kind == "gpu"]
-print(f"{published_gb:.0f} GB fit {sum(tier.memory_gb >= published_gb for tier in gpus)} of {len(gpus)} GPUs, one each")
+print(f"{published_gb:.0f} GB fit into {sum(tier.memory_gb >= published_gb for tier in gpus)} of {len(gpus)} GPUs")
 
 # %% why-tables-prose [markdown]
 """
@@ -497,9 +498,9 @@ guess("10.step_ms", 10.0, "ms")
 
 # %% predict-prose [markdown]
 """
-The MLPs multiply and Adam moves bytes, one after the other, so their bounds add up. How many calls? For each table about 5 forward and backward and 9 of Adam; for each layer of the MLPs about 6, and 18 of Adam for its weight and its bias.
+The MLPs multiply and Adam moves bytes, one after the other, so their bounds add up. How many calls? Each table takes about 5 calls forward and backward, and Adam makes 9 for it. Each layer of the MLPs takes about 6, and Adam makes 18 for its weight and its bias.
 
-The profile comes next. **The rule for a claim, before its numbers.** Acun et al. (HPCA 2021, arXiv 2011.05497, abstract) say that these models have "both compute-intensive and memory-intensive components". The authors mean MLPs and lookups, so the optimiser is left out. It holds here if products of the MLPs above the card's ridge *and* lookups below it each take a twentieth of the step without Adam, or more. The reason: if you made a component free that has less, the step would be at most 5 % faster, and nobody would call the model intensive in it.
+The profile comes next. **The rule for a claim, before its numbers.** Acun et al. (HPCA 2021, arXiv 2011.05497, abstract) say that these models have "both compute-intensive and memory-intensive components". The authors mean MLPs and lookups, so the optimiser is left out. The claim holds here if two shares of the step without Adam are a twentieth or more each: the products of the MLPs above the card's ridge, and the lookups below it. The reason: a component with less than that could cost nothing at all, and the step would be hardly 5 % faster. You would not call the model intensive in it.
 """
 
 # %% profile

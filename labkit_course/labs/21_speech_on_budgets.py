@@ -57,7 +57,7 @@ import pandas as pd
 import labkit
 from labkit_course import apparatus, claim, explain, guess, model_answer, reveal
 
-np.seterr(invalid="ignore")  # where neither platform arrived, inf / inf is NaN: no ratio
+_ = np.seterr(invalid="ignore")  # where neither platform arrived, inf / inf is NaN: no ratio
 
 # %% paper-table-prose [markdown]
 """
@@ -73,7 +73,7 @@ labkit.plots.show(pd.DataFrame(rows, ["small", "middle", "large"], names))
 """
 Each platform trained at the largest batch that fitted, and all of them at a common one of 96. The abstract says that the most expensive reaches "the initial target" 10–30 % and 60–70 % sooner than the other two. You will try that on *budgets* of this machine.
 
-**The rule, before any number.** The paper's smaller lead begins at 10 %. So the claim holds here if the large budget is at least 10 % sooner than each other one at the easiest threshold, in every pair of seeds. It does not hold if every pair shows less, for any of them. With fewer than three undisturbed pairs it cannot be tested.
+**The rule, before any number.** The paper's smaller lead begins at 10 %. A *pair* is a run of the large budget and a run of another one with the same seed. The claim holds here if the large budget is at least 10 % sooner at the easiest threshold in every pair. It does not hold if there is a budget with which every pair shows less. Otherwise, or with fewer than three undisturbed pairs, it cannot be tested.
 
 ## Budgets of cores and memory
 
@@ -172,7 +172,7 @@ places = pd.DataFrame(places)
 
 # %% met-prose [markdown]
 """
-Seconds of training, without evaluations, and samples until the first evaluation at or below each threshold. A run that never came so far in its epochs counts as `inf`: later than every run that did.
+Seconds of training, without evaluations, and samples until the first evaluation at or below each threshold. A run that does not get there within its epochs counts as `inf`: later than every run that does.
 
 A pair is a run of each platform with the same seed, at the common batch or at the own ones. If a run is still disturbed after its repetition, its pair is left out, and no other: its samples are right, its seconds are not. If no pair is left, all of them count, and the claim cannot be tested.
 """
@@ -231,8 +231,8 @@ $$\text{ratio of times} = \text{ratio of rates} \times \text{ratio of samples}.$
 
 Write `decompose(slow, fast)`. It gets a frame for each platform, with one row per seed (the index) and the columns `time_s` and `samples` to one threshold. A run that did not arrive has `inf` in both. It returns a dict:
 
-1. Only seeds that both platforms have count.
-2. `times`: the median time of the slow platform over that of the fast one. `samples`: likewise. `rates`: what makes the two multiply to `times`, that is the fast one's rate over the slow one's.
+1. Use only the seeds that both platforms have.
+2. `times`: the median time of the slow platform over that of the fast one. `samples`: the same of the samples. `rates`: the factor that makes the equation above true, which is the fast one's rate over the slow one's.
 3. `low` and `high`: the least and the greatest ratio of times of a seed's pair. A pair in which neither arrived has no ratio, and is left out here.
 
 [Time to accuracy](50_time_to_accuracy.ipynb) takes the same ratio of medians: a run that failed makes it larger, as it should, and one run does not spoil it.
@@ -358,7 +358,7 @@ EXERCISES["21.decompose"] = WrittenExercise(
 
 # %% gaps-prose [markdown]
 """
-Your function is called where the median run of both platforms arrived; elsewhere there is no ratio (NaN). You will see it on every threshold, at both kinds of batches. By your definition the two factors make the ratio of times. Does the rate of the *whole* runs, evaluations left out, do so, too?
+Your function is called where the median run of both platforms arrived; elsewhere there is no ratio (NaN). You will see it on every threshold, at both kinds of batches. By your definition the two factors make the ratio of times. Do the rates of the *whole* runs, without evaluations, make it, too?
 """
 
 
@@ -483,7 +483,7 @@ def of_gpu(device, batch, goal):
 
 # %% recorded-gaps-prose [markdown]
 """
-At the largest batches the gap *opens*. The A40 with its 192 needs twice the epochs of the P100 with its 72 at first, and 1.25 times as many at 0.40. Where most runs of either do not arrive there is no ratio.
+The largest batch of the P100 is 72, and that of the A40 is 192. Read the ratio of samples from the easiest threshold to the hardest: which of the two pays for its batch, and where? If most runs of either do not arrive, there is no ratio.
 """
 
 # %% recorded-gaps

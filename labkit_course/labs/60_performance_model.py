@@ -37,7 +37,7 @@ profile = "standard"  # smoke, standard or full: how long the machine is measure
 """
 ## A step that somebody recorded
 
-A step of a DLRM on eight V100s, the GPU of the paper, was recorded with a profiler and published ([PARAM](https://github.com/facebookresearch/param)). The batch is small, 16 samples on each of the eight ranks. It is one step: small evidence, and real.
+A step of a DLRM on eight V100s, the GPU of the paper, was recorded with a profiler and published ([PARAM](https://github.com/facebookresearch/param)). The batch is small, 16 samples on each of the eight ranks. It is only one step, but a real one.
 
 A host *calls*, one call after another. Some calls launch a *kernel*, which then runs on a *stream* of the GPU. So a step has two clocks:
 """
@@ -222,11 +222,12 @@ guess("60.left", 30.0, "% of the step")
 
 # %% cell-07 [markdown]
 """
-The figure has the step with its overheads above, and below without those in `gone`. Put fewer into `gone`, such as `("T1",)`, and run the cell again:
+The upper half of the figure is the step with its overheads. The lower half is the step without those in `gone`. Put fewer into `gone`, such as `("T1",)`, and run the cell again:
 """
 
 # %% ablation
-gone = kinds = ("T1", "T2", "T3", "T4", "T5")
+kinds = ("T1", "T2", "T3", "T4", "T5")
+gone = kinds  # or fewer of them
 left = walk(calls, kernels, kinds) / walked_us
 reveal("60.left", 100 * left)
 walks = {"recorded": apparatus.walk_timeline(step), "predicted": apparatus.walk_timeline(step, without=gone)}
@@ -428,7 +429,7 @@ def batch_of(config, size):
 
 # %% cell-12 [markdown]
 """
-A call of what `step_of` returns is one step with a batch of that size:
+`step_of` returns a function. Each call of it is one step with the given batch:
 """
 
 
@@ -448,7 +449,7 @@ def step_of(model, optimizers, batch):
 
 # %% plain-prose [markdown]
 """
-`plain_step` makes your model, and an Adam for all its weights. **In how many per cent of a step with 16 samples does no operator compute?**
+`plain_step` makes your model, and an Adam for all its weights. **For how many per cent of a step with 16 samples does no operator compute?**
 """
 
 
@@ -915,7 +916,7 @@ claim("B6", said, answer)
 
 # %% prose-claim-B9 [markdown]
 """
-**B9.** The abstract: "comparable accuracy" on other models that are bound by computation. Say so if recognisers and CNNs are at most half as far off again as DLRMs: with so few steps of each, the errors of two equally good models may differ by that much.
+**B9.** The abstract: "comparable accuracy" on other models that are bound by computation. Say so if the errors of recognisers and of CNNs are each at most 1.5 times the error of DLRMs: with so few steps of each, the errors of two equally good models may differ by that much.
 """
 
 # %% claim B9 points=1
@@ -929,7 +930,7 @@ claim("B9", said, answer)
 
 # %% prose-claim-B14 [markdown]
 """
-**B14.** The multi-GPU paper picks the fastest sharding 85 % of the time. Half of six placements would often do, so ask for 70 % or more. With few sets the share itself decides nothing: take Wilson's interval, your `success_interval` of [Time to accuracy](50_time_to_accuracy.ipynb). If it lies above 70 %, the claim holds; if it lies below, it does not; if it contains 70 %, your sets cannot test it. (At 85 % some 40 sets would, as with `profile = "full"`.)
+**B14.** The multi-GPU paper picks the fastest sharding 85 % of the time. Often half of the six placements are within 5 % of the best, so a choice at random would be right about half of the time. Ask for 70 % or more. With few sets the share itself decides nothing: take Wilson's interval, your `success_interval` of [Time to accuracy](50_time_to_accuracy.ipynb). If it lies above 70 %, the claim holds; if it lies below, it does not; if it contains 70 %, your sets cannot test it. (At 85 % some 40 sets would, as with `profile = "full"`.)
 """
 
 # %% claim B14 points=1
