@@ -559,7 +559,7 @@ EXERCISES["21.one_seed"] = WrittenExercise(
     sooner_share,
     module="budgets",
     cases=lambda random: (
-        Case("three runs against two", lambda code: code([5.0, 3.0, 7.0], [4.0, 8.0])),
+        Case("three runs against two", lambda code: code([5.0, 3.0, 2.0], [4.0, 8.0])),
         Case("one that is always sooner", lambda code: code([1.0, 2.0], [3.0, 4.0, 5.0])),
         Case("the same times", lambda code: code([1.0, 2.0, 3.0], [3.0, 1.0, 2.0])),
         Case("runs that never arrive", lambda code: code([4.0, math.inf, 6.0], [math.inf, 5.0, math.inf])),

@@ -562,8 +562,8 @@ A line knows nothing of *why*. Two models do: FLOP ÷ peak, as on a data sheet, 
 """
 
 # %% sums
-step_bound, largest = mine("01.bound"), timed[sizes[-1]]
 best = labkit.hardware.calibrate(repeats=3)
+step_bound, largest = mine("01.bound"), timed[sizes[-1]]
 sums_ms = {
     "FLOP ÷ peak": sum(each.flop for each in largest.operators) / best.fp32_gflops / 1e6,
     "roofline": 1e3 * sum(step_bound(each.flop, each.bytes, 1, best) for each in largest.operators),
