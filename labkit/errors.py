@@ -1,9 +1,10 @@
 """Errors that a user can fix. Every other error is a bug in labkit."""
 
+import contextlib
 import difflib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 
 class UserError(ValueError):
@@ -58,8 +59,20 @@ def refusal(error: Exception) -> UserError | None:
     place = f"{error.filename}: " if error.filename else ""
     return UserError(
         f"{place}the system refused this ({error.strerror}): {SYSTEM_REFUSALS[error.errno]}. --runs-dir sets the "
-        "folder for runs, --out that for pages, notebooks and generated data, and LABKIT_CACHE that for prepared data."
+        "folder for runs, --out that for pages, notebooks and generated data, --table-dir that for tables on disk, and "
+        "LABKIT_CACHE that for prepared data."
     )
+
+
+@contextlib.contextmanager
+def refusals() -> Generator[None]:
+    """Turn what the operating system refuses inside the block into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        if (refused := refusal(error)) is None:
+            raise
+        raise refused from error
 
 
 def with_flag(setting: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import platformdirs
 
-from labkit import DataError, UserError, hardware
+from labkit import DataError, UserError, errors, hardware
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and a short text on what is being done"""
@@ -69,6 +69,7 @@ def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
     return fingerprint(listing=listing)
 
 
+@errors.refusals()
 def prepare_once(folder: Path, build: Callable[[Path], dict | None]) -> Path:
     """Return `folder`, made by `build(temporary)` unless it is there already. What `build` returns is its `meta.json`.
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit import runs
+from labkit import errors, runs
 from labkit.placement.cached import CacheIndex
 from labkit.placement.row_store import RowStore, copy_name, open_copy, write_copy
 
@@ -48,13 +48,14 @@ class DiskStore(RowStore):
         """Make the file and reserve all of its space.
 
         Raises:
-            UserError: the disk has no room for it.
+            UserError: the disk has no room for it, or takes no file.
         """
         super().__init__(num_rows, embedding_dim, width, device)
         self.bytes = max(PAGE, 4 * num_rows * width)
-        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._file = tempfile.TemporaryFile(dir=folder, prefix="tables-")  # noqa: SIM115  open as long as the store is
+        with errors.refusals():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=folder, prefix="tables-")  # noqa: SIM115  open as long as the store is
         with runs.disk_full_as_user_error(folder):  # without space, writing to the mapping would kill the process
             os.posix_fallocate(self._file.fileno(), 0, self.bytes)
         self._map = mmap.mmap(self._file.fileno(), self.bytes)

@@ -139,6 +139,18 @@ def test_a_prepared_folder_appears_only_when_it_is_whole(tmp_path):
     store.prepare_once(folder, fails)  # there already: not built again
 
 
+def test_a_cache_that_the_system_refuses_is_a_named_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file: the system refused this \(.*LABKIT_CACHE"):
+        store.prepare_once(tmp_path / "file" / "data", lambda _: None)
+
+    def fails(_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "arrays")
+
+    with pytest.raises(UserError, match=r"arrays: the system refused this .*not read-only"):
+        store.prepare_once(tmp_path / "data", fails)
+
+
 def test_of_two_that_want_a_folder_one_prepares_it_and_both_get_it(tmp_path):
     both, builds = threading.Barrier(2, timeout=60), []
 

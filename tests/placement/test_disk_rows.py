@@ -88,6 +88,12 @@ def test_a_disk_without_room_is_named_before_anything_is_made(tmp_path, monkeypa
         DiskStore(ROWS, 16, WIDTH, tmp_path, 2**20)
 
 
+def test_a_folder_that_takes_no_file_is_a_named_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file: the system refused this .*--table-dir"):
+        DiskStore(ROWS, 16, WIDTH, tmp_path / "file", 2**20)
+
+
 def test_a_disk_that_fills_while_a_copy_is_made_leaves_the_copies_before(store, tmp_path, monkeypatch):
     folder, copy = tmp_path / "checkpoint", os.copy_file_range
     first = store.save(folder, 1)
