@@ -39,7 +39,7 @@ labkit answers one question with numbers from your own machine: **what does it c
 
 You are about to train a small recommendation model (a DLRM) on generated clicks, on one core. The target is an AUC of 0.75: in 75 of 100 pairs of one clicked and one ignored advertisement, the model gives the clicked one the higher score. Guessing would give 0.5. The training split has 50,000 rows.
 
-**How many seconds of training will it need?** A guess shows what you believe. How far off it is shows what to learn next. Write a number and run the cell; it is kept on your machine only.
+**How many seconds of training will it need?** A guess shows what you believe. How far off it is shows what to learn next. Write a number and run the cell. It is kept on your machine only.
 """
 
 # %% guess-time
@@ -65,26 +65,26 @@ run = labkit.launch.watch("dlrm", runs, data=data, budget="one-core", target=tar
 
 # %% curve-prose [markdown]
 """
-The run evaluated its model now and then. This table is the end of its curve.
+The run evaluated its model now and then. The table shows its last three evaluations.
 """
 
 # %% curve
 curve = labkit.tta.curves([run["folder"]])[["wall_s", "value"]]
-labkit.plots.show(curve.rename(columns={"wall_s": "time (s)", "value": "AUC on the validation split"}).tail(8))
+labkit.plots.show(curve.rename(columns={"wall_s": "time (s)", "value": "AUC on the validation split"}).tail(3))
 
 # %% ex-00-time-to-target [markdown]
 """
 ### Exercise 00.time_to_target
 
-When was the target met? There are two answers. The *first* evaluation that meets it may be luck, because each evaluation is noisy. The *confirmed* one is followed directly by another evaluation that meets the target too.
+When was the target met? There are two answers. The *first* evaluation that meets it may be luck, because each evaluation is noisy. The *confirmed* one is the first whose next evaluation meets the target, too.
 
 Write `time_to_target(times, values, target, higher_is_better)`. It returns the two times as a pair `(first, confirmed)`.
 
-- A value that equals the target meets it. A larger AUC is better, but a smaller error rate: `higher_is_better` says which.
-- The confirmed time is that of the earlier of the two evaluations in a row.
+- A value that equals the target meets it. A larger AUC is better, and a smaller error rate is better: `higher_is_better` says which kind it is.
+- The confirmed time is that of the earlier of two evaluations in a row that both meet the target.
 - Where there is no such evaluation, the time is `None`. Nothing is interpolated: between two evaluations the value was not known.
 
-*Hint:* `zip(times, values)` gives the evaluations in order. Remember what the evaluation before was.
+*Hint:* `zip(times, values)` gives the evaluations in order. Remember whether the previous one met the target.
 """
 
 # %% answer 00.time_to_target
@@ -145,7 +145,7 @@ EXERCISES["00.time_to_target"] = WrittenExercise(
         ("        before = time if met else None", "        before = time if met else before"): (
             "The two evaluations have to follow each other directly: one that misses the target begins the count again."
         ),
-        ("if higher_is_better else value <= target", ""): "Of an error rate smaller values are better.",
+        ("if higher_is_better else value <= target", ""): "A smaller error rate is better.",
     },
     variants=[
         _by_index,
@@ -160,7 +160,7 @@ EXERCISES["00.time_to_target"] = WrittenExercise(
 
 # %% reveal-time-prose [markdown]
 """
-How far off was your guess? A run that was ended by its limit before it met the target has no time: it is *censored*, and the guess is not scored. The clock starts when the data is prepared and the model is built. It includes evaluations, as MLPerf's clock does.
+How far off was your guess? If a run reaches its time limit before it meets the target, it has no time to target. It is *censored*, and the guess is not scored. The clock starts once the data is prepared and the model is built. It includes evaluations, as MLPerf's clock does.
 """
 
 # %% reveal-time
@@ -170,16 +170,11 @@ print(pd.Series({"first met (s)": time_to_target_s, "confirmed (s)": confirmed_s
 
 # %% guess-harder-prose [markdown]
 """
-Now move the target. **How many times as long does 0.75 take as 0.70?**
+Now move the target. **How many times as long does 0.75 take as 0.70?** After your guess, your function computes the time to several targets on the same curve.
 """
 
 # %% guess-harder
 guess("00.harder", 1.5, "times")
-
-# %% harder-prose [markdown]
-"""
-This cell calls your function for several targets on the same curve.
-"""
 
 # %% harder
 targets = (0.60, 0.65, 0.70, 0.74, target)
@@ -191,7 +186,7 @@ reveal("00.harder", first_s[target] / first_s[0.70] if first_s[target] else None
 
 # %% figure-prose [markdown]
 """
-The figure shows the same curve; the ring marks the first evaluation that met the target. The legend says where numbers come from. *Emulated*: one core of a larger machine stands in for a small machine, whose caches and memory may differ. A run on all of a machine is *measured*. One from another machine is *recorded*. What is computed is *predicted*.
+The figure shows the same curve. The ring marks the first evaluation that met the target. The legend says where the numbers come from. *Emulated*: one core of a larger machine stands in for a small machine, whose caches and memory may differ. A run on a whole machine is *measured*. A run from another machine is *recorded*. A number that is computed is *predicted*.
 """
 
 # %% figure
@@ -239,7 +234,7 @@ print(*sorted({event["event"] for event in events}), sep=", ")
 
 # %% guess-share-prose [markdown]
 """
-Evaluating takes time too, and it is part of the time to target. **What share of the time went into everything that was not training, in per cent?**
+Evaluating takes time too, and it is part of the time to target. **Which share of the time did the run not spend on training, in per cent?**
 """
 
 # %% guess-share
@@ -252,7 +247,7 @@ guess("00.evaluating", 10.0, "%")
 What did the run cost, and was it fair? Write `account(events, usd_per_h)`. `events` is a list of dicts; `event["event"]` is the kind of each. It returns a dictionary of three numbers:
 
 - `"test_looks"`: how many times the test split was looked at (events `tested`). A test split that is looked at often is a training split by another name.
-- `"not_training"`: the share, from 0 to 1, of the time until the last evaluation that was not training. Events `evaluated` have two clocks, both from the start: `wall_s` counts everything, `train_s` training alone. It is `None` if nothing was evaluated.
+- `"not_training"`: the share, from 0 to 1, of the time until the last evaluation in which the run did not train. Events `evaluated` have two clocks, both from the start: `wall_s` counts everything, `train_s` counts training only. It is `None` if nothing was evaluated.
 - `"cost_usd"`: US dollars for that whole time, at a rent of `usd_per_h` dollars per hour. It is `None` if nothing was evaluated, or if the price is not known (`None`). An unknown price is not a price of 0.
 
 *Hint:* the last event `evaluated` has what you need; collect these events in a list first.
@@ -319,7 +314,7 @@ EXERCISES["00.account"] = WrittenExercise(
             "Both clocks add up from the start: read them at the last evaluation, not at the first."
         ),
         ('1 - last["train_s"] / last["wall_s"]', 'last["wall_s"] / last["train_s"] - 1'): (
-            "That is a share of the training time; a share of all the time is wanted."
+            "That is a share of the training time. The text asks for a share of all the time."
         ),
         ('last["wall_s"] / 3600', 'last["train_s"] / 3600'): "The machine is rented while it evaluates, too.",
     },
@@ -332,7 +327,7 @@ EXERCISES["00.account"] = WrittenExercise(
 """
 ## Budgets and prices
 
-A **budget** is what a run may use, and labkit enforces it. A **tier** is an entry of a catalogue of hardware, from a laptop to an H200. Every figure in it has a source and a date; where none was found there is no figure. A budget is priced as the tier that it stands for.
+A **budget** is what a run may use, and labkit enforces it. A **tier** is an entry of a catalogue of hardware, from a laptop to an H200. Every figure in it has a source and a date. A figure without a source is left empty. A budget is priced as the tier that it stands for.
 """
 
 # %% budgets
@@ -374,18 +369,13 @@ reveal("00.spread", max(known) / min(known))
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The last cell is for programs that check this notebook: each number has bounds that hold on any machine.
+How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
 """
 
 # %% scores
 from labkit_course import results, score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-These are the numbers of this notebook.
-"""
 
 # %% results tags=["results"]
 results(

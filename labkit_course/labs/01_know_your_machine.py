@@ -47,7 +47,7 @@ A data sheet states a peak. A program gets less, and how much less depends on ho
 
 **2. How many GB per second are read and written** when an array far larger than any cache is copied?
 
-**3. How many microseconds does one addition to a single number take?** Each operation is asked for from Python: types are checked, memory is found, a kernel is started. The addition itself takes about a thousandth of a microsecond.
+**3. How many microseconds does one addition to a single number take?** Each operation is asked for from Python: types are checked, memory is found, a kernel is started. The addition itself takes about a nanosecond.
 """
 
 # %% guess-machine
@@ -173,7 +173,7 @@ reveal("01.gb_per_s", copied)
 
 # %% launch-prose [markdown]
 """
-A thousand additions to one number follow. The numbers are nothing; asking takes the time.
+The next cell adds to one number a thousand times. The additions take almost nothing: the time goes into asking for them.
 """
 
 # %% launch
@@ -241,7 +241,7 @@ EXERCISES["01.intensity"] = Exercise(
     },
     unit="operations per byte",
     hint="Count what one element costs.",
-    explanation="Far left of any ridge: operations on single elements wait for memory.",
+    explanation="That is far to the left of any ridge: operations on single elements wait for memory.",
     mistakes={
         lambda reads, writes, operations: operations / (4 * reads): "What is written counts, too.",
         lambda reads, writes, operations: operations / (reads + writes): "A single-precision number has 4 bytes.",
@@ -258,7 +258,7 @@ EXERCISES["01.intensity"] = Exercise(
 Write `step_bound(operations, moved_bytes, calls, card)`: the least seconds that a computation takes on the machine of a card. The card has `fp32_gflops`, `bandwidth_gb_per_s` and `launch_us`, the microseconds of one call.
 
 - The machine computes and moves bytes at the same time.
-- On a CPU it does neither while it is asked: each call comes on top. (A GPU is asked while it computes, so there this is no bound for many calls.)
+- On a CPU it does neither while a call is made, so each call adds its own time. (A GPU computes while the next calls are made, so with many calls this is no bound for a GPU.)
 
 Later labs use this function as `mine("01.bound")`.
 
@@ -323,7 +323,7 @@ EXERCISES["01.bound"] = WrittenExercise(
 
 # %% figure-prose [markdown]
 """
-The figure draws your roof, and those of two tiers of the catalogue, predicted from their makers' figures. Both axes are logarithmic. The vertical distance between two roofs is how many times as fast one machine could be: it is not the same everywhere. A lookup of embedding rows lies far to the left, so a recommendation model gains less from a processor's peak than an image model does. The vector operation is the one of your exercise, at the speed that `step_bound` allows.
+The figure draws your roof, and those of two tiers of the catalogue, predicted from their makers' figures. Both axes are logarithmic. The vertical distance between two roofs is how many times as fast one machine could be: it is not the same everywhere. A lookup of embedding rows lies far to the left, so a recommendation model gains less from a processor's peak than an image model does. The vector operation is that of your exercise, at the speed that `step_bound` allows.
 """
 
 # %% roofline-figure
@@ -418,7 +418,7 @@ guess("01.layer", 10_000.0, "µs")
 
 # %% zoo-prose [markdown]
 """
-Here are nine computations, each with its operations, bytes and calls, and a function to time: stacks of layers, copies, and additions in place, which read two numbers and write one.
+Here are nine computations, each with its operations, bytes and calls, and a function to time. They are stacks of layers, copies, and additions in place. A copy does no arithmetic. An addition reads two numbers and writes one: one operation for 12 bytes.
 """
 
 
@@ -435,12 +435,6 @@ def layers(rows, widths):
     return f"{rows} rows, {' → '.join(map(str, widths))}", linear_cost(rows, widths), forward
 
 
-# %% vectors-prose [markdown]
-"""
-A copy does no arithmetic; an addition does one operation for the 12 bytes of each element.
-"""
-
-
 # %% vectors
 def vectors(count, adds):
     x, y = torch.zeros(count, device=device), torch.zeros(count, device=device)
@@ -452,7 +446,7 @@ def vectors(count, adds):
 
 # %% predict-prose [markdown]
 """
-`paired_times`, with which all later notebooks time, calls each of them in turn, for several rounds. It drops a round that other programs disturbed, and says what to close if there are many. The least of the rounds counts, as in your stopwatch.
+All later notebooks time with `paired_times`. It calls each computation in turn, for several rounds. It drops a round that other programs disturbed, and says what to close if there are many. The least of the rounds counts, as in your stopwatch.
 """
 
 # %% predict
@@ -469,7 +463,7 @@ reveal("01.layer", table.loc["2048 rows, 512 → 256", "measured (µs)"])
 
 # %% caches-prose [markdown]
 """
-Where is the prediction off? A cache is part of the answer. The next cell copies arrays of growing size on one thread. The dotted lines are the caches that the system reports for a core; the last one is often shared, on a cloud machine with other customers too.
+Where is the prediction off? A cache is part of the answer. The next cell copies arrays of growing size on one thread. The dotted lines are the caches that the system reports for a core. The last one is often shared between cores, and on a cloud machine also with other customers.
 """
 
 # %% caches
@@ -482,9 +476,9 @@ labkit.plots.show(apparatus.figure_cache_curve(curve, known))
 
 # %% error-prose [markdown]
 """
-Papers sum such tables up in one number, the geometric mean of |predicted / measured − 1|. It forgives single large errors; one exact prediction makes it 0, however bad the others are. So read the median and the worst case as well.
+Papers sum up such tables in one number, the geometric mean of |predicted / measured − 1|. It forgives single large errors. One exact prediction even makes it 0, however bad the others are. So read the median and the worst case as well.
 
-Lin et al. (arXiv 2201.07821, abstract) report less than 10 % for each of their kernel models of DLRMs on GPUs. Those learnt from thousands of measured shapes. [Predict a step](60_performance_model.ipynb) puts that sentence to the test.
+Lin et al. (arXiv 2201.07821, abstract) report less than 10 % for each of their kernel models of DLRMs on GPUs. Those models were fitted to thousands of measured shapes. [Predict a step](60_performance_model.ipynb) puts that sentence to the test.
 """
 
 # %% error
@@ -524,16 +518,11 @@ EXERCISES["01.why_off"] = Explanation(
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The last cell is for programs that check this notebook.
+How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
 """
 
 # %% scores
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-These are the numbers of this notebook, each with the bounds that hold on any machine.
-"""
 
 # %% results tags=["results"]
 results(

@@ -39,7 +39,7 @@ student = 0  # your number: one question has numbers of your own
 """
 ## Smaller than it is
 
-You rarely have every machine on which you want to compare a cost. A **budget** makes the machine that you have smaller: fewer cores, less memory, a share of a GPU. What runs under it is marked *emulated*. The table lists the budgets that this machine can enforce, and what each lacks of the hardware whose name it has.
+You rarely have every machine on which you want to compare a cost. A **budget** makes the machine that you have smaller: fewer cores, less memory, a share of a GPU. What runs under it is marked *emulated*. The table lists the budgets that this machine can enforce. Its last column names what each budget does *not* emulate.
 """
 
 # %% budgets
@@ -53,9 +53,9 @@ labkit.plots.show(pd.DataFrame(rows, columns=["budget", "allows", "lacks"]))
 
 # %% guess-budget-prose [markdown]
 """
-The last column is the catch. Cores can be taken away, and so can memory; caches, clocks and bandwidth stay as they are.
+The last column is the catch. A budget can take away cores and memory. Caches, clocks and bandwidth stay as they are.
 
-Under `one-core`, a process of its own multiplies large matrices with as many threads as it likes. **1. How many cores will it keep busy**, in seconds of CPU time per second? **2. How much of the arithmetic will be left**, of what all cores that you may use do together? **3. And how much of the bandwidth**, when large arrays are copied?
+Under `one-core`, a separate process multiplies large matrices with as many threads as it likes. **1. How many cores will it keep busy**, in seconds of CPU time per second? Compare it with all the cores that you may use: **2. Which share of their arithmetic is left?** **3. Which share of their bandwidth is left**, when large arrays are copied?
 """
 
 # %% guess-budget
@@ -67,7 +67,7 @@ guess("02.bandwidth", 60.0, "%")
 
 # %% pairs-prose [markdown]
 """
-Each turn measures the whole machine and then the budget, each in a process of its own: a pair. What else the machine does in that time slows both. One pair proves nothing, so there are several.
+Each turn measures the whole machine and then the budget, each in a separate process. That is a pair: whatever else the machine does at that time slows both. One pair proves nothing, so there are several.
 """
 
 # %% pairs
@@ -82,7 +82,7 @@ r"""
 
 Does the budget bind? Write `ratio_interval(whole, part)` for the throughputs of n pairs. It returns the ratio part / whole, and the low and high end of its 95 % interval.
 
-1. Take the logarithm of each pair's ratio. On that scale half and double are equally far from 1.
+1. Take the logarithm of each pair's ratio. On that scale a half and a double are equally far from 1.
 2. Calculate the mean of the logarithms and Student's 95 % interval of that mean. Its quantile $t_{0.975}$ has n − 1 degrees of freedom: `stdtrit(n - 1, 0.975)`.
 3. Go back from logarithms to ratios with all three numbers.
 
@@ -132,10 +132,10 @@ EXERCISES["02.ratio"] = WrittenExercise(
     ),
     mistakes={
         ("np.asarray(part) / np.asarray(whole)", "np.asarray(whole) / np.asarray(part)"): (
-            "The part over the whole: what the budget leaves."
+            "Divide the part by the whole: the ratio says what the budget leaves."
         ),
         ("stdtrit(len(logs) - 1, 0.975)", "1.96"): (
-            "1.96 is for many pairs; for few, Student's t with n − 1 degrees of freedom is larger."
+            "1.96 is for many pairs. For few pairs Student's t with n − 1 degrees of freedom is larger."
         ),
         ("ddof=1", "ddof=0"): "The standard deviation of a sample divides by n − 1: ddof=1.",
     },
@@ -162,7 +162,7 @@ reveal("02.bandwidth", 100 * found["bandwidth"][0])
 """
 ### How many pairs would be enough?
 
-Where the interval holds 1, you cannot tell with this number of pairs; that is no proof that nothing was lost. Decide first which loss would matter to you, say a tenth. The *power* of a study is the chance that its interval leaves out 1 if that loss is real; 80 % is usual. `runs_needed` calculates the number of pairs for it from how much your pairs vary.
+Where the interval holds 1, you cannot tell with this number of pairs; that is no proof that nothing was lost. Decide first which loss would matter to you, say a tenth. The *power* of a study is the chance that its interval excludes 1 if that loss is real. 80 % is usual. `runs_needed` calculates how many pairs that takes, from how much your pairs vary.
 
 **How many pairs would find a loss of a tenth of the bandwidth with a power of 80 %?**
 """
@@ -172,18 +172,19 @@ guess("02.pairs", 10.0, "pairs")
 
 # %% power-result [markdown]
 """
-It is more than the number that makes the interval as wide as the loss: the middle of the interval varies too, so half of such studies would miss it.
+A smaller number of pairs already makes the half width of the interval equal to the loss. But the middle of the interval varies from study to study, so half of the studies with that number would miss the loss.
 """
 
 # %% power
 spread = np.log(shares["bandwidth"]).std()
 needed = labkit.tta.runs_needed(spread, np.log(0.9))
-print(f"the pairs' logarithms vary by {spread:.3f}; for a loss of a fiftieth: {labkit.tta.runs_needed(spread, 0.02)}")
+print(f"standard deviation of the pairs' logarithms: {spread:.3f}")
+print(f"pairs for a loss of 2 %: {labkit.tta.runs_needed(spread, np.log(0.98))}")
 reveal("02.pairs", needed)
 
 # %% figure-prose [markdown]
 """
-Where the system has CPU affinity, as Linux does, a process cannot leave its core, however many threads it has. (Elsewhere the budget only sets the number of threads.) The figure shows what was left under each budget next to the predicted share: of the arithmetic by the number of cores, or of a GPU, where there is one, by the catalogue.
+Where the system has CPU affinity, as Linux does, a process cannot leave its core, however many threads it has. (Elsewhere the budget only sets the number of threads.) The figure shows what each budget left, next to the predicted share of the arithmetic. The prediction is the share of the cores. For a budget of a GPU it is the ratio of two peaks in the catalogue.
 """
 
 # %% figure
@@ -222,9 +223,9 @@ EXERCISES["02.why_more"] = Explanation(
 r"""
 ## A share of a GPU
 
-CUDA MPS can limit a process to a percentage of a GPU's multiprocessors (SMs). labkit's budget `t4-like` takes the ratio of the two `fp32_tflops`. Then the arithmetic is right. The bandwidth is not: no budget divides the memory, so it may be too high.
+CUDA MPS can limit a process to a percentage of a GPU's multiprocessors (SMs). labkit's budget `t4-like` sets that percentage to the ratio of the two `fp32_tflops`, so the arithmetic is right. But no budget divides the memory, so the bandwidth may be too high.
 
-How high? The fewer SMs, the less they can ask for: an SM's path to the L2 cache carries at most some 48 to 64 bytes per clock. **That is an assumption**: nobody has measured it for this course. At an H100's 1.755 GHz it is 84 to 112 GB/s per SM. Whatever the SMs could take, the memory gives at most its own bandwidth.
+How high? Fewer SMs can take less: an SM's path to the L2 cache carries at most some 48 to 64 bytes per clock. **That is an assumption**, which was not measured for this course. At an H100's 1.755 GHz it means 84 to 112 GB/s per SM. All SMs together get at most the bandwidth of the memory.
 
 **At most how many times too fast is a job that looks up embedding rows (0.25 operations per byte) under `t4-like` on an H100**, compared with a real T4, at 112 GB/s per SM?
 """
@@ -236,10 +237,10 @@ guess("02.too_fast", 2.0, "times")
 """
 ### Exercise 02.emulated
 
-Write `emulated(intensity, tier, gpu, sm_gb_per_s)` for two tiers of the catalogue: `tier` is the one that is stood in for, on the GPU `gpu`. It returns two numbers: the MPS percentage, and the time under it over the time on the real tier, for a job of this many operations per byte.
+Write `emulated(intensity, tier, gpu, sm_gb_per_s)`. A share of the GPU `gpu` stands in for `tier`; both are tiers of the catalogue. The job does `intensity` operations per byte. The function returns two numbers: the MPS percentage, and the emulated time divided by the time on the real tier.
 
-1. The percentage is the ratio of the `fp32_tflops`, at least one of `gpu.sms` multiprocessors. Raise a `ValueError` where the tier does more than the GPU: a budget only makes a GPU smaller.
-2. Under it the SMs that are left have their share of the GPU's arithmetic. They move at most `sm_gb_per_s` each, together at most `gpu.bandwidth_gb_s`.
+1. The percentage is the ratio of the `fp32_tflops`, but it is at least one of the GPU's `gpu.sms` multiprocessors. A percentage need not be a whole number of them. Raise a `ValueError` if the tier has more `fp32_tflops` than the GPU: a budget only makes a GPU smaller.
+2. The SMs that are left do their share of the GPU's arithmetic. Each moves at most `sm_gb_per_s`, and all together at most `gpu.bandwidth_gb_s`.
 3. Both the emulated and the real GPU have a roof: arithmetic or memory, whichever is slower.
 
 *Hint:* `fp32_tflops` are TFLOP/s, `bandwidth_gb_s` GB/s. The job's amount of work does not matter, because it is the same on both.
@@ -312,7 +313,7 @@ EXERCISES["02.emulated"] = WrittenExercise(
         Case("an L4 on an A100, which does less", _refuses("l4", "a100-40")),
     ),
     mistakes={
-        ("real / speed", "speed / real"): "Times are asked for: the faster of the two takes less time.",
+        ("real / speed", "speed / real"): "The text asks for times: the faster of the two takes less time.",
         ("min(share * gpu.sms * sm_gb_per_s, gpu.bandwidth_gb_s)", "gpu.bandwidth_gb_s"): (
             "That is all the GPU's bandwidth: how much of it can the SMs that are left take?"
         ),
@@ -320,23 +321,24 @@ EXERCISES["02.emulated"] = WrittenExercise(
     },
     variants=[_by_times],
     hint="What are the peak and the bandwidth under the budget, what are they on the real tier, and which one limits the job?",
-    explanation="Right of the tier's ridge the emulation can be believed; left of it, it is too fast, by this much at most.",
+    explanation="To the right of the tier's ridge you can trust the emulation. To the left it is too fast, by at most this factor.",
 )
 
 # %% gpus-prose [markdown]
 """
-The table has GPUs that an H100 might stand in for, and three kinds of jobs: rows of tables, element-wise operations after a fused product, and large products. 1 can be believed; 0.5 is twice too fast. For lookups, the second column has SMs that move 84 GB/s, and the third has SMs that can take all the bandwidth, which is the bound of least assumptions. To decide, measure a copy under `t4-like` on such a GPU: `labkit budgets --check t4-like`.
+The table has GPUs that an H100 might stand in for, and three kinds of jobs: lookups of table rows, element-wise operations after a fused product, and large products. A value of 1 can be trusted; 0.5 is twice too fast. Lookups have three columns: SMs that move 112 GB/s, SMs that move 84 GB/s, and SMs that can take all the bandwidth, which assumes least. To decide between them, measure a copy under `t4-like` on such a GPU: `labkit budgets --check t4-like`.
 """
 
 # %% gpus
-h100, table = labkit.hardware.get_tier("h100"), {}
+h100, rows = labkit.hardware.get_tier("h100"), {}
+jobs = {"lookups, 112 GB/s": (0.25, 112), "lookups, 84 GB/s": (0.25, 84), "lookups, no limit": (0.25, 1e6)}
+jobs |= {"10 FLOP/B": (10, 112), "300 FLOP/B": (300, 112)}
 for tier in map(labkit.hardware.get_tier, ("t4", "l4", "v100", "a100-40")):
-    lookups = {f"0.25 FLOP/B, {speed} GB/s": emulated(0.25, tier, h100, speed)[1] for speed in (112, 84, 1e6)}
-    others = {f"{intensity} FLOP/B": emulated(intensity, tier, h100, 112)[1] for intensity in (10, 300)}
-    table[tier.label] = {"MPS (%)": emulated(1, tier, h100, 112)[0]} | lookups | others
-table = pd.DataFrame(table).T.rename(columns={"0.25 FLOP/B, 1000000.0 GB/s": "0.25 FLOP/B, no limit"})
+    times = {job: emulated(intensity, tier, h100, speed)[1] for job, (intensity, speed) in jobs.items()}
+    rows[tier.label] = {"MPS (%)": emulated(1, tier, h100, 112)[0]} | times
+table = pd.DataFrame(rows).T
 labkit.plots.show(table.rename_axis("tier (predicted)").reset_index())
-reveal("02.too_fast", 1 / table.iloc[0]["0.25 FLOP/B, 112 GB/s"])
+reveal("02.too_fast", 1 / table.iloc[0]["lookups, 112 GB/s"])
 
 # %% memory [markdown]
 """
@@ -346,9 +348,9 @@ A budget of memory must end the job that needs more, and nothing else. When does
 
 ### Exercise 02.bytes
 
-Write `bytes_kept(model, optimizer)`: the bytes that a training keeps from step to step. These are the parameters of the model, the gradients that there are at the moment, and every tensor in the optimiser's state. Not every number has 4 bytes, and not every parameter has a gradient.
+Write `bytes_kept(model, optimizer)`: the bytes that a training keeps from step to step. These are the parameters of the model, the gradients that exist at the moment, and every tensor in the optimiser's state. Not every number has 4 bytes, and not every parameter has a gradient.
 
-*Hint:* `optimizer.state` is a dict with an entry for each parameter; the entry is a dict too, and some of its values are no tensors.
+*Hint:* `optimizer.state` is a dict with an entry for each parameter; the entry is a dict, too, and some of its values may not be tensors.
 """
 
 # %% answer 02.bytes
@@ -413,7 +415,7 @@ EXERCISES["02.bytes"] = WrittenExercise(
     ),
     mistakes={
         ("    tensors += [each.grad for each in model.parameters() if each.grad is not None]\n", ""): (
-            "A gradient stays until it is cleared, and takes as much as its parameter."
+            "A gradient stays until it is cleared, and it takes as many bytes as its parameter."
         ),
         ("each.numel() * each.element_size()", "4 * each.numel()"): "Not every number has 4 bytes.",
         ("[value for value in state.values() if torch.is_tensor(value)]", "[]"): (
@@ -422,12 +424,12 @@ EXERCISES["02.bytes"] = WrittenExercise(
     },
     variants=[_nested],
     hint="Three groups of tensors: which one is missing, or counted with the wrong bytes per number?",
-    explanation="That is what memory needs before any activation.",
+    explanation="A training needs this much memory before any activation.",
 )
 
 # %% kept-prose [markdown]
 """
-A table of a million weights under three optimisers, after a step with dense gradients, keeps this many bytes per weight:
+Take a table of a million weights, after one step with dense gradients. The next cell shows how many bytes per weight it keeps under three optimisers.
 """
 
 # %% kept
@@ -442,7 +444,7 @@ for name in ("SGD", "Adagrad", "Adam"):
 """
 ### Exercise 02.kept
 
-A table of `millions` million rows, `width` numbers each, single precision, is trained with Adam and dense gradients. How many GB (1e9 bytes) does training keep?
+A table of `millions` million rows, `width` numbers each, single precision, is trained with Adam and dense gradients. How many GB ($10^9$ bytes) does training keep?
 """
 
 # %% numbers-02-kept
@@ -467,7 +469,7 @@ EXERCISES["02.kept"] = Exercise(
     draw=lambda random: {"millions": random.choice([2, 3, 5, 8, 20]), "width": random.choice([16, 32, 64, 128])},
     unit="GB",
     hint="How many numbers has the table, and how many bytes does training keep for each of them?",
-    explanation="Four times what a model needs that only answers: training is what memory ends.",
+    explanation="That is four times what the model needs once it is trained.",
     mistakes={
         lambda millions, width: 4e-3 * millions * width: "Those are the weights alone; what else is kept?",
         lambda millions, width: 12e-3 * millions * width: "Your last cell has the bytes per weight of Adam.",
@@ -477,7 +479,7 @@ EXERCISES["02.kept"] = Exercise(
 
 # %% grow-prose [markdown]
 """
-This script trains larger and larger tables for two steps each, under the budget that it is given. It prints what it holds at first, and how long a step takes.
+This script trains larger and larger tables for two steps each, under the budget that it is given. It prints how much memory it holds at first, and how long a step takes.
 """
 
 # %% grow
@@ -496,7 +498,7 @@ for millions in range(4, int(sys.argv[2]), 4):
 
 # %% grow-run-prose [markdown]
 """
-Run it under 1 GiB, in steps of 4 million weights. The prediction is simple: what Python and torch leave of 1 GiB, at 16 bytes per weight. On Linux a watch next to the process reads what it holds and ends it; this notebook goes on. macOS and Windows cannot limit one process, and the loop then runs to its end.
+Run it under 1 GiB, in steps of 4 million weights. The prediction is simple: divide what Python and torch leave of 1 GiB by 16 bytes per weight. On Linux a second process watches how much memory the first one holds and ends it, and this notebook goes on. macOS and Windows cannot limit one process, so there the loop runs to its end.
 """
 
 # %% grow-run
@@ -517,20 +519,15 @@ print(f"a step of them took {1e3 * step_s:.0f} ms, emulated")
 """
 ### Read: what would test this sentence?
 
-"Available memory is the main limitation to performance and scaling up", says the abstract of a study of small boards that run an industry benchmark (TPCx-AI on Jetsons, TPCTC 2022). It would be wrong to call your run a test of it. A table that grows until memory ends it is always ended by memory: no outcome could contradict the sentence. A test fixes the work instead, gives it more memory or more cores, and asks which of the two shortens it more.
+"Available memory is the main limitation to performance and scaling up", says the abstract of a study of small boards that run an industry benchmark (TPCx-AI on Jetsons, TPCTC 2022). It would be wrong to call your run a test of it. A table that grows until memory ends it is always ended by memory: no outcome could contradict the sentence. A real test would fix the work, give it more memory or more cores, and ask which of the two saves more time.
 
-What is *not* counted: prepared data are mapped files, whose pages the kernel can read again from the disk. A job under 2 GiB reads through a mapped file of 10 GB without being stopped. What a process makes itself has nowhere else to go.
+The limit does *not* count mapped files, such as prepared data, because the kernel can read their pages again from the disk. So a job under 2 GiB can read a mapped file of 10 GB without being stopped. It counts what a process computes itself, because that is stored nowhere else.
 
-How good were your guesses? The last cell is for programs that check this notebook.
+How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
 """
 
 # %% scores
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-These are the numbers of this notebook, each with the bounds that hold on any machine. Two pairs, as at `smoke`, bound little.
-"""
 
 # %% results tags=["results"]
 most_share = 3 if profile == "smoke" else 1.3
@@ -548,7 +545,7 @@ results(
 
 - A budget binds cores by affinity, memory by a limit, a GPU by MPS: a run under it is *emulated*.
 - Pairs and an interval say whether it binds. How many pairs a difference takes is planned by its power.
-- A budget makes *this* machine smaller, and no other: clocks, caches and bandwidth stay. Believe an emulated ratio of budgets of one machine; for other hardware, only right of that tier's ridge.
+- A budget makes *this* machine smaller. It does not make it another machine: clocks, caches and bandwidth stay. Trust a ratio between two budgets of one machine. For other hardware, trust a time only to the right of that tier's ridge.
 - Training keeps 16 bytes per weight with Adam, before any activation. A job that needs more than its budget ends with an error that names it.
 
 **Next:** [Train a DLRM to a target](10_train_dlrm.ipynb)

@@ -326,8 +326,8 @@ print(counts.to_string())
 reveal("10.tables_percent", tables_percent)
 
 # %% overfit-prose [markdown]
-"""
-Before any long training: **can it learn 64 rows by heart?** A model that cannot has a bug, and finding that out takes a second. A model that says 0.5 for every row has a loss of ln 2 = 0.693 nats, one that always says the base rate of 25 % has 0.563. **What is the loss after 50 steps of Adam at a rate of 0.002 on the same 64 rows?**
+r"""
+Before any long training: **can it learn 64 rows by heart?** A model that cannot has a bug, and finding that out takes a second. A model that says 0.5 for every row has a loss of $\ln 2 = 0.693$ nats. One that always says the base rate of 25 % has 0.562. **What is the loss after 50 steps of Adam at a rate of 0.002 on the same 64 rows?**
 """
 
 # %% guess-overfit
@@ -335,7 +335,7 @@ guess("10.overfit_loss", 0.3, "nats")
 
 # %% overfit-reveal-prose [markdown]
 """
-`take_steps` is one way to train on a batch; the second half asks you for a loop of your own.
+`take_steps` is one way to train on a batch. The second half asks you for a loop of your own. Learning 64 rows by heart says nothing about other rows. It says that gradients arrive where they should.
 """
 
 
@@ -350,11 +350,6 @@ def take_steps(model, optimizers, batch, steps):
             optimizer.zero_grad()
     return loss.item()  # before the last step
 
-
-# %% overfit-run-prose [markdown]
-"""
-Sixty-four rows by heart say nothing about other rows. They say that gradients arrive where they should.
-"""
 
 # %% overfit-run
 torch.manual_seed(seed)
@@ -519,7 +514,7 @@ reveal("10.step_ms", observed.unprofiled_step_us / 1e3)
 
 # %% parts-prose [markdown]
 """
-Which part of the model is each operator? Products of the MLPs are `mm` and `addmm`, those of the interaction `bmm`. Adam's operators change numbers in place. The table has the most expensive operators, and what they reached. One that is far below both limits of the card waits for something else: a call that does little, or memory that is touched for the first time. That is most of what the prediction left out.
+Which part of the model is each operator? Products of the MLPs are `mm` and `addmm`, those of the interaction `bmm`. Adam's operators change numbers in place. The table has the most expensive operators, and the speeds that they reached. An operator far below both limits of the card waits for something else: a call that does little, or memory that is touched for the first time. That is most of what the prediction left out.
 """
 
 # %% parts
@@ -536,29 +531,18 @@ named = {name: next((p for p, x in PARTS.items() if re.search(x, name)), "other"
 operators["part"] = operators["operator"].map(named)
 operators["flop_per_byte"] = operators["gflop_per_s"] / operators["gb_per_s"]
 
-# %% shares-prose [markdown]
-"""
-These are the parts' shares of a step.
-"""
-
 # %% shares
 shares = operators.groupby("part")["share"].sum()
-print(", ".join(f"{part} {share:.0%}" for part, share in shares.items()))
-columns = {
-    "operator": "operator",
-    "part": "part",
-    "gflop_per_s": "GFLOP/s",
-    "gb_per_s": "GB/s",
-    "flop_per_byte": "FLOP/B",
-}
-top = operators.dropna(subset=["flop_per_byte"]).head(8).assign(**{"share (%)": 100 * operators["share"]})
-labkit.plots.show(top[[*columns, "share (%)"]].rename(columns=columns).round(2))
+print(", ".join(f"{part} {share:.0%} of a step" for part, share in shares.items()))
+top = operators.dropna(subset=["flop_per_byte"]).head(8).assign(percent=100 * operators["share"])
+top = top[["operator", "part", "gflop_per_s", "gb_per_s", "flop_per_byte", "percent"]].round(2)
+labkit.plots.show(top.set_axis(["operator", "part", "GFLOP/s", "GB/s", "FLOP/B", "share (%)"], axis=1))
 
 # %% judge-a-prose [markdown]
 """
 ### Judge
 
-This is a claim card: a sentence of a paper, your number, your verdict (`"holds here"`, `"does not hold here"` or `"cannot be tested here"`) and one reason. Write the verdict as an expression, so that it follows from your run, for instance
+This is a claim card: a sentence of a paper, your number, your verdict (`"holds here"`, `"does not hold here"` or `"cannot be tested here"`) and one reason. Write the verdict as an expression, so that it follows from your run. An example:
 
     answer = ("holds here" if products > 0.1 else "does not hold here"), f"{products:.0%} in products, one profile"
 
@@ -584,11 +568,6 @@ A batch of 512 samples names one row of each table per sample, and popular rows 
 
 # %% guess-rows
 guess("10.rows_ratio", 10.0, "times")
-
-# %% rows-reveal-prose [markdown]
-"""
-The next cell counts the distinct rows of the batch.
-"""
 
 # %% rows-reveal
 categorical = batch[1]  # (B, F, L)
@@ -699,7 +678,7 @@ guess("10.adam_gain", 1.5, "times")
 
 # %% gain-prose [markdown]
 """
-`paired_times` calls both in turn, on one thread, and drops a round that other programs disturbed. The middle one of the rounds' ratios counts.
+`paired_times` calls both in turn, on one thread, and drops a round that other programs disturbed. The median of the rounds' ratios counts.
 """
 
 # %% gain
@@ -947,7 +926,7 @@ EXERCISES["10.loop"] = WrittenExercise(
 
 # %% train-prose [markdown]
 """
-Now train your model, with your optimisers, score and loop, to a target a little short of the best that it reaches. There are ten evaluations per epoch; a second evaluation has to confirm the target. `live` draws each evaluation as it comes.
+Now train your model with your optimisers, score and loop. The target is a little below the best AUC that it reaches. There are ten evaluations per epoch, and a second one has to confirm the target. `live` draws each evaluation as it comes.
 """
 
 # %% train-run
@@ -959,20 +938,13 @@ optimizers, batches = make_optimizers(model, 2e-3), labkit.data.clicks.ClickBatc
 with labkit.Run("my-dlrm", runs_dir=runs, **settings) as run:
     view = labkit.widgets.live(run)
     train(run, model, optimizers, batches, lambda: score(model, validation))
-
-# %% train-figure-prose [markdown]
-"""
-A plain figure of it stays when the notebook is saved.
-"""
-
-# %% train-figure
-labkit.plots.show(view.figure)
+labkit.plots.show(view.figure)  # a plain figure, which stays when the notebook is saved
 
 # %% seeds-prose [markdown]
 """
 ## Do your optimisers cost accuracy?
 
-SparseAdam is faster, but it is not quite the same algorithm. Does it cost AUC? One run is one draw: another seed gives other starting weights and another order of the rows. So train for **one epoch** of the small log of 50,000 rows, with several seeds, each once with Adam and once with your optimisers. The test AUC is of rows that nothing is chosen by.
+SparseAdam is faster, but it is not quite the same algorithm. Does it cost AUC? One run is one draw: another seed gives other starting weights and another order of the rows. So train for **one epoch** of the small log of 50,000 rows. Each of several seeds trains once with Adam and once with your optimisers. The test rows decide nothing else.
 """
 
 # %% one-epoch
@@ -1023,20 +995,15 @@ reveal("10.seeds", labkit.tta.runs_needed(differences.std(), 0.001))
 
 # %% scores-prose [markdown]
 """
-An interval that holds 0 is no proof that nothing was lost: compare your number of seeds with the number that the difference takes. The interval speaks of seeds alone, too: another test split of 6,000 rows would move all of the runs together.
+An interval that includes 0 does not prove that nothing was lost: compare your number of seeds with the number that the difference takes. The interval covers the luck of the seeds only. Another test split of 6,000 rows would move all runs together.
 
-How good were your guesses? The last cell is for programs that check this notebook.
+How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
 """
 
 # %% scores
 from labkit_course import results, score_notebook
 
 score_notebook()
-
-# %% results-prose [markdown]
-"""
-These are the numbers of this notebook, each with the bounds that hold on any machine.
-"""
 
 # %% results tags=["results"]
 results(

@@ -4,8 +4,8 @@
 
 After this notebook you will be able to
 
-- **count** the operations and bytes of each part of a DLRM's step, and **predict** from three curves of a machine which part takes longest;
-- **cut** a step into parts, so that a profiler says what each takes, forward and backward;
+- **count** the operations and bytes of each part of a DLRM's step, and **predict** the longest part from three curves of a machine;
+- **cut** a step into parts, so that a profiler can time each part forward and backward;
 - **find** where one limiter hands over to the next;
 - **judge** whether a model predicts better than a constant, on shapes that were drawn at random;
 - **describe** a study as a sweep, which can be interrupted and resumed.
@@ -68,7 +68,7 @@ torch.set_num_threads(1)
 """
 ## What this machine reaches
 
-In [Know your machine](01_know_your_machine.ipynb) three numbers stood for a machine. They know no sizes. Here each number is a curve: the speed of products by their smallest size, of copies by their bytes, and of rows at random places by the bytes of their table, for rows of three lengths.
+In [Know your machine](01_know_your_machine.ipynb) three numbers stood for a machine. They do not depend on any size. Here each number is a curve. The first is the speed of products over their smallest dimension. The second is the speed of copies over their bytes. The third is the speed of reading rows at random places over the bytes of their table, for rows of three lengths.
 """
 
 # %% limits
@@ -85,11 +85,11 @@ r"""
 
 ### Write 11.work
 
-`step_work(config, pooling_factor, batch_size)` returns what a step of the kit's fast DLRM computes and moves: a dictionary with a pair `(operations, bytes)` for each of `"mlps"`, `"embeddings"` and `"interaction"`. All numbers are float32. `config` is a `DlrmConfig` with `dense_dim`, `num_tables`, `embedding_dim` (D), `bottom_mlp` and `top_mlp`; the last two are the widths of the layers' *outputs*.
+`step_work(config, pooling_factor, batch_size)` counts a step of the kit's fast DLRM. It returns a dictionary with a pair `(operations, bytes)` for each of `"mlps"`, `"embeddings"` and `"interaction"`. All numbers are float32. `config` is a `DlrmConfig` with `dense_dim`, `num_tables`, `embedding_dim` (D), `bottom_mlp` and `top_mlp`; the last two are the widths of the layers' *outputs*.
 
-1. **mlps**: both MLPs, all layers. Per layer there are three matrix products of the same size: forward the output, backward the gradient of the weight and the gradient of the input. Count all three for the first layer, too. A multiplication and an addition are two operations. A product reads two matrices and writes one.
+1. **mlps**: both MLPs, all layers. Each layer makes three matrix products of the same size. Forward, one gives the output. Backward, one gives the gradient of the weight and one that of the input. Count all three for the first layer, too. A multiplication and an addition are two operations. A product reads two matrices and writes one.
 2. The input of the bottom MLP is the dense features. The input of the top MLP is the bottom MLP's output (D numbers) and one number for each pair of the N = tables + 1 vectors.
-3. **embeddings**: no arithmetic worth counting. A row that is looked up is read once for the sum of its bag; for the update it is read again, and written.
+3. **embeddings**: count no arithmetic. Each lookup reads its row once for the sum of its bag. The update reads it again and writes it. A row that is looked up twice counts twice.
 4. **interaction**: `labkit.perfmodel.interaction_cost(batch_size, vectors, width, by_hand=True)` gives the pair.
 
 Why *by hand*? Forward, all products of a sample's $N$ vectors are one product $Z = X X^\top$ of $2 N^2 D$ operations. Backward, autograd knows two operands and makes two products of this size: $6 B N^2 D$ in all, as you counted in [Train a DLRM](10_train_dlrm.ipynb). But both operands are the same $X$. The kit's fast model has a backward pass written by hand, $(G + G^\top) X$: one product, so $4 B N^2 D$. The bytes are those of the tensors that each of these passes reads and writes; `help(labkit.perfmodel.interaction_cost)` lists them.
@@ -158,10 +158,10 @@ EXERCISES["11.work"] = WrittenExercise(
     ),
     mistakes={
         ("flop += 3 * 2 * batch_size", "flop += 2 * batch_size"): (
-            "The MLPs' operations are those of the forward pass alone: which products does the backward pass make?"
+            "You count the MLPs' operations of the forward pass only: which products does the backward pass make?"
         ),
         ("(0, 3 * 4 * batch_size", "(0, 4 * batch_size"): (
-            "The embeddings' bytes are those of one pass over the rows: how often does a step touch a row?"
+            "You count the embeddings' bytes of one pass over the rows: how often does a step touch a row?"
         ),
         ("(dim + vectors * (vectors - 1) // 2, *config.top_mlp)", "(dim, *config.top_mlp)"): (
             "The top MLP reads more than the bottom MLP's output: read item 2 again."
@@ -176,7 +176,9 @@ EXERCISES["11.work"] = WrittenExercise(
 
 # %% predict-text [markdown]
 """
-Your bound of [Know your machine](01_know_your_machine.ipynb) turns work into time; calls are left out. It takes a card with two speeds, and here the curves give the speeds at the sizes of a part. `BASE` is the shape that everything below begins with. All its tables are alike, and so are its hidden layers.
+Your bound of [Know your machine](01_know_your_machine.ipynb) turns work into time. It takes a card with two speeds, and here the curves give the speeds at the sizes of a part. Products run at the speed of their smallest dimension, embeddings at that of random rows, and all else at that of copies. Calls are left out.
+
+`BASE` is the shape that everything below begins with. All its tables are alike, and so are its hidden layers.
 """
 
 # %% base
@@ -189,12 +191,6 @@ def config_of(shape):
     hidden, dim = (shape["mlp_width"],) * shape["mlp_depth"], shape["embedding_dim"]
     rows = (shape["num_rows"],) * shape["num_tables"]
     return labkit.models.DlrmConfig(shape["dense_dim"], rows, dim, (*hidden, dim), (*hidden, 1))
-
-
-# %% predicted-text [markdown]
-"""
-Products run at the speed of their smallest size, embeddings at that of random rows, and all else at that of copies.
-"""
 
 
 # %% predicted
@@ -212,16 +208,11 @@ def predicted(shape):
 
 # %% guess-text [markdown]
 """
-**Which part will your model name as the limiter of this shape? How many milliseconds does it give it?**
+Which part will your model name as the limiter of this shape? **How many milliseconds does your model predict for that part?**
 """
 
 # %% guess-base
 guess("11.base_ms", 5.0, "ms")
-
-# %% of-base-text [markdown]
-"""
-Your model's answer:
-"""
 
 # %% of-base
 of_base = predicted(BASE)
@@ -233,17 +224,18 @@ reveal("11.base_ms", of_base[limiter])
 """
 ## What a step takes
 
-torch's profiler measures the time of what runs within `record_function`. For the forward pass that is easy. The backward pass is one call that runs all parts one after the other, so the graph has to be cut between them.
+torch's profiler times what runs within `record_function`. That is easy for the forward pass. The backward pass is one call that runs all parts one after the other, so the graph has to be cut between them.
 
 ### Write 11.in_parts
 
-`step_in_parts(model, optimizers, batch)` takes a training step of the kit's `Dlrm` and returns the loss, detached. The batch is `(dense, categorical, label)`; the optimisers are that of the MLPs and that of the tables.
+`step_in_parts(model, optimizers, batch)` takes a training step of the kit's `Dlrm` and returns the loss, detached. The batch is `(dense, categorical, label)`. `optimizers` has the optimiser of the MLPs and then that of the tables.
 
-1. `model.bottom(dense)` is (B, D), `model.tables(categorical)` (B, F, D). Put both together, the bottom vector first, (B, F + 1, D); `model.interaction` of that gives the pairs. `model.top` of the bottom vector and the pairs, concatenated, gives the logit (B, 1) for `F.binary_cross_entropy_with_logits`.
-2. Where one part hands over to another, go on from a leaf: `leaf = out.detach().requires_grad_()`. Backward, `out.backward(leaf.grad)` hands over the gradient.
-3. Each part's forward and backward pass stands in `record_function("mlps")`, `"embeddings"` or `"interaction"`; then `optimizer.step()` and `zero_grad()` in `"optimiser"` for the first, and in `"embeddings"` for the tables.
+1. `model.bottom(dense)` is (B, D), and `model.tables(categorical)` is (B, F, D). Concatenate both to (B, F + 1, D), the bottom vector first. `model.interaction` of that gives the pairs. Concatenate the bottom vector and the pairs: `model.top` of that gives the logits (B, 1) for `F.binary_cross_entropy_with_logits`.
+2. Where one part hands over to another, go on from a leaf: `leaf = out.detach().requires_grad_()`. In the backward pass `out.backward(leaf.grad)` hands over the gradient.
+3. Each part's forward and backward pass runs within `record_function("mlps")`, `"embeddings"` or `"interaction"`. The loss belongs to the MLPs, and both concatenations belong to the interaction.
+4. At the end, `step()` and `zero_grad()` of the first optimiser run within `"optimiser"`, and those of the second within `"embeddings"`.
 
-*Hint:* `loss.backward()` only reaches the leaf before the top MLP.
+*Hint:* `loss.backward()` reaches no further than the leaf before the top MLP.
 """
 
 # %% answer 11.in_parts
@@ -369,7 +361,9 @@ EXERCISES["11.in_parts"] = WrittenExercise(
 
 # %% step-of-text [markdown]
 """
-A step of any shape, on made-up batches: only its time counts here. The model is the kit's fast one, with plain SGD.
+`step_of` makes a step of any shape. The batches are made up, since only the time counts. The model is the kit's fast one, with plain SGD.
+
+`paired_times` times steps that are not observed, and repeats rounds that other programs disturbed. The profiler says which share of three further steps each part has. Both together give the milliseconds of each part. (`silenced` keeps the profiler from announcing itself.)
 """
 
 
@@ -382,11 +376,6 @@ def step_of(shape):
     batches = cycle([(torch.randn(batch, shape["dense_dim"]), bag, torch.randint(2, (batch,)).float()) for bag in bags])
     return lambda: step_in_parts(model, optimizers, next(batches))
 
-
-# %% marks-text [markdown]
-"""
-`paired_times` takes the time of steps that are not observed; it repeats rounds that other programs disturbed. The profiler says which share of three further steps each part has. Both together are the milliseconds of each part. (`silenced` keeps the profiler from announcing itself.)
-"""
 
 # %% marks
 from torch.profiler import ProfilerActivity, profile as profiler
@@ -401,7 +390,7 @@ def marks_of(step):
 
 # %% measured-text [markdown]
 """
-Does the profiler name the part that you predicted?
+Does the measurement name the part that you predicted?
 """
 
 # %% measured
@@ -421,7 +410,11 @@ print({part: f"{ms:.3g} ms" for part, ms in taken.items()}, f"measured; the limi
 """
 ## One dimension at a time
 
-`along` varies one dimension and keeps the others. Its frame has a row for each value and part, measured and predicted. A prediction is nearly a lower bound, because it knows neither calls nor the work on indices. It is not quite one: it counts the gradient of the first layer's input, which no step needs.
+`along` varies one dimension and keeps the others. Its frame has a row for each value and part, measured and predicted. A prediction is nearly a lower bound, because it counts neither calls nor the work on indices. It is not quite one: it counts the gradient of the first layer's input, which no step needs.
+
+`rates` makes two numbers for each value from the measured time of the whole step: samples per second, and operations per second, the *efficiency* of the step.
+
+**The rule for the claim, before its numbers.** The abstract says that performance and efficiency are "largely affected" by sparse features, dense features and the width of the MLPs. A model that does more work has fewer samples per second, which is no finding. So judge the efficiency. Call it *largely affected* by a dimension if the best value of that dimension reaches at least **twice** as many operations per second as the worst: a machine chosen for one shape is then half wasted on another. The claim holds here if that is so for all three: sparse features (4 to 64), dense features (64 to 4,096) and the width of the MLPs (64 to 2,048).
 """
 
 
@@ -436,12 +429,6 @@ def along(name, values, **others):
         for provenance, times in (("measured", measured(shape)), ("predicted", predicted(shape))):
             rows += [(value, part, provenance, ms, shape["batch_size"], flop) for part, ms in times.items()]
     return pd.DataFrame(rows, columns=[name, "part", "provenance", "time_ms", "samples", "flop"])
-
-
-# %% rate-text [markdown]
-"""
-`rates` makes two numbers for each value from the measured time of the whole step: samples per second, and the operations per second that the step reaches, its *efficiency*.
-"""
 
 
 # %% rates
@@ -497,7 +484,15 @@ labkit.plots.show(by_dense)
 """
 ### Where the limiter changes
 
-With longer bags, the embeddings overtake the MLPs. The next cell asks your model from which pooling factor on they lead. **From which one on do they lead in the measurement?** The factors are 1, 2, 4 and so on up to 128.
+With longer bags the embeddings overtake the MLPs. The measured pooling factors are 1, 2, 4 and so on up to 128. **From which of them on do the embeddings lead?**
+"""
+
+# %% guess-crossing
+guess("11.crossing", 10.0, "rows a bag")
+
+# %% pooling-text [markdown]
+"""
+First your model says from which pooling factor on the embeddings lead. Then the measurement does. The lines cross where the limiter changes. If the embeddings never lead, 129 stands for *not up to 128*.
 """
 
 
@@ -508,19 +503,6 @@ def embeddings_lead(pooling_factor):
 
 
 foretold = next((factor for factor in range(1, 1001) if embeddings_lead(factor)), 1001)
-
-# %% guess-crossing-text [markdown]
-"""
-Your model's answer is shown together with the measurement.
-"""
-
-# %% guess-crossing
-guess("11.crossing", 10.0, "rows a bag")
-
-# %% pooling-text [markdown]
-"""
-The lines cross where the limiter changes. If the embeddings never lead, 129 stands for *not up to 128*.
-"""
 
 # %% pooling
 poolings = (1, 8, 64) if profile == "smoke" else (1, 2, 4, 8, 16, 32, 64, 128)
@@ -536,7 +518,7 @@ labkit.plots.show(figure.update_layout(title_text=title))
 """
 ### The rows of a table
 
-More rows are no more work: a step names as many as before. But the tables outgrow one cache after the other. The prediction has its steps where the curve of random rows above has them.
+More rows are not more work, because a step still names the same number of them. But the tables outgrow one cache after the other. The prediction has its steps where the curve of random rows above has them.
 """
 
 # %% rows
@@ -551,7 +533,7 @@ labkit.plots.show(figure.update_layout(title_text=title))
 """
 ## Shapes that were not chosen
 
-A model is as good as its predictions for shapes it was not made with. Here each dimension is drawn at random, independently of the others, on a logarithmic scale. **For what share of these shapes does your model name the limiter?**
+A model is as good as its predictions for shapes that it was not made with. Here each dimension is drawn at random on a logarithmic scale, independently of the others. Each shape is measured and predicted once. **For what share of these shapes does your model name the limiter?**
 """
 
 # %% guess-right
@@ -561,11 +543,11 @@ guess("11.right", 0.7)
 """
 ### Write 11.better
 
-A model has to beat the simplest rival, which names the same part each time. `better(measured, predicted)` takes two lists of names, the limiter of each shape by the profiler and by the model, and returns three numbers:
+A model has to beat its simplest rival, which always names the same part. `better(measured, predicted)` takes two lists of names, the limiter of each shape by the profiler and by the model, and returns three numbers:
 
 1. the share of shapes for which the model is right;
-2. the share for which the *constant* is right: the name that is most frequent in `measured`;
-3. a p-value, which says how surprising the difference would be if both were equally good. Look only at the n shapes where exactly one of the two is right. For k of these it is the model. If both were equally good, k would be the number of heads in n throws of a fair coin. The p-value is the probability of a number of heads at least as far from n / 2 as k is. Without such shapes it is 1.
+2. the share for which the *constant* is right: the constant is the most frequent name in `measured`;
+3. a p-value, which says how surprising the difference would be if both were equally good. Look only at the n shapes where exactly one of the two is right. For k of these the model is right. If both were equally good, k would be the number of heads in n throws of a fair coin. The p-value is the probability of a number of heads at least as far from n / 2 as k is. Without such shapes it is 1.
 
 *Hint:* `math.comb(n, heads) / 2**n` is the probability of a number of heads.
 """
@@ -632,19 +614,14 @@ EXERCISES["11.better"] = WrittenExercise(
             "That is one side: it does not count results that are as far below n / 2 as k is above."
         ),
         ("abs(heads - n / 2) >= abs(only_model", "abs(heads - n / 2) > abs(only_model"): (
-            "The result that was seen is itself at least as far: it counts, too."
+            "The observed result itself is at least as far from n / 2: it counts, too."
         ),
     },
     variants=(_better_by_scipy,),
     hint="Take the first case by hand: for which shapes is exactly one of the two right, and how many of these does the "
     "model win? Then list the numbers of heads that are at least as far from half.",
-    explanation="This is the sign test. Few shapes can show large differences only.",
+    explanation="This is the sign test. With few shapes it can only show large differences.",
 )
-
-# %% drawn-text [markdown]
-"""
-Each shape is measured and predicted once.
-"""
 
 # %% drawn
 import random
@@ -695,9 +672,9 @@ EXERCISES["11.why_wrong"] = Explanation(
         "trade-off: what it would take to count that, too, and whether the limiter needs it",
     ),
     model="The limiter was right for 21 of 24 shapes (0.69 to 0.96 at 95 %), and the MLPs each time are right for 17; a "
-    "lead of 4 shapes has p = 0.125 at best, so 24 shapes do not show that the model is better. Wrong was one of 16 tables "
-    "and rows of 32 numbers: 14 ms predicted for the embeddings and 33 measured, because the update follows indices, so "
-    "each row waits for memory. A curve of its own for updates would fix that, for one more thing to measure; to name the "
+    "lead of 4 shapes has p = 0.125 at best, so 24 shapes do not show that the model is better. It was wrong for "
+    "one with 16 tables and rows of 32 numbers: it predicted 14 ms for the embeddings, and 33 were measured. The update "
+    "follows indices, so each row waits for memory. A curve of its own for updates would fix that, for one more thing to measure; to name the "
     "limiter of most shapes three curves are enough, to predict a time they are not.",
     half="The limiter was right for 21 of 24 shapes and the MLPs each time for 17. One shape was predicted at 14 ms for the "
     "embeddings and took 33, because the update waits for memory row by row.",
@@ -707,7 +684,7 @@ EXERCISES["11.why_wrong"] = Explanation(
 """
 ## A study as a sweep
 
-A loop in a notebook is lost when the notebook ends. A *sweep* is a file that says which settings to try. `labkit sweep` runs each of them as a process of its own, writes a run folder for each, and continues where it was interrupted. `dlrm_shape.py` is the kit's script for steps like yours. In a terminal the command is `labkit sweep rows.yaml`.
+A loop in a notebook is lost when the notebook ends. A *sweep* is a file that says which settings to try. `labkit sweep` runs each of them as a separate process, writes a run folder for each, and continues where it was interrupted. `dlrm_shape.py` is the kit's script for steps like yours. In a terminal the command is `labkit sweep rows.yaml`. `read_sweep` then returns a frame with a row for each setting.
 """
 
 # %% sweep-file
@@ -724,11 +701,6 @@ study.parent.mkdir(parents=True, exist_ok=True)
 study.write_text(SWEEP.replace(", 100000", "") if profile == "smoke" else SWEEP)
 # !{python} -m labkit sweep {study} --runs-dir {runs_dir}
 
-# %% sweep-frame-text [markdown]
-"""
-The result is a frame with a row for each setting.
-"""
-
 # %% sweep-frame
 cells = labkit.launch.read_sweep(study, runs_dir)
 labkit.plots.show(cells[["num_rows", "state", "samples_per_s", "share_embeddings", "peak_memory_bytes"]])
@@ -737,7 +709,7 @@ labkit.plots.show(cells[["num_rows", "state", "samples_per_s", "share_embeddings
 """
 ## Judge
 
-The sentence of the abstract is about GPUs; yours is a CPU, so your card is about an analogue. That samples per second fall when a model does more work is no finding. Judge *efficiency* instead: the operations per second that a step reaches. Call it *largely affected* by a dimension if the best value of that dimension reaches at least **twice** as many operations per second as the worst: a machine chosen by one shape is then half wasted on another. The sentence holds here if that is so for all three: sparse features (4 to 64), dense features (64 to 4,096) and the width of the MLPs (64 to 2,048).
+The sentence of the abstract is about GPUs. Your machine is a CPU, so you judge an analogue. Apply the rule that stands above `along`: is the efficiency of the best value at least twice that of the worst, in all three dimensions?
 """
 
 # %% claim A3 points=1 id="claim-a3"
@@ -752,22 +724,15 @@ claim("A3", f"operations per second, best over worst: {found}", answer)
 
 # %% score-text [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
 """
 
 # %% score
-from labkit_course import score_notebook
+from labkit_course import results, score_notebook
 
 score_notebook()
 
-# %% results-text [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
-
 # %% results tags=["results"]
-from labkit_course import results
-
 results(
     limiters_right=(right, 0.3, 1),
     features_factor=(falls, 2, 200),

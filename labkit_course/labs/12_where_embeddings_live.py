@@ -45,7 +45,7 @@ seed = 0  # of the rows that are drawn, and the first of the trainings
 
 A recommendation model has a row for each user, each product and each page. The abstract of Acun et al. (HPCA 2021, arXiv 2011.05497) names "large embedding tables that do not fit into limited GPU memory". Such tables live elsewhere: in main memory, on a disk, or in another machine. Each step reads a few thousand of their rows, changes them, and writes them back.
 
-Your machine has such places, too: memory, a disk, and another process behind a socket. The mechanism is that of a GPU server. The speeds are your machine's. One thread trains, so that another core is free to move rows.
+Your machine has such places, too: memory, a disk, and another process behind a socket. The mechanism is that of a GPU server, and the speeds are your machine's. One thread trains, so that another core is free to move rows.
 """
 
 # %% imports
@@ -469,7 +469,7 @@ EXERCISES["12.step"] = WrittenExercise(
 
 # %% file-text [markdown]
 """
-Here your rows live in a *file*: reading and writing are indexing, and the system fetches the pages. Next to it trains an `nn.EmbeddingBag` with torch's SGD, on the same bags. Are both the same after twenty steps?
+Here your rows live in a *file*: you read and write by indexing, and the system fetches the pages. An `nn.EmbeddingBag` with torch's SGD trains on the same bags. Are both the same after twenty steps?
 """
 
 # %% file
@@ -484,12 +484,6 @@ table[:] = bag.weight.detach().numpy()
 
 def write(rows, values):
     table[rows.numpy()] = values.numpy()
-
-
-# %% file-steps-text [markdown]
-"""
-Twenty steps of both:
-"""
 
 
 # %% file-steps
@@ -525,7 +519,7 @@ print(f"{config.parameter_bytes / 1e6:.0f} MB of tables; the disk may keep {budg
 
 # %% ways-text [markdown]
 """
-There are seven places for the rows. *Model* is the memory of the model itself, without any moving. *Process* is another process of this machine, reached over a socket. A cache holds a tenth of the rows. The disk keeps as many of its pages in memory as its budget allows, with an LRU cache of *pages*. With a cache of *rows* in front, less of the budget is left for pages: both together have the same.
+The seven places differ in where all rows are. *Model* is the memory of the model itself, so no row moves. *Process* is another process of this machine, reached over a socket. A cache holds a tenth of the rows. The disk keeps as many of its pages in memory as its budget allows, with an LRU cache of *pages*. With a cache of *rows* in front, fewer pages are kept: both caches together have the same budget.
 """
 
 # %% ways
@@ -542,7 +536,7 @@ PLACES = {
 
 # %% trainer-text [markdown]
 """
-`trainer` makes a model with its tables in a place. Its batches go through `ahead`, which prefetches. `take` takes steps, and returns their losses.
+`trainer` makes a model with its tables in a place. Its batches go through `ahead`, which prefetches. `take` takes steps and returns their losses, and `take_some` does so in a named place. Which places have the *same* losses as main memory, to the last bit? (*Model* adds the gradients of equal rows in another order, so the last bits may differ.)
 """
 
 
@@ -553,12 +547,6 @@ def trainer(place):
     model = labkit.jobs.dlrm.build_model(config, "fast", tables)
     coming = labkit.placement.ahead(model.tables, cycle([(dense, rows, label) for rows in many]))
     return model, labkit.jobs.build_optimizers(model, "sgd", 0.1, "fast"), iter(coming)
-
-
-# %% take-text [markdown]
-"""
-Which places have the *same* losses as main memory, to the last bit? (*Model* adds the gradients of equal rows in another order, so a last bit may differ.)
-"""
 
 
 # %% take
@@ -572,12 +560,6 @@ def take(model, optimizers, coming):
             optimizer.zero_grad()
         losses.append(loss.item())
     return losses
-
-
-# %% same-text [markdown]
-"""
-Some steps in each place:
-"""
 
 
 # %% same
@@ -595,9 +577,9 @@ print("the same losses as in memory, bit by bit:", ", ".join(same))
 r"""
 ### Write 12.share
 
-Before you measure, predict. A step without any moving takes `device_ms`. In a place elsewhere it also reads `rows` rows, at `us_a_row` microseconds each, and writes as many back in the same time. That makes two moves. `hidden` of them (0, 1 or 2) go on in the background while the step computes; the others come after it.
+Before you measure, predict. A step that moves no rows takes `device_ms`. If its rows live elsewhere, it also reads `rows` rows at `us_a_row` microseconds each, and it writes as many back in the same time. These are two moves. `hidden` of them (0, 1 or 2) run in the background while the step computes. The others come after it.
 
-`share_of_device(device_ms, rows, us_a_row, hidden)` returns the throughput as a share of that without moving.
+`share_of_device(device_ms, rows, us_a_row, hidden)` returns the throughput as a share of the throughput without moving.
 
 *Hint:* moves in the background follow one another, and are free only as long as the step computes.
 """
@@ -658,7 +640,7 @@ EXERCISES["12.share"] = WrittenExercise(
 
 # %% tier-text [markdown]
 """
-How fast is each place? `us_to_read` reads a twentieth of all rows, drawn at random, and nothing else. Memory moves rows, and a disk moves *pages* of 4 KiB, 16 rows each. A quarter of the disk's pages are in memory and take no time, so the time is that of the other three quarters.
+How fast is each place? `us_to_read` reads a twentieth of all rows, drawn at random, and nothing else. Memory moves rows, and a disk moves *pages* of 4 KiB, 16 rows each. A quarter of the disk's pages are in memory and take no time, so the measured time is divided among the other pages. The best of three readings counts. (The memory behind a cache is the same memory.)
 """
 
 
@@ -673,20 +655,15 @@ def us_to_read(place, rows_a_place=1, fetched=1.0):
     return 1e6 * min(times_s)
 
 
-# %% speeds-text [markdown]
-"""
-The best of three readings of each place (memory behind a cache is the same memory):
-"""
-
 # %% speeds
 us = {"memory": us_to_read("memory"), "disk": us_to_read("disk", 16, 3 / 4), "process": us_to_read("process")}
 print({place: f"{each:.2g} µs" for place, each in us.items()}, "a row, or a page of the disk (measured)")
 
 # %% moved-text [markdown]
 """
-How many rows or pages move per step? Your `replay` counts them. Without a cache it is the distinct rows of a batch; with one, the rows that are missing; on the disk, the pages that are missing in an LRU of pages. Behind a cache of rows, few pages are in memory: as many as the rest of the budget holds.
+How many rows or pages move per step? Your `replay` counts them. Without a cache, the distinct rows of a batch move. With a cache, only the rows that it misses do. From the disk, the pages that an LRU of pages misses move. Behind a cache of rows a page is in memory as often as there is room for it, because the cache has answered the popular rows already.
 
-Reading is hidden everywhere but in *process*, where a step first waits until the rows of the step before are written. A cache also writes evicted rows back in the background.
+Reading is hidden everywhere except in *process*, where a step waits until the previous step's rows are written. A cache also writes evicted rows back in the background.
 """
 
 # %% moved
@@ -701,7 +678,7 @@ print(f"per step: {distinct:,.0f} distinct rows, {missing:,.0f} missing in the c
 
 # %% share-guess-text [markdown]
 """
-**What share of the throughput without moving does the cache in front of main memory keep? And how many times as fast is a step from the disk with the cache of rows, compared with the disk alone?** Your function's predictions come after your guesses.
+**1. With the cache in front of main memory, which share of the throughput without moving is left? 2. How many times as fast as from the disk alone is a step from the disk with the cache of rows?** Your function's predictions come after your guesses.
 """
 
 # %% guess-share
@@ -710,7 +687,7 @@ guess("12.disk_gain", 5, "times")
 
 # %% turns-text [markdown]
 """
-`paired_times` lets all places take their turn in each round, so that what slows the machine slows all of them. `ratio` is the throughput of a place over that of another, with its 95 % interval over the rounds, computed with logarithms.
+In `paired_times` all places take a turn in each round, so whatever slows the machine slows all of them. `ratio` is the throughput of one place divided by that of another. Its 95 % interval over the rounds is computed on logarithms.
 """
 
 
@@ -727,7 +704,7 @@ reveal("12.disk_gain", gain[0])
 
 # %% shares-text [markdown]
 """
-Dots with 95 % intervals are measured; squares are what your function says. An interval of one round has no ends. In which places does the cache help, and where does the prediction leave something out?
+Dots with 95 % intervals are measured. Squares are the predictions of your function. A single round has no interval. In which places does the cache help, and where does the prediction leave something out?
 """
 
 # %% shares
@@ -740,7 +717,7 @@ print(f"a step without moving: {device_ms:.3g} ms; the disk gains {gain[0]:.2f} 
 
 # %% network-text [markdown]
 """
-The other process is on this machine, so its rows cross no network. A row of 256 bytes takes another 2.05 µs over a network of 1 Gbit/s. What would your function say then?
+The other process is on this machine, so its rows cross no network. Over a network of 1 Gbit/s a row of 256 bytes would take another 2.05 µs. What does your function say then? The cell after it ends the servers and removes the files.
 """
 
 # %% network
@@ -748,11 +725,6 @@ over_network = {
     name: share_of_device(device_ms, moves[name][0], us["process"] + 2.05, moves[name][1]) for name in moves
 }
 print({name: f"{over_network[name]:.2f}" for name in ("process", "process + cache")}, "at 1 Gbit/s (predicted)")
-
-# %% close-text [markdown]
-"""
-The servers end, and the files are removed.
-"""
 
 # %% close
 for model, *_ in trainers.values():
@@ -765,7 +737,7 @@ trainers.clear()
 """
 ### Explain 12.why_cached
 
-In two or three sentences: what did the cache change in front of memory, disk and process? Why there? Say how many rows or pages move, and what one of them takes. Where would you put a cache?
+In two or three sentences: what did the cache change in front of memory, disk and process? Explain it by the number of rows or pages that move, and by the time of each. Where would you put a cache?
 """
 
 # %% explain 12.why_cached points=2
@@ -783,8 +755,8 @@ EXERCISES["12.why_cached"] = Explanation(
         "trade-off: the place where the cache is worth its memory, and one where it is not",
     ),
     model="In front of the disk the cache makes a step 2.5 times as fast (2.2 to 2.8): it keeps 0.12 of the throughput "
-    "instead of 0.05. In front of memory, 0.97 (0.66 to 1.43) with and 0.96 without, and of the other process, 0.71 and "
-    "0.91, no gain shows. The cache cuts the 3,416 rows of a step to 1,310, and the disk's 1,852 pages to some 1,100; a "
+    "instead of 0.05. In front of "
+    "memory it keeps 0.97 (0.66 to 1.43) instead of 0.96, and in front of the other process 0.71 instead of 0.91, so no gain shows there. The cache cuts the 3,416 rows of a step to 1,310, and the disk's 1,852 pages to some 1,100; a "
     "page takes 52 µs and brings 15 rows that nobody asked for, where a row takes 0.3 µs from memory and 1.6 from the "
     "process, about as much as the cache's own index. So I would spend memory on a cache of rows where rows come from a "
     "disk or a slow network, and not in front of memory.",
@@ -796,7 +768,7 @@ EXERCISES["12.why_cached"] = Explanation(
 """
 ## Fewer rows
 
-The other way out is tables that fit. *Hashing* to M rows lets categories share a row. *Quotient-remainder* (Shi et al., KDD 2020, arXiv 1909.02107) gives each category the product of two rows, a pair that no other category has. Both have a tenth of the bytes here. The click log is generated, `synthetic-small`: 8 tables, 50,000 samples, batch 128.
+The other way out is smaller tables that fit. *Hashing* to M rows lets categories share a row. *Quotient-remainder* (Shi et al., KDD 2020, arXiv 1909.02107) gives each category the product of two rows, and no other category has the same pair. Both take a tenth of the bytes here. The click log is generated, `synthetic-small`: 8 tables, 50,000 samples, batch 128.
 
 **How much validation AUC does hashing to a tenth lose after one epoch?**
 """
@@ -806,7 +778,7 @@ guess("12.hash_loss", 0.03)
 
 # %% epochs-text [markdown]
 """
-Each kind of table trains for three epochs with the same seeds. After each epoch its AUC is measured twice: on the data that it trained on, and on the validation split.
+Each kind of table trains for three epochs with the same seeds. `auc_by_epoch` trains one kind with one seed. After each epoch it measures the AUC twice: on the training split and on the validation split. All kinds and seeds take about a minute.
 """
 
 # %% epochs
@@ -817,11 +789,6 @@ PLAIN, FEWER = labkit.fast.EmbeddingTables, labkit.models.CompressedTables
 KINDS = {"all rows": PLAIN}
 KINDS["hashed to 10 %"] = partial(FEWER, method="hash", share=0.1, tables=PLAIN)
 KINDS["quotient-remainder, 10 %"] = partial(FEWER, method="quotient-remainder", share=0.1, tables=PLAIN)
-
-# %% train-text [markdown]
-"""
-`auc_by_epoch` trains one kind of table with one seed:
-"""
 
 
 # %% train
@@ -836,18 +803,13 @@ def auc_by_epoch(kind, own_seed):
             yield kind, own_seed, epoch, split, labkit.jobs.evaluate(model, log.split(split), "fp32", "cpu")["auc"]
 
 
-# %% train-all-text [markdown]
-"""
-All kinds and seeds take about a minute.
-"""
-
 # %% train-all
 rows = [row for kind in KINDS for each in range(seed, seed + seeds) for row in auc_by_epoch(kind, each)]
 aucs = pd.DataFrame(rows, columns=["tables", "seed", "epoch", "split", "auc"]).assign(provenance="measured")
 
 # %% fewer-text [markdown]
 """
-AUC *lost* compared with all rows, seed by seed, with a 95 % interval; a negative loss is a gain. Then the means of both splits.
+The first table has the AUC *lost* compared with all rows, seed by seed, with a 95 % interval. A negative loss is a gain. The second table has the means of both splits. In the figure, points are seeds, and lines are their medians.
 """
 
 # %% fewer
@@ -864,11 +826,6 @@ labkit.plots.show(pd.DataFrame(lost, ["AUC lost, measured", "low", "high"]).T.re
 means = by_seed.mean().unstack(["split", "epoch"])
 labkit.plots.show(means.set_axis([f"{split}, epoch {epoch}, measured" for split, epoch in means.columns], axis=1))
 
-# %% fewer-figure-text [markdown]
-"""
-Validation AUC by epoch: points are seeds, lines their medians.
-"""
-
 # %% fewer-figure
 figure = labkit.plots.figure_sweep(aucs[aucs["split"] == "validation"], x="epoch", y="auc", color="tables")
 fell = by_seed["all rows", "validation", 1].mean() - by_seed["all rows", "validation", epochs].mean()
@@ -879,9 +836,9 @@ labkit.plots.show(figure.update_layout(title={"text": title}, meta={"finding": t
 """
 ### Explain 12.why_fewer
 
-Smaller tables can have a *higher* AUC. Two explanations compete. All rows may be under-trained after one epoch; then more epochs help them most. Or rows that few samples name may fit these samples too well; then more epochs hurt them most.
+Smaller tables can have a *higher* AUC. Two explanations compete. Tables with all rows may be under-trained after one epoch. Then more epochs help them most. Or rows that few samples name may fit these samples too well. Then more epochs hurt them most.
 
-In two or three sentences: which of the two do your numbers support, by training and validation AUC after the first and the last epoch? Which tables would you take, and for how many epochs?
+In two or three sentences: which of the two do your numbers support? Use the training and the validation AUC after the first and the last epoch. Which tables would you take, and for how many epochs?
 """
 
 # %% explain 12.why_fewer points=2
@@ -909,22 +866,15 @@ EXERCISES["12.why_fewer"] = Explanation(
 
 # %% score-text [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
 """
 
 # %% score
-from labkit_course import score_notebook
+from labkit_course import results, score_notebook
 
 score_notebook()
 
-# %% results-text [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
-
 # %% results tags=["results"]
-from labkit_course import results
-
 results(
     adam_gb=(held.iloc[-1, 0], 288, 290),
     hit_rate=(mine_rate, 0.75, 0.82),
@@ -941,7 +891,7 @@ results(
 ## Recap
 
 - Tables outgrow a device by their rows and by what an optimiser keeps for each row. Which memory holds them is arithmetic.
-- Skew makes caches work. An LRU of a tenth of the rows answers most lookups at Zipf 1.1, and nearly none but a batch's own repeats when all rows are equally likely.
+- Skew makes caches work. At Zipf 1.1 an LRU of a tenth of the rows answers most lookups. When all rows are equally likely, it answers about a tenth of them and a batch's own repeats.
 - A step needs the distinct rows of its batch, so tables can live wherever rows can be read and written, with the same losses bit by bit.
 - A cache pays where what it saves costs more than the cache itself. That depends on the place behind it: measure before you add one.
 - Fewer rows can gain or lose AUC. Training AUC next to validation AUC shows whether rows over-fit.

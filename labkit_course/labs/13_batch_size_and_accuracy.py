@@ -28,7 +28,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-The next cell holds what you may change. `student` is your number, if your course gave you one: one question draws its figures by it.
+The next cell holds what you may change. `student` is your number, if your course gave you one. It draws the numbers of one question.
 """
 
 # %% parameters tags=["parameters"]
@@ -41,13 +41,13 @@ seed = 0
 r"""
 ## Two curves and their quotient
 
-With a larger batch the same samples are cut into fewer, larger steps. Each sample then costs less overhead, so there are more samples per second. Benchmarks report this curve. But a step of twice the samples does not teach twice as much, so the target takes more samples. Benchmarks leave this curve out. You pay for the quotient:
+A larger batch cuts the same samples into fewer steps. Each sample then costs less overhead, so there are more samples per second. Benchmarks report this curve. But a step with twice the samples does not teach twice as much, so the target takes more samples. Benchmarks leave this curve out. You pay for the quotient:
 
 $$\text{time to the target} = \frac{\text{samples to the target}}{\text{samples per second}}$$
 
 ## First half: other people's runs
 
-MLPerf checks submissions against **reference convergence points**: how many epochs a batch size takes to the target, measured over ten seeds and more. The card of the recording says what they are, and what they cannot say.
+MLPerf checks submissions against **reference convergence points**: how many epochs a batch size takes to the target, measured over ten seeds and more. The card of the recording says what it cannot say.
 """
 
 # %% card
@@ -59,7 +59,7 @@ print(f"{card.title}\nby {card.authors}\n{card.date}\n\nIt cannot say: {card.can
 
 # %% guess-rnnt-prose [markdown]
 """
-The speech recogniser RNN-T, trained to a word error rate of 5.8 %, takes 41 epochs at a batch of 512, in the median of 20 seeds, and 44 at 1,024. **How many at 6,144, twelve times the first?**
+The speech recogniser RNN-T, trained to a word error rate of 5.8 %, takes 41 epochs at a batch of 512 and 44 at 1,024, in the median of its seeds. **How many epochs does it take at 6,144, twelve times the first?**
 """
 
 # %% guess-rnnt
@@ -67,9 +67,9 @@ guess("13.rnnt_epochs", 60, "epochs")
 
 # %% mlperf-prose [markdown]
 """
-`by_batch_size` makes a row per batch size. *need* is the median of the epochs that it took, with its interval over seeds. No times were published. Each job is trained to its own target.
+`by_batch_size` makes a row per batch size. *need* is the median number of epochs, with its interval over seeds. No times were published. Each job is trained to its own target.
 
-RNN-T and DLRM have a learning rate and a schedule of their own for each batch size. DLRM-DCNv2 has one rate for five of its six sizes, so its line says what a larger batch does when all else is kept. Runs that did not arrive are not in the files.
+RNN-T and DLRM have a learning rate and a schedule of their own for each batch size. DLRM-DCNv2 has one rate for five of its six sizes, so its line shows what a larger batch does when nothing else changes. Runs that missed the target are not in the files.
 """
 
 # %% mlperf
@@ -91,11 +91,11 @@ McCandlish et al. (2018, arXiv 1812.06162) describe such a curve by two numbers:
 
 $$\text{need}(B) = \text{need}_{\min} \cdot \left(1 + \frac{B}{B_{\text{critical}}}\right)$$
 
-Far below the **critical batch size** a batch twice as large takes half the steps. At it, twice as many samples are needed as at best. Far above it, more samples per step hardly save a step. So the need is a straight line over the batch size $B$.
+Far below the **critical batch size** a batch twice as large takes half the steps. At the critical batch size the target takes twice the samples that it takes at best. Far above it, more samples per step hardly save a step. So the need is a straight line over the batch size $B$.
 
 `fit_line(batch_size, value)` takes two sequences and returns a pair: the line's value at batch size zero, and the batch size at which it is twice that.
 
-1. Leave out values that are not finite: these batch sizes never arrived.
+1. Leave out values that are not finite: these batch sizes never reached the target.
 2. Fit the line so that the sum of the squared *relative* errors is least: an error of one epoch counts more at 5 epochs than at 50.
 3. Where the value does not grow with the batch, nothing is ever doubled: return `math.inf` as the second number.
 
@@ -164,12 +164,12 @@ EXERCISES["13.line"] = WrittenExercise(
     variants=(_line_by_hand,),
     hint="Draw three points by hand: which value has the line at zero, how much does it rise per sample, and which "
     "points may not count?",
-    explanation="Two numbers say a curve: what no batch goes below, and the batch that takes twice as much.",
+    explanation="Two numbers describe the curve: the least need, and the batch size that needs twice as much.",
 )
 
 # %% line-use-prose [markdown]
 """
-Your fit of the medians. Does it predict? The last column is the need at each job's largest batch, predicted by a fit to the smaller ones.
+The table has your fit of the medians. Does it predict? The last column predicts the need at each job's largest batch from a fit to its smaller ones.
 """
 
 # %% line-use
@@ -185,19 +185,12 @@ labkit.plots.show(fits)
 
 # %% steps-prose [markdown]
 r"""
-RNN-T's critical batch lies among its recorded sizes. Those of the two recommendation models lie beyond theirs. They are *extrapolated*: say that they are larger, and not how many times.
+RNN-T's critical batch lies among its recorded sizes. Those of the two recommendation models lie beyond theirs, so they are *extrapolated*. You may say that they are larger than all recorded sizes, but not by which factor.
 
-Now the other curve. A step has an **overhead** that it pays whatever its size, and then a time for each sample. That is a line again: $\text{step}(B) = \text{overhead} \cdot (1 + B / B_{\text{half}})$, where at $B_{\text{half}}$ the overhead is half of the step. The time to the target is the number of steps, $\text{need}(B) / B$, times that.
-"""
+Now the other curve. A step has an **overhead**, which it pays whatever its size, and then a time for each sample. That is a line again: $\text{step}(B) = \text{overhead} \cdot (1 + B / B_{\text{half}})$. At $B_{\text{half}}$ the overhead is half of the step. The time to the target is the number of steps times the time of a step:
 
+$$\text{time}(B) = \frac{\text{need}(B)}{B} \cdot \text{step}(B)$$
 
-# %% time-at
-def time_at(batch_size, need, step):
-    return need[0] * (1 + batch_size / need[1]) / batch_size * step[0] * (1 + batch_size / step[1])
-
-
-# %% best-prose [markdown]
-"""
 ### Exercise 13.best
 
 Where is that time least? Multiply the brackets out, and see which terms fall with the batch and which rise. `draw` prints your numbers: the critical batch size, a step's overhead in ms, and its time per sample in µs. **Which batch size is soonest?**
@@ -230,7 +223,7 @@ EXERCISES["13.best"] = Exercise(
     unit="samples",
     mistakes={
         (lambda critical, overhead_ms, sample_us: critical): (
-            "That is where the need has doubled. Below it a larger batch may already lose more than it gains."
+            "At that batch the need has doubled. A larger batch may lose more than it gains well below it."
         ),
         (lambda critical, overhead_ms, sample_us: 1e3 * overhead_ms / sample_us): (
             "That is where the overhead is half of a step. There a larger batch may still gain more than it loses."
@@ -239,24 +232,24 @@ EXERCISES["13.best"] = Exercise(
             "That is the arithmetic mean of the two limits. Take the derivative of the time over the batch size."
         ),
     },
-    hint="Which terms of the product of both brackets over B depend on B? At the least time, one falls as fast as the "
-    "other rises. And half is the batch whose samples take as long as the overhead.",
-    explanation="√(critical · half): where a larger batch loses in need what it gains in rate.",
+    hint="Multiply both brackets and divide by B: which terms depend on B? At the least time one term falls as fast as the "
+    "other rises. The batch `half` is the one whose samples take as long as the overhead.",
+    explanation="It is √(critical · half): there a larger batch loses in need what it gains in rate.",
 )
 
 # %% zeus-prose [markdown]
 """
 ### Runs that have times
 
-The authors of *Zeus* (You, Chung and Chowdhury, NSDI 2023) trained DeepSpeech2 on LibriSpeech at 15 batch sizes with up to five seeds, and timed an epoch of each on a P100, V100, RTX 6000 and A40. Each time was taken once, so what differs by seed is the number of epochs, which are whole. **On the V100, from 2 samples a step to 192: which batch size was the soonest at a word error rate of 40 %?**
+The authors of *Zeus* (You, Chung and Chowdhury, NSDI 2023) trained DeepSpeech2 on LibriSpeech at 15 batch sizes with up to five seeds, and timed an epoch of each on a P100, V100, RTX 6000 and A40. Each time was taken once, so only the number of epochs differs between seeds, and epochs are whole numbers. **On the V100, which batch size from 2 to 192 samples per step was the soonest at a word error rate of 40 %?**
 """
 
 # %% guess-v100
-guess("13.v100_batch", 192, "samples a step")
+guess("13.v100_batch", 192, "samples per step")
 
 # %% zeus-load-prose [markdown]
 """
-The two curves, and their quotient below, at each GPU's highest power limit. Epochs are the same runs on every GPU; the GPUs differ by what was timed on each.
+The figure has the two curves, and their quotient below, at each GPU's highest power limit. The numbers of epochs come from the same runs for every GPU. Only the time of an epoch differs.
 """
 
 # %% zeus
@@ -268,7 +261,7 @@ labkit.plots.show(labkit.plots.figure_batch_size(gpus))
 
 # %% zeus-fit-prose [markdown]
 """
-What would your two lines have said? An epoch's time × B grows with B as a step does, so one fit gives *half*. *Off* compares the recorded batch nearest to the prediction with the soonest one: it is the time lost, in per cent.
+What would your two lines have said? An epoch's time × B grows with B as a step does, so one fit gives *half*. *Off* compares the recorded batch nearest to the prediction with the soonest batch. It is the time that you would lose, in per cent.
 """
 
 # %% zeus-fit
@@ -285,13 +278,13 @@ labkit.plots.show(pd.DataFrame(rows, index=names).T)
 
 # %% why-quotient-prose [markdown]
 """
-The prediction is up to 1.7 times too large, for two reasons. Past some 60 samples the A40, RTX 6000 and V100 get *slower* per sample, which no line of a step can say. And epochs are whole numbers, so the need is a staircase of 6, 7 and 8. It costs less than a fifth of the time, because the quotient is flat around its least.
+The predicted batch is up to 1.7 times too large, for two reasons. Past some 60 samples the A40, RTX 6000 and V100 get *slower* per sample, which a straight line cannot describe. And epochs are whole numbers, so the need is a staircase of 6, 7 and 8. The error costs less than a fifth of the time, because the quotient is flat around its minimum.
 
-The line itself has limits, too. In the same authors' NCF on MovieLens-1M the learning rate follows from the batch by a rule, and the need *falls* up to a batch of 128: the smallest batches never arrive.
+The line itself has limits, too. In the same authors' NCF on MovieLens-1M the learning rate follows from the batch by a rule. There the need *falls* up to a batch of 128, and the smallest batches never reach the target.
 
 ### Explain 13.why_quotient
 
-Take DeepSpeech2 on one GPU. In two or three sentences: which batch size needs least, which is fastest, which is soonest, and why are these three? What would change your choice? (`v100` has a row per batch size; hours are `time_s` / 3600.)
+Take DeepSpeech2 on one GPU. In two or three sentences: which batch size takes the fewest epochs, which has the most epochs per hour, and which is soonest? Why are these three not the same? What would change your choice? (`v100` has a row per batch size; hours are `time_s` / 3600.)
 """
 
 # %% explain 13.why_quotient points=2
@@ -309,8 +302,8 @@ EXERCISES["13.why_quotient"] = Explanation(
         "trade-off: the target, the device or the rule for the learning rate as a reason for another batch",
     ),
     model="On the V100 the fewest epochs, 6, are at batch 12 and the most epochs an hour, 0.67, at 56; the least time, "
-    "10.5 h, is at 48, where neither is best. Below it the rate still grows faster than the epochs, for each step's "
-    "overhead is shared by more samples; above it the rate is flat and the epochs are not. The largest batch that fits "
+    "10.5 h, is at 48, where neither is best. Below it the rate still grows faster than the epochs, because more samples "
+    "share each step's overhead; above it the rate no longer grows and the epochs do. The largest batch that fits "
     "takes 17.2 h, and a harder target may be met by smaller batches alone, so the choice goes with target and device.",
     half="On the V100, batch 12 needs 6 epochs and batch 48 takes 10.5 h, the least, because time is epochs over epochs "
     "per hour.",
@@ -320,7 +313,7 @@ EXERCISES["13.why_quotient"] = Explanation(
 """
 ## Second half: your runs
 
-If you begin here, run the parameters' cell at the top and then this one. `mine` takes your own code from `mylab/`, and labkit's reference where you have none yet. All of it computes on one thread, so that other programs on your machine disturb it less.
+If you begin here, run the parameters' cell at the top and then this one. `mine` takes your own code from `mylab/`, and labkit's reference where you have none yet. The model, optimisers, loop and score come from [Train a DLRM](10_train_dlrm.ipynb), the line from the first half. Everything computes on one thread, so that other programs on your machine disturb it less.
 """
 
 # %% second-half-start
@@ -333,11 +326,6 @@ from labkit_course import check, claim, explain, guess, mine, model_answer, pair
 torch.set_num_threads(1)
 os.environ["LABKIT_QUIET"] = "1"  # runs print no progress
 
-# %% mine-prose [markdown]
-"""
-Model, optimisers, loop and score come from [Train a DLRM](10_train_dlrm.ipynb), the line from the first half.
-"""
-
 # %% mine
 MyDlrm, make_optimizers = mine("10.model"), mine("10.rows")
 train, auc = mine("10.loop"), mine("10.auc")
@@ -345,7 +333,7 @@ fit_line = mine("13.line")
 
 # %% data-prose [markdown]
 """
-The small click log of [Train a DLRM](10_train_dlrm.ipynb), 50,000 rows to train on (20,000 at `smoke`). The validation AUC is for choosing, the test AUC is of rows that nothing is chosen by.
+The data is the small click log of [Train a DLRM](10_train_dlrm.ipynb), with 50,000 rows to train on (20,000 at `smoke`). The validation split is for choosing. The test split decides nothing. `score` is the AUC of a model on a split.
 """
 
 # %% data
@@ -353,11 +341,6 @@ log = labkit.data.clicks.load_clicks("synthetic-small")
 rows = log.split("train").spread(20_000 if profile == "smoke" else 50_000)
 validation, test = log.split("validation"), log.split("test")
 config = labkit.models.DlrmConfig(len(log.dense_names), log.table_rows, **labkit.jobs.get_preset("dlrm", "tour").model)
-
-# %% score-prose [markdown]
-"""
-`score` is the AUC of a model on a split.
-"""
 
 
 # %% score
@@ -371,7 +354,7 @@ def score(model, split):
 """
 ### Samples per second
 
-This is the curve that benchmarks report. **From 1,024 to 8,192 samples per step, how many times as many samples per second?**
+This is the curve that benchmarks report. **From 1,024 to 8,192 samples per step, by which factor do the samples per second grow?** If nothing were lost, it would be 8.
 """
 
 # %% guess-throughput
@@ -379,7 +362,9 @@ guess("13.throughput", 4.0, "times")
 
 # %% throughput-prose [markdown]
 """
-`paired_times` lets all batch sizes take their turn in each round; two steps are one turn. The interval is that of the rounds' ratios (of logarithms). A step's line has an overhead and a *half*, as above.
+In `paired_times` all batch sizes take a turn in each round, and two steps are one turn. The interval is that of the rounds' ratios, on logarithms. A step's line has an overhead and a *half*, as above.
+
+**The rule for claim A14, before its numbers.** The authors of `torchrec_dlrm` report that from a batch that is large already, eight times more gives only 1.32 times the samples per second. Call that *saturated* if the factor is below **2**, because then three quarters of the possible gain of 8 are lost. The claim holds here if your 95 % interval lies below 2. It does not hold if the interval lies above 2. Otherwise it cannot be tested here.
 """
 
 
@@ -398,19 +383,9 @@ def two_steps(size):
     return steps
 
 
-# %% throughput-run-prose [markdown]
-"""
-From 1,024 to 8,192 samples the batch is eight times as large, so eight times the rate is what nothing lost would give.
-"""
-
 # %% throughput
 rounds = {"smoke": 1, "standard": 7, "full": 15}[profile]
 step_s = paired_times({size: two_steps(size) for size in (2, 16, 128, 1024, 8192)}, rounds) / 2
-
-# %% throughput-reveal-prose [markdown]
-"""
-Eight times the batch bring at most eight times as much.
-"""
 
 # %% throughput-reveal
 last_gain, gain_low, gain_high = np.exp(labkit.tta.mean_interval(np.log(8 * step_s[1024] / step_s[8192])))
@@ -440,7 +415,7 @@ def one_run(batch_size, lr, seed):
 
 # %% guess-kept-prose [markdown]
 """
-Batch 512 at a rate of 0.002 is the base: it has a test AUC of 0.75 after one epoch (0.64 at `smoke`). **Batch 2,048 instead, everything else kept: which test AUC?**
+Batch 512 at a rate of 0.002 is the base: it has a test AUC of 0.75 after one epoch (0.64 at `smoke`). **Which test AUC does a batch of 2,048 have, if everything else is kept?**
 """
 
 # %% guess-kept
@@ -448,15 +423,15 @@ guess("13.kept_auc", 0.74)
 
 # %% guess-own-prose [markdown]
 """
-The target will be a validation AUC of 0.72 (0.60 at `smoke`), each batch size at its own best rate. **Which of 64, 256, 512, 1,024, 2,048 and 4,096 is the soonest?**
+The target will be a validation AUC of 0.72 (0.60 at `smoke`). Each batch size gets its own best rate. **Which of 64, 256, 512, 1,024, 2,048 and 4,096 is the soonest?**
 """
 
 # %% guess-own
-guess("13.own_batch", 1024, "samples a step")
+guess("13.own_batch", 1024, "samples per step")
 
 # %% cells-prose [markdown]
 """
-Every batch size runs at every rate, seed after seed, so that other programs disturb all batch sizes alike. The base has more seeds than the others. This takes the longest of the notebook, about a minute and a half at `standard`.
+Every batch size runs at every rate, seed after seed, so that other programs disturb all batch sizes alike. The base has more seeds than the others. This is the longest cell of the notebook, about a minute and a half at `standard`. Then run folders become frames: one with a row per run, and one with a row per evaluation. The last validation AUC of a run belongs to the weights that are tested.
 """
 
 # %% cells
@@ -469,11 +444,6 @@ if profile == "smoke":
 cells += [(512, 2e-3, each) for each in range(seeds, 2 if profile == "smoke" else 5)]
 sweep = pd.DataFrame([one_run(*cell) for cell in cells])
 
-# %% frames-prose [markdown]
-"""
-From run folders to frames: a row per run, and a row per evaluation. The last validation AUC of a run is that of the weights that are tested.
-"""
-
 # %% frames
 table = labkit.tta.run_table(sweep["folder"])
 evaluations = labkit.tta.curves(sweep["folder"], runs=table)
@@ -481,15 +451,31 @@ sweep["validation_auc"] = sweep["run"].map(evaluations.groupby("run")["value"].l
 sweep["train_s"] = sweep["run"].map(table.set_index("run")["train_s"])
 print(f"{len(table)} runs, {(table['disturbed'] != '').sum()} of them disturbed by other programs")
 
+# %% published-prose [markdown]
+"""
+### The published tables
+
+The authors of `torchrec_dlrm` trained on Criteo 1TB for one epoch on eight A100 GPUs. From the first row to the second the DLRM's batch is eight times as large; optimiser and rate change, too. Their loss comes from one run of each, so it has no interval. Your loss will have one.
+
+**The rule for claim A13, before your numbers.** The authors' epoch is 5.1 times sooner, and the test AUROC is *a little* lower. Judge the size of the loss, not only its sign. The recorded loss is the difference of two single runs, so it may be wrong by its own size. So call your loss *a little*, too, if its 95 % interval lies below **twice the recorded loss**. If the interval lies above that, the claim does not hold here. If the interval includes it, the claim cannot be tested with these seeds.
+"""
+
+# %% published
+readmes = labkit.runs.recorded_table("torchrec-dlrm", "one_epoch")
+later = readmes[(readmes["readme"] == 2025) & (readmes["gpus"] == 8)]
+columns = ["batch_size", "model", "optimizer", "learning_rate", "auroc_test", "samples_per_s", "epoch_s"]
+labkit.plots.show(later[columns].rename(columns=lambda name: f"{name}, recorded").set_index("batch_size, recorded"))
+published = later["auroc_test"].iloc[0] - later["auroc_test"].iloc[1]
+
 # %% rates-prose [markdown]
 """
 ### Write 13.rates
 
-Published tables give the accuracy after **one epoch**. With a larger batch an epoch has fewer steps. So people change the learning rate: it is **kept**, **scaled** with the batch (four times the batch, four times the rate), or **tuned**, the best of several.
+Published tables give the accuracy after **one epoch**. With a larger batch an epoch has fewer steps, so people change the learning rate. It is **kept**, or **scaled** with the batch (four times the batch, four times the rate), or **tuned**, which means the best of several.
 
-`three_rates(runs, batch_size, base_batch, base_lr)` takes a frame with a row per run and the columns `batch_size`, `lr`, `seed`, `validation_auc` and `test_auc`. It returns a dictionary of the mean test AUC of that batch size, over seeds, at the rate `"kept"` (`base_lr`), `"scaled"` and `"tuned"`. *Tuned* is the rate with the best mean **validation** AUC; its **test** AUC is reported.
+`three_rates(runs, batch_size, base_batch, base_lr)` takes a frame with a row per run and the columns `batch_size`, `lr`, `seed`, `validation_auc` and `test_auc`. It returns a dictionary of the mean test AUC of that batch size, over seeds, at the rates `"kept"` (`base_lr`), `"scaled"` (`base_lr` times `batch_size / base_batch`) and `"tuned"`. *Tuned* is the rate with the best mean **validation** AUC. Report its mean **test** AUC.
 
-*Hint:* `groupby("lr")` of that batch size's rows, the mean of both columns; `idxmax` gives the best one's rate.
+*Hint:* take the rows of that batch size, group them by `lr`, and take the mean of both columns.
 """
 
 
@@ -577,7 +563,7 @@ EXERCISES["13.rates"] = WrittenExercise(
 
 # %% rates-table-prose [markdown]
 """
-Your function over the grid, from the base on, with the median time of an epoch's steps.
+Your function reduces the grid, from the base batch on. The last column is the median training time of an epoch. The figure has all rates: each batch size has its own best one, and a rate can be too large for any of them.
 """
 
 # %% rates-table
@@ -586,11 +572,6 @@ reveal("13.kept_auc", three.loc[2048, "kept"])
 epoch_s = sweep.groupby("batch_size")["train_s"].median()
 shown = three.assign(epoch=epoch_s).rename_axis("batch size").add_suffix(", measured")
 labkit.plots.show(shown.rename(columns={"epoch, measured": "an epoch (s), measured"}).round(4))
-
-# %% rates-figure-prose [markdown]
-"""
-All rates, by the AUC that chooses: each batch size has its own best, and a rate can be too large for any of them.
-"""
 
 # %% rates-figure
 means = sweep.groupby(["batch_size", "lr"], as_index=False)["validation_auc"].mean()
@@ -606,7 +587,7 @@ labkit.plots.show(figure.update_xaxes(type="log", tickvals=rates))
 """
 ### Write 13.loss
 
-How much AUC does a larger batch lose, and do the seeds show it? Runs of the same seed begin with the same weights, so they are compared in pairs.
+How much AUC does a larger batch lose, and do the seeds show it? Runs with the same seed start from the same weights, so compare them in pairs.
 
 `paired_loss(runs, base, other, matters)` takes such a frame, two pairs `(batch_size, lr)`, and the smallest loss that matters to you. It returns four numbers:
 
@@ -694,26 +675,12 @@ EXERCISES["13.loss"] = WrittenExercise(
     },
     variants=(_loss_by_merge,),
     hint="Take the case of unequal seeds: which seeds can be subtracted, and of which numbers is the spread?",
-    explanation="Pairs share what a seed brings, so their differences vary less than the runs do.",
+    explanation="Both runs of a pair share the luck of their seed, so differences vary less than single runs.",
 )
-
-# %% published-prose [markdown]
-"""
-### The published tables
-
-The authors of `torchrec_dlrm` trained on Criteo 1TB for one epoch on eight A100 GPUs. From the first row to the second the DLRM's batch is eight times as large; optimiser and rate change, too. No seed is repeated, so the size of their loss has no interval. *Your* loss has one. Take theirs as the loss that matters.
-"""
-
-# %% published
-readmes = labkit.runs.recorded_table("torchrec-dlrm", "one_epoch")
-later = readmes[(readmes["readme"] == 2025) & (readmes["gpus"] == 8)]
-columns = ["batch_size", "model", "optimizer", "learning_rate", "auroc_test", "samples_per_s", "epoch_s"]
-labkit.plots.show(later[columns].rename(columns=lambda name: f"{name}, recorded").set_index("batch_size, recorded"))
-published = later["auroc_test"].iloc[0] - later["auroc_test"].iloc[1]
 
 # %% own-loss-prose [markdown]
 """
-Yours: 4,096 compared with 512, each at its own tuned rate; then 2,048 compared with 512 at the kept rate.
+The first line compares 4,096 with 512, each at its own tuned rate. The second compares 2,048 with 512 at the kept rate. The loss that matters is the recorded one.
 """
 
 # %% own-loss
@@ -727,16 +694,16 @@ for name, (mean, low, high, pairs) in (("8 times, tuned", tuned_loss), ("4 times
 
 # %% by-batch-prose [markdown]
 r"""
-What differs most is the number of steps in an epoch: here 98, 25 and 13 at `standard`; theirs at 2,048 are more than two million. So a loss here may be far larger than theirs.
+The number of steps in an epoch differs most. Here it is 98, 25 and 13 at `standard`. At their batch of 2,048 it is more than two million. So a loss here may be far larger than theirs.
 
 ### Write 13.by_batch
 
-Now to a target, from the same runs. `by_batch(runs, curves, target)` takes `runs`, a row per run (`run`, `batch_size`, `lr`), and `curves`, a row per evaluation (`run`, `samples`, `train_s`, `value`). It returns a frame with a row per batch size, in ascending order, at the learning rate that is best for it. Its columns are `batch_size`, `lr` and
+Now reduce the same runs to a target. `by_batch(runs, curves, target)` takes `runs`, a row per run (`run`, `batch_size`, `lr`), and `curves`, a row per evaluation (`run`, `samples`, `train_s`, `value`). It returns a frame with a row per batch size, in ascending order, at the learning rate that is best for it. Its columns are `batch_size`, `lr` and
 
-1. `runs`, the number of seeds, and `reached`, how many of them arrive;
-2. `need`: the median over seeds of the samples at a run's first evaluation at or above the target. A run that never arrives, or was never evaluated, has the need `math.inf`, which counts in the median;
+1. `runs`, the number of seeds, and `reached`, the number of them that reach the target;
+2. `need`: the median over seeds of the samples at a run's first evaluation at or above the target. A run that never reaches it, or was never evaluated, has the need `math.inf`, which counts in the median;
 3. `need_low` and `need_high`: the least and the greatest need of the seeds;
-4. `rate`: the median of the runs' samples per second of training, the last `samples` over the last `train_s`;
+4. `rate`: the median of the runs' samples per second of training, which is the last `samples` over the last `train_s`. A run that was never evaluated has no rate and is left out of that median;
 5. `time_s`, `time_low_s`, `time_high_s`: each need over the rate.
 
 The best learning rate of a batch size has the least `time_s`.
@@ -870,7 +837,9 @@ EXERCISES["13.by_batch"] = WrittenExercise(
 
 # %% grid-reduced-prose [markdown]
 """
-Your grid, to the target. Which batch size is the soonest, and at which rate? labkit's own reduction of the same folders has other intervals, but its need, rate and time have to be yours.
+Your grid is now reduced to the target. Which batch size is the soonest, and at which rate? labkit's own reduction of the same folders has other intervals, but its need, rate and time have to be the same as yours.
+
+The figure adds your two lines and their quotient, which are *predicted*. A cross marks a batch size at which half of the seeds or more did not reach the target within the epoch.
 """
 
 # %% grid-reduced
@@ -885,31 +854,16 @@ labkit.plots.show(
 theirs, same = labkit.tta.by_batch_size(evaluations, table, target), ["batch_size", "need", "rate", "time_s"]
 print("the same as labkit's:", np.allclose(grid[same], theirs[same]))
 
-# %% own-figure-prose [markdown]
-"""
-The same figure as of the recorded runs, with your two lines and their quotient, which are *predicted*. A cross is a batch size with which half of the seeds or more did not arrive within the epoch.
-"""
-
-
 # %% own-lines
-def time_at(batch_size, need, step):
-    return need[0] * (1 + batch_size / need[1]) / batch_size * step[0] * (1 + batch_size / step[1])
-
-
 need = fit_line(grid["batch_size"], grid["need"])
 step = fit_line(grid["batch_size"], grid["batch_size"] / grid["rate"])
 best = (need[1] * step[1]) ** 0.5
 print(f"critical at a batch of {need[1]:,.0f}, half at {step[1]:,.0f}; soonest at {best:.0f}, predicted")
 
-# %% own-figure-text [markdown]
-"""
-Crosses and lines:
-"""
-
 # %% own-figure
 figure, drawn = labkit.plots.figure_batch_size(grid), 2.0 ** np.arange(6, 12.1, 0.25)
-lines = need[0] * (1 + drawn / need[1]), drawn / (step[0] * (1 + drawn / step[1])), time_at(drawn, need, step)
-for row, line in enumerate(lines, start=1):
+needs, rates_drawn = need[0] * (1 + drawn / need[1]), drawn / (step[0] * (1 + drawn / step[1]))
+for row, line in enumerate((needs, rates_drawn, needs / rates_drawn), start=1):
     look = {"mode": "lines", "line": {"color": "#D55E00", "dash": "dot"}, "showlegend": row == 1}
     figure.add_scatter(x=drawn, y=line, name="two lines · predicted", row=row, col=1, **look)
 labkit.plots.show(figure)
@@ -936,7 +890,7 @@ EXERCISES["13.why_batch"] = Explanation(
     ),
     model="At 2,048 with the rate kept my test AUC is 0.62 after one epoch, against 0.75 at 512; tuned it is 0.74, and an "
     "epoch takes 0.55 of the time. The epoch has 25 steps instead of 98, and at the same rate each moves the weights "
-    "hardly further, so the model has learnt less; a larger rate wins most of it back. Eight times the batch loses 0.096 "
+    "hardly further, so the model has learnt less. A larger rate wins most of it back. Eight times the batch loses 0.096 "
     "even when it is tuned, far beyond what three seeds differ by. I would take 2,048 only for a target that 0.74 "
     "meets, and if many runs share the price of the five rates that were tried.",
     half="The AUC falls from 0.75 to 0.62, and to 0.74 if tuned, because an epoch has a quarter of the steps and each is "
@@ -947,9 +901,7 @@ EXERCISES["13.why_batch"] = Explanation(
 """
 ## Judge
 
-Your runs are *analogues* of the published ones: the same mechanism on a small log, a CPU and Adam. Say so in your reasons.
-
-A13: eight times the batch, an epoch 5.1 times sooner, and the test AUROC *a little* lower. Judge the size, not the sign. The recorded loss is one run against one run, so it may be off by its own size. Call yours *a little*, too, if its 95 % interval lies below **twice the recorded loss**. If the interval lies above that, the claim does not hold here. If it holds the threshold, the claim cannot be tested with these seeds.
+Your runs are *analogues* of the published ones: the same mechanism on a small log, a CPU and Adam. Say so in your reasons. First apply the rule for A13, which stands above your losses. Then apply the rule for A14, which stands above your samples per second.
 """
 
 # %% claim A13 points=1 grade_id="claim-a13"
@@ -963,11 +915,6 @@ answer = verdict, "an analogue with Adam on one CPU thread: 13 steps instead of 
 found = f"8 times the batch: {epoch_s[512] / epoch_s[4096]:.2f} times sooner, test AUC lost {mean:.4f}"
 claim("A13", f"{found} (95 % {low:.4f} to {high:.4f}), tuned; theirs {published:.4f}", answer)
 
-# %% judge-a14-prose [markdown]
-"""
-A14: from a batch that is large already, eight times more gives only 1.32 times the samples per second. If nothing were lost it would be 8. Call it *saturated* below **2**, where three quarters of that gain are lost: the claim holds here if your interval lies below 2, and does not if it lies above.
-"""
-
 # %% claim A14 points=1 grade_id="claim-a14"
 ### BEGIN SOLUTION
 verdict = "holds here" if gain_high < 2 else "does not hold here" if gain_low > 2 else "cannot be tested here"
@@ -977,22 +924,15 @@ claim("A14", f"1,024 to 8,192: {last_gain:.2f} times the samples/s (95 % {gain_l
 
 # %% scores-prose [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
 """
 
 # %% scores
-from labkit_course import score_notebook
+from labkit_course import results, score_notebook
 
 score_notebook()
 
-# %% results-prose [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
-
 # %% results tags=["results"]
-from labkit_course import results
-
 results(
     rnnt_epochs=(fits.loc["RNN-T (MLPerf)", "its epochs, recorded"], 97, 97),
     rnnt_critical=(fits.loc["RNN-T (MLPerf)", "critical batch"], 3400, 3600),

@@ -4,7 +4,7 @@ r"""
 
 After this notebook you will be able to
 
-- **compute** what a recogniser hears, a log-mel picture, and say what that costs compared with training;
+- **compute** what a recogniser hears, a log-mel picture, and **compare** its cost with that of training;
 - **decode** a CTC model's output, **score** it, and **write** the CTC loss that it is trained with;
 - **count** the parameters and operations of a recogniser before it is built;
 - **train** one with a step of your own, and **judge** it on voices it has never heard.
@@ -35,7 +35,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-The next cell holds what you may change. `student` is your number: it draws the numbers of one question.
+The next cell holds what you may change. `student` is your number. It draws the phrase of one question.
 """
 
 # %% parameters tags=["parameters"]
@@ -49,7 +49,7 @@ student = 0
 """
 ## Listen
 
-The corpus is an hour of spoken numbers and commands, made by a speech synthesiser (espeak-ng). That is far easier than recordings of people, so error rates here say nothing about real speech. The model, the loss and the costs are the real thing. Nobody who speaks in the validation or test split speaks in training.
+The corpus is an hour of spoken numbers and commands, made by a speech synthesiser (espeak-ng). That is far easier than recordings of people, so error rates here say nothing about real speech. The model, the loss and the costs are the real thing. The voices of the validation and test splits do not occur in training.
 """
 
 # %% corpus
@@ -60,7 +60,7 @@ import torch.nn.functional as F
 from IPython.display import Audio
 
 import labkit
-from labkit_course import claim, draw, drawing, explain, guess, mine, model_answer, paired_times, reveal
+from labkit_course import check, claim, draw, drawing, explain, guess, mine, model_answer, paired_times, reveal
 
 # %% corpus-load-prose [markdown]
 """
@@ -77,7 +77,7 @@ Audio(sound.waves[0], rate=16_000)
 r"""
 ## What the model hears
 
-16,000 numbers per second are too many. A **log-mel** picture has one column every 10 ms, and 80 rows of frequencies spaced as the ear spaces them. A cell is the logarithm of the energy there.
+Sound has 16,000 numbers per second, which is too many. A **log-mel** picture has one column every 10 ms and 80 rows. Its rows are frequencies, spaced as the ear spaces them. Each cell is the logarithm of the energy there.
 
 ### Exercise 20.features
 
@@ -104,8 +104,6 @@ def log_energies(wave: Tensor, filters: Tensor) -> Tensor:
 
 
 # %% check 20.features points=4
-from labkit_course import check
-
 check("20.features", log_energies)
 
 
@@ -137,12 +135,12 @@ EXERCISES["20.features"] = WrittenExercise(
     ),
     mistakes={
         (" * torch.hann_window(400)", ""): "Each frame has to be multiplied by a window, or its edges sound as clicks.",
-        (".square()", ""): "What is summed is no energy yet: how does energy depend on the magnitude?",
+        (".square()", ""): "You sum magnitudes, and not energies: how does energy depend on the magnitude?",
         (".log()", ""): "The logarithm is missing: an ear hears ratios.",
     },
     hint="Look at the shapes: (T, 400) frames, then (T, 257) after the transform, then (T, K). What turns a complex "
     "number into an energy, and when is the logarithm taken?",
-    explanation="100 columns a second of K numbers instead of 16,000.",
+    explanation="Now a second has 100 columns of K numbers instead of 16,000 numbers.",
     variants=(_frame_by_frame,),
 )
 
@@ -167,13 +165,13 @@ Loudness, microphone and room say nothing about the words. So labkit then scales
 
 ## Reading what the model writes
 
-For each output the model writes one character or a *blank*. **CTC** (Graves et al., 2006) reads them by a rule: first merge equal neighbours, then drop the blanks. With `-` for the blank, `ff-oou-r` reads `four`, and `-tth-reee-e` reads `three`.
+At each output the model writes one character or a *blank*. **CTC** (Graves et al., 2006) reads the outputs by a rule: first merge equal neighbours, then drop the blanks. With `-` for the blank, `ff-oou-r` reads `four`, and `-tth-reee-e` reads `three`.
 
 ### Exercise 20.greedy
 
-Write `greedy(log_probabilities, lengths)`. It gets a model's output `(B, T, V)`, and how many of the T outputs of each utterance are real, `(B,)`. It returns a list of ids for each utterance.
+Write `greedy(log_probabilities, lengths)`. It gets a model's output `(B, T, V)` and the number of real outputs of each utterance, `(B,)`. It returns a list of ids for each utterance.
 
-1. At each output take the likeliest of the V characters. Cut the path to its length: what lies beyond is padding.
+1. At each output take the likeliest of the V characters. Cut the path to its length: the rest is padding.
 2. Merge equal neighbours, then drop the blanks (id 0).
 """
 
@@ -194,8 +192,6 @@ def greedy(log_probabilities: Tensor, lengths: Tensor) -> list[list[int]]:
 
 
 # %% check 20.greedy points=5
-from labkit_course import check
-
 check("20.greedy", greedy)
 
 
@@ -243,7 +239,7 @@ EXERCISES["20.greedy"] = WrittenExercise(
         ("ids = path[:length].tolist()", "ids = [one for one in path[:length].tolist() if one]"): (
             "Merge first: a blank between two equal letters keeps both."
         ),
-        ("place == 0 or ", ""): "Before the first id there is none: ids[-1] is the last.",
+        ("place == 0 or ", ""): "The first id has no neighbour before it: ids[-1] is the last id.",
     },
     hint="Write down by hand what `2 2 0 2` reads, and then what your code makes of it, step by step.",
     explanation="The order, merge and then drop, is what makes `three` possible.",
@@ -264,7 +260,7 @@ phrase = draw("20.outputs", student)["phrase"]
 
 # %% answer-outputs-prose [markdown]
 """
-Your answer:
+Write a number, or an expression of `phrase`.
 """
 
 # %% answer 20.outputs
@@ -274,8 +270,6 @@ answer = len(phrase) + len(doubled)
 ### END SOLUTION
 
 # %% check 20.outputs points=1
-from labkit_course import check
-
 check("20.outputs", answer, student)
 
 # %% checks
@@ -289,11 +283,11 @@ def _outputs_needed(phrase: str) -> int:
 EXERCISES["20.outputs"] = Exercise(
     _outputs_needed,
     draw=lambda random: {"phrase": random.choice(PHRASES)},
-    hint="Which characters would be merged if they followed each other directly?",
-    explanation="One output for each character, the space among them, and a blank between equal neighbours.",
+    hint="Which characters would CTC merge if they followed each other directly?",
+    explanation="It takes one output for each character, spaces included, and a blank between equal neighbours.",
     mistakes={
         lambda phrase: len(phrase): "Two equal letters in a row would be merged.",
-        lambda phrase: 2 * len(phrase) - 1: "Blanks may stand between all letters, but only few of them have to.",
+        lambda phrase: 2 * len(phrase) - 1: "Blanks may stand between all letters, but few of them are necessary.",
     },
 )
 
@@ -301,7 +295,7 @@ EXERCISES["20.outputs"] = Exercise(
 r"""
 ## Two error rates
 
-The **character error rate** (CER) divides the characters that were inserted, deleted or replaced by the characters that were said. The **word error rate** (WER) counts words. The errors are those of the *cheapest* way from one text to the other. For the first $i$ tokens of one and the first $j$ of the other it is
+The **character error rate** (CER) is the number of characters that were inserted, deleted or replaced, divided by the number of characters that were said. The **word error rate** (WER) counts words instead. Count the errors of the *cheapest* way from one text to the other. For the first $i$ tokens of one and the first $j$ of the other, their number is
 
 $$D(i, j) = \min\{D(i-1, j) + 1,\; D(i, j-1) + 1,\; D(i-1, j-1) + [\text{the two differ}]\},$$
 
@@ -309,9 +303,9 @@ with $D(i, 0) = i$ and $D(0, j) = j$.
 
 ### Exercise 20.error_rate
 
-Write `error_rate(said, read)` for two lists of equal length. Their items are texts, or lists of words. It returns all errors of all items together, divided by all characters (or words) that were said.
+Write `error_rate(said, read)` for two lists of equal length. Their items are texts, or lists of words. It returns the errors of all items together, divided by the number of all characters (or words) that were said.
 
-*Hint:* one row of $D$ at a time is enough to keep.
+*Hint:* it is enough to keep one row of $D$ at a time.
 """
 
 
@@ -333,8 +327,6 @@ def error_rate(said: list, read: list) -> float:
 
 
 # %% check 20.error_rate points=7
-from labkit_course import check
-
 check("20.error_rate", error_rate)
 
 # %% checks
@@ -379,14 +371,14 @@ EXERCISES["20.error_rate"] = WrittenExercise(
         Case("texts drawn for this try", _with(*_texts(random))),
     ),
     mistakes={
-        _mean_of_rates: "Add up errors and characters of all utterances first: else a short one counts as a long one.",
+        _mean_of_rates: "Add up errors and characters of all utterances first. Otherwise a short one counts as much as a long one.",
         ("(token != heard)", "2 * (token != heard)"): (
             "A replaced character is one error, not a deletion and an insertion."
         ),
         ("map(len, said)", "map(len, read)"): "Divide by the characters that were said, not by those that were read.",
     },
-    hint="Fill D for `no` and `on` on paper, row by row, and compare. Each utterance has a D of its own, and a function "
-    "that calls itself three times for each place never ends.",
+    hint="Fill D for `no` and `on` on paper, row by row, and compare. Each utterance has a D of its own. A function "
+    "that calls itself three times for each place takes far too long.",
     explanation="Levenshtein's distance; on words it gives WER, on characters CER.",
     variants=(_whole_table,),
     instead_of=("jiwer.cer", "jiwer.wer"),
@@ -394,16 +386,11 @@ EXERCISES["20.error_rate"] = WrittenExercise(
 
 # %% guess-wer-prose [markdown]
 """
-The transcript below is wrong in one of its 25 characters, a CER of 4 %. **What is its word error rate?**
+The transcript below is wrong in one of its 25 characters, a CER of 4 %. **What is its word error rate?** Your function takes lists of words as it takes texts.
 """
 
 # %% guess-wer
 guess("20.wer_of_one_letter", 4, "%")
-
-# %% wer-prose [markdown]
-"""
-Your function takes lists of words as it takes texts:
-"""
 
 # %% wer
 said, read = "set batch size to seventy", "set batch sise to seventy"
@@ -414,7 +401,7 @@ print(f"CER {100 * error_rate([said], [read]):.0f} %")
 r"""
 ## What it is trained for
 
-The corpus says *what* was said, but not *when*. So CTC counts every way to say it. An **alignment** is a path through the states *blank, a, blank, b, …, blank*, one state per output:
+The corpus says *what* was said, but not *when*. So CTC counts every way to say it. An **alignment** is a path through the states *blank, a, blank, b, …, blank*, with one state per output. The drawing shows them.
 """
 
 # %% ctc-drawing
@@ -426,10 +413,10 @@ The loss is $-\ln \sum_\pi P(\pi)$ over all alignments $\pi$ of the text. Their 
 
 ### Exercise 20.ctc
 
-Write `ctc_loss(log_probabilities, tokens)`. It gets a tensor `(T, V)` and the list of the letters' ids, and returns the loss as a float; `inf` where no alignment exists.
+Write `ctc_loss(log_probabilities, tokens)`. It gets a tensor `(T, V)` and the list of the letters' ids. It returns the loss as a float, or `inf` where no alignment exists.
 
-1. A path begins in one of the first two states, and ends in one of the last two. With no letters there is one state.
-2. At each further output a path stays, goes on by one state, or skips a blank: from one letter to the next letter, if the two *differ*. Multiply by the output's own probability of the state.
+1. A path begins in one of the first two states, and ends in one of the last two. With no letters there is one state, the blank.
+2. At each further output a path stays, or goes on by one state, or skips a blank. It may skip the blank between two letters only if the letters *differ*. Multiply by the output's probability of the state.
 3. Work with logarithms: products of hundreds of probabilities are too small for a float.
 
 *Hint:* `F.pad(ahead, (1, 0), value=-math.inf)[:-1]` shifts by one state, and `torch.logsumexp` adds probabilities.
@@ -462,8 +449,6 @@ def ctc_loss(log_probabilities: Tensor, tokens: Sequence[int]) -> float:
 
 
 # %% check 20.ctc points=7
-from labkit_course import check
-
 check("20.ctc", ctc_loss)
 
 
@@ -505,21 +490,21 @@ EXERCISES["20.ctc"] = WrittenExercise(
     ),
     mistakes={
         (_SKIPS, "place > 1 and state != 0"): (
-            "Between two equal letters a blank has to stand, or they are merged: such a skip is no alignment."
+            "Between two equal letters the path needs a blank, or CTC merges them. Such a skip is no alignment."
         ),
         (_SKIPS, "False"): "Look at the drawing: which state does an arrow leave out?",
         ("return -ahead[-2:]", "return -ahead[-1:]"): "An alignment may end with the last letter or with the blank.",
     },
     hint="Write alpha for one letter and two outputs by hand: three states, and four ways in all. Which ways lead into "
     "each state, and in which states may a path begin and end?",
-    explanation="All alignments, whose number is exponential, in T × S additions; torch's loss is this, in batches.",
+    explanation="You sum an exponential number of alignments in T × S steps. torch does the same, in batches.",
     variants=(_state_by_state,),
     instead_of=("torch.ctc_loss",),
 )
 
 # %% ctc-torch-prose [markdown]
 """
-Compare it with torch's on 60 outputs of a model that knows nothing, and five letters of which two are the same:
+Compare your loss with torch's on 60 outputs of a model that knows nothing, for five letters of which two are the same.
 """
 
 # %% ctc-torch
@@ -528,21 +513,10 @@ theirs = F.ctc_loss(outputs[:, None], torch.tensor([letters]), [60], [5], reduct
 print(f"yours {ctc_loss(outputs, letters):.4f}, torch's {theirs:.4f}")
 
 # %% second-half [markdown]
-r"""
+"""
 ## Second half: a model
 
-Right code is kept in `mylab/speech.py`. On another day, run the cells down to *Listen*, then go on here.
-
-The recogniser has convolutions only. Two with stride 2 leave 25 outputs of 100 frames. Blocks follow that keep their number, then a linear layer that writes characters. Utterances of a batch are padded to the longest, so a mask says which frames are real.
-
-### Exercise 20.block
-
-Write `MyBlock`, of which the model is made: `(B, before, T)` becomes `(B, after, T / stride)`.
-
-1. `__init__`: `self.stride`, which the model asks for; `self.conv`, a `Conv1d` padded by half its kernel, without bias; `self.norm`, a `BatchNorm1d`; `self.dropout`.
-2. `forward(x, mask)`: convolution, batch norm, ReLU, dropout, times the mask, which is 0 where a frame is padding. Where neither channels nor stride change the shape, add `x`.
-
-The mask keeps padding out of the next convolution. The statistics of the batch norm still count padded frames while it trains, for the mask comes after it.
+Right code is kept in `mylab/speech.py`. On another day, run the cells down to *Listen*, then go on here. The next cell takes your own code, or labkit's reference where you have none yet.
 """
 
 # %% mine
@@ -550,7 +524,16 @@ log_energies, greedy, error_rate = mine("20.features"), mine("20.greedy"), mine(
 
 # %% block-write-prose [markdown]
 """
-Your block:
+The recogniser has convolutions only. Two of them have stride 2, so 100 frames become 25 outputs. Further blocks keep that number, then a linear layer writes characters. Utterances of a batch are padded to the longest one, so a mask says which frames are real.
+
+### Exercise 20.block
+
+Write `MyBlock`, the part that the model repeats: `(B, before, T)` becomes `(B, after, T / stride)`.
+
+1. `__init__` makes `self.stride`, which the model asks for; `self.conv`, a `Conv1d` padded by half its kernel, without bias; `self.norm`, a `BatchNorm1d`; and `self.dropout`.
+2. `forward(x, mask)` computes convolution, batch norm, ReLU and dropout, and multiplies by the mask, which is 0 where a frame is padding. Then it adds `x` if neither channels nor stride change the shape.
+
+The mask keeps padding out of the next convolution. In training the statistics of the batch norm still count padded frames, because the mask comes after it.
 """
 
 # %% answer 20.block
@@ -579,8 +562,6 @@ class MyBlock(nn.Module):
 
 
 # %% check 20.block points=6
-from labkit_course import check
-
 check("20.block", MyBlock)
 
 
@@ -618,12 +599,12 @@ EXERCISES["20.block"] = WrittenExercise(
     ),
     mistakes={
         ("kernel, stride, padding", "kernel, padding"): "The convolution has to move on by the stride.",
-        (", bias=False", ""): "Batch norm takes any bias away again: this convolution has none.",
-        (" * mask", ""): "What a padded frame becomes has to be zero again, before the shortcut.",
+        (", bias=False", ""): "Batch norm removes any bias again, so this convolution has none.",
+        (" * mask", ""): "A padded frame has to be zero again after the block, before the shortcut is added.",
     },
     hint="Compare shapes first: is the output as long as the mask? Then the order of the five parts, and when x is "
     "added.",
-    explanation="With the same weights it is the kit's block, and no padding leaks into a real frame.",
+    explanation="With the same weights it computes what the kit's block computes.",
     variants=(
         (
             "y = self.dropout(F.relu(self.norm(self.conv(x)))) * mask",
@@ -640,7 +621,7 @@ EXERCISES["20.block"] = WrittenExercise(
 """
 ## What it costs, on paper
 
-The model of *Training for Speech Recognition on Coprocessors* (Baunsgaard et al., ADMS 2020) has one convolution of width 11 with 600 outputs and stride 2. Five LSTM layers of width 800 follow, in one direction, then a linear layer. **How many million parameters are that?**
+The model of *Training for Speech Recognition on Coprocessors* (Baunsgaard et al., ADMS 2020) has one convolution of width 11 with 600 outputs and stride 2. Five LSTM layers of width 800 follow, in one direction, and then a linear layer. **How many million parameters does it have?**
 """
 
 # %% guess-paper
@@ -656,7 +637,7 @@ Write `speech_cost(layers)`, for a list of layers from the first to the last. It
 - `("lstm", before, after)`: four gates. Each has weights for its input and for its state, and PyTorch keeps two biases per gate and number.
 - `("linear", before, after)`: with biases.
 
-*Hint:* each weight is used once for every frame that its layer *writes*.
+*Hint:* a layer uses each weight once for every frame that it *writes*.
 """
 
 
@@ -680,8 +661,6 @@ def speech_cost(layers: list[tuple]) -> dict[str, float]:
 
 
 # %% check 20.cost points=6
-from labkit_course import check
-
 check("20.cost", speech_cost)
 
 # %% checks
@@ -730,7 +709,7 @@ EXERCISES["20.cost"] = WrittenExercise(
     },
     hint="Take one layer of each kind with small numbers, and compare with torch's own: "
     "sum(each.numel() for each in nn.LSTM(3, 2).parameters()). Then ask for how many frames each weight is used.",
-    explanation="On paper, before anything was built.",
+    explanation="You know both before anything is built.",
     variants=(_kind_by_kind,),
 )
 
@@ -753,16 +732,11 @@ labkit.plots.show(costs.rename(columns={"flops": "FLOP per second of audio"}))
 
 # %% guess-times-prose [markdown]
 """
-**For the same audio, how many times as long does the paper's model take here as this lab's?** Divide the operations first. Then think of two things: an LSTM goes through its outputs one after the other, and large products keep a core busier than many small ones.
+**For the same audio, how many times as long does the paper's model take here as this lab's?** Divide the operations first. Then think of two things. An LSTM computes its outputs one after the other. Large products keep a core busier than many small ones. (Sixteen utterances run at once, on one thread.)
 """
 
 # %% guess-times
 guess("20.times_as_long", 200, "times")
-
-# %% measure-prose [markdown]
-"""
-Sixteen utterances at once, in turns on one thread. `paired_times` drops rounds that other programs disturb.
-"""
 
 # %% measure
 from functools import partial
@@ -779,7 +753,7 @@ reveal("20.times_as_long", times_as_long)
 
 # %% why-cost-prose [markdown]
 """
-In two or three sentences: compare the ratio of the operations with that of the times. Why do they differ? On recordings of people (Common Voice) the thesis behind the paper's code has 17.4, 13.7, 10.5 and 14.1 % of the words wrong with 1, 3, 5 and 7 LSTM layers. What did more layers buy for their time?
+In two or three sentences: compare the ratio of the operations with that of the times. Why do they differ? The thesis behind the paper's code used recordings of people (Common Voice). Its word error rates are 17.4, 13.7, 10.5 and 14.1 % with 1, 3, 5 and 7 LSTM layers. What did more layers buy for their time?
 """
 
 # %% explain 20.why_cost points=2 grade_id="20-why-cost"
@@ -796,9 +770,9 @@ EXERCISES["20.why_cost"] = Explanation(
         "trade-off: what more layers bought the thesis for their time",
     ),
     model="The paper's model does 235 times the operations per second of audio, but takes only 98 times as long: its "
-    "large products use a core better than many small ones, where each operation costs a start. An LSTM loses a part of "
-    "that again, because it goes through the outputs one after the other and reads its weights each time. In the thesis "
-    "five layers have 10.5 % of the words wrong where one has 17.4 %, for nearly five times the operations; two more "
+    "large products use a core better than many small ones, where each operation costs a start. An LSTM loses part of "
+    "that gain, because it computes one output after the other and reads its weights each time. In the thesis "
+    "five layers have 10.5 % of the words wrong where one has 17.4 %, for five times the operations; two more "
     "layers cost 40 % more and lost 3.6 points.",
     half="The paper's model has 235 times the operations but takes only 98 times as long, because large products keep "
     "the cores busier than small ones.",
@@ -808,9 +782,9 @@ EXERCISES["20.why_cost"] = Explanation(
 """
 ### Your verdict on an order
 
-The thesis' order is five layers best, then three, seven and one. Is it the same here? Layers take twenty minutes to try (`labkit sweep speech_layers`), so these runs are *recorded*: equally many parameters, three seeds, scored on the test voices.
+The thesis' order is five layers best, then three, seven and one. Is it the same here? These runs take twenty minutes (`labkit sweep speech_layers`), so they are *recorded*. All models have about the same number of parameters. There are three seeds, scored on the test voices.
 
-The rule comes first. A recogniser with 95 % of its words wrong or more, in every seed, still writes little but frequent letters: it has not learnt yet. If any is there, the order `cannot be tested here`, and your reason says what the others show. If none is, the claim holds if the means have the same order.
+The rule comes first. A recogniser with a WER of 95 % or more in every seed writes little but frequent letters: it has not learnt to read yet, so its rate does not say how good that number of layers is. If there is such a recogniser, the order `cannot be tested here`, and your reason says what the others show. If there is none, the claim holds if the means have the same order.
 """
 
 # %% layers
@@ -841,9 +815,9 @@ r"""
 
 Write `train_step(model, batch, optimizer, clip)`. It takes one step on one batch, and returns the loss before the step as a float.
 
-1. The model takes `batch.features` `(B, T, 80)` and `batch.feature_lengths` `(B,)`. It returns log-probabilities `(B, T', V)`, and how many of the T' outputs are real.
-2. The loss is `F.ctc_loss` with its default mean, with `batch.tokens` `(B, S)` and `batch.token_lengths` `(B,)`. It wants the outputs first, `(T', B, V)`, and no padding may count.
-3. CTC's gradients are now and then very large, so clip them to the norm `clip` (`nn.utils.clip_grad_norm_`). No gradient of one batch may be left in the next step.
+1. The model takes `batch.features` `(B, T, 80)` and `batch.feature_lengths` `(B,)`. It returns log-probabilities `(B, T', V)` and the number of real outputs of each utterance, `(B,)`.
+2. The loss is `F.ctc_loss` with its default mean, with `batch.tokens` `(B, S)` and `batch.token_lengths` `(B,)`. It takes the outputs first, `(T', B, V)`. No padding may count.
+3. CTC's gradients are sometimes very large, so clip them to the norm `clip` (`nn.utils.clip_grad_norm_`). Gradients of one batch must not remain in the next step.
 """
 
 # %% answer 20.step
@@ -870,8 +844,6 @@ def train_step(
 
 
 # %% check 20.step points=6
-from labkit_course import check
-
 check("20.step", train_step)
 
 
@@ -944,22 +916,17 @@ EXERCISES["20.step"] = WrittenExercise(
     },
     hint="Print the shapes that F.ctc_loss gets, and whether every length is that of real outputs. Then check the "
     "order: gradients, clipping, step.",
-    explanation="The same with any padding, so none is trained on.",
+    explanation="The step is the same with any padding, so the model does not train on it.",
     variants=(_cleared_last,),
 )
 
 # %% guess-overfit-prose [markdown]
 """
-Before any long run: can the model learn a few utterances by heart? If not, there is a fault, and more data will not fix it. Take eight utterances, without dropout and masks. **At which step is the loss first below 0.1?**
+Before any long run, ask: can the model learn a few utterances by heart? If not, there is a fault, and more data will not fix it. Take eight utterances, without dropout and masks. **At which step is the loss first below 0.1?** After a few steps most outputs are blanks, and the letters come late.
 """
 
 # %% guess-overfit
 guess("20.overfit_step", 100, "steps")
-
-# %% by-heart-prose [markdown]
-"""
-The first loss is that of a model that knows nothing. After a few steps most outputs are blanks; the letters come late.
-"""
 
 # %% by-heart
 from dataclasses import replace
@@ -973,7 +940,7 @@ print(f"{losses[0]:.1f} at first, {losses[-1]:.3f} after {len(losses)} steps")
 
 # %% loop-prose [markdown]
 """
-The loop is given. A `labkit.Run` keeps the clocks, and ends the loops when the target is reached or the time is up. `transcribe` reads with your `greedy`, without dropout and gradients.
+The loop is given. A `labkit.Run` keeps the clocks, and ends the loop when the target is reached or the time is up. `transcribe` reads with your `greedy`, without dropout and gradients.
 """
 
 
@@ -988,12 +955,6 @@ def transcribe(model, batches):
             read += ["".join(characters[one - 1] for one in each) for each in ids]
     model.train()
     return said, read
-
-
-# %% loop-cell-prose [markdown]
-"""
-And the loop:
-"""
 
 
 # %% loop
@@ -1011,7 +972,7 @@ def train(run, model, optimizer, batches, epochs):
 
 # %% guess-time-prose [markdown]
 """
-The target of this corpus is a CER of 0.05 on the validation voices. One pass over the training split is evaluated three times. **After how many seconds will it be there?** A run that does not get there before `limit_s` is censored.
+The target of this corpus is a CER of 0.05 on the validation voices. One pass over the training split is evaluated three times. **After how many seconds will the run reach it?** A run that does not reach it before `limit_s` is censored.
 """
 
 # %% guess-time
@@ -1020,7 +981,7 @@ guess("20.time_to_target", 60.0, "s")
 
 # %% guess-share-prose [markdown]
 """
-Features could be computed again each time an utterance comes up, or once, and kept. **If they were computed each time, what share of an utterance's time, features and training together, would they take?** An utterance has 1.7 s of sound on average. Training takes about three forward passes, of which you counted the operations.
+Features could be computed each time that an utterance comes up, or once and kept. **If they were computed each time, which share of the time for features and training would they take?** An utterance has 1.7 s of sound on average. Training takes about as long as three forward passes, and you counted the operations of one.
 """
 
 # %% guess-share
@@ -1028,7 +989,7 @@ guess("20.features_share", 20, "%")
 
 # %% run-prose [markdown]
 """
-The test split has other voices still. It decides nothing, and is scored once, at the end, with the weights that were best on the validation voices.
+The test split has other voices again. It decides nothing. It is scored once, at the end, with the weights that were best on the validation voices.
 """
 
 # %% run
@@ -1047,7 +1008,7 @@ with labkit.Run("speech", target="cer <= 0.05", max_seconds=limit_s, **settings)
 
 # %% curve-prose [markdown]
 """
-How far off were you? The curve's error axis is logarithmic: from 10 % to 5 % is as far as from 100 % to 50 %.
+How far off were you? The error axis is logarithmic: from 10 % to 5 % is as far as from 100 % to 50 %. The cell after it measures what features would cost if they were computed again for each utterance.
 """
 
 # %% curve
@@ -1056,11 +1017,6 @@ print(f"{run.result['steps']} steps, {run.result['samples_per_s']:.0f} utterance
 table, evaluations = labkit.tta.run_table([run.folder]), labkit.tta.curves([run.folder])
 crossed = labkit.tta.crossings(evaluations, table, 0.05)
 labkit.plots.show(labkit.plots.figure_time_to_accuracy(evaluations, 0.05, crossings=crossed))
-
-# %% share-prose [markdown]
-"""
-What did features cost, computed again for each utterance?
-"""
 
 # %% share
 some = [torch.from_numpy(each) for each in sound.waves[:: len(sound) // 10]]
@@ -1072,9 +1028,9 @@ print(f"features {features_ms:.2f} ms per utterance, training {step_ms:.2f} ms (
 
 # %% voices-prose [markdown]
 """
-They are the same in every epoch, so labkit computes them once and keeps them: 160 bytes per frame in float16, half of what the sound takes. In return, a run can change only the features (their speed, noise on them), no longer the sound itself.
+Features are the same in every epoch, so labkit computes them once and keeps them. They take 160 bytes per frame in float16, half of what the sound takes. The price is that a run can change only the features (their speed, noise on them), and no longer the sound itself.
 
-Now the voices that the training never looked at, and which words the model still gets wrong:
+The next cell scores the voices that the training never used, and shows which words the model still gets wrong.
 """
 
 # %% test-voices
@@ -1090,7 +1046,7 @@ for said, read in zip(*transcribe(model, few), strict=True):
 
 # %% why-voices-prose [markdown]
 """
-In two or three sentences: what are the rates on both kinds of voices, and why do they differ? Why is WER the larger? What can so few voices in a split say?
+In two or three sentences: what are the rates on both kinds of voices, and why do they differ? Why is WER larger than CER? What can so few voices in a split show?
 """
 
 # %% explain 20.why_voices points=2 grade_id="20-why-voices"
@@ -1119,7 +1075,7 @@ EXERCISES["20.why_voices"] = Explanation(
 """
 ## Say it yourself
 
-Record some numbers, or a command such as `show accuracy of run sixty four`, then run the cell after the next one. The sound goes to this notebook's kernel and nowhere else. A file does it, too: `wave = labkit.data.speech.read_wave("me.wav")`. Without a recording, a voice of the test split speaks.
+Record some numbers, or a command such as `show accuracy of run sixty four`, then run the cell after the next one. The sound goes to this notebook's kernel and nowhere else. You can also read a file: `spoken = labkit.data.speech.read_wave("me.wav")` in place of the first line. Without a recording, a voice of the test split speaks.
 """
 
 # %% say-record
@@ -1130,7 +1086,7 @@ recorder
 
 # %% say-hear-prose [markdown]
 """
-All that the model heard in training came from *one* synthesiser, without breath, room or accent. So it will mishear you more than the voices of the test split. Silence at both ends is cut, for mean and deviation are now those of this one utterance.
+Everything that the model heard in training came from *one* synthesiser, without breath, room or accent. So it will mishear you more often than the voices of the test split. The cell cuts silence at both ends, because mean and deviation are now those of this one utterance.
 """
 
 # %% say-hear
@@ -1148,22 +1104,15 @@ print("Your model reads:", "".join(characters[one - 1] for one in ids))
 
 # %% scores-prose [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
 """
 
 # %% scores
-from labkit_course import score_notebook
+from labkit_course import results, score_notebook
 
 score_notebook()
 
-# %% results-prose [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
-
 # %% results tags=["results"]
-from labkit_course import results
-
 results(
     times_as_long=(times_as_long, 10, 2000),
     overfit_end_over_start=(losses[-1] / losses[0], 0, 0.95),
@@ -1177,7 +1126,7 @@ results(
 
 - CTC merges repeats, then drops blanks. Its loss sums all alignments, by one pass over outputs and states.
 - Only real outputs count, in the loss and in reading.
-- Parameters and operations can be known before anything is built; the time also depends on what has to wait for what.
+- You can count parameters and operations before anything is built. The time also depends on what has to wait for what.
 - A model that cannot learn eight utterances by heart has a fault.
 - Held-out *voices*, not held-out sentences, show whether the model learnt to hear.
 

@@ -6,10 +6,10 @@ After this notebook you will be able to
 
 - **find** the largest batch that a budget of memory holds, by runs that run out of it;
 - **take apart** a ratio of times to a target into a ratio of rates and a ratio of samples, and **say** which of them moves with the target;
-- **show** how often one run each would have named another winner;
+- **show** how often a single run of each platform would have named another winner;
 - **judge** a claim of a paper that compared three platforms.
 
-**Time:** 60 minutes with two functions; the machine computes for about six minutes of them on 2 CPU cores. No GPU is needed.
+**Time:** 60 minutes with two functions; the machine computes for about six of these minutes on 2 CPU cores. No GPU is needed.
 
 **Prerequisites:** [Train a speech recogniser to a target](20_train_speech.ipynb). A run that other programs disturb is repeated, so close videos and heavy pages in your browser before you start.
 """
@@ -29,7 +29,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-What you may change. `shares` says how much memory each platform has, as a share of what a run at the common batch holds.
+The next cell holds what you may change. `shares` says how much memory each platform has, as a multiple of what a run at the common batch holds.
 """
 
 # %% parameters tags=["parameters"]
@@ -43,7 +43,7 @@ own_budgets = {}  # budgets of your own, such as {"small": "t4-like", "large": "
 """
 ## Three platforms
 
-*Training for Speech Recognition on Coprocessors* (Baunsgaard et al., ADMS 2020) trained one recogniser on three platforms. The authors give prices for the cheapest and the middle one, and say that the most expensive costs ten times the cheapest.
+*Training for Speech Recognition on Coprocessors* (Baunsgaard et al., ADMS 2020) trained one recogniser on three platforms. The authors give prices for the cheapest and the middle one, and say that the most expensive costs ten times the cheapest. The table has their platforms.
 """
 
 # %% imports
@@ -55,14 +55,9 @@ import numpy as np
 import pandas as pd
 
 import labkit
-from labkit_course import apparatus, claim, explain, guess, model_answer, reveal
+from labkit_course import apparatus, check, claim, explain, guess, model_answer, results, reveal, score_notebook
 
 _ = np.seterr(invalid="ignore")  # where neither platform arrived, inf / inf is NaN: no ratio
-
-# %% paper-table-prose [markdown]
-"""
-What the authors give:
-"""
 
 # %% paper-table
 names = ["GPUs of each", "GPU", "price ($)", "largest batch"]
@@ -77,7 +72,7 @@ Each platform trained at the largest batch that fitted, and all of them at a com
 
 ## Budgets of cores and memory
 
-Small has one core, large has all cores. A middle budget with half of the cores exists only where half of them are more than one, that is from four cores on. **On two cores there are two platforms**, not the paper's three. Memory is cut so that it binds: a run at the common batch shows what it holds, and the budgets get 1.3, 1.45 and 1.6 times that.
+Small has one core, large has all cores. A middle budget with half of the cores exists only from four cores on, where half of them are more than one. **On two cores there are two platforms**, not the paper's three. Memory is cut so that it binds: a first run at the common batch shows how much it holds, and the budgets get 1.3, 1.45 and 1.6 times that.
 """
 
 # %% budgets-made
@@ -101,7 +96,7 @@ guess("21.largest", 130, "utterances")
 
 # %% search-prose [markdown]
 """
-`largest_batch` tries sizes, and prints a line for each: about four of them for a platform, some ten seconds each. A trial trains for two epochs under the budget, with an eighth of its memory kept free for what later epochs add. The size doubles until a run is out of memory; then the gap is halved.
+`largest_batch` tries about four sizes for each platform. A trial takes some ten seconds and prints a line. It trains for two epochs under the budget, and keeps an eighth of the memory free for what later epochs add. The size doubles until a run is out of memory. Then the gap is halved.
 """
 
 # %% search
@@ -115,7 +110,7 @@ print("own batches:", own, "(the paper's: 160, 240 and 300)")
 
 # %% guess-lead-prose [markdown]
 """
-Most of what a run holds is there at any batch: Python, torch, compiled kernels. So a little more memory is a much larger batch, for a small model.
+Most of what a run holds does not depend on the batch: Python, torch, compiled kernels. So for a small model a little more memory allows a much larger batch.
 
 ## Time to five thresholds
 
@@ -127,7 +122,7 @@ guess("21.lead", 1.5, "times")
 
 # %% guess-samples-prose [markdown]
 """
-**And how many times as many samples does the large platform need to a CER of 0.3 at its own batch, compared with the common one?**
+**How many times as many samples does the large platform need for a CER of 0.3 at its own batch as at the common one?**
 """
 
 # %% guess-samples
@@ -135,7 +130,7 @@ guess("21.samples", 1.3, "times")
 
 # %% runs-prose [markdown]
 """
-All platforms of a seed train before the next seed, so a machine that slows down slows down all alike. Each run takes some 20 seconds on two quiet cores.
+All platforms train with one seed before the next seed begins, so a machine that slows down slows all platforms alike. Each run takes some 20 seconds on two quiet cores. A run that other programs disturbed is repeated once, for up to four runs in all. The line before each run says how many are left, and how long they take at the speed so far.
 """
 
 # %% runs
@@ -153,11 +148,6 @@ def train(name, batch, seed):
     return {"platform": name, "batch_size": batch, "seed": seed, "run": row["run"], "folder": folder, **known}
 
 
-# %% runs-all-prose [markdown]
-"""
-A run that other programs disturbed is repeated once, up to four runs in all. The line before each run says how many are left, and how long they take at the speed so far.
-"""
-
 # %% runs-all
 plan, spare, places, began = [(*size, seed) for seed in seeds for size in sizes], 4, [], perf_counter()
 for number, planned in enumerate(plan):
@@ -172,9 +162,9 @@ places = pd.DataFrame(places)
 
 # %% met-prose [markdown]
 """
-Seconds of training, without evaluations, and samples until the first evaluation at or below each threshold. A run that does not get there within its epochs counts as `inf`: later than every run that does.
+`met` has the seconds of training, without evaluations, and the samples until the first evaluation at or below each threshold. A run that does not reach it within its epochs counts as `inf`, which is later than every run that does.
 
-A pair is a run of each platform with the same seed, at the common batch or at the own ones. If a run is still disturbed after its repetition, its pair is left out, and no other: its samples are right, its seconds are not. If no pair is left, all of them count, and the claim cannot be tested.
+A pair has one run of each platform with the same seed, at the common batch or at their own. If a run is still disturbed after its repetition, its pair is left out, because its seconds are wrong. The other pairs stay. If no pair is left, all of them count, and the claim cannot be tested. With one pair left, a median is that one run, and the spreads below say nothing.
 """
 
 # %% met
@@ -183,11 +173,6 @@ found = [labkit.tta.crossings(evaluations, table, goal, x="train_s").assign(targ
 met = pd.concat(found)[["run", "target", "time_to_target_s", "samples_to_target"]].merge(places, on="run")
 met = met.rename(columns={"time_to_target_s": "time_s", "samples_to_target": "samples"})
 met[["time_s", "samples"]] = met[["time_s", "samples"]].astype(float).fillna(np.inf)
-
-# %% kept-prose [markdown]
-"""
-How many undisturbed pairs are there? With one left, a median is that one run, and spread and shares below say nothing.
-"""
 
 
 # %% kept
@@ -204,7 +189,7 @@ print(f"{places['disturbed'].sum()} of {len(places)} runs were disturbed; undist
 
 # %% table-prose [markdown]
 """
-Median seconds over the seeds; harder thresholds to the right.
+The table has median seconds over the seeds. Thresholds get harder to the right.
 """
 
 
@@ -232,10 +217,10 @@ $$\text{ratio of times} = \text{ratio of rates} \times \text{ratio of samples}.$
 Write `decompose(slow, fast)`. It gets a frame for each platform, with one row per seed (the index) and the columns `time_s` and `samples` to one threshold. A run that did not arrive has `inf` in both. It returns a dict:
 
 1. Use only the seeds that both platforms have.
-2. `times`: the median time of the slow platform over that of the fast one. `samples`: the same of the samples. `rates`: the factor that makes the equation above true, which is the fast one's rate over the slow one's.
-3. `low` and `high`: the least and the greatest ratio of times of a seed's pair. A pair in which neither arrived has no ratio, and is left out here.
+2. `times` is the median time of the slow platform divided by that of the fast one. `samples` is the same for samples. `rates` is the factor that makes `rates` times `samples` equal to `times`: the rate of the fast one divided by that of the slow one.
+3. `low` and `high` are the least and the greatest ratio of times of a pair, which has the same seed on both platforms. A pair in which neither arrived has no ratio, and is left out here.
 
-[Time to accuracy](50_time_to_accuracy.ipynb) takes the same ratio of medians: a run that failed makes it larger, as it should, and one run does not spoil it.
+[Time to accuracy](50_time_to_accuracy.ipynb) takes the same ratio of medians, because a run that failed counts in it and a single odd run does not spoil it.
 """
 
 # %% answer 21.decompose
@@ -255,8 +240,6 @@ def decompose(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, float]:
 
 
 # %% check 21.decompose points=6
-from labkit_course import check
-
 check("21.decompose", decompose)
 
 
@@ -346,19 +329,17 @@ EXERCISES["21.decompose"] = WrittenExercise(
         (_MEDIANS, 'times = (slow["time_s"] / fast["time_s"]).median()'): (
             "That is the median of the ratios; what is asked is the ratio of the medians."
         ),
-        ("slow, fast = slow.loc[both], fast.loc[both]", "pass"): (
-            "A seed that one platform does not have counts for neither."
-        ),
+        ("slow, fast = slow.loc[both], fast.loc[both]", "pass"): ("A seed that only one platform has must not count."),
     },
     hint="Take three seeds, work out both medians by hand, and divide. Then ask which rows belong to the same seed, and "
-    "what a pair says in which a run never arrived.",
+    "what the ratio is if one run of a pair never arrived.",
     explanation="The two factors multiply to the ratio of times exactly, and a run that failed is not left out.",
     variants=(_seed_by_seed,),
 )
 
 # %% gaps-prose [markdown]
 """
-Your function is called where the median run of both platforms arrived; elsewhere there is no ratio (NaN). You will see it on every threshold, at both kinds of batches. By your definition the two factors make the ratio of times. Do the rates of the *whole* runs, without evaluations, make it, too?
+The next cells call your function for every threshold, at both kinds of batches. They compare each smaller platform with the large one. If the median run of a platform did not arrive, there is no ratio (NaN). By definition your two factors multiply to the ratio of times. Does the rate of the *whole* runs, without evaluations, do so, too? It is in the last column.
 """
 
 
@@ -368,12 +349,6 @@ def compare(slow, fast):
     if np.isfinite([each.loc[both, "time_s"].median() for each in (slow, fast)]).all():
         return decompose(slow, fast)
     return dict.fromkeys(("times", "rates", "samples", "low", "high"), np.nan)
-
-
-# %% gaps-ways-prose [markdown]
-"""
-Each smaller platform compared with the large one:
-"""
 
 
 # %% gaps
@@ -386,11 +361,6 @@ def gaps_to_large(way, batches):
             yield {"budget": f"{name} over large, {way} batch", "target": goal, **parts}
 
 
-# %% gaps-table-prose [markdown]
-"""
-The last column is that rate:
-"""
-
 # %% gaps-table
 gaps = pd.DataFrame([row for way, batches in ways.items() for row in gaps_to_large(way, batches)])
 off_percent = 100 * (gaps["rates of whole runs"] * gaps["samples"] / gaps["times"] - 1).abs().median()
@@ -399,7 +369,7 @@ print(f"whole rates times samples are {off_percent:.2g} % off the measured ratio
 
 # %% gap-reveal-prose [markdown]
 """
-Your guesses, for the small platform:
+Compare your guesses with the small platform's ratio.
 """
 
 # %% gap-reveal
@@ -416,7 +386,7 @@ reveal("21.samples", samples_ratio if np.isfinite(samples_ratio) else None)
 
 # %% gap-figure-prose [markdown]
 """
-The small platform's gap over the threshold, with the range of the pairs. At the dotted 1 both take the same time; below it the small platform is sooner. At the common batch all take the same steps, so the gap is flat *by construction*, but for rounding and the clock. At the own batches it may move, and it need not.
+The figure shows the gap of the small platform over the threshold, with the range of the pairs. At the dotted line both take the same time. Below it the small platform is sooner. At the common batch all platforms take the same steps, so the gap is flat *by construction*, except for rounding and the clock. At their own batches the gap may move or stay.
 """
 
 # %% gap-figure
@@ -431,7 +401,7 @@ labkit.plots.show(figure.update_layout(title_text=finding, meta={"finding": f"CE
 """
 ### Explain 21.why_gap
 
-In two or three sentences: what is the gap at an easy and at a hard threshold, at the common batch and at the own ones? Why does it move, or not? What would you train at on the large platform? Give both factors.
+In two or three sentences: what is the gap at an easy and at a hard threshold, at the common batch and at the own ones? Give both factors. Why does it move, or why not? Which batch would you use on the large platform?
 """
 
 # %% explain 21.why_gap points=2
@@ -450,7 +420,7 @@ EXERCISES["21.why_gap"] = Explanation(
     ),
     model="At the common batch small takes 1.52 times as long as large at a CER of 0.7 and 1.54 times at the hardest, for both "
     "take the same steps (samples 1.00) and only the rates differ, by 1.5. At the own batches of 192 and 240 the rates "
-    "differ by 1.48, but large needs 1.18, then 1.17 times the samples, so the gap is 1.25, then 1.33: it does not "
+    "differ by 1.48, then 1.56, but large needs 1.18, then 1.17 times the samples, so the gap is 1.25, then 1.33: it does not "
     "close. To the hardest threshold the largest batch takes 2.2 times as long as 96, so on large I would train at 96 "
     "and leave memory empty; a paper should give both factors.",
     half="At the common batch the gap is 1.5 at every threshold because both take the same steps, and at the own ones 1.25 "
@@ -461,9 +431,9 @@ EXERCISES["21.why_gap"] = Explanation(
 """
 ## Four real GPUs
 
-The authors of *Zeus* (You, Chung and Chowdhury, NSDI 2023) recorded DeepSpeech2 on LibriSpeech, at 15 batch sizes and up to five seeds, to seven word error rates (WER). Seconds are an epoch's time, taken once on each GPU, times the epochs, which are whole. All of it is *recorded*.
+The authors of *Zeus* (You, Chung and Chowdhury, NSDI 2023) recorded DeepSpeech2 on LibriSpeech, at 15 batch sizes and up to five seeds, to seven word error rates (WER). The seconds are the time of an epoch, taken once on each GPU, times a whole number of epochs. All of it is *recorded*.
 
-The P100 is the oldest of the four, the A40 the newest. Compare them by your function, at a batch of 32 for both, and at the largest of each. Does their gap close, too?
+The P100 is the oldest of the four, the A40 the newest. Your function compares them at a batch of 32 for both, and at the largest batch of each. Does their gap close at harder targets?
 """
 
 # %% recorded-load
@@ -504,7 +474,7 @@ labkit.plots.show(figure.update_layout(title_text=finding, meta={"finding": find
 """
 ## How hard it is to evaluate
 
-The paper's second finding is that such systems are hard to *evaluate*: which one is better depends on the threshold, and on luck. **Suppose you had one run each of the small and the large platform, at their own batches. In what share of all pairs of runs would the small one be sooner to a CER of 0.3?**
+The paper's second finding is that such systems are hard to *evaluate*: which one is better depends on the threshold and on luck. **Suppose you had a single run of the small and of the large platform, at their own batches. In which share of all pairs of runs would the small one be sooner to a CER of 0.3?**
 """
 
 # %% guess-share
@@ -514,7 +484,7 @@ guess("21.small_sooner", 50, "%")
 """
 ### Exercise 21.one_seed
 
-Write `sooner_share(times_s, others_s)`: in which share of all pairs, one run of each platform, is the first sooner? Any run may meet any other. A tie counts half; so do two runs that never arrive (`math.inf`). The two may have different numbers of runs.
+Write `sooner_share(times_s, others_s)` for the times of the runs of two platforms. A pair is any run of the first with any run of the second. The function returns the share of pairs in which the first is sooner. A tie counts half, and so do two runs that never arrive (`math.inf`). The platforms may have different numbers of runs.
 """
 
 # %% answer 21.one_seed
@@ -532,8 +502,6 @@ def sooner_share(times_s: Sequence[float], others_s: Sequence[float]) -> float:
 
 
 # %% check 21.one_seed points=3
-from labkit_course import check
-
 check("21.one_seed", sooner_share)
 
 
@@ -570,17 +538,17 @@ EXERCISES["21.one_seed"] = WrittenExercise(
             "own, others = np.asarray(times_s, float)[:, None], np.asarray(others_s, float)",
             "own, others = np.array([*zip(times_s, others_s)], float).T",
         ): "Any run of one may meet any run of the other: all pairs, not the first with the first.",
-        (" + (own == others) / 2", ""): "A tie, as of two runs that never arrive, counts half.",
+        (" + (own == others) / 2", ""): "A tie counts half, for instance two runs that never arrive.",
         ("own < others", "own > others"): "That is the share in which the first is later.",
     },
     hint="List all pairs for two runs against three by hand. How many are there, and what does each count?",
-    explanation="0 or 1: one run each would have shown which is sooner; 0.5: it would have shown nothing.",
+    explanation="At 0 or 1 a single run of each would have shown which is sooner. At 0.5 it would have shown nothing.",
     variants=(_by_loops,),
 )
 
 # %% spread-prose [markdown]
 """
-How many times as long does the slowest seed of a platform take as its fastest, and in which share of the pairs is the small one sooner? Near 0 or 100 % one run each would do; near 50 % it is a coin.
+How many times as long does the slowest seed of a platform take as its fastest, and in which share of the pairs is the small one sooner? Near 0 or 100 % a single run of each is enough. Near 50 % it is like a coin.
 """
 
 # %% spread
@@ -595,7 +563,7 @@ reveal("21.small_sooner", spreads.loc[hard, "small is sooner (% of pairs)"])
 
 # %% recorded-spread-prose [markdown]
 """
-Two recorded GPUs that are nearly alike: the V100 and the RTX 6000, each at its soonest batch to a WER of 0.35, five seeds each.
+Two recorded GPUs are nearly alike, the V100 and the RTX 6000. Take each at its soonest batch to a WER of 0.35, with five seeds.
 """
 
 # %% recorded-spread
@@ -608,7 +576,7 @@ print(f"the V100 is sooner in {100 * sooner_share(best['V100'], best['RTX 6000']
 """
 ### Explain 21.why_hard
 
-In two or three sentences: how far do seeds lie apart, here or in the recorded runs, and how often would one run each have named the other platform? Why is a time to a threshold so much less certain than an error rate? What would you report?
+In two or three sentences: how far apart are seeds, here or in the recorded runs, and how often would a single run of each have named the other platform? Why is a time to a threshold so much less certain than an error rate? What would you report?
 """
 
 # %% explain 21.why_hard points=2
@@ -638,7 +606,7 @@ EXERCISES["21.why_hard"] = Explanation(
 """
 ## Judge
 
-Your platforms are *analogues*: budgets of one machine, a small recogniser, made-up voices. By the rule at the top: is the large one at least 10 % sooner than each other at the easiest threshold, each at its own batch? 10 % sooner means that the other takes 1/0.9 times as long.
+Your platforms are *analogues*: budgets of one machine, a small recogniser, made-up voices. Apply the rule at the top: is the large one at least 10 % sooner than each other one at the easiest threshold, each at its own batch? 10 % sooner means that the other one takes $1 / 0.9$ times as long.
 """
 
 # %% claim H1 points=1
@@ -646,8 +614,8 @@ first = gaps[gaps["budget"].str.endswith("own batch") & (gaps["target"] == easy)
 sooner = {row.budget.split()[0]: 100 * (1 - 1 / row.times) for row in first.itertuples()}
 ### BEGIN SOLUTION
 lead = 1 / 0.9  # times as long, where the large one is 10 % sooner
-untold = "does not hold here" if (first["high"] < lead).any() else "cannot be tested here"
-verdict = "cannot be tested here" if few else "holds here" if (first["low"] >= lead).all() else untold
+unclear = "does not hold here" if (first["high"] < lead).any() else "cannot be tested here"
+verdict = "cannot be tested here" if few else "holds here" if (first["low"] >= lead).all() else unclear
 more, fewer = at.loc[(small, easy), ["rates", "samples"]]
 answer = verdict, f"an analogue: {more:.2f} times the rate of small, for {1 / fewer:.2f} times its samples"
 ### END SOLUTION
@@ -659,22 +627,13 @@ claim("H1", f"{result} ({pairs_left['own']} undisturbed)", answer, how="emulated
 
 # %% scores-prose [markdown]
 """
-How good were your guesses?
+How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
 """
 
 # %% scores
-from labkit_course import score_notebook
-
 score_notebook()
 
-# %% results-prose [markdown]
-"""
-The numbers of this notebook, each with the bounds that hold on any machine, for a program to read:
-"""
-
 # %% results tags=["results"]
-from labkit_course import results
-
 common_ratio = at["samples"]["small over large, common batch", easy]
 results(
     largest_batch=(own["large"], common, 512),
@@ -688,11 +647,11 @@ results(
 """
 ## Recap
 
-- What a budget of memory holds is found by trying; most of it is no batch, so a little more memory is a much larger batch.
+- You find the largest batch of a budget of memory by trying. Most of the memory does not depend on the batch, so a little more memory allows a much larger batch.
 - Ratio of times = ratio of rates × ratio of samples. At one batch the second factor is 1 at every target, by construction.
 - At own batches a large platform pays for its rate with samples.
 - The gap need not close at harder targets: between two recorded GPUs at their largest batches it opens.
-- A threshold near the end of a curve makes small differences in error large ones in time: report several thresholds, several seeds, and both factors.
+- Near the end of a curve a small difference in error is a large one in time: report several thresholds, several seeds, and both factors.
 
 **Next:** [What utilisation means](30_what_utilisation_means.ipynb)
 """
