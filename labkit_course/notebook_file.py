@@ -59,14 +59,3 @@ def canonical(notebook: nbformat.NotebookNode | dict) -> str:
     """The text of a notebook file: JSON with sorted keys, so that a change shows as the lines that changed."""
     content = json.loads(nbformat.writes(nbformat.from_dict(notebook)))
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def without_outputs(notebook: nbformat.NotebookNode) -> str:
-    """The text of an authored notebook's file: canonical, for nbformat 4.5 and the kernel of Python, and never run."""
-    made = nbformat.from_dict(notebook)  # a copy
-    made.nbformat, made.nbformat_minor = 4, 5
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    made.metadata = nbformat.from_dict({"kernelspec": kernel, "language_info": {"name": "python"}})
-    for cell in code_cells(made):
-        cell.outputs, cell.execution_count = [], None
-    return canonical(made)

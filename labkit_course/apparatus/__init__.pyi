@@ -4,7 +4,7 @@ from .cache_hit_rates import (
     simulate_hit_rate as simulate_hit_rate,
     zipf_shares as zipf_shares,
 )
-from .fault_run import documented_behaviour as documented_behaviour, fault_table as fault_table, run_fault as run_fault
+from .fault_run import documented_behaviour as documented_behaviour, run_fault as run_fault
 from .faulty_client import FAULTS as FAULTS
 from .figures import (
     budget_shares as budget_shares,
@@ -45,7 +45,6 @@ from .two_clocks import (
     KINDS as KINDS,
     Walked as Walked,
     begin_together as begin_together,
-    collectives as collectives,
     transfers_us as transfers_us,
     walk as walk,
     walk_timeline as walk_timeline,

@@ -10,7 +10,6 @@ import signal
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import pairwise
@@ -35,20 +34,12 @@ SHORTEST_S, LISTEN_S = 0.2, 0.02
 """Seconds: a shorter time has too few reports of a client for a rate; an event is noticed so late at most."""
 DEADLINE_S = 120.0
 """What is waited for has happened by then, also on a slow machine: else the experiment is given up."""
-SUMMARY_COLUMNS = [
-    "mode", "fault", "neighbours", "died", "rate_during", "rate_after", "gone_s", "ended_by", "fresh_before_s",
-    "fresh_after_s", "attempts", "left", "device", "provenance",
-]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class FaultReport:
     """One faulty client and its neighbours, measured."""
 
-    fault: str
-    mode: str
-    device: str
-    """What the faulty client had of it, as text."""
     jobs: pd.DataFrame
     """A row a client: job, faulty, status (alive, or how it ended), reason, provenance, and its steps per second before
     the fault, during it (until the client is gone; NaN where that is too short) and after it."""
@@ -58,12 +49,6 @@ class FaultReport:
     """From the fault until the client was gone"""
     ended_by: str
     """What it took: itself, SIGTERM or SIGKILL"""
-    fresh_before_s: float | None
-    """From its start to the first step of a fresh client next to the neighbours, before the fault."""
-    fresh_after_s: float | None
-    """From the fault to the first step of a fresh client"""
-    attempts: int
-    """Fresh clients that it took"""
     left: int = 0
     """Processes that were left behind when all was over"""
 
@@ -93,9 +78,8 @@ def run_fault(
     neighbours: int = 1,
     device: str | None = None,
     seconds: float = 1.0,
-    recovery: bool = True,
 ) -> FaultReport:
-    """Let a client fail next to its neighbours, and measure what becomes of them and of the device.
+    """Let a client fail next to its neighbours, and measure what becomes of them.
 
     Args:
         fault: one of `labkit_course.apparatus.FAULTS`.
@@ -103,7 +87,6 @@ def run_fault(
         neighbours: clients that train the same model and do not fail.
         device: as `find_device` takes it; None takes the CPU in modes of the CPU, else the first GPU.
         seconds: for which rates are measured before the fault, during a hang, and after it.
-        recovery: whether fresh clients are started to see when the device is usable; it takes two more starts.
 
     Raises:
         UserError: the mode or the fault is not possible here, or a client does not start.
@@ -129,17 +112,8 @@ def run_fault(
         with Nvml() as nvml:
             shares = mode_shares(mode, clients, Place(chosen, devices, nvml))
         with SupervisedJobs(CLIENT_GRACE_S) as supervised:
-            report = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder)).run(seconds, recovery)
+            report = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder)).run(seconds)
         return replace(report, left=len(marked(supervised.mark)))
-
-
-def fault_table(reports: Iterable[FaultReport]) -> pd.DataFrame:
-    """One row a report: SUMMARY_COLUMNS; rates are those of all neighbours, of what they were before the fault."""
-    rows = []
-    for each in reports:
-        rates = {"rate_during": each.rate_ratio("during"), "rate_after": each.rate_ratio("after")}
-        rows.append(vars(each) | {"neighbours": len(each.neighbours), "died": each.died} | rates)
-    return pd.DataFrame(rows).assign(provenance="measured").reindex(columns=SUMMARY_COLUMNS)
 
 
 def documented_behaviour() -> pd.DataFrame:
@@ -181,38 +155,30 @@ class FaultRun:
     def __init__(self, fault: Fault, mode: str, shares: dict[str, Share], supervised: SupervisedJobs, folder: Path):
         self.fault, self.mode, self.shares, self.supervised, self.folder = fault, mode, shares, supervised, folder
         self.clients: dict[str, Client] = {}
-        """Fresh ones included"""
         self.mps_environment: dict[str, str] = {}
-        self.attempts = 0
 
-    def run(self, seconds: float, recovery: bool) -> FaultReport:
+    def run(self, seconds: float) -> FaultReport:
         """Let it happen, and report what was measured; the supervisor ends the clients that are left.
 
         Raises:
             UserError: a client ends before its time, or nothing happens any more.
         """
-        names, fresh_before_s, fresh_after_s = list(self.shares), None, None
+        names = list(self.shares)
         if self.mode == "mps":
             gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in self.shares.values()})
             self.mps_environment = self.supervised.start_mps(gpus)
         for name in names:
-            self._start(name, name, self.fault.name if name == FAULTY else None)
+            self._start(name)
         self._until("it was ready", "Ready", *names)
         for together in (names[1:], [FAULTY]):
             self.supervised.go(*together)
             self._until("its first step", "Steps", *together)
-            if recovery and fresh_before_s is None:
-                fresh_before_s = self._fresh("before")
         windows = {"before": self._watch(seconds)}
         struck_at = self._strike()
-        if recovery and self.fault.hangs:
-            fresh_after_s = self._fresh("after")
         if self.fault.hangs:
             windows["during"] = self._watch(seconds)
         ended_by = self._end_faulty()
         gone_at = self._until("its end", "ended", FAULTY)
-        if recovery and not self.fault.hangs:
-            fresh_after_s = time.monotonic() - struck_at + self._fresh("after")
         windows.setdefault("during", (struck_at, gone_at))
         windows["after"] = self._watch(seconds)
         jobs, steps = [], []
@@ -223,16 +189,10 @@ class FaultRun:
                 at_s = (begin + end) / 2 - struck_at
                 steps.append({"job": name, "at_s": at_s, "steps_per_s": client.rate(begin, end)})
         return FaultReport(
-            fault=self.fault.name,
-            mode=self.mode,
-            device=self.shares[FAULTY].device,
             jobs=pd.DataFrame(jobs).assign(provenance="measured"),
             steps=pd.DataFrame(steps).assign(provenance="measured"),
             gone_s=gone_at - struck_at,
             ended_by=ended_by,
-            fresh_before_s=fresh_before_s,
-            fresh_after_s=fresh_after_s,
-            attempts=self.attempts,
         )
 
     def _strike(self) -> float:
@@ -256,25 +216,13 @@ class FaultRun:
         self.supervised.kill(FAULTY)
         return "SIGKILL"
 
-    def _start(self, name: str, of: str, fault: str | None = None, steps: int | None = None) -> None:
-        """Start a client that has the share of one of the clients; it waits for its cue."""
-        self.clients[name], share = Client(), self.shares[of]
-        content = {"fault": fault, "steps": steps, "device": share.torch_name, "cores": share.cores}
+    def _start(self, name: str) -> None:
+        """Start a client, which waits for its cue."""
+        self.clients[name], share = Client(), self.shares[name]
+        fault = self.fault.name if name == FAULTY else None
+        content = {"fault": fault, "device": share.torch_name, "cores": share.cores}
         log, environment = str(self.folder / f"{name}.log"), self.mps_environment | share.environment
         self.supervised.start(JobProcess(name, PROGRAM, content, log, environment))
-
-    def _fresh(self, when: str) -> float:
-        """Seconds until a fresh client takes its first step in the faulty one's place, at the first try or a later."""
-        began, self.attempts = time.monotonic(), 0
-        while time.monotonic() < began + DEADLINE_S:
-            self.attempts += 1
-            name = f"fresh-{when}-{self.attempts}"
-            self._start(name, FAULTY, steps=1)
-            self.supervised.go(name)
-            self._until("its end", "ended", name)
-            if self.clients[name].steps:
-                return self.clients[name].steps[0][0] - began
-        raise UserError(f"No fresh client could use the device for {DEADLINE_S:g} s after the fault.")
 
     def _until(self, what: str, kind: str, *names: str) -> float:
         """Listen until that was heard of each client; the moment."""

@@ -95,7 +95,7 @@ def observe(
         try:
             if observer.why_not is None:
                 if observer.around:
-                    _of_a_process(load, observer, 1)
+                    whole_run(load, observer, 1)
                 able.append(observer)
         except UserError as error:
             warnings.warn(f"{error} It is left out.", stacklevel=2)
@@ -110,19 +110,9 @@ def observe(
                 baseline, step_time_ms = NOBODY, _step_time_ms(step, observer, steps)
                 gc.collect()  # what a profiler wrote down hangs together in circles
             else:
-                baseline, step_time_ms = NOBODY_OUTSIDE, _of_a_process(load, observer, steps)["step_time_ms"]
+                baseline, step_time_ms = NOBODY_OUTSIDE, whole_run(load, observer, steps)["step_time_ms"]
             rows.append((observer.name, baseline, number, step_time_ms, "measured"))
     return pd.DataFrame(rows, columns=["observer", "baseline", "round", "step_time_ms", "provenance"])
-
-
-def whole_run(load: str, observer: Observer, steps: int) -> dict[str, float]:
-    """Run some steps of a load in a process of its own, with an observer from the first to the last.
-
-    Returns:
-        step_time_ms; peak_memory_bytes, the most that it held (what an observer holds in a process of its own, as a
-        sampler does, does not count); and span_s from its start to its end, a profiler's report included.
-    """
-    return _of_a_process(load, observer, steps)
 
 
 def _absent(tool: str) -> str | None:
@@ -156,7 +146,13 @@ def _profiler(**options: Any) -> Generator[Any]:
         yield looking
 
 
-def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]:
+def whole_run(load: str, observer: Observer, steps: int) -> dict[str, float]:
+    """Run some steps of a load in a process of its own, with an observer from the first to the last.
+
+    Returns:
+        step_time_ms; peak_memory_bytes, the most that it held (what an observer holds in a process of its own, as a
+        sampler does, does not count); and span_s from its start to its end, a profiler's report included.
+    """
     inside = observer.name if observer.around is None else NOBODY
     program = [sys.executable, "-m", "labkit_course.apparatus.observer_effect", load, inside, str(steps)]
     command = [*(observer.around or ()), *program]

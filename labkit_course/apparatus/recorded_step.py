@@ -13,7 +13,6 @@ stream of the operator that asks for it. An operator that launches no collective
 latest exchange (all-to-all). A wait between operators is for the reductions of the backward pass, or else for copies.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,15 +20,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from labkit.profiling import CUDA_CALLS, ELEMENT_BYTES, ON_THE_DEVICE, Inputs, TraceError, read_trace
+from labkit.profiling import CUDA_CALLS, ON_THE_DEVICE, TraceError, read_trace
 
 COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync")
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", *COPIES)
 SYNCHRONISES = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 LETS_WAIT = "cudaStreamWaitEvent"
 STEP, COLLECTIVE, REDUCTION = "ProfilerStep#", "nccl", "AllReduce"
-ASKS_NCCL = "nccl:"
-"""Beginning of the name of one operator per collective, which has its tensor"""
 USUAL_CALL_US = 10.0
 """Time of a call that may block above which it waited, if what it waits for was running; launches of the recorded V100s
 take 4 to 12 µs"""
@@ -48,8 +45,6 @@ class Kernel:
     """Numbers (in order of launch) of kernels of other streams that must end first"""
     collective: int | None = None
     """Number among the step's collectives, from 0"""
-    bytes: float = 0.0
-    """Bytes of this rank's tensor in a collective; 0 if the trace does not say"""
 
 
 @dataclass(frozen=True)
@@ -116,19 +111,11 @@ def read_step(path: Path | str) -> RecordedStep:
         for row in _rows(inside[inside["category"].isin(CUDA_CALLS)])
     ]
     operators = list(_outermost(_rows(inside[inside["category"] == "cpu_op"])))
-    asks = inside[inside["name"].astype(str).str.startswith(ASKS_NCCL)]
-    reader = _Reader(trace.began_us, [_tensor_bytes(inputs) for inputs in asks["inputs"]])
+    reader = _Reader(trace.began_us)
     reader.read(operators, acts, start_us, start_us + duration_us)
     return RecordedStep(
         trace.began_us + start_us, duration_us, len(operators), tuple(reader.calls), tuple(reader.kernels)
     )
-
-
-def _tensor_bytes(inputs: Inputs) -> float:
-    """Bytes of an operator's first input; 0 if the trace does not say."""
-    if not inputs.shapes or not inputs.types:
-        return 0.0
-    return float(math.prod(inputs.shapes[0]) * ELEMENT_BYTES.get(inputs.types[0], 0))
 
 
 def _rows(events: pd.DataFrame) -> Iterator[Any]:
@@ -148,11 +135,10 @@ def _outermost(operators: Iterable[Any]) -> Iterator[Any]:
 class _Reader:
     """Goes once over a step, and collects its calls and kernels."""
 
-    def __init__(self, clock_us: float, collective_bytes: list[float]):
+    def __init__(self, clock_us: float):
         self.calls: list[Call] = []
         self.kernels: list[Kernel] = []
         self._clock_us = clock_us
-        self._collective_bytes = collective_bytes
         self._last: dict[str, int] = {}
         """Last kernel of each stream so far"""
         self._stream: dict[str, str] = {}
@@ -209,11 +195,10 @@ class _Reader:
 
     def _launch(self, name: str, act: _Act, us: float) -> None:
         made, number = act.launched, len(self.kernels)
-        after, collective, size = tuple(self._pending), None, 0.0
+        after, collective = tuple(self._pending), None
         if made.name.startswith(COLLECTIVE):
             last = self._last.get(self._stream.get(act.lane, ""))
             after, collective = () if last is None else (last,), sum(k.collective is not None for k in self.kernels)
-            size = self._collective_bytes[collective] if collective < len(self._collective_bytes) else 0.0
             if REDUCTION in made.name:
                 self._reductions.append(number)
             else:
@@ -223,7 +208,7 @@ class _Reader:
             self._stream[act.lane] = str(made.lane)
         self._last[str(made.lane)] = number
         stream, start_us = str(made.lane), self._clock_us + made.start_us
-        self.kernels.append(Kernel(str(made.name), stream, start_us, made.duration_us, after, collective, size))
+        self.kernels.append(Kernel(str(made.name), stream, start_us, made.duration_us, after, collective))
         blocks = act.name in COPIES and "Pageable" in str(made.name) and "DtoH" in str(made.name)
         own_us, waits_for = self._waited(us, number) if blocks else (us, None)
         self.calls.append(Call("T4", name, own_us, number, waits_for))

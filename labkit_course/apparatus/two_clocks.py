@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from labkit_course.apparatus.recorded_step import REDUCTION, RecordedStep
+from labkit_course.apparatus.recorded_step import RecordedStep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,26 +98,6 @@ def transfers_us(steps: Sequence[RecordedStep]) -> dict[int, float]:
             if kernel.collective is not None:
                 found.setdefault(kernel.collective, []).append((kernel.start_us, kernel.start_us + kernel.duration_us))
     return {number: max(e for _, e in spans) - max(s for s, _ in spans) for number, spans in found.items()}
-
-
-def collectives(steps: Sequence[RecordedStep]) -> pd.DataFrame:
-    """What the ranks exchanged in one step, and how long that took once the last had come.
-
-    Returns:
-        Columns collective ("all_reduce" or "all_to_all"), bytes (the largest tensor of a rank), transfer_us.
-    """
-    import pandas as pd
-
-    transfers = transfers_us(steps)
-    rows = [
-        ("all_reduce" if REDUCTION in kernel.name else "all_to_all", kernel.collective, kernel.bytes)
-        for step in steps
-        for kernel in step.kernels
-        if kernel.collective is not None
-    ]
-    frame = pd.DataFrame(rows, columns=["collective", "number", "bytes"])
-    found = frame.groupby("number").agg({"collective": "first", "bytes": "max"})
-    return found.assign(transfer_us=found.index.map(transfers)).reset_index(drop=True)
 
 
 def begin_together(steps: Sequence[RecordedStep]) -> list[RecordedStep]:

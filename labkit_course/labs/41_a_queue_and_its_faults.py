@@ -68,9 +68,9 @@ print(f"exclusive: {exclusive_s:.1f} s, predicted")
 
 # %% guess-makespan-prose [markdown]
 """
-labkit's policy *best-fit* lets jobs share. A machine is open to a job if its memory suffices, and if the job adds more than it costs the others, by the recorded pairs. Of the open machines, best-fit takes the one that keeps least memory free.
+labkit's policy *best-fit* lets jobs share. A machine is open to a job if its memory suffices, and if the job adds more than it costs the others, by the recorded pairs. Best-fit takes the open machine that keeps the least memory free.
 
-CARMA ([arXiv 2508.19073](https://arxiv.org/abs/2508.19073)), whose idea this is, reports in its abstract 35 % less makespan and 15 % less energy than exclusive. That is claim C10. Its jobs ran on four GPUs and are not ours, so half of its number is the threshold. C10 holds here if both the replay below and a queue that really runs are shorter by 17.5 % or more. It does not hold if both are shorter by less. Otherwise, or if the queue did not run, it cannot be tested. Its energy cannot be tested in any case: nothing here measures watts.
+The idea is CARMA's ([arXiv 2508.19073](https://arxiv.org/abs/2508.19073)). Its abstract reports 35 % less makespan and 15 % less energy than exclusive. That is claim C10. Its jobs ran on four GPUs and are not ours, so half of its number is the threshold. C10 holds here if both the replay below and a queue that really runs are shorter by 17.5 % or more. It does not hold if both are shorter by less. Otherwise, or if the queue did not run, it cannot be tested. Its energy cannot be tested in any case: nothing here measures watts.
 
 **By how many per cent is the makespan of our 60 jobs shorter with best-fit than with exclusive?**
 """
@@ -113,7 +113,7 @@ Recording all pairs beforehand is seldom possible. Your scheduler knows only how
 `place(need, busy, devices)` gives the position of the device on which a job starts, or None if it has to wait. `devices` has for each device its free bytes, and a list of the `busy` of the jobs on it.
 
 1. A device is open if it has `need` bytes free, and if it is empty or the job raises its gain to 1.05 times or more.
-2. Of the open devices take the one that keeps least memory free; of equal ones the first.
+2. Take the open device that has the least memory free. If several have equally little, take the first of them.
 """
 
 # %% answer 41.place
@@ -332,7 +332,7 @@ No clock has to be trusted: each act begins when the one before it is over. Neig
 
 # %% crash
 neighbours, seconds = {"smoke": (1, 0.25), "standard": (2, 1.0), "full": (3, 3.0)}[profile]
-watched = {"neighbours": neighbours, "seconds": seconds, "recovery": False}
+watched = {"neighbours": neighbours, "seconds": seconds}
 crash = apparatus.run_fault("segfault", "cpu-shared", **watched)
 reveal("41.after", crash.rate_ratio("after"))
 rates = crash.jobs[["before", "after"]].add_suffix(" (steps/s)")
@@ -537,7 +537,7 @@ guess("41.ended", 2.0, "clients")
 
 # %% blast-used-prose [markdown]
 """
-`job 0` now uses GPUs 0 and 1, and `job 2` GPUs 2 and 3:
+`job 0` now uses GPUs 0 and 1, and `job 2` uses GPUs 2 and 3.
 """
 
 # %% blast-used
@@ -556,8 +556,9 @@ If there is a GPU, the next cell lets a client write out of its memory, under ea
 why_not = labkit.sharing.modes_here(labkit.hardware.get_devices())
 able = [mode for mode in ("naive", "mps") if why_not[mode] is None]
 print("\n".join(f"Not run: {why_not[mode]}." for mode in ("naive", "mps") if mode not in able))
-on_gpu = apparatus.fault_table(apparatus.run_fault("gpu-access", mode, **watched) for mode in able)
-labkit.plots.show(on_gpu[["mode", "fault", "died", "provenance"]].set_index("mode"))
+died = [(mode, apparatus.run_fault("gpu-access", mode, **watched).died, "measured") for mode in able]
+on_gpu = pd.DataFrame(died, columns=["mode", "died", "provenance"])
+labkit.plots.show(on_gpu.set_index("mode"))
 
 # %% ex-41-finish [markdown]
 """

@@ -268,7 +268,7 @@ reveal("50.lost", lost)
 
 # %% ends-prose [markdown]
 """
-Now the question that a table of results should answer: what does the end of a schedule mean? Below are the runs of the first budget at the target, as they stood after one epoch, and after all epochs of both schedules. *Ended* counts those that came to the end of their epochs below the target:
+Now the question that a table of results should answer: what does the end of a schedule mean? The table counts the runs of the first budget at the target, after one epoch and after all epochs of both schedules. *Ended* counts those that came to the end of their epochs below the target.
 """
 
 # %% ends
@@ -414,7 +414,7 @@ for row in labkit.tta.survival(evaluations, table, target).itertuples():
 
 # %% km-axes-prose [markdown]
 """
-The figure says in its title how many runs are left at the end:
+The figure says in its title how many runs are left at the end.
 """
 
 # %% km-axes

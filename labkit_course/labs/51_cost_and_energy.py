@@ -474,7 +474,7 @@ EXERCISES["51.why_cheapest"] = Explanation(
 
 # %% ncf-prose [markdown]
 """
-Is it the same for another job? NCF on MovieLens, a recommender that reaches most of its targets within a minute:
+Is it the same for another job? The tables have NCF on MovieLens, a recommender that reaches most of its targets within a minute.
 """
 
 # %% ncf

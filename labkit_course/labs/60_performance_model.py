@@ -200,7 +200,7 @@ EXERCISES["60.walk"] = WrittenExercise(
 
 # %% walk-used-prose [markdown]
 """
-The cell applies your walk to the recorded step. A collective takes here what this rank measured, including the time in which it waited for other ranks:
+The cell applies your walk to the recorded step. A collective takes here what this rank measured, including the time in which it waited for other ranks.
 """
 
 # %% walk-used
