@@ -12,6 +12,7 @@ from typing import Any
 
 from labkit import UserError, hardware, jobs, project, tracking
 from labkit.launch.launches import Launch
+from labkit.launch.radt_grid import as_sweep, is_radt_grid
 from labkit.launch.rows import Kind, Mistakes, Row, read_setting, read_settings, read_yaml, safe_name
 
 EXAMPLE = """\
@@ -107,13 +108,14 @@ def cell_key(*decisive: Any) -> str:
 def read_sweep_file(path: Path | str) -> Sweep:
     """Read a sweep; a UserError lists every error of every field, with its line.
 
-    A script, and data with a relative path, are looked for in the file's folder. A name without `.yaml`, where there is
-    no such file, is that of a study that ships.
+    A script, and data with a relative path, are looked for in the file's folder. radT's grids are sweeps, too. A name
+    without `.yaml`, where there is no such file, is that of a study that ships.
     """
     path = find_sweep_file(Path(path))
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
     for name in top.places.keys() - top.keys():
         mistakes.add_field(top, name, "it is empty: give it a value, or remove the field.")
+    top = as_sweep(top, mistakes) if is_radt_grid(top) else top
     given = read_settings(top, FIELDS, mistakes)
     name = given.get("name", path.stem)
     if name != safe_name(name):

@@ -8,6 +8,7 @@ from labkit.data.speech import Alphabet
 from labkit.errors import UserError
 from labkit.hardware import offered_budgets
 from labkit.jobs import DlrmJob, get_preset
+from labkit.launch.mix_file import read_yaml_mix
 from labkit.launch.sweep_file import read_sweep_file
 from labkit.models import SpeechConfig, SpeechModel
 
@@ -166,3 +167,46 @@ def test_depths_have_equal_parameters():
         sizes[cell.settings["layers"]] = sum(weights.numel() for weights in model.parameters())
     assert sorted(map(int, sizes)) == [1, 3, 5, 7]
     assert max(sizes.values()) <= 1.05 * min(sizes.values())
+
+
+GRID = """name: Sweep name
+experiment: 0
+collocation: "-"
+devices: 0
+listeners: smi+top
+file: train.py
+method: grid
+parameters:
+  batch-size:
+    values: [8, 16]
+  learning-rate: {values: [0.001, 0.002, 0.003]}
+  momentum: {value: 0.9}
+"""
+
+
+def test_a_grid_of_radt_is_a_sweep(write):
+    sweep = read_sweep_file(write(GRID + "seeds: [0, 1]\n", name="grid.yaml", first=""))
+    assert (sweep.name, sweep.job) == ("Sweep-name", "train.py")
+    assert sweep.varies == {"batch-size": 2, "learning-rate": 3, "seed": 2} and len(sweep.cells) == 12
+    assert sweep.cells[0].settings == {"batch-size": "8", "learning-rate": "0.001"}
+    own = ["--batch-size", "8", "--learning-rate", "0.001", "--momentum", "0.9"]
+    assert sweep.cells[0].job.arguments[:6] == tuple(own)
+    with pytest.raises(UserError, match=r"is a grid of radT's.*labkit sweep"):
+        read_yaml_mix(write(GRID, name="grid.yaml", first=""))
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("method: grid", "method: random", "line 7, field 'method': 'random' draws settings"),
+        ('"-"', "MPS", "line 3, field 'collocation': a sweep runs a cell at a time, not MPS"),
+        ("devices: 0", "devices: 1", "line 4, field 'devices': .*CUDA_VISIBLE_DEVICES=1"),
+        ("smi+top", "smi+nsys", "line 5, field 'listeners': nsys is no sampler"),
+        ("values: [8, 16]", "min: 8", "line 9, field 'batch-size': it has min"),
+        ("experiment: 0", "experimnt: 0", "line 2, field 'experimnt': it is unknown"),
+        ("train.py", "none.py", "line 6, field 'file'.*none.py"),
+    ],
+)
+def test_what_a_sweep_cannot_do_of_a_grid_of_radt_is_named_with_its_line(write, old, new, words):
+    with pytest.raises(UserError, match=words):
+        read_sweep_file(write(GRID.replace(old, new), name="grid.yaml", first=""))
