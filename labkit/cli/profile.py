@@ -32,13 +32,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     about = {"description": f"{words}with its optimiser's step.", "epilog": EPILOG}
     add_trainings(commands, "profile", _add_schedule, run_job, run_script, **about)
     show = commands.add_parser("show", help="open the interactive view of a profile, or print it again")
-    show.add_argument("which", **RUN)
+    show.add_argument("which", **RUN | {"help": f"{RUN['help']}, or a trace file of torch.profiler"})
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
     show.add_argument("--out", type=Path, metavar="FILE", help="the page to write (default: in the run's trace/)")
     show.add_argument("--no-browser", action="store_true", help="write the page without opening it")
     show.set_defaults(run=run_show)
     diff = commands.add_parser("diff", help="explain a speed-up operator by operator")
-    diff.add_argument("before", metavar="RUN_A", help="the profiled run to compare with")
+    diff.add_argument("before", metavar="RUN_A", help="the profiled run, or trace file, to compare with")
     diff.add_argument("after", metavar="RUN_B", help="the other one")
     diff.add_argument("--top", type=int, default=12, metavar="N", help="rows to print (default: 12); --json has all")
     diff.set_defaults(run=run_diff)
@@ -94,7 +94,7 @@ def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> int
 
 
 def run_show(args: argparse.Namespace) -> int:
-    folder = runs.find_run(args.which, args.runs_dir)
+    folder = _find(args.which, args.runs_dir)
     # the profile of a tool has no page, but says what opens it
     if args.text or args.json or profiling.is_tool_profile(folder):
         return _print(folder, args.json)
@@ -109,7 +109,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_diff(args: argparse.Namespace) -> int:
     difference = profiling.compare(
-        *(profiling.read_profile(runs.find_run(which, args.runs_dir)) for which in (args.before, args.after))
+        *(profiling.read_profile(_find(which, args.runs_dir)) for which in (args.before, args.after))
     )
     if args.json:
         return print_json(difference.to_dict())
@@ -117,8 +117,18 @@ def run_diff(args: argparse.Namespace) -> int:
     return 0
 
 
+def _find(which: str, runs_dir: str) -> Path:
+    """The trace file of that path, or the folder of that run."""
+    path = Path(which)
+    if path.is_file() and path.name != "run.json":
+        return path
+    if path.is_dir() and not (path / "run.json").is_file() and (traces := sorted(path.glob("*.json*"))):
+        raise UserError(f"{path} is a folder of {len(traces)} files, and not a run: name one, such as {traces[0]}.")
+    return runs.find_run(which, runs_dir)
+
+
 def _print(folder: Path, as_json: bool) -> int:
-    """Print the profile in a run's folder."""
+    """Print the profile in a run's folder, or in a trace file."""
     is_of_tool = profiling.is_tool_profile(folder)
     profile = (profiling.read_tool_profile if is_of_tool else profiling.read_profile)(folder)
     if as_json:
@@ -143,15 +153,19 @@ def print_profile(profile: "profiling.Profile") -> None:
     if profile.faults is not None:
         console.print(f"Fresh memory: {profile.faults.in_words}.")
     print_frame(console, report.operator_texts(profile.operators.head(SHOWN_OPERATORS)), "Most expensive operators")
-    (gflops, gb), limits = (
-        profile.work,
-        f"This machine's limits, measured on {profile.limits.when}: {profile.limits_text}",
-    )
+    gflops, gb = profile.work
     step = f"The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
     if not profile.settings.shapes:
         step = "The speed of the step is unknown without shapes."
-    console.print(f"{limits} of memory (a cache gives more). {step}")
-    if profile.findings:
+    if profile.limits is not None:
+        limits = f"This machine's limits, measured on {profile.limits.when}: {profile.limits_text}"
+        step = f"{limits} of memory (a cache gives more). {step}"
+    console.print(step)
+    if profile.trace.unused:
+        console.print(profile.trace.unused_text)
+    if profile.limits is None:
+        words = ": a trace file has no limits of its machine to compare with. `labkit profile run` measures them."
+    elif profile.findings:
         words = ", largest share first, with an upper bound on the gain (predicted):"
     else:
         words = ": nothing that takes more than 5 % of the step was found."

@@ -13,7 +13,8 @@ from labkit.plots.descriptions import thinned
 from labkit.plots.number_texts import number_text
 from labkit.plots.theme import encoding, named, new_figure
 
-PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
+PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle",
+          "communication")  # fmt: skip
 LOOKS = {name: number for number, name in enumerate(PHASES)}
 """Looks that are the same in every figure, by kind of bar"""
 

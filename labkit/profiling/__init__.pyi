@@ -30,8 +30,7 @@ from .tools import (
 from .trace import (
     CUDA_CALLS as CUDA_CALLS,
     ON_THE_DEVICE as ON_THE_DEVICE,
-    TraceError as TraceError,
     read_trace as read_trace,
-    stream_events as stream_events,
 )
+from .trace_file import TraceError as TraceError, stream_events as stream_events
 from .work import ELEMENT_BYTES as ELEMENT_BYTES, Inputs as Inputs, operator_work as operator_work

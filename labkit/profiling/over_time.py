@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from labkit.profiling.step_time import recorded_steps
-from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, Trace, TraceError, nest
+from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, Trace, nest
+from labkit.profiling.trace_file import TraceError
 from labkit.profiling.work import operator_work
 
 NO_COMPUTING = r"nccl.*Kernel|Memcpy|Memset"

@@ -3,7 +3,7 @@
 import contextlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
@@ -16,7 +16,7 @@ from labkit import DataError, UserError, hardware, json_data, runs, tracking
 from labkit.profiling.case import Case, Faults, Finding, GpuTime
 from labkit.profiling.over_time import device_breakdown, launched_directly_us, launched_us, operators_at_work
 from labkit.profiling.rules import diagnose
-from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
+from labkit.profiling.step_time import OWN_IDLENESS, STEP, StepTime, step_time
 from labkit.profiling.tools import FACTS, KINETO, LIMITS, ProfileSettings
 from labkit.profiling.trace import Trace, read_trace
 
@@ -42,27 +42,33 @@ WORTH_A_POINT = 0.005
 
 @dataclass(frozen=True)
 class Profile:
-    """The profile of a run's steps."""
+    """The profile of a run's steps, or of a trace file alone."""
 
     folder: Path
+    """The run's folder, or the trace file"""
     facts: ProfileFacts
-    limits: "hardware.Calibration"
-    """The machine's limits, measured right after the steps"""
+    limits: "hardware.Calibration | None"
+    """The machine's limits, measured right after the steps; None of a trace file, which does not know them"""
     provenance: str
-    """Origin of the times: "measured", or "emulated" under a budget smaller than the machine"""
+    """Origin of the times: "measured", "emulated" under a budget smaller than the machine, or "recorded" in a file"""
     samples: int | None = None
     """Samples per step; None if unknown"""
 
     @cached_property
     def trace(self) -> Trace:
+        if self.limits is None:
+            return replace(read_trace(self.folder), may_lack_steps=True)
         return read_trace(self.folder / "trace" / KINETO)
 
     @cached_property
     def time(self) -> StepTime:
-        return step_time(self.trace, steps=len(self.facts["phases_us"]), idle_us=self.idle_us)
+        return step_time(self.trace, steps=len(self.facts["phases_us"]) or None, idle_us=self.idle_us)
 
     @property
     def settings(self) -> ProfileSettings:
+        if self.limits is None:
+            has_shapes = any(inputs.shapes for inputs in self.trace.events["inputs"])
+            return ProfileSettings(shapes=has_shapes, memory=not self.trace.allocations.empty)
         return ProfileSettings(**self.facts["settings"])
 
     @property
@@ -93,6 +99,11 @@ class Profile:
     @property
     def headline(self) -> str:
         """The time of a step, as a sentence."""
+        if self.limits is None:
+            of, steps = f"{self.time.step_us / 1e3:.4g} ms", self.time.steps
+            if not self.trace.events["name"].astype(str).str.startswith(STEP).any():
+                return f"The recording takes {of} ({self.provenance}); it has no steps, so it is shown as one."
+            return f"A step takes {of} ({self.provenance}, mean of {steps} step{'s' * (steps > 1)} of a trace)."
         cost = ""
         if self.unprofiled_step_us and self.overhead:
             more = self.overhead - 1
@@ -137,9 +148,11 @@ class Profile:
         frame = self.time.operators.merge(sums, on="operator", how="left")
         frame["gflop_per_s"], frame["gb_per_s"] = (frame[name] / frame["time_us"] / 1e3 for name in ("flop", "bytes"))
         frame = frame.drop(columns=["time_us", "flop", "bytes"])
-        of_arithmetic = frame["gflop_per_s"] / max(self.limits.fp32_gflops, self.limits.bf16_gflops)
-        with np.errstate(invalid="ignore"):  # NaN where nothing is known
-            frame["of_peak"] = np.fmax(of_arithmetic, frame["gb_per_s"] / self.limits.bandwidth_gb_per_s)
+        frame["of_peak"] = np.nan
+        if (limits := self.limits) is not None:
+            of_arithmetic = frame["gflop_per_s"] / max(limits.fp32_gflops, limits.bf16_gflops)
+            with np.errstate(invalid="ignore"):  # NaN where nothing is known
+                frame["of_peak"] = np.fmax(of_arithmetic, frame["gb_per_s"] / limits.bandwidth_gb_per_s)
         if not self.trace.is_of_gpu:
             return frame
         events = self.time.events
@@ -157,8 +170,10 @@ class Profile:
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What to change, most promising first."""
+        """What to change, most promising first; nothing without the machine's limits."""
         device = None
+        if self.limits is None:
+            return []
         if len(self.device):
             busiest = self.device.loc[self.device["compute_us"].idxmax()]
             busy_us = (busiest["span_us"] - busiest["idle_us"]) / self.time.steps
@@ -172,6 +187,8 @@ class Profile:
     @property
     def limits_text(self) -> str:
         """The machine's limits, as text."""
+        if self.limits is None:
+            return "unknown: a trace does not have them"
         fp32, bf16, bandwidth = self.limits.fp32_gflops, self.limits.bf16_gflops, self.limits.bandwidth_gb_per_s
         return f"{fp32:,.0f} GFLOP/s in fp32, {bf16:,.0f} in bf16, {bandwidth:.3g} GB/s"
 
@@ -192,7 +209,8 @@ class Profile:
             "operators": operators.to_dict("records"),
             "gflop_per_s": gflops,
             "gb_per_s": gb,
-            "card": asdict(self.limits),
+            "card": self.limits and asdict(self.limits),
+            "unused_events": self.trace.unused,
             "findings": [asdict(finding) | {"bound": min(finding.bound, 1e9)} for finding in self.findings],
         }
 
@@ -237,8 +255,12 @@ def profile_steps(
 
 
 def read_profile(folder: Path | str) -> Profile:
-    """Read the profile in a run's folder; a UserError if there is none, or if it was cut short or is damaged."""
+    """Read the profile in a run's folder, or in a trace file; a UserError if it is missing, cut short or damaged."""
     folder = Path(folder)
+    if folder.is_file():
+        unknown = ProfileFacts(settings=ProfileSettings(), device="cpu", phases_us=[], unprofiled_step_us=[],
+                               fault_cost_us=None, unprofiled_faults=[], phase_faults=[])  # fmt: skip
+        return Profile(folder, unknown, None, "recorded")
     record = runs.read_run(folder)
     if record.status == "failed":
         why = (record.result or {}).get("reason", "")
@@ -275,6 +297,8 @@ def roofline_frames(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:
         marks: columns name, provenance, flop_per_byte, gflops; operators without arithmetic are omitted.
     """
     limits = profile.limits
+    if limits is None:
+        raise UserError(f"{profile.folder}: a roofline needs the machine's limits, which a trace file does not have.")
     roofs = pd.DataFrame({"name": ["fp32", "bf16"], "peak_gflops": [limits.fp32_gflops, limits.bf16_gflops]})
     done = operators_at_work(profile.trace)
     done = done[(done["flop"] > 0) & (done["time_us"] > WORTH_A_POINT * profile.time.total_us)].head(12)
@@ -353,8 +377,8 @@ def _circumstances(profile: Profile) -> list[tuple[str, Any]]:
     recorded = " and ".join(name for name in ("shapes", "memory") if getattr(profile.settings, name)) or "times alone"
     limits = profile.limits
     return [
-        ("on", limits.device),
-        ("threads", limits.threads),
+        ("on", limits.device if limits else "an unknown machine"),
+        ("threads", limits.threads if limits else "unknown"),
         ("times", profile.provenance),
         ("recorded with", recorded),
     ]

@@ -13,7 +13,7 @@ from labkit import hardware, tracking
 from labkit.profiling.case import Case, Finding
 from labkit.profiling.over_time import within
 from labkit.profiling.step_time import IDLE
-from labkit.profiling.tools import BETWEEN, OTHER
+from labkit.profiling.tools import BETWEEN, COMMUNICATION, OTHER
 
 WORTH_SHARE = 0.05
 """Least share of a step that a reported finding claims."""
@@ -62,6 +62,11 @@ TEXTS = {
         "reading {reads:,.0f} numbers per step from tensors (.item() and the like) and waiting for the device take "
         "{share}",
         "keep sums and losses in tensors, compute all samples at once, and read results every hundred steps",
+    ),
+    COMMUNICATION: (
+        "{share} is communication with other ranks, in which this one computes nothing",
+        "compare the ranks' profiles: one with little communication is late, and the others wait for it; if all have "
+        "as much, send less",
     ),
     IDLE: (
         "for {share} none of the process' threads had a core: it slept, waited for a disk or a lock, or other programs "
@@ -139,7 +144,7 @@ def _page_faults(case: Case) -> Iterator[Finding]:
 
 def _whole_phases(case: Case) -> Iterator[Finding]:
     reads = case.calls(case.named("aten::item") & (case.phase != tracking.INPUT))
-    for phase in (tracking.INPUT, BETWEEN, tracking.SYNC, IDLE):
+    for phase in (tracking.INPUT, BETWEEN, tracking.SYNC, COMMUNICATION, IDLE):
         events = case.calls(case.phase == phase)
         yield _finding(case, phase, case.phase_us[phase], events=events, of_host=True, reads=reads)
 

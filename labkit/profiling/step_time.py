@@ -1,10 +1,11 @@
 """Where the time of a step goes: each microsecond of its thread belongs to one phase, and to at most one operator.
 
 Steps are the profiler's own (`ProfilerStep#`). Phases are labkit's annotations, or those that torch itself makes for a
-data loader and an optimiser. Annotations may overlap, as a script's and labkit's do: at each moment the one that began
-last counts.
+data loader and an optimiser; without annotations of a backward pass, autograd's own calls are it. Annotations may
+overlap, as a script's and labkit's do: at each moment the one that began last counts.
 """
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from labkit import UserError, tracking
-from labkit.profiling.tools import AFTER_BACKWARD, BETWEEN, OTHER, PHASES
-from labkit.profiling.trace import CUDA_CALLS, Trace, nest
+from labkit.profiling.tools import AFTER_BACKWARD, BETWEEN, COMMUNICATION, OTHER, PHASES
+from labkit.profiling.trace import CUDA_CALLS, ON_THE_HOST, Trace, nest
 
 IDLE = "idle"
 OWN_WAITS = (tracking.INPUT, tracking.SYNC)
 """Phases in which reading numbers does not count as sync."""
-OWN_IDLENESS = (tracking.INPUT, BETWEEN, tracking.SYNC)
+OWN_IDLENESS = (tracking.INPUT, BETWEEN, tracking.SYNC, COMMUNICATION)
 """Phases whose waiting is part of them and does not count as idle."""
 OF_TORCH = {
     "enumerate(DataLoader)": tracking.INPUT,
@@ -29,14 +30,20 @@ OF_TORCH = {
 READS = ("aten::item", "aten::_local_scalar_dense")
 """Operators that copy a number from a tensor to Python."""
 WAITS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipDeviceSynchronize",
-         "hipStreamSynchronize")  # fmt: skip
+         "hipStreamSynchronize", "hipEventSynchronize")  # fmt: skip
 """Driver calls that wait for the device."""
-WAIT = "wait"
-"""Name of a stretch of reads and waits."""
+WAIT, EXCHANGE = "wait", "exchange"
+"""Names of a stretch of reads and waits, and of one in which only collectives run."""
 ONE_WAIT_US = 20.0
 """Largest gap between two reads that count as one loop over numbers."""
 STEP = "ProfilerStep#"
 BACKWARD_CALL = "autograd::engine::evaluate_function"
+BACKWARD_CALLS = rf"{BACKWARD_CALL}|torch::autograd::|[A-Za-z_]\w*Backward\d*$"
+"""Beginning of the names of autograd's calls; the later two are those of torch 1.8, which had no other"""
+COLLECTIVES = r"(?:gloo|mpi|ucc):"
+"""Beginning of the annotations that a backend on the CPU makes, on a thread of its own, of collectives"""
+ONE_EXCHANGE_US = 100.0
+"""Shortest stretch without an operator that counts as waiting for a collective; Python between operators is shorter"""
 PYTHON = "(outside of operators)"
 """Name of the time spent in Python and in whatever it calls that is not torch"""
 SMALLEST = 0.001
@@ -116,11 +123,11 @@ def step_time(trace: Trace, *, steps: int | None = None, idle_us: float = 0.0) -
     if not recorded["duration_us"].sum():
         raise UserError(f"{trace.path}: the steps of this trace took no time, so it is damaged: record it again.")
     lane = recorded["lane"].iloc[0]
-    events = trace.events[trace.events["lane"] == lane]
-    segments = _segments(recorded, _named(events))
+    segments = _segments(recorded, _named(trace.events, lane))
     frame = pd.DataFrame(segments, columns=["start_us", "end_us", "phase", "step"])
     frame["us"] = frame["end_us"] - frame["start_us"]
-    return StepTime(frame, _operators(trace, lane, segments), len(recorded), idle_us)
+    exchange_us = float(frame.loc[frame["phase"] == COMMUNICATION, "us"].sum()) / len(recorded)
+    return StepTime(frame, _operators(trace, lane, segments), len(recorded), max(0.0, idle_us - exchange_us))
 
 
 def recorded_steps(trace: Trace) -> pd.DataFrame:
@@ -128,12 +135,20 @@ def recorded_steps(trace: Trace) -> pd.DataFrame:
     events = trace.events
     is_step = events["name"].astype(str).str.fullmatch(STEP + r"\d{1,9}")
     found = events[(events["category"] == "user_annotation") & is_step]
-    if found.empty:
-        raise UserError(
-            f"{trace.path}: this trace has no steps: call the profiler's step() after each one, or record it with "
-            "`labkit profile`."
-        )
-    return found
+    if len(found):
+        return found[found["lane"] == found["lane"].iat[0]]  # of one thread, of one rank
+    host = events[events["category"].isin((*ON_THE_HOST, *CUDA_CALLS))]
+    if trace.may_lack_steps and len(host):
+        of_autograd = host["lane"].isin(host.loc[_named_like(host, BACKWARD_CALLS), "lane"])
+        host = host if of_autograd.all() else host[~of_autograd]
+        lane = host.groupby("lane", observed=True)["self_us"].sum().idxmax()
+        starts, lasts = (host.loc[host["lane"] == lane, name] for name in ("start_us", "duration_us"))
+        whole = {"name": f"{STEP}0", "lane": lane, "start_us": starts.min(), "duration_us": (starts + lasts).max()}
+        return pd.DataFrame([whole | {"duration_us": whole["duration_us"] - whole["start_us"]}])
+    raise UserError(
+        f"{trace.path}: this trace has no steps: call the profiler's step() after each one, or record it with "
+        f"`labkit profile`. {trace.unused_text}".strip()
+    )
 
 
 def _intervals(events: pd.DataFrame) -> list[tuple[float, float]]:
@@ -158,15 +173,16 @@ def _segments(recorded: pd.DataFrame, named: list[tuple[float, float, str]]) -> 
         moments = {moment for first, last, _ in touching for moment in (first, last) if begin < moment < end}
         for left, right in pairwise(sorted({begin, end, *moments})):
             inside = [phase for first, last, phase in touching if first <= left < last]
-            phase = next((each for each in reversed(inside) if each != WAIT), OTHER)
-            if WAIT in inside and phase not in OWN_WAITS:
-                phase = tracking.SYNC
+            phase = next((each for each in reversed(inside) if each not in (WAIT, EXCHANGE)), OTHER)
+            if phase not in OWN_WAITS and (WAIT in inside or EXCHANGE in inside):
+                phase = tracking.SYNC if WAIT in inside else COMMUNICATION
             found.append((left, right, phase, number))
     return found
 
 
-def _named(events: pd.DataFrame) -> list[tuple[float, float, str]]:
+def _named(every: pd.DataFrame, lane: str) -> list[tuple[float, float, str]]:
     """Begin, end and name of the phases and waits, in the order in which they begin."""
+    events = every[every["lane"] == lane]
     notes = events[events["category"] == "user_annotation"]
     found, following = [], ""
     for (start, stop), name in reversed(list(zip(_intervals(notes), notes["name"].astype(str), strict=True))):
@@ -177,8 +193,51 @@ def _named(events: pd.DataFrame) -> list[tuple[float, float, str]]:
             following = phase
         if phase in PHASES:
             found.append((start, stop, phase))
+    if all(phase != tracking.BACKWARD for _, _, phase in found):  # a recording without labkit's notes
+        found += [(*pass_, tracking.BACKWARD) for pass_ in _backward_passes(every, lane)]
+    waits = [(*wait, WAIT) for wait in _waits(events)] + [(*wait, EXCHANGE) for wait in _exchanges(every, lane)]
     # if both begin at once, the phase comes before the wait in it
-    return sorted([*found[::-1], *((*wait, WAIT) for wait in _waits(events))], key=lambda each: each[0])
+    return sorted([*found[::-1], *waits], key=lambda each: each[0])
+
+
+def _of_process(events: pd.DataFrame, lane: str) -> pd.Series:
+    """Whether each event is on a thread of the same process."""
+    process = lane.rpartition("/")[0] + "/"
+    return events["lane"].isin([each for each in events["lane"].cat.categories if each.startswith(process)])
+
+
+def _named_like(events: pd.DataFrame, pattern: str) -> pd.Series:
+    """Whether each event's name begins with a pattern."""
+    return events["name"].isin([name for name in events["name"].cat.categories if re.match(pattern, name)])
+
+
+def _backward_passes(every: pd.DataFrame, lane: str) -> list[tuple[float, float]]:
+    """Begin and end of autograd's calls, on any thread; joined where the stepping thread begins nothing in between."""
+    calls = every[_of_process(every, lane) & (every["category"] == "cpu_op") & _named_like(every, BACKWARD_CALLS)]
+    begun = every.loc[(every["lane"] == lane) & every["category"].isin(ON_THE_HOST), "start_us"].to_numpy()
+    found: list[tuple[float, float]] = []
+    for begin, end in _intervals(calls):
+        if found and (begin <= found[-1][1] or np.diff(np.searchsorted(begun, (found[-1][1], begin)))[0] == 0):
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _exchanges(every: pd.DataFrame, lane: str) -> list[tuple[float, float]]:
+    """Begin and end of each stretch in which a collective is open and the stepping thread runs no operator."""
+    notes = _of_process(every, lane) & (every["category"] == "user_annotation") & _named_like(every, COLLECTIVES)
+    if not (notes := notes & (every["lane"] != lane)).any():
+        return []
+    own = every[(every["lane"] == lane) & (every["category"] == "cpu_op")]
+    busy = own[~own.index.isin(own["parent"]) & ~_named_like(own, rf"{BACKWARD_CALL}|_?c10d")]
+    begins, ends = ([*busy["start_us"], np.inf], [-np.inf, *(busy["start_us"] + busy["duration_us"])])
+    found = []
+    for first, last in _intervals(every[notes]):
+        places = range(np.searchsorted(ends, first, "right") - 1, np.searchsorted(begins, last) + 1)
+        gaps = ((max(first, ends[place]), min(last, begins[place])) for place in places if place < len(begins))
+        found += [(begin, end) for begin, end in gaps if end - begin >= ONE_EXCHANGE_US]
+    return found
 
 
 def _waits(events: pd.DataFrame) -> list[tuple[float, float]]:
@@ -207,15 +266,22 @@ def _operators(trace: Trace, lane: str, segments: list[tuple[float, float, str, 
     inside = (place >= 0) & (called["start_us"].to_numpy() < ends[place])
     called, place = called[inside], place[inside]
     frame = called.assign(row=called.index, phase=phases[place].astype(object), step=numbers[place])
-    own, in_backward = frame["lane"] == lane, frame["phase"] == tracking.BACKWARD
     # with a GPU, autograd has a thread of its own
-    runs_backward = in_backward & frame["name"].astype(str).str.startswith(BACKWARD_CALL)
-    frame = frame[own | (in_backward & frame["lane"].isin(frame.loc[runs_backward, "lane"]))]
+    in_backward = (frame["phase"] == tracking.BACKWARD) & _of_process(frame, lane)
+    runs_backward = in_backward & _named_like(frame, BACKWARD_CALLS)
+    frame = frame[(frame["lane"] == lane) | (in_backward & frame["lane"].isin(frame.loc[runs_backward, "lane"]))]
     # callers before what they call
     frame = frame.sort_values(["start_us", "duration_us"], ascending=[True, False]).reset_index(drop=True)
     lanes = frame["lane"].cat.codes.to_numpy()
     parent, self_us = nest(lanes, frame["start_us"].to_numpy(), frame["duration_us"].to_numpy())
     frame["parent"], frame["self_us"] = parent, np.maximum(self_us, 0.0)
+    # threads that work at once share the time, so that it counts once
+    tops, elsewhere = frame[parent < 0], frame["lane"] != lane
+    ends = (tops["start_us"] + tops["duration_us"]).cummax()
+    alone_us = (ends - np.maximum(tops["start_us"], ends.shift(fill_value=-np.inf))).clip(lower=0).sum()
+    if others_us := tops.loc[elsewhere, "duration_us"].sum():
+        share = (alone_us - tops.loc[~elsewhere, "duration_us"].sum()) / others_us
+        frame.loc[elsewhere, "self_us"] *= min(max(share, 0.0), 1.0)
     return frame
 
 

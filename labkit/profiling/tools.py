@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 OTHER = "other"
 BETWEEN = "between steps"
 """Phase of scripts from the optimiser to the next forward pass: batches are made, results are read, printed, saved."""
+COMMUNICATION = "communication"
+"""Phase in which other ranks are waited for, or data is exchanged with them, and nothing is computed."""
 PHASES = (
     tracking.INPUT,
     BETWEEN,
@@ -29,6 +31,7 @@ PHASES = (
     tracking.BACKWARD,
     tracking.OPTIMISER,
     tracking.SYNC,
+    COMMUNICATION,
     OTHER,
 )
 """In the order of a step."""

@@ -1,25 +1,16 @@
-"""A trace as frames: its events, and its allocations of memory, read from a file in Chrome's format, plain or gzipped.
-
-torch.profiler (Kineto) writes that format. While a file is read, only one event is in memory at a time, with a few
-megabytes of text around it, so files may be of any size. Source: "Trace Event Format", Chromium project.
-"""
+"""A trace as frames: its events, and its allocations of memory, with what no frame has."""
 
 import ast
-import gzip
-import json
-import re
-import reprlib
-import zlib
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from labkit import UserError
+from labkit.profiling.trace_file import TraceError, stream_events
 from labkit.profiling.work import Inputs
 
 ON_THE_HOST = ("cpu_op", "user_annotation")
@@ -27,109 +18,19 @@ ON_THE_HOST = ("cpu_op", "user_annotation")
 ON_THE_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 CUDA_CALLS = ("cuda_runtime", "cuda_driver")
 """Categories of the host's calls that launch kernels and wait for them; some code calls the driver directly."""
-INPUTS = ("Input Dims", "Input type", "Concrete Inputs")
-"""Kineto's names of the fields of `Inputs`"""
+OLDER = {"operator": "cpu_op", "kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset",
+         "runtime": "cuda_runtime"}  # fmt: skip
+"""Categories of today by those that torch 1.8 to 1.11 wrote, in small letters"""
+OLDER_NOTES = ("ProfilerStep#", "enumerate(DataLoader)", "Optimizer.")
+"""Beginnings of the names of annotations, which these versions called operators"""
+INPUTS = (("Input Dims", "Input dims"), ("Input type",), ("Concrete Inputs",))
+"""Kineto's names of the fields of `Inputs`; the second one is of torch 1.8"""
+OTHER_EVENTS = {"C": "counters"} | dict.fromkeys("stf", "flow arrows") | dict.fromkeys("iIR", "marks")
+"""Events that take no time on a thread, by the letter of their type"""
 MEMORY = "[memory]"
 """Name of Kineto's events for memory that was taken or given back."""
 LARGEST = 2.0**62
 """Upper bound of plausible numbers: microseconds since 1970 and memory addresses are far below it."""
-CHUNK = 2**22
-"""Number of characters read at once."""
-LONGEST_EVENT = 2**25
-"""Characters after which an event that has not ended is damaged."""
-GZIP_MAGIC = b"\x1f\x8b"
-DECODE = json.JSONDecoder().raw_decode
-_BETWEEN = re.compile(r"[\s,]*")
-_BEGIN = re.compile(r'\[|\{.*?"traceEvents"\s*:\s*\[', re.DOTALL)
-
-
-class TraceError(UserError):
-    """A file that is not a trace, or a damaged one."""
-
-
-def stream_events(path: Path | str) -> Iterator[dict[str, Any]]:
-    """Yield a trace's events in the order of the file.
-
-    Both forms of the format are read: an object with `traceEvents`, and a bare list, whose end may be missing.
-
-    Raises:
-        TraceError: the file is empty, cut off, damaged, or not a trace; the text names the place and the fix.
-        OSError: there is no such file, or it cannot be read.
-    """
-    path = Path(path)
-    with path.open("rb") as file:
-        is_zipped = file.read(2) == GZIP_MAGIC
-    with (gzip.open if is_zipped else open)(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
-        window = _Window(path, file)
-        may_lack_its_end = window.begin() == "["
-        while window.skip():
-            if window.next == "]":
-                return
-            yield window.event()
-        if not may_lack_its_end:
-            raise window.damaged("the file ends before its list of events does: it was cut off")
-
-
-class _Window:
-    """The part of the text that is in memory."""
-
-    def __init__(self, path: Path, file: IO[str]):
-        self._path, self._file = path, file
-        self._text, self._at, self._count = "", 0, 0
-
-    @property
-    def next(self) -> str:
-        return self._text[self._at]
-
-    def begin(self) -> str:
-        """Go to the first event, and return the text that begins the list."""
-        if not self.skip():
-            raise TraceError(f"{self._path}: this trace is empty: stop the profiler before you export the trace.")
-        while not (found := _BEGIN.match(self._text, self._at)):
-            if self.next not in "[{" or len(self._text) > LONGEST_EVENT or not self._more():
-                raise TraceError(
-                    f"{self._path}: this is not a trace in Chrome's format: it has no list of traceEvents. Write one "
-                    "with export_chrome_trace() of torch.profiler."
-                )
-        self._at = found.end()
-        return found[0]
-
-    def event(self) -> dict[str, Any]:
-        while True:
-            try:
-                event, self._at = DECODE(self._text, self._at)
-                break
-            except (ValueError, RecursionError) as error:
-                if len(self._text) - self._at > LONGEST_EVENT or not self._more():
-                    raise self.damaged(f"no event can be read here, or the file was cut off ({error})") from error
-        if not isinstance(event, dict):
-            raise self.damaged("this is not an event: events are objects in braces")
-        self._count += 1
-        return event
-
-    def skip(self) -> bool:
-        """Go to what comes next; False at the end of the file."""
-        while (at := _BETWEEN.match(self._text, self._at).end()) == len(self._text):
-            self._at = at
-            if not self._more():
-                return False
-        self._at = at
-        return True
-
-    def _more(self) -> bool:
-        """Read on; False at the end of the file."""
-        try:
-            chunk = self._file.read(CHUNK)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise self.damaged(f"its compression is damaged or cut off ({error})") from error
-        self._text, self._at = self._text[self._at :] + chunk, 0
-        return bool(chunk)
-
-    def damaged(self, what: str) -> TraceError:
-        return TraceError(
-            f"{self._path}, after {self._count:,} events: {what}. Record the trace again; if the disk was full, free "
-            "some space first."
-        )
 
 
 @dataclass(frozen=True)
@@ -146,6 +47,16 @@ class Trace:
     recorded"""
     began_us: float = 0.0
     """Start of the first event on the profiler's clock, which all ranks of a machine share"""
+    unused: dict[str, int] = field(default_factory=dict)
+    """Number of events that no table or figure uses, by what they are: their category or type, or their damage"""
+    may_lack_steps: bool = False
+    """Whether the whole recording counts as one step if the profiler noted none"""
+
+    @property
+    def unused_text(self) -> str:
+        """`unused` as a sentence; empty if every event is used."""
+        parts = ", ".join(f"{count:,} {what}" for what, count in self.unused.items())
+        return parts and f"Events of {self.path.name} that are not used here: {parts}."
 
     @property
     def is_of_gpu(self) -> bool:
@@ -156,62 +67,81 @@ class Trace:
 def read_trace(path: Path | str) -> Trace:
     """Read a trace of torch.profiler, or of another tool that writes Chrome's format.
 
-    Memory holds the columns of the events only, however large the file is.
+    Memory holds the columns of the events only, however large the file is. A damaged event costs only itself.
 
     Raises:
-        TraceError: the file is not a trace, is damaged, or has no event that takes time.
+        TraceError: the file is not a trace, is cut off, or has no event that takes time.
         OSError: it cannot be read.
     """
-    columns = _Columns()
-    for event in stream_events(path):
-        try:
-            columns.take(event)
-        except ValueError as error:
-            which = f"{path}, event {reprlib.repr(event.get('name'))} at {reprlib.repr(event.get('ts'))}"
-            raise TraceError(f"{which}: {error}: the trace is damaged. Record it again.") from error
+    unused: Counter[str] = Counter()
+    columns = _Columns(unused)
+    for event in stream_events(path, unused):
+        columns.take(event)
+    unused["begun and not ended"] += sum(map(len, columns.open.values()))
     if not columns.numbers["start_us"]:
+        saw = Trace(Path(path), pd.DataFrame(), pd.DataFrame(), unused=dict(+unused)).unused_text
         raise TraceError(
             f"{path}: this trace has no event that takes time. The profiler's schedule may never have reached its "
-            "active steps: call its step() once per step, for all steps that it waits, warms up and records."
+            f"active steps: call its step() once per step, for all steps that it waits, warms up and records. {saw}"
         )
-    return Trace(Path(path), *columns.frames())
+    events, allocations, began_us = columns.frames()
+    for category, count in events["category"].value_counts().items():
+        if category not in (*ON_THE_HOST, *ON_THE_DEVICE, *CUDA_CALLS):
+            unused[str(category) or "without a category"] += int(count)
+    return Trace(Path(path), events, allocations, began_us, dict((+unused).most_common()))
 
 
 class _Columns:
     """Collects events as columns; each text and each set of inputs is kept once."""
 
-    def __init__(self):
+    def __init__(self, unused: Counter[str]):
+        self.unused = unused
         self.numbers = {"start_us": array("d"), "duration_us": array("d"), "correlation": array("q")}
         self.known: dict[str, dict[str, int]] = {column: {} for column in ("name", "category", "lane", "inputs")}
         self.codes = {column: array("i") for column in self.known}
         self.inputs: list[Inputs] = []
         self.allocated: list[tuple[float, int, int]] = []
         self._values: dict[str, Any] = {}
-        self._open: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self.open: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
-        """Add an event; a ValueError where a number in it is damaged."""
-        kind = event.get("ph")
-        if kind == "X":
-            self._add(event, _number(event, "dur", 0.0))
-        elif kind == "B":  # other tools write begin and end
-            self._open.setdefault(_thread(event), []).append(event)
-        elif kind == "E" and (begun := self._open.get(_thread(event))):
-            first = begun.pop()
-            self._add(first, _number(event, "ts") - _number(first, "ts"))
-        elif kind == "i" and event.get("name") == MEMORY:
+        """Add an event, or count why not."""
+        try:
+            self._take(event, event.get("ph"))
+        except ValueError as error:
+            self.unused[f"damaged ({error})"] += 1
+
+    def _take(self, event: dict[str, Any], kind: Any) -> None:
+        if event.get("name") == MEMORY and kind in ("i", "I", "X"):  # torch's exporter in Python writes spans
             size, device = _number(_args(event), "Bytes", None, int), _number(_args(event), "Device Id", -1, int)
             self.allocated.append((_number(event, "ts"), size, device))
+        elif kind == "X":
+            self._add(event, _number(event, "dur", 0.0))
+        elif kind == "B":  # other tools write begin and end
+            self.open.setdefault(_thread(event), []).append(event)
+        elif kind == "E" and (begun := self.open.get(_thread(event))):
+            first = begun.pop()
+            self._add(first, _number(event, "ts") - _number(first, "ts"))
+        elif kind != "M":  # names of processes and threads
+            self.unused["ended and not begun" if kind == "E" else OTHER_EVENTS.get(str(kind), f"of type {kind}")] += 1
 
     def _add(self, event: dict[str, Any], duration_us: float) -> None:
         if duration_us < 0:
-            raise ValueError(f"it takes {duration_us} µs, and it cannot end before it begins")
+            raise ValueError("negative duration")
         args = _args(event)
-        numbers = (_number(event, "ts"), duration_us, _number(args, "correlation", -1, int))
+        start_us, correlation = _number(event, "ts"), -1
+        try:
+            correlation = _number(args, "correlation", -1, int)
+        except ValueError as error:  # the event counts nevertheless
+            self.unused[f"correlations ({error})"] += 1
+        numbers = (start_us, duration_us, correlation)
         for column, number in zip(self.numbers.values(), numbers, strict=True):
             column.append(number)
-        given = [args.get(field) for field in INPUTS]
-        texts = str(event.get("name", "")), str(event.get("cat", "")), "/".join(_thread(event)), repr(given)
+        name, category = str(event.get("name", "")), str(event.get("cat", ""))
+        if (now := OLDER.get(category.lower())) is not None:
+            category = "user_annotation" if now == "cpu_op" and name.startswith(OLDER_NOTES) else now
+        given = [next((args[name] for name in names if name in args), None) for names in INPUTS]
+        texts = name, category, "/".join(_thread(event)), repr(given)
         for (column, known), text in zip(self.known.items(), texts, strict=True):
             self.codes[column].append(known.setdefault(text, len(known)))
         if len(self.known["inputs"]) > len(self.inputs):  # seen for the first time
@@ -300,7 +230,7 @@ def _number(of: dict[str, Any], field: str, default: float | None = None, kind: 
             return number
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError(f"{field} is {reprlib.repr(value)}, and must be a number")
+    raise ValueError(f"no number in {field}")
 
 
 def _args(event: dict[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,8 @@ def phase_bars(profile: profiling.Profile) -> go.Figure:
 
 
 def _without_shapes(profile: profiling.Profile) -> str | None:
+    if profile.limits is None:
+        return "A trace file does not have its machine's limits."
     return None if profile.settings.shapes else "Shapes were not recorded: profile again without --no-shapes."
 
 
@@ -98,7 +100,9 @@ def write_profile_page(profile: profiling.Profile, out: Path | None = None) -> P
         views=[_drawn(view, profile) for view in VIEWS],
         operators=operator_texts(profile.operators),
     )
-    return write_page(out or profile.folder / "trace" / "profile.html", page)
+    place = profile.folder
+    beside = place.with_name(f"{place.name.split('.json')[0]}.profile.html")
+    return write_page(out or (beside if profile.limits is None else place / "trace" / "profile.html"), page)
 
 
 def _drawn(view: View, profile: profiling.Profile) -> dict[str, str]:
@@ -113,8 +117,12 @@ def _drawn(view: View, profile: profiling.Profile) -> dict[str, str]:
 
 
 def _facts(profile: profiling.Profile) -> dict[str, str]:
-    record, limits, (gflops, gb) = runs.read_run(profile.folder), profile.limits, profile.work
+    limits, (gflops, gb) = profile.limits, profile.work
     done = f"{gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s" if profile.settings.shapes else "not known without shapes"
+    unused = {"Not used": profile.trace.unused_text} if profile.trace.unused else {}
+    if limits is None:
+        return {"Trace": str(profile.folder), "The step as a whole": done} | unused
+    record = runs.read_run(profile.folder)
     return {
         "Run": profile.folder.name,
         "Machine": f"{limits.device}, {limits.threads} threads, on {limits.when}",
@@ -123,4 +131,4 @@ def _facts(profile: profiling.Profile) -> dict[str, str]:
         "The step as a whole": done,
         "Fresh memory": profile.faults.in_words if profile.faults is not None else "not counted",
         "Schedule": profile.settings.in_words(),
-    }
+    } | unused

@@ -13,6 +13,7 @@ stream of the operator that asks for it. An operator that launches no collective
 latest exchange (all-to-all). A wait between operators is for the reductions of the backward pass, or else for copies.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,10 +23,13 @@ import pandas as pd
 
 from labkit.profiling import CUDA_CALLS, ON_THE_DEVICE, TraceError, read_trace
 
-COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync")
-LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", *COPIES)
-SYNCHRONISES = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
-LETS_WAIT = "cudaStreamWaitEvent"
+VENDOR = re.compile(r"cuda|cu|hip")
+"""Beginning of the names of calls of the runtime or driver, of NVIDIA or AMD"""
+BLOCKING = ("MemcpyWithStream", "Memcpy", "MemcpyDtoH", "MemcpyDtoH_v2")
+"""Copies that always wait for their end, without the vendor's beginning"""
+COPIES = ("MemcpyAsync", "MemcpyDtoHAsync", "MemcpyDtoHAsync_v2")
+SYNCHRONISES = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "CtxSynchronize")
+LETS_WAIT = "StreamWaitEvent"
 STEP, COLLECTIVE, REDUCTION = "ProfilerStep#", "nccl", "AllReduce"
 USUAL_CALL_US = 10.0
 """Time of a call that may block above which it waited, if what it waits for was running; launches of the recorded V100s
@@ -79,21 +83,21 @@ class RecordedStep:
 
 
 class _Act(NamedTuple):
-    """A call of the CUDA runtime or driver."""
+    """A call of the runtime or driver."""
 
     name: str
     lane: str
     start_us: float
     end_us: float
-    launched: Any
-    """Row of the kernel, or None"""
+    launched: list[Any]
+    """Rows of what it launched: a graph of kernels has many"""
 
 
 def read_step(path: Path | str) -> RecordedStep:
     """Read the first step of one rank's Kineto trace; kernels launched by the step before are omitted.
 
     Raises:
-        TraceError: it has no step, or no kernels.
+        TraceError: it has no step, or no kernels that the calls in it launched.
         OSError: it cannot be read.
     """
     trace = read_trace(path)
@@ -102,17 +106,30 @@ def read_step(path: Path | str) -> RecordedStep:
     device = events[events["category"].isin(ON_THE_DEVICE)]
     if steps.empty or device.empty:
         lacks = "step: call the profiler's step() after each step" if steps.empty else "kernel: record it on a GPU"
-        raise TraceError(f"{path}: this trace has no {lacks}.")
+        raise TraceError(f"{path}: this trace has no {lacks}. {trace.unused_text}".strip())
     start_us, duration_us = (float(steps[name].iloc[0]) for name in ("start_us", "duration_us"))
     inside = events[(events["start_us"] >= start_us) & (events["start_us"] < start_us + duration_us)]
-    by_correlation = {row.correlation: row for row in device.itertuples()}
+    by_correlation: dict[int, list[Any]] = {}
+    for row in device[device["correlation"] >= 0].itertuples():
+        by_correlation.setdefault(row.correlation, []).append(row)
     acts = [
-        _Act(row.name, row.lane, row.start_us, row.start_us + row.duration_us, by_correlation.get(row.correlation))
+        _Act(
+            VENDOR.sub("", row.name, count=1),
+            row.lane,
+            row.start_us,
+            row.start_us + row.duration_us,
+            by_correlation.pop(row.correlation, []),  # once: a call of the runtime may contain one of the driver
+        )
         for row in _rows(inside[inside["category"].isin(CUDA_CALLS)])
     ]
     operators = list(_outermost(_rows(inside[inside["category"] == "cpu_op"])))
     reader = _Reader(trace.began_us)
     reader.read(operators, acts, start_us, start_us + duration_us)
+    if not reader.kernels:
+        raise TraceError(
+            f"{path}: this trace has {len(device):,} kernels and copies, and no recorded call of its first step "
+            "launched one of them: record the host's calls too (ProfilerActivity.CPU and CUDA), for whole steps."
+        )
     return RecordedStep(
         trace.began_us + start_us, duration_us, len(operators), tuple(reader.calls), tuple(reader.kernels)
     )
@@ -165,14 +182,15 @@ class _Reader:
         self._stretch(name, now, max(now, end_us), left, is_operator=False)
 
     def _stretch(self, name: str, now: float, end_us: float, acts: list[_Act], *, is_operator: bool) -> None:
-        launches = [act for act in acts if act.launched is not None and act.name in LAUNCHES]
-        asks = next((act for act in launches if act.launched.name.startswith(COLLECTIVE)), None)
+        launches = [act for act in acts if act.launched]
+        asks = any(made.name.startswith(COLLECTIVE) for act in launches for made in act.launched)
         kind = "T1" if not is_operator else "T2" if launches else "T5"
         for act in acts:
             ends = max(now, min(act.end_us, end_us))
             if act in launches:
                 self._call(kind, name, act.start_us - now)
-                self._launch(name, act, ends - max(now, act.start_us))
+                for place, made in enumerate(act.launched):
+                    self._launch(name, act, made, ends - max(now, act.start_us) if place == 0 else 0.0)
                 now = ends
                 if is_operator:
                     kind = "T3" if act is launches[-1] else "T5"
@@ -181,7 +199,7 @@ class _Reader:
                 last = self._last.get(self._stream.get(act.lane, ""))
                 self._call(kind, name, *self._waited(ends - max(now, act.start_us), last))
                 now = ends
-            elif act.name == LETS_WAIT and asks is None:
+            elif act.name == LETS_WAIT and not asks:
                 self._wait(is_operator)
         self._call(kind, name, end_us - now)
 
@@ -193,8 +211,8 @@ class _Reader:
         """Own time of a call that may have waited for a kernel, and that kernel."""
         return (us, None) if kernel is None else (min(us, USUAL_CALL_US), kernel)
 
-    def _launch(self, name: str, act: _Act, us: float) -> None:
-        made, number = act.launched, len(self.kernels)
+    def _launch(self, name: str, act: _Act, made: Any, us: float) -> None:
+        number = len(self.kernels)
         after, collective = tuple(self._pending), None
         if made.name.startswith(COLLECTIVE):
             last = self._last.get(self._stream.get(act.lane, ""))
@@ -209,7 +227,7 @@ class _Reader:
         self._last[str(made.lane)] = number
         stream, start_us = str(made.lane), self._clock_us + made.start_us
         self.kernels.append(Kernel(str(made.name), stream, start_us, made.duration_us, after, collective))
-        blocks = act.name in COPIES and "Pageable" in str(made.name) and "DtoH" in str(made.name)
+        blocks = act.name in BLOCKING or (act.name in COPIES and "Pageable" in made.name and "DtoH" in made.name)
         own_us, waits_for = self._waited(us, number) if blocks else (us, None)
         self.calls.append(Call("T4", name, own_us, number, waits_for))
 

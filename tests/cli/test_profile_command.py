@@ -1,5 +1,6 @@
 """`labkit profile`: the answer, the page, the comparison, and what a profiled run does not count for."""
 
+import json
 import re
 import shutil
 
@@ -72,6 +73,29 @@ def test_two_runs_are_compared_operator_by_operator(profiled, cli):
     assert total == pytest.approx(found["difference_us"])
     said = cli("profile diff", first, second, "--runs-dir", profiled, "--top", "3").out
     assert "the step" in said and "others)" in said
+
+
+def test_a_trace_file_is_shown_and_compared_without_a_run(tmp_path, cli):
+    span = {"ph": "X", "pid": 1, "tid": 1}
+    dims = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["float", "float"]}
+    product = span | {"cat": "cpu_op", "name": "aten::mm", "ts": 10, "dur": 200, "args": dims}
+    step = span | {"cat": "user_annotation", "name": "ProfilerStep#1", "ts": 0, "dur": 1000}
+    damaged = span | {"cat": "cpu_op", "name": "aten::add", "ts": 300, "dur": -1}
+    for name, events in (("a", [step, product, damaged]), ("b", [product, product | {"ts": 300, "dur": 100}])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"traceEvents": events}))
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    said = cli("profile show", a, "--text").text
+    assert "A step takes 1 ms (recorded" in said and "not used here: 1 damaged (negative duration)" in said
+    answer = cli("profile show", b, "--json").json
+    assert (answer["step_us"], answer["card"], answer["unused_events"]) == (390, None, {})
+    assert "it has no steps, so it is shown as one" in cli("profile show", b, "--text").text
+    assert cli("profile diff", a, b, "--json").json["difference_us"] == -610
+    cli("profile show", a, "--no-browser")
+    page = (tmp_path / "a.profile.html").read_text(encoding="utf-8")
+    assert "does not have its machine" in page and "negative duration" in page
+    assert "is a folder of 2 files, and not a run: name one" in cli("profile show", tmp_path, status=2).err.replace(
+        "\n", " "
+    )
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,46 @@ def test_a_kernel_that_the_driver_launched_is_read_as_one_of_the_runtime(ranks, 
     assert read_step(path) == ranks[0]
 
 
+def hip(name):
+    return name.replace("cuda", "hip").replace("hipLaunchKernel", "hipExtModuleLaunchKernel")
+
+
+def test_a_step_of_rocm_is_read_like_one_of_cuda(ranks, tmp_path):
+    trace = json.loads(gzip.decompress(SHIPPED[0].read_bytes()))
+    for event in trace["traceEvents"]:
+        event["name"] = hip(event["name"]) if event.get("cat") == "cuda_runtime" else event["name"]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(trace))
+    assert read_step(path) == ranks[0]
+
+
+def trace_of_launches(path, launch, kernels, correlation=5):
+    span = {"ph": "X", "pid": 1, "tid": 1}
+    events = [
+        span | {"cat": "user_annotation", "name": "ProfilerStep#1", "ts": 0, "dur": 1000},
+        span | {"cat": "cpu_op", "name": "aten::mm", "ts": 10, "dur": 200},
+        span | {"cat": "cuda_runtime", "name": launch, "ts": 50, "dur": 20, "args": {"correlation": 5}},
+    ]
+    work = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "dur": 30}
+    events += [work | {"ts": 90 + 40 * at, "args": {"correlation": correlation}} for at in range(kernels)]
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "launch", ["cudaGraphLaunch", "hipGraphLaunch", "hipModuleLaunchKernel", "urEnqueueKernelLaunch"]
+)
+def test_all_kernels_of_a_launch_are_there_whatever_its_name(tmp_path, launch):
+    step = read_step(trace_of_launches(tmp_path / "t.json", launch, kernels=3))
+    assert [(k.start_us, k.duration_us) for k in step.kernels] == [(90, 30), (130, 30), (170, 30)]
+    assert [(call.us, call.launches) for call in step.calls if call.kind == "T4"] == [(20, 0), (0, 1), (0, 2)]
+
+
+def test_kernels_without_their_launches_are_refused(tmp_path):
+    with pytest.raises(TraceError, match="3 kernels and copies, and no recorded call"):
+        read_step(trace_of_launches(tmp_path / "t.json", "cudaLaunchKernel", kernels=3, correlation=6))
+
+
 def test_overheads_carry_over_to_a_rank_that_they_are_not_from(ranks):
     errors = [
         walk(with_overheads(rank, [other for other in ranks if other is not rank])).step_us / rank.duration_us - 1

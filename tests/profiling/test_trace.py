@@ -8,16 +8,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from kineto import event, note, operators, recorded, trace_of
+from kineto import event, note, operators, recorded, shaped, trace_of
 from torch.profiler import record_function
 
-from labkit.profiling import trace as trace_module
+from labkit.profiling import trace_file
 from labkit.profiling.over_time import device_breakdown, operators_at_work
 from labkit.profiling.step_time import step_time
-from labkit.profiling.trace import TraceError, read_trace, stream_events
+from labkit.profiling.trace import read_trace
+from labkit.profiling.trace_file import TraceError, stream_events
 
 TRACES = Path(__file__).with_name("traces")
 STEPS, BATCH, TABLES, DIM = 2, 16, 2, 8
+
+
+@pytest.fixture(params=[trace_file.CHUNK, 1, 7], ids="chunk={}".format)
+def path(request, monkeypatch, tmp_path):
+    monkeypatch.setattr(trace_file, "CHUNK", request.param)
+    return tmp_path / "trace.json"
 
 
 def test_operators_add_up_by_self_time_and_kernels_do_not_nest(tmp_path):
@@ -40,12 +47,126 @@ def test_operators_add_up_by_self_time_and_kernels_do_not_nest(tmp_path):
     assert trace.events["correlation"].tolist() == [-1, -1, -1, -1, 7, 7, 8] and trace.allocations.empty
 
 
-def test_a_trace_without_work_or_with_damaged_numbers_is_told(tmp_path):
-    with pytest.raises(TraceError, match=r"call its step\(\) once per step"):
-        trace_of(tmp_path, [{"ph": "M", "name": "process_name", "pid": 1, "args": {}}])
-    for damaged, words in (({"ts": "soon"}, "ts is 'soon', and must be a number"), ({"dur": -1}, "it takes -1.0 µs")):
-        with pytest.raises(TraceError, match=f"event 'mm' at .*{words}.*damaged"):
-            trace_of(tmp_path, [event("mm", 1, 2) | damaged])
+def test_a_trace_without_work_is_refused_with_what_it_has(tmp_path):
+    with pytest.raises(TraceError, match=r"call its step\(\) once per step.* 1 counters, 1 damaged \(negative"):
+        trace_of(tmp_path, [{"ph": "M", "name": "process_name"}, {"ph": "C", "ts": 1}, event("mm", 1, -1)])
+
+
+STEP = [note("ProfilerStep#1", 0, 100), event("aten::mm", 10, 20)]
+ODD = {
+    "control character": (b'{"ph": "X", "cat": "cpu_op", "name": "a.py(0): \x01", "ts": 40, "dur": 5}', 3, {}),
+    "not UTF-8": (b'{"ph": "X", "cat": "cpu_op", "name": "caf\xe9", "ts": 40, "dur": 5}', 3, {}),
+    "quotation mark": (b'{"ph": "X", "name": "{"device": "cpu"}: run", "ts": 4}', 2, {"unreadable": 1}),
+    "backslash": (b'{"ph": "X", "name": "C:\\Users\\x.py(3): f", "args": {"a": [{"b": 1}]}}', 2, {"unreadable": 1}),
+    "not JSON": (b"{undefined}", 2, {"unreadable": 1}),
+    "not an object": (b"null", 2, {"unreadable": 1}),
+    "negative duration": (json.dumps(event("mm", 4, -1)).encode(), 2, {"damaged (negative duration)": 1}),
+    "no time": (b'{"ph": "X", "name": "a", "ts": NaN}', 2, {"damaged (no number in ts)": 1}),
+    "end before begin": (
+        b'{"ph": "B", "name": "a", "ts": 4}, {"ph": "E", "ts": 3}',
+        2,
+        {"damaged (negative duration)": 1},
+    ),
+    "no end": (b'{"ph": "B", "name": "a", "ts": 4}', 2, {"begun and not ended": 1}),
+    "no begin": (b'{"ph": "E", "ts": 4}', 2, {"ended and not begun": 1}),
+    "odd correlation": (
+        b'{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 4, "args": {"correlation": "x"}}',
+        3,
+        {"correlations (no number in correlation)": 1},
+    ),
+    "another type": (b'{"ph": "P", "name": "sample", "ts": 4}', 2, {"of type P": 1}),
+}
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("case", ODD)
+def test_an_odd_event_costs_only_itself_and_is_counted(path, case, at):
+    text, events, unused = ODD[case]
+    parts = [json.dumps(each).encode() for each in STEP]
+    begin, end = ((b'{"traceEvents": [', b'], "traceName": "t"}'), (b"[", b"]"), (b'{"traceEvents":[\n', b"\n]}\n"))[at]
+    path.write_bytes(begin + b",\n".join([*parts[:at], text, *parts[at:]]) + end)
+    trace = read_trace(path)
+    assert len(trace.events) == events and trace.unused == unused
+    assert "aten::mm" in trace.events["name"].to_list()
+
+
+def test_a_byte_order_mark_or_utf_16_does_not_matter(path):
+    for encoding in ("utf-8-sig", "utf-16"):
+        path.write_text(json.dumps({"traceEvents": STEP}), encoding=encoding)
+        assert len(read_trace(path).events) == 2
+
+
+OLDER = {"cpu_op": "Operator", "user_annotation": "Operator", "kernel": "Kernel", "gpu_memcpy": "Memcpy",
+         "gpu_memset": "Memset", "cuda_runtime": "Runtime"}  # fmt: skip
+
+
+def test_totals_of_operators_kernels_and_steps_are_those_of_the_file_whatever_torch_wrote_it(tmp_path):
+    """With categories of today and of torch 1.8 to 1.11; what is not used is counted."""
+    events = []
+    for begin in (0, 1000, 2000):
+        events += [
+            note(f"ProfilerStep#{begin // 1000 + 5}", begin, 1000),
+            note("Optimizer.step#SGD.step", begin + 800, 100),
+            shaped("aten::mm", begin + 10, 40, [[64, 32], [32, 16]]),
+            event("AddmmBackward", begin + 300, 400, tid=2),  # autograd's thread, named as torch 1.8 names it
+            event("aten::mm", begin + 320, 300, tid=2),
+            event("cudaLaunchKernel", begin + 20, 5, "cuda_runtime", correlation=begin + 1),
+            event("sgemm", begin + 30, 50, "kernel", "stream 7", 0, correlation=begin + 1),
+            event("Memcpy HtoD", begin + 90, 10, "gpu_memcpy", "stream 7", 0),
+            event("Memset", begin + 110, 5, "gpu_memset", "stream 7", 0),
+            event("a.py(3): f", begin, 900, "python_function"),
+            {"ph": "f", "cat": "ac2g", "name": "ac2g", "ts": begin, "pid": 0, "tid": 7, "id": 3},
+        ]
+    for names in ({}, OLDER):
+        trace = trace_of(tmp_path, [each | {"cat": names.get(each["cat"], each["cat"])} for each in events])
+        counts = trace.events["category"].value_counts()
+        assert (counts["cpu_op"], counts["kernel"], counts["gpu_memcpy"], counts["gpu_memset"]) == (9, 3, 3, 3)
+        time = step_time(trace)
+        assert (time.steps, time.step_us) == (3, 1000)
+        assert {name: us for name, us in time.phase_us.items() if us} == {
+            "backward": 400,
+            "optimiser": 100,
+            "other": 500,
+        }
+        own = time.operators.set_index("operator")["self_us"]
+        assert own.to_dict() == {"aten::mm": 340, "AddmmBackward": 100, "(outside of operators)": 560}
+        assert operators_at_work(trace)["calls"].tolist() == [3]  # the others have no shapes
+        assert device_breakdown(trace).loc[0, ["compute_us", "non_compute_us"]].tolist() == [150, 45]
+        assert trace.unused == {"flow arrows": 3, "python_function": 3}
+        assert "3 flow arrows, 3 python_function" in trace.unused_text
+
+
+def test_allocations_are_read_as_either_of_torchs_exporters_writes_them(tmp_path):
+    mark = {"cat": "cpu_instant_event", "name": "[memory]", "ts": 5, "args": {"Bytes": 64, "Device Id": -1}}
+    for kind in ({"ph": "i", "s": "t"}, {"ph": "X", "dur": 90}):
+        trace = trace_of(tmp_path, [*STEP, mark | kind])
+        assert trace.allocations.to_numpy().tolist() == [[5, 64, -1]] and len(trace.events) == 2
+
+
+def test_collectives_on_a_thread_of_their_own_tell_a_rank_that_waits_from_one_that_is_late(tmp_path):
+    """As gloo notes them: the rank that comes first waits in its collective, the other one computes."""
+
+    def rank(begins, lasts):
+        return [
+            note("ProfilerStep#1", 0, 1000),
+            event("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 50, 900),
+            event("c10d::allreduce_", begins, 5),
+            event("aten::mm", 50, 40),
+            note("gloo:all_reduce", begins, lasts, tid=2),
+            event("aten::mul", begins + 20, 10),  # while it runs
+        ]
+
+    waits, late = (step_time(trace_of(tmp_path, rank(*each))).phase_us for each in ((100, 850), (900, 50)))
+    assert (waits["communication"], waits["backward"]) == (820, 80)
+    assert (late["communication"], late["backward"]) == (0, 900)
+
+
+def test_steps_of_one_thread_count_once_and_threads_at_once_share_their_time(tmp_path):
+    events = [note("ProfilerStep#1", 0, 1000), note("ProfilerStep#1", 0, 900, tid=7)]
+    events += [event("MmBackward0", 100, 400, tid=tid) for tid in (2, 3)]  # of two devices
+    time = step_time(trace_of(tmp_path, events))
+    assert time.steps == 1
+    assert time.operators["self_us"].tolist() == [400, 600]
 
 
 def test_self_times_agree_with_torchs_table(tmp_path):
@@ -171,12 +292,6 @@ WHOLE = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": EVE
 TEXT, LIST = json.dumps(WHOLE), json.dumps(EVENTS)
 
 
-@pytest.fixture(params=[trace_module.CHUNK, 1, 7], ids="chunk={}".format)
-def path(request, monkeypatch, tmp_path):
-    monkeypatch.setattr(trace_module, "CHUNK", request.param)
-    return tmp_path / "trace.json"
-
-
 # of a bare list the end may be missing
 @pytest.mark.parametrize("text", [TEXT, json.dumps(WHOLE, indent=2), LIST + "\n", LIST[:-1], LIST[:-1] + ",\n"])
 @pytest.mark.parametrize("packed", [str.encode, lambda text: gzip.compress(text.encode())], ids=["plain", "gzip"])
@@ -192,7 +307,10 @@ DAMAGED = {
     "cut between events": (TEXT[: TEXT.index('{"ph": "i"')], "after 1 events: the file ends before its list"),
     "broken": (TEXT.replace('"ts": 3', '"ts": 3..3'), "after 1 events: no event can be read here"),
     "not events": ('{"traceEvents": [1, 2]}', "events are objects in braces"),
-    "another format": ("SQLite format 3\x00", "not a trace in Chrome's format"),
+    "another format": ("SQLite format 3\x00", "not a trace in Chrome's format, but an SQLite database"),
+    "zip": (b"PK\x03\x04...", "a zip archive: unpack it"),
+    "tar": (gzip.compress(b"t.json".ljust(257, b"\0") + b"ustar  "), "It is a tar archive: unpack it"),
+    "execution trace": ('{"schema": "1.1.1", "nodes": []}', "It looks like an execution trace"),
     "cut off, compressed": (gzip.compress(TEXT.encode())[:-90], "compression is damaged or cut off"),
     "other JSON": ('{"cells": []}', "not a trace in Chrome's format"),
 }
@@ -208,7 +326,7 @@ def test_what_is_damaged_is_told_with_the_place_and_the_remedy(path, case):
 
 
 def test_the_size_of_the_file_is_not_the_size_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace_module, "CHUNK", 2**14)
+    monkeypatch.setattr(trace_file, "CHUNK", 2**14)
     path = tmp_path / "trace.json"
     path.write_text('{"traceEvents": [' + ",\n".join([json.dumps(EVENTS[0])] * 10_000) + "]}")
     tracemalloc.start()
