@@ -42,7 +42,11 @@ def paired_times(
     """
     import pandas as pd
 
-    with hardware.one_thread() if one_thread else contextlib.nullcontext(), _no_collection():
+    with hardware.one_thread() if one_thread else contextlib.nullcontext(), contextlib.ExitStack() as stack:
+        gc.collect()  # before the rounds and not in them, as `timeit` does
+        if gc.isenabled():
+            gc.disable()
+            stack.callback(gc.enable)
         for way in ways.values():
             way()
         kept: list[dict[str, float]] = []
@@ -92,19 +96,6 @@ def _synchroniser() -> Callable[[], Any]:
     """Waits for the GPU, if this process computes on one."""
     torch = sys.modules.get("torch")
     return torch.cuda.synchronize if torch is not None and torch.cuda.is_initialized() else lambda: None
-
-
-@contextlib.contextmanager
-def _no_collection():
-    """Collect garbage before the block and not in it, as `timeit` does."""
-    gc.collect()
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _what_to_do(text: str) -> str:

@@ -16,7 +16,6 @@ from .figures import (
     figure_gains as figure_gains,
     figure_kernel_shapes as figure_kernel_shapes,
     figure_observer_effect as figure_observer_effect,
-    figure_predicted_gains as figure_predicted_gains,
     figure_queue as figure_queue,
     figure_shares as figure_shares,
     figure_walks as figure_walks,

@@ -104,35 +104,26 @@ def figure_busy(busy: pd.DataFrame) -> go.Figure:
 
 
 def figure_gains(gains: pd.DataFrame) -> go.Figure:
-    """A bar a change, and a mark for its bound where there is one.
+    """A bar a change, and a mark for each prediction of what it gains.
 
     Args:
-        gains: columns change, measured (times as fast), at_most (the bound; NaN where none was stated), in order.
+        gains: columns change, measured (times as fast), and predictions: at_most (a bound; NaN where none was stated)
+            for changes that build on each other, or a column for each model.
     """
-    best, product = gains.loc[gains["measured"].idxmax()], gains["measured"].prod()
-    gained = f"{escape(str(best['change']))} gained most: {best['measured']:.3g} times as fast"
-    finding = f"{gained}; all together {product:.3g} times."
-    figure = new_figure("What was changed, one after the other", "Times as fast as before it", finding)
-    look = {"color": encoding(0).color}
-    _add_bars(figure, gains["change"], gains["measured"], named("gain", "measured"), look, "times")
-    _add_marks(figure, gains["change"], gains["at_most"], "at most", 1)
-    return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
-
-
-def figure_predicted_gains(gains: pd.DataFrame) -> go.Figure:
-    """A bar a change, and a mark for what each model had predicted.
-
-    Args:
-        gains: a row a change; columns measured (times as fast), and one for each model.
-    """
-    models = [name for name in gains if name != "measured"]
-    off = gains[models].div(gains["measured"], axis=0).sub(1).abs().max().sort_values()
-    best, worst = (f"{escape(str(off.index[place]))} {off.iloc[place]:.0%}" for place in (0, -1))
-    finding = f"Off at worst: {best}, {worst}."
-    figure = new_figure("Changes, predicted before they were measured", "Times as fast as before it", finding)
-    _add_bars(figure, gains.index, gains["measured"], named("gain", "measured"), {"color": encoding(0).color}, "times")
-    for number, name in enumerate(models, start=1):
-        _add_marks(figure, gains.index, gains[name], name, number)
+    predicted, measured = gains.drop(columns=["change", "measured"]), gains["measured"]
+    if "at_most" in predicted:
+        best = f"{escape(str(gains['change'][measured.idxmax()]))} gained most: {measured.max():.3g} times as fast"
+        finding = f"{best}; all together {measured.prod():.3g} times."
+    else:
+        off = predicted.div(measured, axis=0).sub(1).abs().max().sort_values()
+        finding = f"Off at worst: {', '.join(f'{escape(str(name))} {miss:.0%}' for name, miss in off.items())}."
+    figure = new_figure("What was changed", "Times as fast as before it", finding)
+    _add_bars(figure, gains["change"], measured, named("gain", "measured"), {"color": encoding(0).color}, "times")
+    for number, name in enumerate(predicted, start=1):
+        mark = encoding(number).mark(13) | {"line": {"color": "white", "width": 1}}
+        trace = named(name.replace("_", " "), "predicted")
+        hover = f"%{{x}}<br>{trace['name']}: %{{y:.3g}} times as fast<extra></extra>"
+        figure.add_scatter(x=gains["change"], y=gains[name], **trace, mode="markers", marker=mark, hovertemplate=hover)
     return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
 
 
@@ -161,12 +152,6 @@ def figure_walks(walks: dict[str, pd.DataFrame]) -> go.Figure:
             )
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=lanes[::-1])
     return figure.update_layout(barmode="overlay", bargap=0.1, height=190 + 32 * len(lanes))
-
-
-def _add_marks(figure: go.Figure, x: Any, y: pd.Series, label: str, number: int) -> None:
-    mark, trace = encoding(number).mark(13) | {"line": {"color": "white", "width": 1}}, named(label, "predicted")
-    hover = f"%{{x}}<br>{trace['name']}: %{{y:.3g}} times as fast<extra></extra>"
-    figure.add_scatter(x=x, y=y, **trace, mode="markers", marker=mark, hovertemplate=hover)
 
 
 def _add_bars(

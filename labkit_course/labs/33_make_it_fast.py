@@ -686,7 +686,7 @@ The figure compares each idea with the step before it, and shows its bound where
 from labkit_course import apparatus
 
 gained = pd.DataFrame(list(gains.values()))
-labkit.plots.show(apparatus.figure_gains(gained))
+labkit.plots.show(apparatus.figure_gains(gained[["change", "measured", "at_most"]]))
 names = {"measured": "times as fast, measured", "at_most": "at most (times), predicted"}
 labkit.plots.show(gained.rename(columns=names).set_index("change"))
 

@@ -660,7 +660,7 @@ for name, (old, new, config) in changes.items():
     pair_s = paired_times({"old": old, "new": new}, rounds)
     rows[name] = {"card": by_card, "data sheet": by_sheet, "measured": (pair_s["old"] / pair_s["new"]).median()}
 gains = pd.DataFrame(rows).T
-labkit.plots.show(apparatus.figure_predicted_gains(gains))
+labkit.plots.show(apparatus.figure_gains(gains.rename_axis("change").reset_index()))
 reveal("60.fused", gains["measured"].iloc[0])
 
 # %% prose-62-sheet [markdown]
