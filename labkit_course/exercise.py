@@ -200,9 +200,28 @@ class WrittenExercise:
         if not callable(answer) or inspect.isclass(answer) != inspect.isclass(self.reference):
             shown = repr(answer)[:60]
             raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it, not {shown}.")
+        self._takes_the_same(name, answer)
         for seed in dict.fromkeys((tries, 0)) if callable(self.cases) else [0]:  # 0 is what everybody is graded by
             self._compare(name, answer, self.drawn(seed), tries >= TRIES)
         return f"Exercise {name}: right. {self.explanation}"
+
+    def _takes_the_same(self, name: str, answer: Callable) -> None:
+        """Refuse a function that lost a parameter with a default, which the cells after its check leave out or name."""
+        wanted = inspect.signature(self.reference)
+        needed = [each for each in wanted.parameters.values() if each.default is each.empty]
+        chosen = dict.fromkeys(wanted.parameters.keys() - {each.name for each in needed})
+        if inspect.isclass(answer) or not chosen:
+            return
+        with contextlib.suppress(ValueError):  # one written in C says nothing of its parameters
+            own = inspect.signature(answer)
+            try:
+                own.bind(*needed)
+                own.bind(*needed, **chosen)
+            except TypeError:
+                raise WrongAnswer(
+                    f"Exercise {name}: not yet. Cells below call it without {', '.join(sorted(chosen))}, or name it: "
+                    f"keep the line `def {self.reference.__name__}(...)` as it was."
+                ) from None
 
     def drawn(self, tries: int = 0) -> Sequence[Case]:
         """The cases of a try."""
@@ -211,7 +230,7 @@ class WrittenExercise:
     def _compare(self, name: str, answer: Callable, cases: Sequence[Case], shown: bool) -> None:
         found, replaced = [], self._replaced(answer)
         for case in cases:
-            right = _known(self.reference, case)  # first, for the answer may change what both are given
+            _known(self.reference, case)  # first, for the answer may change what both are given
             try:
                 found.append(outcome(answer, case.ask, replaced))
             except NotImplementedError:
@@ -219,6 +238,7 @@ class WrittenExercise:
                     f"Exercise {name} is not answered yet: its code still raises NotImplementedError. Write it in the "
                     "cell above, run that cell, then this one."
                 ) from None
+            right = _known(self.reference, case)  # not before: an answer can look into the frames that call it
             if found[-1].called:
                 calls = ", ".join(sorted(found[-1].called))
                 raise WrongAnswer(f"Exercise {name}: not yet. It calls {calls}, which you are to write yourself here.")

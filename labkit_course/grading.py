@@ -67,7 +67,7 @@ def refusal(call: str, sources: list[str], limit_s: float, own: int = -1) -> str
     name, token = ast.literal_eval(name), secrets.token_hex()
     exercise = find(name, Exercise | WrittenExercise)
     content = {"name": name, "answer": answer, "student": (student or ["0"])[0], "token": token}
-    content["above"] = [statement for source in sources for statement in _definitions(source)]
+    content["above"] = [each for source in sources for each in _definitions(source, source is sources[own])]
     content["own"] = sources[own] if isinstance(exercise, Exercise) else ""  # what computes a number defines nothing
     with tempfile.TemporaryDirectory() as folder:
         child = Child("labkit_course.grading", content, environment={"LABKIT_COURSE": folder}, grace_s=0)
@@ -86,18 +86,24 @@ def refusal(call: str, sources: list[str], limit_s: float, own: int = -1) -> str
         return f"Exercise {name}: the answer ends the process that checks it."
 
 
-def _definitions(cell: str) -> Iterator[str]:
-    """The statements of a cell that define something and do nothing else; of what is no Python, none."""
+def _definitions(cell: str, own: bool) -> Iterator[str]:
+    """The statements of a cell that define something and do nothing else; of what is no Python, none.
+
+    Args:
+        own: whether it has the answer, which may compute what its code uses.
+    """
     with contextlib.suppress(SyntaxError):
         lines = [line for line in cell.splitlines() if not line.startswith(("%", "!"))]
-        yield from map(ast.unparse, filter(_defines, ast.parse("\n".join(lines)).body))
+        yield from (ast.unparse(each) for each in ast.parse("\n".join(lines)).body if _defines(each, own))
 
 
-def _defines(statement: ast.stmt) -> bool:
+def _defines(statement: ast.stmt, own: bool) -> bool:
     """Whether a statement imports, defines, or names what needs no call but those that take something up."""
     if isinstance(statement, ast.Assign):
         called = {ast.unparse(each.func) for each in ast.walk(statement) if isinstance(each, ast.Call)}
-        return all(isinstance(each, ast.Name) for each in statement.targets) and called <= TAKES_UP
+        return all(isinstance(each, ast.Name) for each in statement.targets) and (own or called <= TAKES_UP)
+    if isinstance(statement, ast.AnnAssign):
+        return own
     return isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
 
 
@@ -130,15 +136,16 @@ def main() -> None:
             judge(name, exercise, answer)
         now = _labkits_code()
         if any(now.get(each) != code for each, code in before.items()):
-            verdict["error"] = f"Exercise {name}: the answer changes labkit."
+            verdict["error"] = f"Exercise {name}: the answer changes labkit or a library."
     except Exception as error:  # whatever an answer raises
         verdict["error"] = str(error) if isinstance(error, ExerciseError) else f"{type(error).__name__}: {error}"
     parent.tell("graded", **verdict)
 
 
 def _labkits_code() -> dict[str, int]:
-    """What the names in this package stand for, to notice that one was replaced."""
-    modules = [sys.modules[name] for name in sorted(sys.modules) if name.startswith("labkit_course.")]
+    """What the names in this package, and in what judges with it, stand for, to notice that one was replaced."""
+    judges = ("labkit_course.", "numpy ", "builtins ", "inspect ", "math ")
+    modules = [sys.modules[name] for name in sorted(sys.modules) if f"{name} ".startswith(judges)]
     owners = [
         (module, owner) for module in modules for owner in [module, *filter(inspect.isclass, vars(module).values())]
     ]

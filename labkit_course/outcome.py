@@ -81,11 +81,18 @@ def _noting(replaced: Mapping[Any, str], called: set[str]) -> Generator[None]:
             called.update([name] if name else ())
 
     before = sys.getprofile()
-    sys.setprofile(note if replaced else before)
+    if not replaced:
+        yield
+        return
+    threading.setprofile(note)  # of the threads that it starts
+    sys.setprofile(note)
     try:
         yield
+        if sys.getprofile() is not note:
+            called.add("sys.setprofile")
     finally:
         sys.setprofile(before)
+        threading.setprofile(before)
 
 
 def outcome(code: Any, ask: Callable[[Any], Any], replaced: Mapping[Any, str] = MappingProxyType({})) -> Outcome:
@@ -188,7 +195,7 @@ def differs(found: Any, right: Any, relative: float, shown: bool = True) -> str:
         return ""
 
     if isinstance(found, Raised):
-        return "" if isinstance(right, Raised) and found.kind == right.kind else str(found)
+        return "" if isinstance(right, Raised) and found.kind == right.kind else str(found) or "it gives no answer"
     if isinstance(right, Raised):
         return f"it gives {_shown(found)}, where right code raises"
     if isinstance(right, Mapping):

@@ -10,6 +10,8 @@ import inspect
 import linecache
 import os
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +38,7 @@ from labkit_course.exercise import (
 from labkit_course.gate import knocked_out
 from labkit_course.lab import all_exercises, with_variants
 from labkit_course.notebook_file import authored, code_cells, read_notebook
-from labkit_course.outcome import differs
+from labkit_course.outcome import Raised, differs
 from labkit_course.progress import kept
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -249,14 +251,23 @@ def test_after_three_tries_the_reference_is_offered_and_its_use_is_kept(capsys):
         "lambda *given: all_exercises()[NAME].reference(*given)",
         "lambda *given: lab.load_lab.__wrapped__(NAME[:2]).greedy(*given)",
         "labkit.hardware.size_text",
+        "lambda *given: (sys.setprofile(None), mine(NAME)(*given))[1]",
+        "lambda *given: ThreadPoolExecutor(1).submit(mine(NAME), *given).result()",
     ],
 )
 def test_labkits_own_code_is_no_answer_and_that_it_was_handed_out_is_kept(answer, capsys):
-    names = {"NAME": "20.greedy", "mine": mine, "functools": functools, "labkit": labkit, "lab": lab}
-    code = eval(answer, names | {"all_exercises": all_exercises})
-    with pytest.raises(WrongAnswer, match=r"labkit's own code|It calls labkit's answer"):
+    names = {"NAME": "20.greedy", "mine": mine, "functools": functools, "labkit": labkit, "lab": lab, "sys": sys}
+    code = eval(answer, names | {"all_exercises": all_exercises, "ThreadPoolExecutor": ThreadPoolExecutor})
+    with pytest.raises(WrongAnswer, match=r"labkit's own code|It calls (labkit's answer|sys.setprofile)"):
         check("20.greedy", code)
     assert [entry["how"] for entry in kept("reference")][:1] == (["mine"] if "mine" in answer else [])
+
+
+def test_an_answer_keeps_the_parameters_that_later_cells_leave_out_and_an_empty_error_is_no_answer(capsys):
+    for code in (lambda work, repeats, clock: 0.0, lambda work, repeats: 0.0):
+        with pytest.raises(WrongAnswer, match="without clock, or name it"):
+            check("01.best", code)
+    assert differs([Raised("")], [1.0], 1e-4) and differs(Raised(""), 1.0, 1e-4)
 
 
 def test_a_class_that_builds_on_labkits_is_no_answer(capsys):
