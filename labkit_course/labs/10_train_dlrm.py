@@ -72,7 +72,7 @@ guess("10.bayes_auc", 0.95)
 
 # %% bayes-reveal-prose [markdown]
 """
-labkit knows the answer because the log is generated; for a real log nobody does. An AUC has to be read against this ceiling, not against 1. In this field a difference of 0.001 counts: MLPerf's DLRM has to reach 0.8025 on the Criteo logs (MLPerf v1).
+labkit knows the answer because the log is generated. For a real log it is unknown. Read an AUC against this ceiling, not against 1. In this field a difference of 0.001 counts: MLPerf's DLRM has to reach 0.8025 on the Criteo logs (MLPerf v1).
 """
 
 # %% bayes-reveal
@@ -107,7 +107,7 @@ print(f"bottom_mlp {config.bottom_mlp}, top_mlp {config.top_mlp}")
 """
 ### Write 10.interaction
 
-`interaction(vectors)` takes a tensor of shape (B, V, D), for each of B samples V vectors of width D. It returns the dot product of every pair once, none with itself: shape (B, V (V − 1) / 2). The order is that of the pairs below the diagonal, row by row.
+`interaction(vectors)` takes a tensor of shape (B, V, D), which holds V vectors of width D for each of B samples. It returns the dot products of all pairs of different vectors, each pair once: shape (B, V (V − 1) / 2). Their order is that of the entries below the diagonal of the V × V products, row by row.
 
 *Hint:* one `torch.bmm` makes all V × V products. `torch.tril_indices` gives indices below a diagonal, and one indexing picks from all samples at once; no loop is needed.
 """
@@ -172,14 +172,14 @@ EXERCISES["10.interaction"] = WrittenExercise(
 )
 
 # %% mydlrm-prose [markdown]
-"""
+r"""
 ### Write 10.model
 
-`mlp` is given. `MyDlrm(config)` has three parts as attributes, `bottom`, `tables` and `top`. `forward` takes `dense` float (B, dense_dim) and `categorical` int (B, F, L), L numbers of rows for each of F tables. It returns logits of shape (B,).
+`mlp` is given. `MyDlrm(config)` has three parts as attributes, `bottom`, `tables` and `top`. `forward` takes `dense` float (B, dense_dim) and `categorical` int (B, F, L), which names L rows in each of F tables. It returns logits of shape (B,).
 
 1. The top MLP is an `mlp` without its last ReLU, since a logit may be negative. How wide is its input?
-2. `tables`: an `nn.ModuleList` of `nn.EmbeddingBag(rows, embedding_dim, mode="sum")`. They start from N(0, 1), which is far too large. Draw them again, uniformly from ±1/√rows (`nn.init.uniform_`), as the reference DLRM does.
-3. `forward`: stack the bottom's vector and the tables' sums to (B, V, D), the bottom's first. They interact. The top MLP reads the bottom's vector and then the pairs, concatenated.
+2. `tables`: an `nn.ModuleList` of `nn.EmbeddingBag(rows, embedding_dim, mode="sum")`. Their weights start from $N(0, 1)$, which is far too large. Draw them again, uniformly between $-1/\sqrt{\text{rows}}$ and $1/\sqrt{\text{rows}}$ (`nn.init.uniform_`), as the reference DLRM does.
+3. `forward`: stack the bottom's vector and the tables' sums to (B, V, D), the bottom's vector first, and call `interaction` on them. Concatenate the bottom's vector and the pairs, in this order. The top MLP reads that.
 
 *Hint:* `table(categorical[:, f])` sums a bag of L rows per sample, to (B, D).
 """
@@ -438,7 +438,7 @@ EXERCISES["10.cost"] = WrittenExercise(
 
 # %% cost-use-prose [markdown]
 """
-This is your count for this notebook's model at a batch of 512, and for the DLRM of MLPerf v1 at 2,048, with 26 tables at the cap of 40 million rows. `interaction_cost` of labkit counts the interaction in the same way as you do. The size of MLPerf's tables comes from their published numbers of rows; Adam's two moments would make it three times that. The abstract of Acun et al. (HPCA 2021) speaks of "large embedding tables that do not fit into limited GPU memory": the last line says how many GPUs of the catalogue hold them.
+The next cell prints your count for this notebook's model at a batch of 512. Then it does so for the DLRM of MLPerf v1 at 2,048, with 26 tables at the cap of 40 million rows. `interaction_cost` of labkit counts the interaction in the same way as you do. The size of MLPerf's tables comes from their published numbers of rows; Adam's two moments would make it three times that. The abstract of Acun et al. (HPCA 2021) speaks of "large embedding tables that do not fit into limited GPU memory": the last line says how many GPUs of the catalogue hold them.
 """
 
 # %% cost-use
@@ -737,12 +737,12 @@ shape = labkit.jobs.get_preset("dlrm", "tour").model
 config = labkit.models.DlrmConfig(dense_dim=len(log.dense_names), num_rows=log.table_rows, **shape)
 
 # %% auc-prose [markdown]
-"""
+r"""
 ### Write 10.auc
 
 The score first. `auc(label, score)` takes two arrays of length N, labels 0 or 1 and scores. It returns the share of pairs of one positive and one negative row in which the positive has the higher score; a tie counts a half.
 
-*Hint:* 2 million rows have nearly 10¹² pairs, so do not make them all. In a sorted array, `np.searchsorted` finds how many values lie below each of many others at once; look up its argument `side`.
+*Hint:* 2 million rows have nearly $10^{12}$ pairs, so do not make them all. In a sorted array, `np.searchsorted` finds how many values lie below each of many others at once; look up its argument `side`.
 """
 
 # %% answer 10.auc
@@ -826,7 +826,7 @@ print(f"untrained: {score(MyDlrm(config), log.split('validation')):.3f}")
 `labkit.Run` keeps the clocks, watches a target and writes a run folder; the loop is yours. `train(run, model, optimizers, batches, score, epochs=10)` returns nothing.
 
 1. It passes over `run.epochs(epochs)`, and in each over the batches `(dense, categorical, label)` of `run.batches(batches)`, which end when the run is over.
-2. It takes a step of each optimiser on the loss `F.binary_cross_entropy_with_logits`, clears the gradients, and reports the step: `run.step(loss, samples=len(label))`.
+2. For each batch it takes a step of each optimiser on the loss `F.binary_cross_entropy_with_logits`, clears the gradients, and reports the step: `run.step(loss, samples=len(label))`.
 3. It evaluates where the run asks for it: `if run.due:` then `run.evaluate(auc=score())`. `score` is a function without arguments.
 
 *Hint:* give `run.step` the loss itself; it reads the number when it needs it.
@@ -920,7 +920,7 @@ EXERCISES["10.loop"] = WrittenExercise(
             "            [each.step() for each in optimizers]\n            model.zero_grad()\n",
         ),
     ],
-    hint="Say aloud what a step does to the weights, what it leaves behind for the next one, and what the run is to hear.",
+    hint="Say aloud what a step does to the weights, what it leaves behind for the next one, and what you report to the run.",
     explanation="The loss falls, the same seed repeats it, and what is scored is never trained on.",
 )
 
@@ -975,7 +975,7 @@ guess("10.seeds", 10.0, "seeds")
 """
 Both optimisers see the same seeds, so what a seed does to both cancels in the difference. `mean_interval` of labkit is the interval that you wrote in [Budgets that bind](02_budgets_that_bind.ipynb), without logarithms: the mean and its 95 % interval by Student's t.
 
-**The rule, before the numbers:** a difference below 0.001 does not matter here. If the interval of the differences lies between −0.001 and 0.001, your optimisers are as good. If it lies outside, they differ. Otherwise these seeds cannot tell.
+**The rule, before the numbers:** a difference below 0.001 does not matter here. If the interval of the differences lies between −0.001 and 0.001, your optimisers are as good as Adam. If it lies outside, they differ. Otherwise these seeds cannot tell.
 """
 
 

@@ -488,7 +488,7 @@ With longer bags the embeddings overtake the MLPs. The measured pooling factors 
 """
 
 # %% guess-crossing
-guess("11.crossing", 10.0, "rows a bag")
+guess("11.crossing", 10.0, "rows per bag")
 
 # %% pooling-text [markdown]
 """
@@ -510,7 +510,7 @@ pooling = along("pooling_factor", poolings)
 times = pooling.query("provenance == 'measured'").pivot(index="pooling_factor", columns="part", values="time_ms")
 crossed = int(next((factor for factor, row in times.iterrows() if row["embeddings"] >= row.max()), 129))
 reveal("11.crossing", crossed)
-title = f"The embeddings lead from {crossed} rows a bag on, and your model said {foretold}"
+title = f"The embeddings lead from {crossed} rows per bag on, and your model said {foretold}"
 figure = labkit.plots.figure_sweep(pooling, x="pooling_factor", y="time_ms", color="part")
 labkit.plots.show(figure.update_layout(title_text=title))
 
@@ -526,7 +526,7 @@ sizes = (1000, 30_000) if profile == "smoke" else (1000, 4000, 16_000, 64_000, 2
 hashes = along("num_rows", sizes, num_tables=2, pooling_factor=64)
 slower = rates(hashes, "num_rows")["samples_per_s"].iloc[0] / rates(hashes, "num_rows")["samples_per_s"]
 figure = labkit.plots.figure_sweep(hashes, x="num_rows", y="time_ms", color="part")
-title = f"With {sizes[-1]:,} rows a table a step takes {slower.iloc[-1]:.2f} times as long as with 1,000"
+title = f"With {sizes[-1]:,} rows per table a step takes {slower.iloc[-1]:.2f} times as long as with 1,000"
 labkit.plots.show(figure.update_layout(title_text=title))
 
 # %% held-out-text [markdown]
@@ -673,7 +673,7 @@ EXERCISES["11.why_wrong"] = Explanation(
     ),
     model="The limiter was right for 21 of 24 shapes (0.69 to 0.96 at 95 %), and the MLPs each time are right for 17; a "
     "lead of 4 shapes has p = 0.125 at best, so 24 shapes do not show that the model is better. It was wrong for "
-    "one with 16 tables and rows of 32 numbers: it predicted 14 ms for the embeddings, and 33 were measured. The update "
+    "one shape with 16 tables and rows of 32 numbers: it predicted 14 ms for the embeddings, and 33 were measured. The update "
     "follows indices, so each row waits for memory. A curve of its own for updates would fix that, for one more thing to measure; to name the "
     "limiter of most shapes three curves are enough, to predict a time they are not.",
     half="The limiter was right for 21 of 24 shapes and the MLPs each time for 17. One shape was predicted at 14 ms for the "

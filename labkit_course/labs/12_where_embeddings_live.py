@@ -253,7 +253,7 @@ def drawn(exponent):
 
 `replay(cache, batches)` shows a cache all batches, in their order, and returns a pair: the hit rate, and the mean number of rows that a batch has to fetch.
 
-- `batches` is a sequence of integer arrays of any shape, the rows that a batch looks up. A batch may name a row many times.
+- `batches` is a sequence of integer arrays of any shape. Each array has the rows that one batch looks up. A batch may name a row many times.
 - The cache is asked once per batch, for the distinct rows as a list.
 - A missing row is fetched once per batch, so one of its lookups misses and the others hit. The *hit rate* is the share of all lookups that hit.
 - The first half of the batches (rounded down) fills the cache and does not count.
@@ -336,7 +336,7 @@ guess("12.hit_rate", 0.5)
 
 # %% hit-run-text [markdown]
 """
-Your cache measures; with no slots only a batch's own repeats hit. *Most popular* is the share of lookups that name one of the most popular rows, which is the best possible rate for single, independent lookups.
+The measured rates are those of your cache. With no slots only a batch's own repeats hit. The predicted rate is the share of lookups that name one of the most popular rows, as many as the cache has slots. No cache can do better for single, independent lookups.
 """
 
 # %% hit-run
@@ -352,7 +352,7 @@ reveal("12.hit_rate", mine_rate)
 
 # %% rates-figure-text [markdown]
 """
-One colour per exponent; solid lines are your cache, dashed lines the most popular rows. Where does the cache answer *more* than the most popular rows would? (A row that a batch names ten times is fetched once.)
+Each exponent has a colour. Solid lines are your cache, and dashed lines are the most popular rows. Where does the cache answer *more* than the most popular rows would? (A row that a batch names ten times is fetched once.)
 """
 
 # %% rates-figure
@@ -678,7 +678,7 @@ print(f"per step: {distinct:,.0f} distinct rows, {missing:,.0f} missing in the c
 
 # %% share-guess-text [markdown]
 """
-**1. With the cache in front of main memory, which share of the throughput without moving is left? 2. How many times as fast as from the disk alone is a step from the disk with the cache of rows?** Your function's predictions come after your guesses.
+**1. With the cache in front of main memory, which share of the throughput without moving is left? 2. How many times as fast does the cache of rows make a step from the disk?** Your function's predictions come after your guesses.
 """
 
 # %% guess-share
@@ -755,10 +755,10 @@ EXERCISES["12.why_cached"] = Explanation(
         "trade-off: the place where the cache is worth its memory, and one where it is not",
     ),
     model="In front of the disk the cache makes a step 2.5 times as fast (2.2 to 2.8): it keeps 0.12 of the throughput "
-    "instead of 0.05. In front of "
-    "memory it keeps 0.97 (0.66 to 1.43) instead of 0.96, and in front of the other process 0.71 instead of 0.91, so no gain shows there. The cache cuts the 3,416 rows of a step to 1,310, and the disk's 1,852 pages to some 1,100; a "
-    "page takes 52 µs and brings 15 rows that nobody asked for, where a row takes 0.3 µs from memory and 1.6 from the "
-    "process, about as much as the cache's own index. So I would spend memory on a cache of rows where rows come from a "
+    "instead of 0.05. In front of memory it keeps 0.97 (0.66 to 1.43) instead of 0.96, and in front of the other "
+    "process 0.71 instead of 0.91, so no gain shows there. The cache cuts the 3,416 rows of a step to 1,310, and the "
+    "disk's 1,852 pages to some 1,100. A page takes 52 µs and brings 15 rows that the step does not need. A row takes "
+    "0.3 µs from memory and 1.6 from the process, about as much as the cache's own index. So I would spend memory on a cache of rows where rows come from a "
     "disk or a slow network, and not in front of memory.",
     half="The cache makes the disk 2.5 times as fast and gains nothing in front of memory, 0.97 instead of 0.96, because "
     "a page of the disk takes 52 µs and a row of memory 0.3.",

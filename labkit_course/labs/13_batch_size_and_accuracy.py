@@ -386,8 +386,6 @@ def two_steps(size):
 # %% throughput
 rounds = {"smoke": 1, "standard": 7, "full": 15}[profile]
 step_s = paired_times({size: two_steps(size) for size in (2, 16, 128, 1024, 8192)}, rounds) / 2
-
-# %% throughput-reveal
 last_gain, gain_low, gain_high = np.exp(labkit.tta.mean_interval(np.log(8 * step_s[1024] / step_s[8192])))
 reveal("13.throughput", last_gain)
 overhead_s, half = fit_line(step_s.columns, step_s.median())
@@ -674,7 +672,7 @@ EXERCISES["13.loss"] = WrittenExercise(
         ),
     },
     variants=(_loss_by_merge,),
-    hint="Take the case of unequal seeds: which seeds can be subtracted, and of which numbers is the spread?",
+    hint="Take the case of unequal seeds: which seeds have both runs, and which numbers have the spread that you need?",
     explanation="Both runs of a pair share the luck of their seed, so differences vary less than single runs.",
 )
 
