@@ -3,14 +3,17 @@
 import csv
 import functools
 import io
+import re
 from collections.abc import Iterable, Mapping
+from datetime import date
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
-from labkit.errors import UserError
+from labkit.errors import DataError, UserError
 from labkit.hardware import read_cpu
+from labkit.json_data import check_shape
 from labkit.runs import Kind, replace_text, timestamp
 from labkit_course.exercise import NotAnswered, WrongKind
 from labkit_course.progress import keep
@@ -21,6 +24,8 @@ FEWEST_WORDS = 5
 """Words that a reason needs at least."""
 EVIDENCE = ("id", "verdict", "mine", "reason", "how", "machine", "date", "notebook", "profile")
 """What is kept of a verdict."""
+FORMULA = re.compile(r"'*(?:[=@\t\r]|[+-](?!\d))")
+"""How a text begins that a spreadsheet would compute; it is written with an apostrophe before it."""
 
 
 @functools.cache
@@ -86,20 +91,46 @@ def collect(executed: Path, known: Iterable[Mapping[str, str]]) -> list[dict[str
         profile = notebook.metadata.get("papermill", {}).get("parameters", {}).get("profile", "standard")
         for output in (output for cell in code_cells(notebook) for output in cell.outputs):
             if card := output.get("data", {}).get(MIME):
-                found[card["id"], path.stem] = card | {"notebook": path.stem, "profile": profile}
+                _refuse_odd(card, path)
+                found[card["id"], path.stem] = card | {"notebook": path.stem, "profile": str(profile)}
     places = list(all_claims())
     return [found[each] for each in sorted(found, key=lambda each: (places.index(each[0]), each[1]))]
 
 
+def _refuse_odd(card: Any, path: Path) -> None:
+    """Refuse a card that `claim` did not make, or that was damaged since."""
+    facts = EVIDENCE[:7]
+    try:
+        check_shape(card, dict[str, str])
+        if absent := [name for name in facts if name not in card]:
+            raise ValueError(f"{absent[0]} is missing")
+        kinds = {"id": tuple(all_claims()), "verdict": VERDICTS, "how": get_args(Kind)}
+        if odd := [name for name, known in kinds.items() if card[name] not in known]:
+            raise ValueError(f"{odd[0]} is {card[odd[0]]!r:.60}: it is one of {', '.join(kinds[odd[0]])}")
+        if len(card["reason"].split()) < FEWEST_WORDS:
+            raise ValueError(f"reason has fewer than {FEWEST_WORDS} words")
+        date.fromisoformat(card["date"])
+    except ValueError as error:
+        fix = "Run the notebook again with `labkit course run`, or correct the row of the table."
+        raise DataError(f"a claim's card is damaged ({error}).", file=path, fix=fix) from error
+
+
 def read_evidence(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
+    """The rows of a table that `write_evidence` made."""
+    if not path.is_file():
+        return []
+    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+    for row in rows:
+        _refuse_odd(row, path)
+        row |= {name: text[1:] for name, text in row.items() if text[:1] == "'" and FORMULA.match(text)}
+    return rows
 
 
 def write_evidence(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, EVIDENCE, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: f"'{text}" if FORMULA.match(text) else text for name, text in row.items()} for row in rows)
     replace_text(path, text.getvalue())
 
 
@@ -108,7 +139,7 @@ def page(rows: Iterable[Mapping[str, str]]) -> str:
     rows = list(rows)
     verdicts = [row["verdict"] for row in rows]
     counts = ", ".join(f"{verdicts.count(each)} {each.removesuffix(' here')}" for each in VERDICTS)
-    machines = sorted({f"{row['machine']} (profile {row['profile']})" for row in rows})
+    machines = sorted({_cell(f"{row['machine']} (profile {row['profile']})") for row in rows})
     head = f"""\
 # Claims of the papers, tried again
 
@@ -132,8 +163,13 @@ def _line(paper: Mapping[str, str], row: Mapping[str, str] | None) -> str:
     """One claim's line of the table."""
     if row:
         notebook = f"[{row['notebook']}](../notebooks/{row['notebook']}.ipynb)"
-        rest = [f"{row['mine']} ({row['how']}, {notebook}, {row['date']})", row["verdict"], row["reason"]]
+        rest = [f"{_cell(row['mine'])} ({row['how']}, {notebook}, {row['date']})", row["verdict"], _cell(row["reason"])]
     else:
         rest = ["", "not tried", "" if paper["test"] in ("no", "–") else f"would need: {paper['test']}"]
-    cells = [*(paper[key] for key in ("id", "paper", "claim", "number", "evidence")), *rest]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    cells = [*(paper[key].replace("|", "\\|") for key in ("id", "paper", "claim", "number", "evidence")), *rest]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _cell(text: str) -> str:
+    """A text as one line of Markdown, in which it makes no tag, link or column."""
+    return re.sub(r"([|\[\]\\])", r"\\\1", escape(" ".join(text.split()), quote=False))

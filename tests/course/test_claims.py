@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from labkit.errors import UserError
+from labkit.errors import DataError, UserError
 from labkit_course import claim
-from labkit_course.claims import MIME, VERDICTS, all_claims, page, read_evidence
+from labkit_course.claims import MIME, VERDICTS, all_claims, collect, page, read_evidence, write_evidence
 from labkit_course.exercise import NotAnswered, WrittenExercise, WrongKind
 from labkit_course.lab import LABS, all_exercises
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
@@ -68,6 +68,47 @@ def test_verdicts_of_executed_notebooks_replace_their_older_ones_and_no_others(t
     line = next(line for line in text.splitlines() if line.startswith("| A4 |"))
     assert "2 \\| 3 (measured, [10_train_dlrm](../notebooks/10_train_dlrm.ipynb)," in line
     assert f"2 were tried, some by two notebooks: 0 {VERDICTS[0].removesuffix(' here')}, 3 does not hold" in text
+
+
+CARD = {"id": "A9", "verdict": VERDICTS[0], "reason": "each step has a fixed cost", "how": "measured"}
+CARD |= {"machine": "2 cores of x", "mine": "1.8 times", "date": "2026-11-28"}
+
+
+def executed_with(folder: Path, card: object) -> Path:
+    cell = new_code_cell("claim(...)", outputs=[new_output("display_data", data={MIME: card})])
+    (folder / "10_x.ipynb").write_text(canonical(new_notebook(cells=[cell])), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "card, said",
+    [
+        ({name: text for name, text in CARD.items() if name != "id"}, "id is missing"),
+        (CARD | {"id": "A99"}, "id is 'A99'"),
+        (CARD | {"reason": 5}, "reason must be text, not 5"),
+        (CARD | {"reason": "because"}, "fewer than 5 words"),
+        (CARD | {"verdict": "is so"}, "verdict is 'is so'"),
+        (CARD | {"how": "guessed"}, "how is 'guessed'"),
+        (CARD | {"date": "yesterday"}, "yesterday"),
+        ([CARD], "must be an object"),
+    ],
+)
+def test_a_damaged_card_is_refused_by_notebook_and_field(tmp_path, card, said):
+    with pytest.raises(DataError, match=said) as caught:
+        collect(executed_with(tmp_path, card), [])
+    assert caught.value.file == tmp_path / "10_x.ipynb"
+
+
+def test_what_a_card_says_makes_no_tag_link_line_column_or_formula(tmp_path):
+    hostile = {"mine": '=HYPERLINK("http://x","y")', "machine": "m|x\n\n# Heading <img src=x onerror=alert(1)>"}
+    hostile["reason"] = "a b c d | f\n<script>1</script> [x](javascript:alert(1))"
+    rows = collect(executed_with(tmp_path, CARD | hostile), [])
+    text = page(rows)
+    assert not re.search(r"<script|<img|^# Heading|(?<!\\)\[x\]", text, re.MULTILINE)
+    (line,) = (line for line in text.splitlines() if line.startswith("| A9 |"))
+    assert len(re.findall(r"(?<!\\)\|", line)) == 9
+    write_evidence(tmp_path / "a.csv", rows)
+    assert "'=HYPERLINK" in (tmp_path / "a.csv").read_text() and read_evidence(tmp_path / "a.csv") == rows
 
 
 def test_every_verdict_of_the_page_has_its_evidence():
