@@ -883,7 +883,7 @@ results(
     disk_share=(shares.loc["disk", "share"], 0.0002, 1.2),
     disk_gain=(gain[0], 0.5, 40),
     hash_loss=(lost["hashed to 10 %", 1][0], -0.05, 0.06),
-    all_rows_lose=(fell, -0.12, 0.1),
+    all_rows_lose=(None if profile == "smoke" else fell, 0, 0.1),
 )
 
 # %% recap [markdown]

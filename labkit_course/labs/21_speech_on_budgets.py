@@ -392,7 +392,7 @@ The figure shows the gap of the small platform over the threshold, with the rang
 # %% gap-figure
 small_gaps = gaps[gaps["budget"].str.startswith("small")].assign(provenance="emulated", median=gaps["times"])
 figure = labkit.plots.figure_time_against_target(small_gaps, hard, metric="cer", higher_is_better=False)
-figure.update_yaxes(title_text="Time over the large platform's (times)").add_hline(y=1, line_dash="dot")
+figure.update_yaxes(title_text="Small over large (times)").add_hline(y=1, line_dash="dot")
 ends = small_gaps.groupby("budget")["times"].agg(["first", "last"])
 finding = "; ".join(f"{row.Index}: {row.first:.2f} to {row.last:.2f}" for row in ends.itertuples())
 labkit.plots.show(figure.update_layout(title_text=finding, meta={"finding": f"CER {easy} to {hard}: {finding}."}))
@@ -466,7 +466,7 @@ zeus_gaps = pd.DataFrame(rows).assign(provenance="recorded", median=lambda table
 p100_over_a40 = zeus_gaps.set_index(["budget", "target"])["times"]["P100 over A40, largest batch", 0.40]
 labkit.plots.show(zeus_gaps.set_index(["budget", "target"]).drop(columns=["provenance", "median"]))
 figure = labkit.plots.figure_time_against_target(zeus_gaps, 0.40, metric="wer", higher_is_better=False)
-figure.update_yaxes(title_text="Time of the P100 over the A40's (times)").add_hline(y=1, line_dash="dot")
+figure.update_yaxes(title_text="P100 over A40 (times)").add_hline(y=1, line_dash="dot")
 finding = f"At the largest batches the gap opens: {p100_over_a40:.2f} times at a WER of 0.40"
 labkit.plots.show(figure.update_layout(title_text=finding, meta={"finding": finding + "."}))
 

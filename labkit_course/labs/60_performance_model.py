@@ -886,7 +886,7 @@ claim("B1", said, answer, how="recorded")
 
 # %% prose-claim-B3 [markdown]
 """
-**B3.** The abstract: all kernel models are less than 10 % off (geometric mean). Yours are those of your card, on operators that they had not seen. Say that the claim holds if kinds that make up nine tenths of the operators' time are less than 10 % off: a kind that takes no time may be off. A card that was called too poor above tests nothing; this goes for B6 and B9, too.
+**B3.** The abstract: all kernel models are less than 10 % off (geometric mean). Yours are those of your card, on operators that they had not seen. Say that the claim holds if kinds that make up nine tenths of the operators' time are less than 10 % off: a kind that takes no time may be off. A card that was called too poor above tests nothing; this goes for B6, B9 and B14, too.
 """
 
 # %% claim B3 points=1
@@ -939,6 +939,7 @@ said = f"{sum(right)} of {len(right)} placements within 5 % of the best of six; 
 ### BEGIN SOLUTION
 untold = "does not hold here" if high < 0.7 else "cannot be tested here"
 verdict = "holds here" if low >= 0.7 else untold
+verdict = "cannot be tested here" if card.is_poor else verdict
 answer = verdict, "two processes with gloo on two cores, tables placed whole"
 ### END SOLUTION
 claim("B14", said, answer)
