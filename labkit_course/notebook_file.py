@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from labkit.errors import UserError
 from labkit.plots import import_nbformat
@@ -21,11 +22,26 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
         UserError: the file is none.
     """
     try:
-        return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        if odd := [place for place, cell in enumerate(notebook.cells, 1) if not _is_whole(cell)]:
+            raise ValueError(f"cell {odd[0]} lacks its type, source or metadata, or has another kind of value there")
+        return notebook
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such notebook.") from None
-    except (ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError, nbformat.ValidationError) as error:
         raise UserError(f"{path}: this is no notebook that can be read ({error}): restore it.") from error
+
+
+def _is_whole(cell: Any) -> bool:
+    """Whether a cell has what labkit reads of it. Jupyter shows notebooks of which more is odd."""
+    if not isinstance(cell, dict) or not isinstance(cell.get("metadata"), dict):
+        return False
+    nbgrader, outputs = cell.metadata.get("nbgrader", {}), cell.get("outputs", [])
+    return (
+        all(isinstance(cell.get(name), str) for name in ("cell_type", "source"))
+        and (isinstance(nbgrader, dict) and isinstance(nbgrader.get("grade_id", ""), str))
+        and (isinstance(outputs, list) and all(isinstance(output, dict) for output in outputs))
+    )
 
 
 def authored(folder: Path) -> list[Path]:

@@ -88,7 +88,7 @@ def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: 
 
     Returns:
         The number of files; what `submission.json` says: who, which number each notebook has, answers not given,
-        and cells that are gone or copied.
+        cells that are gone or copied, and links, which are left out because they may lead anywhere.
 
     Raises:
         UserError: there is no notebook that was worked in, or the archive exists already.
@@ -103,18 +103,28 @@ def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: 
     said = {"student": student, "numbers": {path.stem: _number(path) for path in found}}
     said["missing"] = {name: names for name, names in missing.items() if names}
     said["damage"] = {path.stem: damage for path in found if (damage := _damage(path))}
+    said["links"] = []
+
+    def ignored(place: str, names: list[str]) -> set[str]:
+        paths = {name: Path(place, name) for name in names}
+        odd = {name for name, path in paths.items() if path.is_symlink() or not (path.is_file() or path.is_dir())}
+        said["links"] += [str(paths[name]) for name in sorted(odd)]
+        return odd | shutil.ignore_patterns(*LEFT_OUT)(place, names)
+
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=f".{archive.name}.") as folder:
         packed = Path(folder, "packed")
         packed.mkdir()
         for path in found:
             shutil.copy(path, packed)
-        (packed / "submission.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
         if progress_file().is_file():
             (packed / progress_file().name).write_text(
                 "".join(f"{json.dumps(entry)}\n" for entry in kept() if entry["name"][:2] in labs), encoding="utf-8"
             )
         for name, path in ((MYLAB.name, notebooks / MYLAB), ("runs", runs)):
-            if path.is_dir():
-                shutil.copytree(path, packed / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            if path == notebooks / MYLAB and path.is_symlink():
+                said["links"].append(str(path))
+            elif path.is_dir():
+                shutil.copytree(path, packed / name, ignore=ignored)
+        (packed / "submission.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
         Path(shutil.make_archive(str(Path(folder, "made")), "zip", packed)).replace(archive)
         return sum(path.is_file() for path in packed.rglob("*")), said

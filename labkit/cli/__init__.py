@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import sys
 import traceback
 import warnings
@@ -97,6 +98,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, 2 for the user's mistakes, 1 for ours, 130 on Ctrl-C."""
     if argv is None:  # this process is the command's own
         argv = sys.argv[1:]
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal shows "\\xfc" for "ü"
+                stream.reconfigure(errors="backslashreplace")
         console.print_at_exit()
     for words, instead in GONE.items():
         if tuple(argv[: len(words)]) == words:

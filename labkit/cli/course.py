@@ -127,6 +127,8 @@ def run_submit(args: argparse.Namespace) -> int:
         print(f"{notebook}: not answered: {', '.join(names)}.")
     for notebook, damage in said["damage"].items():
         print(f"{notebook}: {'; '.join(damage)}.")
+    if said["links"]:
+        print(f"Left out, as links may lead anywhere: {', '.join(said['links'])}.")
     if drawn := [name for name, number in said["numbers"].items() if number == 0]:
         print(f"{', '.join(drawn)}: `student` is 0: set it to your number if your course gave you one.")
     return 0

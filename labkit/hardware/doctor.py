@@ -157,7 +157,12 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
         "packages": versions,
         "budgets": [json_data.to_json(budget) for budget in offered_budgets(devices)],
     }
-    advice = [*_package_advice(versions), *_gpu_advice(gpus, versions.get("torch") or ""), *_profiler_advice(report)]
+    advice = [
+        *_package_advice(versions),
+        *_gpu_advice(gpus, versions.get("torch") or ""),
+        *_torchaudio_advice(versions.get("torch") or ""),
+        *_profiler_advice(report),
+    ]
     if cpu.memory_available_bytes < 2e9:
         free = cpu.memory_available_bytes / 1e9
         advice.append((f"only {free:.1f} GB of memory is free now", "close other programs before a lab"))
@@ -181,6 +186,16 @@ def _package_advice(versions: dict[str, str | None]) -> list[tuple[str, str]]:
             command = " ".join(f'"{required[name][0]}"' for name in missing)
             advice.append((f"missing: {', '.join(missing)} ({what})", f"python -m pip install {command}"))
     return advice
+
+
+def _torchaudio_advice(torch_version: str) -> list[tuple[str, str]]:
+    """What to do about a torchaudio of another build than torch: labkit needs none, but transformers imports it."""
+    version = installed_version("torchaudio")
+    if version is None or not torch_version.endswith("+cpu") or version.endswith("+cpu"):
+        return []
+    why = f"torchaudio {version} needs CUDA, but torch {torch_version} has none: importing it or transformers fails"
+    index = "--index-url https://download.pytorch.org/whl/cpu"
+    return [(why, f"python -m pip install --force-reinstall --no-deps {index} torchaudio (or uninstall torchaudio)")]
 
 
 def _gpu_advice(gpus: list[Device], torch_version: str) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -207,11 +208,14 @@ def main() -> None:
     _send_at_once(connection)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            header, arrays = receive(connection)
             try:
+                header, arrays = receive(connection)
                 send(connection, {}, *answer(store, optimiser, header, arrays))
             except UserError as error:  # the disk is full, or a copy is gone
                 send(connection, {"error": str(error)})
+            except (LookupError, TypeError, ValueError, AttributeError, UnpicklingError) as error:
+                what = f"the parameter server got a message that it does not understand ({error!r})"
+                send(connection, {"error": f"{what}: resume the run from its last checkpoint."})
 
 
 if __name__ == "__main__":

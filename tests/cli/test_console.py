@@ -4,6 +4,7 @@ import argparse
 import errno
 import importlib
 import io
+import os
 import subprocess
 import sys
 import warnings
@@ -42,6 +43,16 @@ def test_a_run_of_any_name_is_shown(tmp_path, cli):
         shown = "".join(cli("runs", *command, "--runs-dir", tmp_path).out.split())
         assert "".join(SHOWN.split()) in shown and "\x1b" not in shown
     assert "\x1b" not in cli("runs show", NAME, "--runs-dir", tmp_path, status=2).err
+
+
+def test_a_terminal_that_knows_ascii_only_shows_other_letters_as_numbers(tmp_path):
+    (tmp_path / "\xfcbung").mkdir()
+    command = [sys.executable, "-m", "labkit", "runs", "show", "\xfcbung"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and r"\xfcbung" in done.stderr and "Traceback" not in done.stderr
+    out = subprocess.run([*command[:3], "budgets"], env=environment, capture_output=True)
+    assert out.returncode == 0 and out.stdout.isascii()
 
 
 def test_a_frame_is_printed_with_numbers_to_the_right_and_nothing_where_nothing_is_known():

@@ -93,6 +93,46 @@ def test_an_archive_has_what_was_worked_in_and_says_what_lacks_an_answer(tmp_pat
     assert not (tmp_path / "other.zip").exists()
 
 
+def test_submit_follows_no_link_and_leaves_nothing_of_an_archive_that_failed(tmp_path, notebooks, cli, monkeypatch):
+    (tmp_path / "secret").write_text("mine")
+    (tmp_path / "notebooks" / "runs" / "one").mkdir(parents=True)
+    for name, target in {"key": "secret", "up": ".", "gone": "nowhere"}.items():
+        (tmp_path / "notebooks" / "runs" / "one" / name).symlink_to(tmp_path / target)
+    (tmp_path / "notebooks" / "mylab").symlink_to(tmp_path)
+    said = cli("course submit --out one.zip").out
+    with zipfile.ZipFile("one.zip") as archive:
+        assert not [name for name in archive.namelist() if "secret" in name or "/one/" in name.rstrip("/")]
+        assert len(json.loads(archive.read("submission.json"))["links"]) == 4
+    assert "Left out, as links may lead anywhere" in said and "mylab" in said
+    before = {*tmp_path.iterdir()}
+    monkeypatch.setattr("shutil.make_archive", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    assert "No space left" in cli("course submit --out two.zip", status=2).err
+    assert {*tmp_path.iterdir()} == before
+
+
+def test_a_damaged_notebook_is_refused_by_name(tmp_path, cli):
+    good = new_notebook(cells=[new_code_cell("1")], metadata={})
+    path = tmp_path / "13_x.ipynb"
+    for name, value in {
+        "cells": [None],
+        "metadata": [],
+        "nbformat": [4],
+        "cells.source": 5,
+        "cells.metadata": [],
+        "cells.outputs": [1],
+        "cells.nbgrader": {"grade_id": [1]},
+    }.items():
+        content = json.loads(canonical(good))
+        place, _, inner = name.partition(".")
+        if inner == "nbgrader":
+            content["cells"][0]["metadata"] = {"nbgrader": value}
+        else:
+            (content[place][0] if inner else content)[inner or place] = value
+        path.write_text(json.dumps(content))
+        for command in ("course status", "course submit"):
+            assert "13_x.ipynb: this is no notebook" in cli(command, "--notebooks", str(tmp_path), status=2).err, name
+
+
 def test_submit_names_a_check_that_is_gone_and_a_cell_that_was_copied(tmp_path, cli):
     notebook = exercise_version(read_notebook(SOLUTIONS / "60_performance_model.ipynb"))
     for place in reversed(range(len(notebook.cells))):

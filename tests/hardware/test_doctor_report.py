@@ -58,6 +58,7 @@ def test_gpus_are_reported_with_tier_budget_and_advice(monkeypatch):
     assert report["budgets"][-1]["name"] == "gpu"
     advised = " ".join(item["why"] for item in report["advice"])
     assert "built for CPUs only" in advised and "nsys" in advised
+    assert "torchaudio 1 needs CUDA" in advised
 
 
 def without(monkeypatch, missing):

@@ -143,6 +143,14 @@ def test_rows_come_back_from_a_copy_and_from_one_of_an_earlier_version(tmp_path)
     store.close()
 
 
+@pytest.mark.parametrize("message", [{}, {"op": "dance"}, {"op": "pull"}, {"op": "push", "lr": 1}, ["op"], None])
+def test_a_message_that_the_server_does_not_understand_is_answered(message):
+    store = RemoteStore(5, 4, "sgd")
+    with pytest.raises(UserError, match="a message that it does not understand"):
+        store._ask(message).result()
+    store.close()
+
+
 def test_stale_pulls_give_other_losses_and_the_same_ones_each_time(remote):
     fresh, one, again, three = (remote(staleness=each).train([PUSHED[0]] * 20) for each in (0, 1, 1, 3))
     assert one == again and len({*map(tuple, (fresh, one, three))}) == 3
