@@ -475,8 +475,8 @@ known = dict(labkit.hardware.read_cpu().caches) if device == "cpu" else None
 labkit.plots.show(apparatus.figure_cache_curve(curve, known))
 
 # %% error-prose [markdown]
-"""
-Papers sum up such tables in one number, the geometric mean of |predicted / measured − 1|. It forgives single large errors. One exact prediction even makes it 0, however bad the others are. So read the median and the worst case as well.
+r"""
+Papers sum up such tables in one number, the geometric mean of $|\text{predicted} / \text{measured} - 1|$. It forgives single large errors. One exact prediction even makes it 0, however bad the others are. So read the median and the worst case as well.
 
 Lin et al. (arXiv 2201.07821, abstract) report less than 10 % for each of their kernel models of DLRMs on GPUs. Those models were fitted to thousands of measured shapes. [Predict a step](60_performance_model.ipynb) puts that sentence to the test.
 """

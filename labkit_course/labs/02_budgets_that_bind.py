@@ -39,7 +39,7 @@ student = 0  # your number: one question has numbers of your own
 """
 ## Smaller than it is
 
-You rarely have every machine on which you want to compare a cost. A **budget** makes the machine that you have smaller: fewer cores, less memory, a share of a GPU. What runs under it is marked *emulated*. The table lists the budgets that this machine can enforce. Its last column names what each budget does *not* emulate.
+You rarely have every machine on which you want to compare a cost. A **budget** makes the machine that you have smaller: fewer cores, less memory, a share of a GPU. A run under it is marked *emulated*. The table lists the budgets that this machine can enforce. Its last column names what each budget does *not* emulate.
 """
 
 # %% budgets
@@ -53,7 +53,7 @@ labkit.plots.show(pd.DataFrame(rows, columns=["budget", "allows", "lacks"]))
 
 # %% guess-budget-prose [markdown]
 """
-The last column is the catch. A budget can take away cores and memory. Caches, clocks and bandwidth stay as they are.
+The last column is the catch. A budget can take away cores and memory, but it does not turn this machine into another one.
 
 Under `one-core`, a separate process multiplies large matrices with as many threads as it likes. **1. How many cores will it keep busy**, in seconds of CPU time per second? Compare it with all the cores that you may use: **2. Which share of their arithmetic is left?** **3. Which share of their bandwidth is left**, when large arrays are copied?
 """

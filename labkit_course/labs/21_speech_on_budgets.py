@@ -130,7 +130,7 @@ guess("21.samples", 1.3, "times")
 
 # %% runs-prose [markdown]
 """
-All platforms train with one seed before the next seed begins, so a machine that slows down slows all platforms alike. Each run takes some 20 seconds on two quiet cores. A run that other programs disturbed is repeated once, for up to four runs in all. The line before each run says how many are left, and how long they take at the speed so far.
+All platforms train with one seed before the next seed begins, so a machine that slows down slows all platforms alike. Each run takes some 20 seconds on two quiet cores. A run that other programs disturbed is repeated once. There are at most four repetitions in all. The line before each run says how many are left, and how long they take at the speed so far.
 """
 
 # %% runs
