@@ -45,7 +45,7 @@ STRAY_QUOTE = (
     "A quotation mark opens a text here that is not closed, or only after lines that look like rows. If the file "
     "quotes nothing, write quotes = false in the schema; if one text has all these lines, quotes = true."
 )
-SPACED_QUOTE = rb' +"(?!"[^\r\n%b])'
+SPACED_QUOTE = rb'[\r\n%b] +"(?!"[^\r\n%b])'
 """A quote that opens a text behind spaces, but not one that is doubled inside a text"""
 WIDE = "\x1f"
 """Stands for a separator of several characters, which no reader of text takes"""
@@ -189,7 +189,8 @@ def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[
 def _parse(text: bytes, first_line: int, names: list[str], schema: TableSchema, delimiter: str) -> Block:
     """Parse the needed columns of a text whose first line has this number: at once if possible, or else row by row."""
     needed, quotes = schema.columns, schema.quoted
-    if not (quotes and re.search(SPACED_QUOTE % re.escape(delimiter.encode()), text)):
+    spaced = SPACED_QUOTE % ((re.escape(delimiter.encode()),) * 2)
+    if not (quotes and b' "' in text and re.search(spaced, text)):
         quote = {"quote_char": '"' if quotes else False, "newlines_in_values": quotes}
         try:
             table = pa_csv.read_csv(

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from labkit import DataError, hardware
 from labkit.data.clicks.checks import RowChecker
-from labkit.data.clicks.columns import Span, estimate_rows, read_columns
+from labkit.data.clicks.columns import Span, estimate_rows, number, read_columns
 from labkit.data.clicks.generate import scramble
 from labkit.data.clicks.schema import Split, TableSchema
 from labkit.data.store import BadRows, Progress, check_disk
@@ -107,10 +107,9 @@ def prepare_files(
     if clicks in (0, train):
         values = ", ".join(map(repr, checker.label_values))
         what = f"All {train:,} training rows have a {'positive' if clicks else 'negative'} label (there are {values})"
-        fix = (
-            "Use rows of both classes, or check the positive and negative values in the schema; of a number "
-            'with a threshold write label.at_least, as in { column = "rating", at_least = 4 }.'
-        )
+        fix = "Use rows of both classes, or check the positive and negative values in the schema."
+        if len(checker.label_values) > 2 and not np.isnan([number(text) for text in checker.label_values]).any():
+            fix = f"Of a number write label.at_least, as in {{ column = {schema.label.column!r}, at_least = 4 }}."
         raise DataError(f"{what}, so there is nothing to learn.", fix=fix, file=files[0], field=schema.label.column)
     progress(0.7, "dense features: mean and spread")
     mean, deviation = _dense_statistics(folder, train)
