@@ -278,7 +278,7 @@ def _print_mix(console: Console, found: sharing.Verdict, mix: str) -> None:
 def _job_alone(row: dict[str, Any]) -> str:
     words = [f"{row['job']} ({row['provenance']}): {row['status'].replace('_', ' ')}"]
     if row["steps"] == 0:
-        words.append("no step of an optimiser of torch was seen")
+        words.append("no step of an optimiser of torch was seen in its own process")
     elif math.isfinite(row["steps_per_s"]):
         words.append(f"{row['steps']:,.0f} steps in {row['wall_s']:.1f} s, {row['steps_per_s']:,.1f} per second")
     if math.isfinite(row["peak_memory_bytes"]):

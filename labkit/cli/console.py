@@ -302,7 +302,7 @@ class TrainingDisplay(Display):
             rows["throughput"] = f"{result['samples_per_s']:,.0f} samples/s"
         else:
             steps_per_s = result["steps"] / result["wall_s"] if result["wall_s"] else 0
-            rows["throughput"] = f"{steps_per_s:,.1f} steps/s" if steps_per_s else "no step was taken"
+            rows["throughput"] = f"{steps_per_s:,.1f} steps/s" if steps_per_s else "no step was counted"
         for name, key in (("peak memory", "peak_memory_bytes"), ("peak GPU memory", "peak_gpu_memory_bytes")):
             if result[key] is not None:
                 rows[name] = f"{result[key] / 2**30:.2f} GiB"

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from labkit import UserError, hardware, profiling, telemetry, tracking
 from labkit.perfmodel.card import Card, read_card
 from labkit.perfmodel.operators import Calls, Operator
@@ -42,29 +44,42 @@ class CapturedSteps(profiling.StepWatcher):
         self.memory_bytes = 0
         """Peak memory of the process until then"""
         self._calls: Calls | None = None
+        self._compiled: list[str] = []
+
+    def of_compiled(self, graphs: int) -> str:
+        self._compiled = [
+            f"This script has {graphs} graph{'s' * (graphs > 1)} compiled by torch.compile, but its captured steps ran "
+            "operators one by one: the prediction is of the uncompiled step; a compiled one usually takes less time."
+        ]
+        return self._compiled[0]
 
     def step(self) -> bool:
         self.taken += 1
         self.clock.restart()
         if (calls := self._leave()) is not None:
             self.steps.append(calls.operators)
-        self.is_done = len(self.steps) == self.settings.steps or (len(self.steps) == 2 and not self.notes)
+        self.is_done = len(self.steps) == self.settings.steps or (len(self.steps) == 2 and not self._differ)
         if not self.is_done and self.taken >= self.settings.skip + self.settings.warmup - 1:
             if not self.memory_bytes:  # captured storages are kept alive, and would count
                 self.memory_bytes = telemetry.own_peak_bytes()
+            self._eager = torch.compiler.set_stance("force_eager")  # compiled code calls no operators
             self._calls = Calls()
             self._calls.__enter__()
         return self.is_done
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the user: whether the first two steps called operators of different sizes."""
-        first, second = ([each.tensors for each in step] for step in self.steps[:2])
+        """Notes for the user: on compiled graphs, and on first two steps that called operators of different sizes."""
         differ = (
             "Two consecutive steps called operators of different sizes. This script's steps depend on its data, so the "
             f"prediction is the mean of {len(self.steps)} steps."
         )
-        return [differ] if first != second else []
+        return [*self._compiled, *([differ] if self._differ else [])]
+
+    @property
+    def _differ(self) -> bool:
+        first, second = ([each.tensors for each in step] for step in self.steps[:2])
+        return first != second
 
     def finish(self) -> None:
         super().finish()
@@ -74,6 +89,7 @@ class CapturedSteps(profiling.StepWatcher):
         calls, self._calls = self._calls, None
         if calls is not None:
             calls.__exit__(None, None, None)
+            self._eager.__exit__(None, None, None)
         return calls
 
 

@@ -151,6 +151,14 @@ class StepWatcher:
             self.device = device
             self.is_on_gpu = device.type == "cuda"
 
+    def of_compiled(self, graphs: int) -> str:
+        """A note on a script in which torch.compile compiled graphs."""
+        return (
+            f"torch.compile compiled {graphs} graph{'s' * (graphs > 1)}. What it fused is shown as one operator, such "
+            "as CompiledFunction, and a compiled function that also takes the optimiser's step as one phase; to look "
+            "into them, profile again with TORCH_COMPILE_DISABLE=1, which runs all operators one by one"
+        )
+
     def step(self) -> bool:
         """Note a step; True once everything is recorded."""
         raise NotImplementedError

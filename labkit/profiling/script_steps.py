@@ -1,15 +1,17 @@
 """Finds the steps and phases of an unchanged script while it runs, and has them profiled.
 
-A step ends with `run.step` if there is a `labkit.Run`, else when the optimiser that stepped first steps
-again. A module with trainable parameters, called from outside of all modules, begins a forward pass, and `backward` the
-backward pass. Time before the forward pass is "between steps", except for `run.batches` and a data loader, which have
-annotations of their own, as the optimiser has. Phases that the script names itself (`run.phase`) come first.
+A step ends with `run.step` if there is a `labkit.Run`, else as `tracking.OptimiserSteps` finds it, but never within a
+backward pass. A module with trainable parameters, called from outside of all modules, begins a forward pass, and
+`backward` the backward pass. Time before the forward pass is "between steps", except for `run.batches` and a data
+loader, which have annotations of their own, as the optimiser has. Phases that the script names itself (`run.phase`)
+come first. What `torch.compile` compiled runs without any of this: it is one phase.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -17,8 +19,6 @@ from typing import Any
 
 import torch
 from torch.autograd import profiler
-from torch.nn.modules import module as modules
-from torch.optim import optimizer as optimizers
 
 from labkit import UserError, hardware, tracking
 from labkit.profiling.capture import SampledSteps, StepRecorder, StepWatcher, save_limits
@@ -28,27 +28,15 @@ OF_RUN = (tracking.INPUT, tracking.SYNC)
 """Phases that `labkit.Run` names in any script"""
 
 
-@contextlib.contextmanager
-def replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Generator[None]:
-    """Replace an attribute during the block by `by(attribute)`."""
-    plain = getattr(owner, name)
-    setattr(owner, name, by(plain))
-    try:
-        yield
-    finally:
-        setattr(owner, name, plain)
-
-
-class ScriptSteps:
+class ScriptSteps(tracking.OptimiserSteps):
     """Turns what a script calls into the steps and phases of a watcher."""
 
     def __init__(self, observer: StepWatcher):
+        super().__init__()
         self._observer, self._clock = observer, observer.clock
         self._thread = threading.get_ident()
-        self._depth = 0
-        """Depth of modules that call modules"""
-        self._closing: torch.optim.Optimizer | None = None
-        """The optimiser whose step ends a step"""
+        self._patches: list[tuple[Any, str, Any, Any]] = []
+        """Attributes of torch that are replaced: owner, name, torch's own, labkit's"""
         self._names_phases = False
         self._inside = 0
         """Number of named phases that are open"""
@@ -58,31 +46,68 @@ class ScriptSteps:
     def step(self) -> bool:
         """Note the end of a step; True once the watcher has seen enough."""
         self._to(None)
-        self._depth = 0
-        if self._closing is not None:
-            self._observer.computes_on(self._closing.param_groups[0]["params"][0].device)
+        if (optimiser := self._turns.optimiser) is not None:
+            self._observer.computes_on(optimiser.param_groups[0]["params"][0].device)
+        self._patch(self._patches[:1])  # of a module that contains the loop
         ended = self._observer.is_done or self._observer.step()  # a script may catch the exception that ends it
         self._to(BETWEEN)
         return ended
 
     @contextlib.contextmanager
     def watched(self, before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Generator[None]:
-        """Watch what the block calls in this thread; optimiser steps are reported as by `optimiser_steps`."""
-        self._before_first, self._after_each = before_first, after_each
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(tracking.watched_by(self._named))
+        """Watch what the block calls in this thread."""
+        from torch._dynamo import OptimizedModule  # notes how torch looks, so it comes before the patches
+
+        self._compiled_type = OptimizedModule
+        self._patches = [
+            (owner, name, plain, by(plain))
+            for owner, name, by in (
+                (torch.nn.Module, "__call__", self._module),
+                (torch.autograd, "backward", self._backward),  # `Tensor.backward` calls it
+                (torch.autograd, "grad", self._backward),
+                (profiler.record_function, "__exit__", self._annotation),
+            )
+            for plain in [getattr(owner, name)]
+        ]
+        with super().watched(before_first, after_each), tracking.watched_by(self._named):
             self._to(BETWEEN)
-            stack.callback(self._to, None)
-            for hook in (
-                modules.register_module_forward_pre_hook(self._enter_module),
-                modules.register_module_forward_hook(self._leave_module, always_call=True),
-                optimizers.register_optimizer_step_pre_hook(self._steps),
-                optimizers.register_optimizer_step_post_hook(self._stepped),
-            ):
-                stack.callback(hook.remove)
-            for name in ("backward", "grad"):  # `Tensor.backward` calls that of torch.autograd
-                stack.enter_context(replaced(torch.autograd, name, self._backward))
-            stack.enter_context(replaced(profiler, "record_function", self._closing_annotation))
+            self._patch(self._patches)
+            try:
+                yield
+            finally:
+                self._patch(self._patches, watches=False)
+                self._to(None)
+                self._patches = []
+
+    def _patch(self, patches: list[tuple[Any, str, Any, Any]], *, watches: bool = True) -> None:
+        for owner, name, plain, watching in patches:
+            setattr(owner, name, watching if watches else plain)
+
+    @contextlib.contextmanager
+    def _unwatched(self, patches: list[tuple[Any, str, Any, Any]]) -> Generator[None]:
+        """Let torch be as it is during the block."""
+        self._patch(patches, watches=False)
+        try:
+            yield
+        finally:
+            self._patch(patches)
+
+    def is_watched(self) -> bool:
+        return not self._is_elsewhere or tracking.is_in_backward()  # with a GPU, autograd has a thread of its own
+
+    def ended(self, steps: int, *, in_optimiser: bool) -> None:
+        # torch's annotation of this call, a phase that the script has named, or a backward pass may still be open
+        self._has_stepped = True
+        if not in_optimiser:
+            self._close()
+
+    @contextlib.contextmanager
+    def around(self, region: tracking.Region) -> Generator[None]:
+        if region.steps:
+            self._to(tracking.OPTIMISER if self._clock.phase == AFTER_BACKWARD else OTHER)
+        elif region.trains:
+            self._forward()
+        with self._unwatched(self._patches):
             yield
 
     def _to(self, phase: str | None) -> None:
@@ -99,28 +124,25 @@ class ScriptSteps:
         """Whether another thread calls, such as a data loader's, whose phases are not the step's."""
         return threading.get_ident() != self._thread
 
-    def _enter_module(self, module: torch.nn.Module, arguments: Any) -> None:
-        if self._is_elsewhere:
-            return
-        self._depth += 1
-        # modules that transform data have no trainable parameters
-        trains = self._depth == 1 and any(parameter.requires_grad for parameter in module.parameters())
-        if trains and self._clock.phase != tracking.FORWARD:
+    def _module(self, plain: Callable) -> Callable:
+        """Of modules that call modules, only the outermost is watched."""
+
+        @functools.wraps(plain)
+        def __call__(module: torch.nn.Module, *arguments: Any, **keywords: Any) -> Any:
+            if torch.compiler.is_compiling() or self._is_elsewhere:
+                return plain(module, *arguments, **keywords)
+            self._close()  # of a backward pass that torch.autograd did not begin
+            if any(parameter.requires_grad for parameter in module.parameters()):  # otherwise it transforms data
+                self._forward()
+            compiled = isinstance(module, self._compiled_type) or module._compiled_call_impl is not None
+            with self._unwatched(self._patches if compiled else self._patches[:1]):
+                return plain(module, *arguments, **keywords)
+
+        return __call__
+
+    def _forward(self) -> None:
+        if self._clock.phase != tracking.FORWARD:
             self._to(tracking.FORWARD if torch.is_grad_enabled() else OTHER)  # without gradients it is an evaluation
-
-    def _leave_module(self, module: torch.nn.Module, arguments: Any, result: Any) -> None:
-        if not self._is_elsewhere:
-            self._depth = max(0, self._depth - 1)
-
-    def _steps(self, optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
-        if self._closing is None and not self._is_elsewhere:
-            self._closing = optimizer
-            self._before_first(optimizer)
-
-    def _stepped(self, optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
-        if optimizer is self._closing and not self._is_elsewhere:
-            # torch's annotation of this call, or a phase that the script has named, is still open
-            self._has_stepped = True
 
     @contextlib.contextmanager
     def _named(self, name: str) -> Generator[None]:
@@ -141,33 +163,34 @@ class ScriptSteps:
         self._close()
 
     def _close(self) -> None:
-        """End the step if its optimiser has stepped and no named phase is open."""
-        if self._has_stepped and not self._inside:
+        """End the step if its optimiser has stepped, and neither a named phase nor a backward pass is open."""
+        if self._has_stepped and not self._inside and not tracking.is_in_backward():
             self._has_stepped = False
             self._after_each()
 
-    def _closing_annotation(self, plain: type) -> type:
-        """A class of annotations that close the step when torch's annotation of the optimiser ends."""
-        close = self._close
+    def _annotation(self, plain: Callable) -> Callable:
+        """Ends the step when torch's annotation of the optimiser ends."""
 
-        class ClosingAnnotation(plain):  # ty: ignore[unsupported-base]  # known only at run time
-            def __exit__(self, *error: Any) -> None:
-                super().__exit__(*error)
-                if self.name.startswith("Optimizer.step#"):
-                    close()
+        @functools.wraps(plain)
+        def __exit__(annotation: torch.profiler.record_function, *error: Any) -> None:
+            plain(annotation, *error)
+            if annotation.name.startswith("Optimizer.step#") and not self._is_elsewhere:
+                self._close()
 
-        return ClosingAnnotation
+        return __exit__
 
     def _backward(self, plain: Callable) -> Callable:
         @functools.wraps(plain)
         def backward(*arguments: Any, **keywords: Any) -> Any:
-            if self._is_elsewhere:
+            if torch.compiler.is_compiling() or self._is_elsewhere or tracking.is_in_backward():
                 return plain(*arguments, **keywords)
             self._to(tracking.BACKWARD)
             try:
-                return plain(*arguments, **keywords)
+                result = plain(*arguments, **keywords)
             finally:
                 self._to(AFTER_BACKWARD)
+            self._close()  # of an optimiser that stepped in it
+            return result
 
         return backward
 
@@ -207,9 +230,7 @@ def profile_script(
     steps = ScriptSteps(observer)
     try:
         with _only_profiler(observer):
-            answer = tracking.run_command(
-                command, stop, on_event, steps=steps.watched, observer=observer, on_step=steps.step
-            )
+            answer = tracking.run_command(command, stop, on_event, steps=steps, observer=observer, on_step=steps.step)
     except (UserError, OSError):
         raise
     except SystemExit as ending:
@@ -227,7 +248,14 @@ def profile_script(
         raise UserError(
             f"{command.script}: {result['reason']}, so its steps are not analysed; {folder} has the record."
         )
-    return folder, [] if result["ended_by"] == "profiled" else [_ended_early(command, observer, result["reason"])]
+    early = [] if result["ended_by"] == "profiled" else [_ended_early(command, observer, result["reason"])]
+    return folder, [*early, *([observer.of_compiled(graphs)] if (graphs := compiled_graphs()) else [])]
+
+
+def compiled_graphs() -> int:
+    """Number of graphs that torch.compile compiled in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else dynamo.counters["stats"]["unique_graphs"]
 
 
 def _ended_early(command: tracking.ScriptCommand, observer: StepWatcher, reason: str) -> str:
@@ -239,8 +267,8 @@ def _ended_early(command: tracking.ScriptCommand, observer: StepWatcher, reason:
         fewer = ", or give a smaller --skip and --warmup" if observer.tool == "torch" else ""
         why = f"after {taken} steps, and recording begins at step {needed}: let it train for longer{fewer}"
     else:
-        why = "before any optimiser of torch had stepped: name a script that trains in the main thread of its process"
-    raise UserError(f"{command.script}: {reason} {why}.")
+        why = "before any optimiser of torch had stepped here: name a script that trains in its own main thread"
+    raise UserError(f"{command.script}: it ended {why} ({reason}).")
 
 
 def _only_profiler(observer: StepWatcher) -> contextlib.AbstractContextManager[None]:
@@ -254,4 +282,4 @@ def _only_profiler(observer: StepWatcher) -> contextlib.AbstractContextManager[N
 
         return start
 
-    return replaced(torch.profiler.profile, "start", guarded)
+    return tracking.replaced(torch.profiler.profile, "start", guarded)

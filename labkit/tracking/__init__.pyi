@@ -40,6 +40,12 @@ from .harness import (
     whole_device as whole_device,
 )
 from .log import load_checkpoint as load_checkpoint
+from .optimisers import (
+    OptimiserSteps as OptimiserSteps,
+    Region as Region,
+    is_in_backward as is_in_backward,
+    replaced as replaced,
+)
 from .run import Run as Run, open_run as open_run
 from .script import exit_status as exit_status, print_error as print_error, run_command as run_command
 from .worker import WorkerFailed as WorkerFailed, bind_process as bind_process

@@ -148,6 +148,8 @@ class Harness:
     """Whether a run was opened, even if it left no answer."""
     on_step: Callable[[], bool] | None = None
     """Called after each step of an open run; True ends it."""
+    seen_enough: bool = False
+    """Whether the observer ended the run, whatever the script makes of that"""
     _computing_on: str | None = None
 
     @contextlib.contextmanager
@@ -226,7 +228,8 @@ class Harness:
     def stepped(self) -> bool:
         """Note a step. Returns whether the run must end."""
         step = self.on_step or (self.observer and self.observer.step)
-        return step is not None and step()
+        self.seen_enough = step is not None and step()
+        return self.seen_enough
 
     def computes_on(self, parameters: Iterable[Any]) -> str:
         """The device that computes: that of the parameters, else that of the budget."""

@@ -83,6 +83,8 @@ class Run:
         self._log: RunLog = None  # ty: ignore[invalid-assignment]  # until the block begins
         self.is_implicit = False
         """Whether this run counts the steps of a script that has no run of its own."""
+        self.remark = ""
+        """What the reason of its end does not say, such as what was not counted."""
         self.is_leaving = False
         """Whether its end is being recorded, which must not be interrupted."""
 
@@ -149,7 +151,7 @@ class Run:
             self.is_leaving = True
             self._loop.let_go()
             self.result = self._watch.result()
-            self.result |= {"metrics": self._test_metrics, "reason": reason, "ended_by": word}
+            self.result |= {"metrics": self._test_metrics, "reason": reason + self.remark, "ended_by": word}
             if isinstance(error, SystemExit) and isinstance(error.code, int):
                 self.result["exit_code"] = error.code
             try:

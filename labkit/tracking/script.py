@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,34 +17,14 @@ from labkit.hardware import memory_watch
 from labkit.tracking.ending import CLOSE_RECORD, EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.harness import Harness, ScriptCommand, SpawnedRuns, whole_device
+from labkit.tracking.optimisers import OptimiserSteps
 from labkit.tracking.position import seed_all
 from labkit.tracking.run import Run, open_run
 
-
-@contextlib.contextmanager
-def optimiser_steps(before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Generator[None]:
-    """Report the steps in the block, through torch's hooks; only those of the optimiser that steps first."""
-    from torch.optim import optimizer as optimizers
-
-    first: Any = None
-
-    def steps(optimizer: Any, *_: Any) -> None:
-        nonlocal first
-        if first is None:
-            first = optimizer
-            before_first(optimizer)
-
-    def stepped(optimizer: Any, *_: Any) -> None:
-        if optimizer is first:
-            after_each()
-
-    before = optimizers.register_optimizer_step_pre_hook(steps)
-    after = optimizers.register_optimizer_step_post_hook(stepped)
-    try:
-        yield
-    finally:
-        before.remove()
-        after.remove()
+NOT_COUNTED = "steps in other processes that the script started are not counted"
+OPEN_A_RUN = "open a labkit.Run in the script, which counts those of its first rank"
+LEAST_CHILDREN_S = 0.5
+"""CPU time of its children from which a script without a step may have trained in them: torch's import takes longer"""
 
 
 def run_command(
@@ -52,13 +32,13 @@ def run_command(
     stop: StopRequest,
     on_event: OnEvent,
     *,
-    steps: Callable[..., contextlib.AbstractContextManager] = optimiser_steps,
+    steps: OptimiserSteps | None = None,
     **more: Any,
 ) -> dict[str, Any]:
     """Run a command's script to its end in this process, as `python script arguments` would, under its budget.
 
-    A script without a `Run` gets one that counts its optimiser's steps, as `steps` reports them, from before the first
-    step on. `more` are fields of `Harness`.
+    A script without a `Run` gets one that counts its steps, as `steps` reports them, from before the first one on.
+    `more` are fields of `Harness`.
 
     Returns:
         `{"run", "folder", "status", "result"}` of the script's last run.
@@ -66,6 +46,7 @@ def run_command(
     Raises:
         RunFailed: a run diverged, or was cut short. Errors that the script raises before it has a run pass unchanged.
     """
+    steps = steps or OptimiserSteps()
     script = Path(command.script).absolute()
     if not script.is_file():
         raise UserError(f"{command.script}: there is no such script: give a Python file.")
@@ -89,14 +70,21 @@ def run_command(
         command.budget.bind_torch()
     if command.seed is not None:
         seed_all(command.seed)
-    implicit = _ImplicitRun(command.module or script.stem, harness)
+    launched = next((each for each in command.arguments if command.module and each.endswith(".py")), None)
+    name = Path(launched).stem if launched else command.module or script.stem  # of torchrun, what it launches
+    implicit = _ImplicitRun(name, harness, steps)
     with harness.wrapped(), as_main(script, command), SpawnedRuns(harness) as spawned, _heard(spawned, harness):
         try:
-            with steps(implicit.begin, implicit.step):
-                if command.module is None:
-                    runpy.run_path(str(script), run_name="__main__")
-                else:
-                    runpy.run_module(command.module, run_name="__main__", alter_sys=True)
+            with steps.watched(implicit.begin, implicit.step):
+                try:
+                    if command.module is None:
+                        runpy.run_path(str(script), run_name="__main__")
+                    else:
+                        runpy.run_module(command.module, run_name="__main__", alter_sys=True)
+                except BaseException as error:
+                    if harness.seen_enough and not isinstance(error, KeyboardInterrupt):
+                        raise Enough from error  # a `finally` of the script may have made an exit of it
+                    raise
             spawned.listen()
             implicit.end(None)
         except (Enough, Stopped) as error:
@@ -151,9 +139,10 @@ def as_main(script: Path, command: ScriptCommand) -> Generator[None]:
 class _ImplicitRun:
     """The run of a script without a `Run`."""
 
-    def __init__(self, name: str, harness: Harness):
-        self._name, self._harness = name, harness
+    def __init__(self, name: str, harness: Harness, steps: OptimiserSteps):
+        self._name, self._harness, self._steps = name, harness, steps
         self._run: Run | None = None
+        self._children_s = _children_s()
 
     def begin(self, optimizer: Any) -> None:
         """Start the run before the first step, if the script has not had a run of its own."""
@@ -173,7 +162,16 @@ class _ImplicitRun:
         if error is None:
             self.begin(None)  # even a script without a step leaves a record
         if self._run is not None and open_run() is self._run:
+            took_s = _children_s() - self._children_s
+            if self._steps.has_forked_steps or (not self._run.position.step and took_s > LEAST_CHILDREN_S):
+                self._run.remark = f"; {NOT_COUNTED} (those used {took_s:.1f} s of CPU time): {OPEN_A_RUN}"
             self._run.__exit__(type(error) if error else None, error, None)
+
+
+def _children_s() -> float:
+    """CPU time of the processes that this one started and waited for; 0 where the system does not say (Windows)."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 @contextlib.contextmanager

@@ -173,7 +173,7 @@ class Watch:
         if error is None or isinstance(error, Stopped):
             word = self.over or "script"
             return ("stopped" if word == "stopped" else "done"), word, self.sentence(word)
-        if isinstance(error, Enough):
+        if isinstance(error, Enough) or (isinstance(error, Exception | SystemExit) and self.position.seen_enough):
             return "done", "profiled", "profiled"
         if isinstance(error, KeyboardInterrupt):
             return "stopped", "stopped", self.stopped_by() or "stopped by Ctrl-C"

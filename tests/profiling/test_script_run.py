@@ -2,15 +2,18 @@
 
 import gzip
 import json
+import runpy
 import subprocess
 import sys
 
 import pytest
 import torch
+from torch._dynamo import utils as dynamo
 from torch.nn.modules import module
 
 from labkit.errors import UserError
 from labkit.hardware import Calibration
+from labkit.perfmodel.whatif import captured_steps
 from labkit.profiling.capture import StepRecorder, save_limits
 from labkit.profiling.profile import read_profile
 from labkit.profiling.script_steps import profile_script
@@ -129,6 +132,116 @@ def test_a_step_is_what_the_script_means_by_it(run, text, products):
     time = profile_of(folder).time
     assert notes == [] and time.steps == 3
     assert len(time.events.query(PRODUCT)) / 3 == products
+
+
+UPDATE = ("    optimiser.step()", "    update()")
+FUNCTION = ("model(x).square().mean().backward()", "loss(x).backward()")
+WHOLE = f"""{HEAD}
+@torch.compile(backend="eager")
+def step(x):
+    model(x).square().mean().backward()
+    optimiser.step()
+    optimiser.zero_grad()
+for _ in range(30): step(torch.randn(512, 64))
+"""
+IN_BACKWARD = f"""{HEAD}
+each = {{p: torch.optim.Adam([p], foreach=False) for p in model.parameters()}}
+for p in each: p.register_post_accumulate_grad_hook(lambda p: each[p].step() or each[p].zero_grad())
+for _ in range(30): model(torch.randn(512, 64)).square().mean().backward()
+"""
+GAN = changed(
+    TRAIN, ("for step", "other = torch.optim.Adam(model[0].parameters())\nfor step"),
+    ("optimiser.step()", "optimiser.step(); model(x).mean().backward(); other.step()"),
+)  # fmt: skip
+FOLDS = changed(
+    TRAIN, ("    x =", "    if step % 2 == 0: optimiser = torch.optim.SGD(model.parameters(), lr=0.001)\n    x =")
+)
+DDP = changed(
+    TRAIN,
+    ("for step", """import os, tempfile, torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://" + os.path.join(tempfile.mkdtemp(), "f"), rank=0, world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(model)
+for step"""),
+)  # fmt: skip
+
+
+def compiled(how, *changes):
+    return changed(TRAIN, ("for step", f"{how}\nfor step"), *changes)
+
+
+KINDS = {  # text, products of a step's forward passes, phases that take time
+    "plain": (TRAIN, 2),
+    "a compiled model": (compiled("model = torch.compile(model, backend='eager')"), 2),
+    "one compiled as a whole": (compiled("model = torch.compile(model, backend='eager', fullgraph=True)"), 2),
+    "a compiled loss": (
+        compiled("loss = torch.compile(lambda x: model(x).square().mean(), backend='aot_eager')", FUNCTION), 2),
+    "a compiled optimiser": (
+        compiled("update = torch.compile(lambda: optimiser.step(), backend='eager')", UPDATE),
+        2),
+    "a compiled step": (WHOLE, 0),
+    "steps in backward": (IN_BACKWARD, 2),
+    "turns": (GAN, 4),
+    "folds": (FOLDS, 2),
+    "ranks": (DDP, 2),
+}  # fmt: skip
+
+
+@pytest.fixture
+def graphs():
+    """Returns the number of graphs that torch.compile has compiled since the last call."""
+
+    def count():
+        found = stats["unique_graphs"]
+        torch._dynamo.reset()
+        stats.clear()
+        return found
+
+    stats = dynamo.counters["stats"]
+    count()
+    return count
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_watching_does_not_change_what_is_watched(run, tmp_path, graphs, kind, monkeypatch):
+    text, products = KINDS[kind]
+    (tmp_path / "plain.py").write_text(text)
+    monkeypatch.setattr(sys, "argv", ["plain.py", "6"])
+    runpy.run_path(str(tmp_path / "plain.py"))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    before, call = graphs(), torch.nn.Module.__call__
+    folder, notes = run(text, "30")
+    assert graphs() == before and torch.nn.Module.__call__ is call
+    assert [f"compiled {before} graph" in note for note in notes] == [True] * (before > 0)
+    time = profile_of(folder).time
+    assert time.steps == 3 and sum(time.phase_us.values()) == pytest.approx(time.step_us)
+    seen = {name for name, us in time.phase_us.items() if us > 0}
+    assert seen >= ({"forward", "backward", "optimiser"} if products else {"other"})
+    assert len(time.events.query(f"{PRODUCT} and phase == 'forward'")) / 3 == products
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_operators_of_every_kind_of_script_are_captured_for_a_prediction(tmp_path, graphs, kind):
+    (tmp_path / "train.py").write_text(KINDS[kind][0])
+    captured = captured_steps(ScriptCommand(str(tmp_path / "train.py"), ("30",)), StopRequest())
+    first, second = ([each.name for each in step] for step in captured.steps[:2])
+    assert len(first) > 10 and (len(first) == len(second) or captured.notes)
+    assert any("ran operators one by one" in note for note in captured.notes) == (graphs() > 0)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    "end", ["finally:\n    sys.exit(status)", "except BaseException as e:\n    raise RuntimeError('cleaned') from e"]
+)
+def test_a_late_exit_keeps_what_was_recorded(run, end):
+    loop = "".join(f"    {line}\n" for line in changed(TRAIN, (HEAD, ""), ("int(sys.argv[1])", "30")).splitlines())
+    folder, notes = run(f"{HEAD}status = 1\ntry:\n{loop}    status = 0\n{end}\n")
+    assert notes == [] and profile_of(folder).time.steps == 3
 
 
 def test_phases_that_a_script_names_are_believed_and_words_of_its_own_do_no_harm(run):

@@ -95,6 +95,57 @@ def test_a_module_runs_as_python_m_does(runs, monkeypatch, cli):
     assert read_run(name).name == "package.train"
 
 
+TRAIN = "for _ in range(3): step()"
+OTHERS = """
+other = torch.nn.Linear(2, 1)
+second = torch.optim.Adam(other.parameters())
+def step_other(): (second.zero_grad(), other(torch.rand(4, 2)).mean().backward(), second.step())
+"""
+COUNTED = {
+    "optimisers made anew": (6, f"""
+for _ in range(2):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {TRAIN}"""),
+    "clients that keep their optimisers": (12, f"""{OTHERS}
+for _ in range(2):
+    {TRAIN}
+    for _ in range(3): step_other()"""),
+    "turns": (3, f"{OTHERS}{TRAIN.replace('step()', '(step(), step_other())')}"),
+    "turns, one more often": (9, f"{OTHERS}{TRAIN.replace('step()', '(step(), step(), step(), step_other())')}"),
+    "in backward": (3, """
+each = {p: torch.optim.SGD([p]) for p in model.parameters()}
+for p in each: p.register_post_accumulate_grad_hook(lambda p: each[p].step())
+for _ in range(3): model(torch.rand(4, 2)).mean().backward()"""),
+    "a compiled step": (3, f"step = torch.compile(step, backend='eager')\n{TRAIN}"),
+    "LBFGS": (3, """
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+def closure(): (optimizer.zero_grad(), (loss := model(torch.rand(4, 2)).mean()).backward()); return loss
+for _ in range(3): optimizer.step(closure)"""),
+    "an optimiser in another": (3, f"""
+class Outer(torch.optim.Optimizer):
+    def step(self): inner.step()
+inner, optimizer = optimizer, Outer(optimizer.param_groups, {{}})
+{TRAIN}"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_every_step_of_every_optimiser_counts_and_turns_count_once(script, kind):
+    steps, text = COUNTED[kind]
+    status, record, said = script(f"{LOOP}\n{text}")
+    assert (status, record.result["steps"]) == (0, steps), said.err
+
+
+@pytest.mark.parametrize("start", ["pid = os.fork()\nif pid == 0: step(); os._exit(0)\nos.waitpid(pid, 0)", None])
+def test_steps_in_other_processes_are_named_as_not_counted(script, start):
+    spawns = "import subprocess\nif __name__ == '__main__': subprocess.run([sys.executable, '-c', 'import torch'])"
+    _, record, said = script(f"{LOOP}\n{start or spawns}")
+    assert record.result["steps"] == 0 and "no step was counted" in said.out
+    assert "steps in other processes that the script started are not counted" in record.result["reason"]
+    assert "open a labkit.Run" in record.result["reason"]
+
+
 @pytest.mark.parametrize(
     ("text", "status", "recorded", "words"),
     [
