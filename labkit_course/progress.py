@@ -73,6 +73,11 @@ def results(**numbers: tuple[float | None, float, float]) -> None:
         for name, (value, low, high) in numbers.items()
     }
     words = [f"{name} = {'none' if e['value'] is None else format(e['value'], '.4g')}" for name, e in record.items()]
+    words += [
+        f"{name} is not from {e['low']:g} to {e['high']:g}: close other programs, and run what measured it again."
+        for name, e in record.items()
+        if e["value"] is not None and not e["low"] <= e["value"] <= e["high"]
+    ]
     display({RESULTS: record, "text/plain": "\n".join(words)}, raw=True)
 
 

@@ -656,7 +656,7 @@ results(
     chase_cpu_percent=(by_load.loc["chase", "cpu_percent"], 5, 105),
     chase_gb_per_s=(by_load.loc["chase", "gb_per_s"], 1e-4, 2),
     copy_over_chase=(by_load.loc["copy", "gb_per_s"] / by_load.loc["chase", "gb_per_s"], 20, 1e5),
-    product_share_of_peak=(by_load.loc["product", "share_of_peak"], 20, 200),
+    product_share_of_peak=(by_load.loc["product", "share_of_peak"], 20, 150),
     blocks_there=(found["there"].iloc[0], 90, 100),
     utilisation_names_emptier=(named_by["gpu_utilisation"], 65, 67),
 )

@@ -823,7 +823,7 @@ cores = labkit.hardware.read_cpu().available_cores
 results(
     horus_times=(horus / tensors, 60, 160),
     predicted_over_measured=(sum(parts.values()) / tensors, 0.7, 1.3),
-    gain_pinned=(pinned.mean(), 0.3, 4),
+    gain_pinned=(pinned.mean(), 0.3, 2.5),
     fairness_pinned=(measured["cpu-pinned"]["fairness"].mean(), 0.5, 1.0001),
     cores_worth=(mean(cores_worth) if cores_worth else None, 0.4, 1.5 * cores),
     rigid=(mean(rigid) if rigid else None, 0.3, 3),

@@ -475,7 +475,7 @@ rounds = {"smoke": 1, "standard": 5, "full": 15}[profile]
 own = {size: plain_step(size=size) for size in sizes}
 steps_s = paired_times(own, rounds).median()
 timed = {size: labkit.perfmodel.time_step(each) for size, each in own.items()}
-for size, each in timed.items():
+for size, each in timed.items() if profile != "smoke" else ():
     require_parts(each.step_s, each.times_s, f"batch size {size}")
 reveal("60.idle", 100 * timed[16].idle)
 
@@ -963,6 +963,7 @@ results(
     left=(left, 0.43, 0.45),
     left_together=(max(left_together), 0.10, 0.11),
     idle_small=(None if quick else timed[16].idle, 0.02, 0.8),
+    small_over_large=(None if quick else steps_s.iloc[0] / steps_s.iloc[-1], 0.001, 0.5),
     line_over_measured=(None if quick else line_s / steps_s.iloc[-1], 0.3, 1.5),
     dlrm_error=(None if quick else card.error("dlrm"), 0, 0.4),
     fused_measured=(None if quick else gains["measured"].iloc[0], 0.8, 20),
