@@ -82,7 +82,7 @@ $(STAMP): pyproject.toml $(REDO)
 	rm -f $(STAMP); "$$chosen" -m venv --clear $(VENV)
 	@$(PIP) install $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) '$(TORCH)' || { \
 	    echo '$(TORCH) did not install. If pip found no matching distribution, this Python or machine has no build of it:' >&2; \
-	    echo 'choose another, for example make setup PYTHON=python3.12, or TORCH="torch>=2.11,<2.14".' >&2; exit 1; }
+	    echo 'choose another, for example make setup PYTHON=python3.12, or TORCH="torch>=2.11,<2.16".' >&2; exit 1; }
 	@$(PIP) install -e '.[test]'
 	@printf '%s\n' 'PYTHON ?= $(PYTHON)' 'TORCH ?= $(TORCH)' 'TORCH_INDEX ?= $(TORCH_INDEX)' > $(CHOICES)
 	@echo '$(strip $(PYTHON) $(TORCH) $(TORCH_INDEX))' > $(STAMP)

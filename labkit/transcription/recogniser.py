@@ -44,8 +44,8 @@ class Recogniser:
     def __init__(self, model: "models.SpeechModel", record: "runs.RunRecord | None" = None):
         """`record` is the record of the run that trained the model."""
         self.model, self.record = model.eval(), record
-        self.alphabet = Alphabet(record.config.get("alphabet", ENGLISH) if record else ENGLISH)
         trained = record.config["train"] if record else {}
+        self.alphabet = Alphabet(trained.get("alphabet", ENGLISH))
         self._kind = trained.get("features", "log-mel")
         self.by_file = trained.get("kernels") == "plain"
         """Whether each utterance was normalised alone in training"""

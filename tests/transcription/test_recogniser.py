@@ -38,6 +38,12 @@ def test_the_weights_of_either_kernels_give_what_the_trained_model_gave(tmp_path
     np.testing.assert_allclose(heard.log_probabilities, expected, atol=1e-4)  # other orders of fp32 sums
 
 
+def test_a_recogniser_writes_in_the_alphabet_of_its_training(tmp_path):
+    run = write_speech_run(tmp_path, alphabet=" 'абв")
+    assert read_recogniser(run).alphabet.characters == " 'абв"
+    assert read_recogniser(write_speech_run(tmp_path)).alphabet.characters == ENGLISH
+
+
 def test_batches_change_nothing_and_keep_the_order():
     recogniser, given = Recogniser(tiny_model(models.KINDS[-1])), waves(0.3, 9.0, 0.31, 25.0, 4.0)
     together = recogniser.hear(given)
