@@ -18,6 +18,10 @@ class UserError(ValueError):
         self.field = field
         """Setting that caused the error."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in place of a traceback, which names no fix."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class DataError(UserError):
     """Bad input data, located by file, line and field if these are known."""

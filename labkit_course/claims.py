@@ -62,9 +62,13 @@ def claim(name: str, mine: str, answer: Any, how: Kind = "measured") -> None:
             f'such as "{VERDICTS[0]}", "...": the verdicts are {", ".join(VERDICTS)}.'
         )
     verdict, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
-    if verdict not in VERDICTS or len(str(reason).split()) < FEWEST_WORDS:
+    if verdict not in VERDICTS:
         verdicts = ", ".join(map(repr, VERDICTS))
         raise WrongKind(f"Claim {id}: write one of {verdicts}, a comma, and a reason of a sentence.")
+    if (words := len(str(reason).split())) < FEWEST_WORDS:
+        raise WrongKind(
+            f"Claim {id}: the reason has {words} words: write a sentence, of {FEWEST_WORDS} words at least."
+        )
     cpu = read_cpu()
     facts = {"machine": f"{cpu.available_cores} cores of {cpu.model}"}
     facts |= {"verdict": verdict, "mine": mine, "reason": str(reason), "how": how}

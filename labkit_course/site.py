@@ -31,7 +31,11 @@ PAGE = """\
 {%- else %}<details class="given"><summary>Given code</summary>{{ super() }}</details>{% endif %}
 {%- endblock %}
 {% block html_head_css %}<style>
-details.given > summary { margin-left: 5rem; color: var(--jp-content-font-color2, #555); cursor: pointer; }
+@media (prefers-color-scheme: dark) {
+  html { background: #fff; filter: invert(0.93) hue-rotate(180deg); }
+  img { filter: invert(1) hue-rotate(180deg); }
+}
+details.given > summary { color: var(--jp-content-font-color2, #555); cursor: pointer; }
 .jp-RenderedMarkdown > :not(table, pre, figure) { max-width: 80ch; }
 main { max-width: 70rem; margin: auto; }
 a { text-decoration: underline !important; }
@@ -66,7 +70,7 @@ class _Pages(HTMLExporter):
 
 def _clean(html: str) -> str:
     """HTML that runs nothing: a notebook may come from anyone."""
-    html = re.sub(r"(?i)@import|url\s*\(", "", html)  # of style sheets, which would load something
+    html = re.sub(r"(?i)@import|url\s*\((?!\s*['\"]?#)", "", html)  # of style sheets, which would load something
     attributes = nh3.ALLOWED_ATTRIBUTES | {"*": set(DRAWN_BY.split())}
     return nh3.clean(
         html,

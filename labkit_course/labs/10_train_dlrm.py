@@ -109,7 +109,7 @@ print(f"bottom_mlp {config.bottom_mlp}, top_mlp {config.top_mlp}")
 
 `interaction(vectors)` takes a tensor of shape (B, V, D), which holds V vectors of width D for each of B samples. It returns the dot products of all pairs of different vectors, each pair once: shape (B, V (V − 1) / 2). Their order is that of the entries below the diagonal of the V × V products, row by row.
 
-*Hint:* one `torch.bmm` makes all V × V products. `torch.tril_indices` gives indices below a diagonal, and one indexing picks from all samples at once; no loop is needed.
+*Hint:* one `torch.bmm` makes all V × V products. `torch.tril_indices` gives indices below a diagonal, and one indexing picks from all samples at once. Write no loop over pairs: the check counts the operators of torch, and refuses more than 40.
 """
 
 # %% answer 10.interaction
@@ -141,6 +141,20 @@ def gradient(code: Any, given: Tensor) -> Tensor:
     return given.grad
 
 
+def in_few_operators(code: Any, given: Tensor) -> Any:
+    """What code gives, and whether torch was called at most 40 times: a loop over pairs is slow in all later labs."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        out = code(given)
+    calls = sum(event.cpu_parent is None for event in profile.events())
+    return {"dot products": out, "at most 40 operators of torch": calls <= 40}
+
+
+def _pair_by_pair(vectors):
+    count = vectors.shape[1]
+    pairs = [(vectors[:, i] * vectors[:, j]).sum(-1) for i in range(count) for j in range(i)]
+    return torch.stack(pairs, dim=1)
+
+
 def _by_mask(vectors):
     products = torch.einsum("bvd,bwd->bvw", vectors, vectors)
     below = torch.ones(vectors.shape[1], vectors.shape[1]).tril(-1).bool()
@@ -152,15 +166,15 @@ EXERCISES["10.interaction"] = WrittenExercise(
     module="dlrm",
     cases=(
         Case("2 rows of 4 vectors", lambda code: code(drawn_vectors(2, 4, 3))),
-        Case("27 vectors a row, as the click log gives", lambda code: code(drawn_vectors(5, 27, 16))),
+        Case("27 vectors a row, as the click log gives", lambda code: in_few_operators(code, drawn_vectors(5, 27, 16))),
         Case("a single table", lambda code: code(drawn_vectors(3, 2, 8))),
         Case("the gradient of the vectors", lambda code: gradient(code, drawn_vectors(2, 4, 3))),
     ),
     mistakes={
-        ("offset=-1", "offset=0"): "A vector does not meet itself: leave the diagonal out.",
         ("[:, first, second]", ".flatten(1)"): (
             "All V² products are there; each pair counts once, and none with itself."
         ),
+        _pair_by_pair: "All products of a sample come from one product of matrices: a loop asks torch for each pair.",
         lambda vectors: interaction(vectors.flip(1)).flip(1): (  # the pairs above the diagonal, row by row
             "These are the right products in another order: go below the diagonal, row by row, so that weights can be "
             "copied from model to model."
