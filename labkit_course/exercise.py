@@ -220,7 +220,7 @@ class WrittenExercise:
             except TypeError:
                 raise WrongAnswer(
                     f"Exercise {name}: not yet. Cells below call it without {', '.join(sorted(chosen))}, or name it: "
-                    f"keep the line `def {self.reference.__name__}(...)` as it was."
+                    "keep the line that begins with `def` as it was."
                 ) from None
 
     def drawn(self, tries: int = 0) -> Sequence[Case]:
