@@ -47,7 +47,6 @@ class RunWriter:
 
         self.folder, self.record, self._lock = folder, record, lock
         self._stop_looked_at, self._stop_found = 0.0, False
-        (folder / STOP).unlink(missing_ok=True)  # it was meant for an earlier process of this run
         self._metrics = PartWriter(folder / "metrics", METRICS)
         self._events = _open_lines(folder / "events.jsonl")
         self._event_lock = threading.Lock()  # the thread that watches the sampler writes faults
@@ -101,6 +100,7 @@ class RunWriter:
         record.host, (record.pid, record.pid_started) = host, own_process()
         for left_over in [*folder.glob("*/.*.pt.*"), *folder.glob("*/.part-*"), *folder.glob(".run.json.*")]:
             left_over.unlink(missing_ok=True)  # files that a killed writer had not renamed into place
+        (folder / STOP).unlink(missing_ok=True)  # it was meant for an earlier process of this run
         record.save(folder)
         writer = cls(folder, record, lock)
         where = machine | {"host": host, "argv": list(sys.argv), "pid": record.pid}

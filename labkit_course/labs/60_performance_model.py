@@ -953,11 +953,11 @@ How good were your guesses? The last cell keeps the numbers of this notebook for
 from labkit_course import score_notebook
 
 score_notebook()
+quick, ratio = profile == "smoke", steps_ms.iloc[:, 1] / steps_ms.iloc[:, 0]  # one round may be disturbed
 
 # %% results tags=["results"]
 from labkit_course import results
 
-quick, ratio = profile == "smoke", steps_ms.iloc[:, 1] / steps_ms.iloc[:, 0]  # one round may be disturbed
 results(
     walk_miss=(max(abs(miss), abs(ratio - 1).max()), 0, 0.01),
     left=(left, 0.43, 0.45),

@@ -23,7 +23,7 @@ from labkit_course.apparatus import slow_trainer as trainers
 from labkit_course.lab import from_lab
 
 pytestmark = pytest.mark.quiet
-hits, look_up, make_batch = (from_lab("32", name) for name in ("hits", "look_up", "make_batch"))
+look_up, make_batch = (from_lab("32", name) for name in ("look_up", "make_batch"))
 FRESH_BYTES = 2**27
 PAGES = FRESH_BYTES / mmap.PAGESIZE
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -31,6 +31,10 @@ UNDISTURBED, TRIES = 0.95, 4
 """Share of the time in which a profile had a core; as long as the quickest had less, another is made."""
 BF16_PAYS = 1.25
 """Speed of products in bf16 over fp32 from which on a tenth of a step can be saved for sure."""
+
+
+def hits(logit, label):  # as lab 32 gives it
+    return ((logit > 0) == (label > 0.5)).sum()
 
 
 def touch_memory(*_):

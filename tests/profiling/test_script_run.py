@@ -250,7 +250,8 @@ def test_phases_that_a_script_names_are_believed_and_words_of_its_own_do_no_harm
     profile = profile_of(run(changed(WITH_RUN, BATCHES, words, named))[0])
     assert (profile.trace.events["name"] == "my words").sum() == 3
     found = profile.time.phase_us
-    assert found["forward"] > 0 and found["backward"] == 0 and found["other"] > 0 and found["input"] > 0
+    assert found["forward"] > 0 and found["other"] > 0 and found["input"] > 0
+    assert found["backward"] > 0 and found["optimiser"] > 0, "torch's own rows name them"
 
 
 EXITS = changed(TRAIN, ("range(int(sys.argv[1])):", "range(50):\n    if step == 5: sys.exit(int(sys.argv[1]))"))

@@ -18,7 +18,7 @@ from made_up import new_run
 
 from labkit.cli.run import resumed_command
 from labkit.errors import UserError
-from labkit.runs import RunWriter, lock_run, read_events, read_run, read_telemetry, replace_text
+from labkit.runs import RunWriter, lock_run, read_events, read_run, read_telemetry, replace_text, request_stop
 from labkit.runs.parts import TELEMETRY, MergingPartWriter, PartWriter, part_numbers, write_part
 from labkit.runs.query import Series, add_setting, find_run, list_runs, read_metrics
 from labkit.runs.safe_files import given_again, shielded
@@ -396,3 +396,14 @@ def test_a_diverged_number_is_found_by_readers_that_trust_the_statistics_of_colu
     kept = {group.column(place).path_in_schema: group.column(place).statistics for place in range(group.num_columns)}
     assert kept["value"] is None
     assert kept["step"].max == 2
+
+
+def test_a_stop_that_is_asked_for_as_soon_as_the_folder_is_there_is_not_lost(tmp_path, monkeypatch):
+    written = RunWriter.__init__
+
+    def asked_at_once(writer, folder, record, lock):
+        request_stop(folder)
+        written(writer, folder, record, lock)
+
+    monkeypatch.setattr(RunWriter, "__init__", asked_at_once)
+    assert tour_run(tmp_path).stop_requested
