@@ -114,7 +114,7 @@ def test_what_a_card_says_makes_no_tag_link_line_column_or_formula(tmp_path):
 def test_every_verdict_of_the_page_has_its_evidence():
     rows = read_evidence(ROOT / "docs" / "reproductions.csv")
     assert (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8") == page(rows)
-    assert sum(row["verdict"] in VERDICTS[:2] for row in rows) >= 20
+    assert sum(row["verdict"] in VERDICTS[:2] for row in rows) >= 15
     for row in rows:
         assert row["verdict"] in VERDICTS and re.search(r"\d", row["mine"] + row["reason"]), row
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"]) and "cores of" in row["machine"], row
