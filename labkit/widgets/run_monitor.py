@@ -151,15 +151,19 @@ class Monitor(FigureView):
     def refresh(self) -> str:
         """Show the run as it is now; return its status."""
         with self._drawing:  # the view's own thread and the notebook may both call this
-            snapshot = self._feed.read()
-            self._show(snapshot)
+            return self._redraw()
+
+    def _redraw(self) -> str:
+        snapshot = self._feed.read()
+        self._show(snapshot)
         return snapshot.record.status
 
     def _keep_fresh(self) -> None:
         while not self._closed.wait(self._refresh_s):
             try:
-                if not self.pause.value and self.refresh() != "running":
-                    return
+                with self._drawing:  # while this waited for it, the view may have been paused
+                    if not self.pause.value and self._redraw() != "running":
+                        return
             except Exception as error:  # an error in a thread would not be seen
                 self._say(f"The view stopped: {error}. The run is not affected.")
                 return

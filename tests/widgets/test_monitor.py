@@ -1,5 +1,6 @@
 """Live figures of a run in this process, and of another's folder alone; the views of a profile."""
 
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,16 +15,17 @@ from labkit.hardware import Calibration, one_thread
 from labkit.launch import watch
 from labkit.profiling import profile_steps
 from labkit.report import write_profile_page
-from labkit.runs import read_run, run_folders
+from labkit.runs import read_run, request_stop, run_folders
 from labkit.widgets import live, monitor, profile_view
 from labkit_course.apparatus import SlowTrainer
 
 
 def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
     settings = {"data": "synthetic-small", "max_epochs": 100_000, "max_seconds": 500, "target": "0.999"}
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as at_the_end:
         run = pool.submit(watch, "dlrm", tmp_path, **settings)
         folder = wait_for(lambda: next(iter(run_folders(tmp_path)), None))
+        at_the_end.callback(lambda: run.done() or request_stop(folder))  # also of a test that fails
         later = write_run(tmp_path, [0.7] * 1000)
         view = monitor(tmp_path, refresh_s=0.01)
         assert view.folder == folder, "of several the one that is running"
