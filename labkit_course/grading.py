@@ -49,8 +49,8 @@ def grade(cells: list[Any], limit_s: float) -> None:
 
 def _is_answer(cell: Any) -> bool:
     """Whether it is the student's, for a check below it; students add cells between the two."""
-    told = cell.metadata.get("nbgrader", {})
-    return bool(told.get("solution") and not told.get("grade"))
+    kind = cell.metadata.get("nbgrader", {})
+    return bool(kind.get("solution") and not kind.get("grade"))
 
 
 def refusal(call: str, sources: list[str], limit_s: float, own: int = -1) -> str:
@@ -112,8 +112,8 @@ def _defines(statement: ast.stmt, own: bool) -> bool:
 
 def main() -> None:
     parent = Parent()
-    told = parent.content
-    name, verdict = told["name"], {"token": told["token"], "error": ""}
+    task = parent.content
+    name, verdict = task["name"], {"token": task["token"], "error": ""}
     exercise = find(name, Exercise | WrittenExercise)
     if isinstance(exercise, Exercise):  # the parent has its truth
         for known in (all_exercises(name[:2]), load_lab(name[:2]).EXERCISES):
@@ -122,11 +122,11 @@ def main() -> None:
     before, names = _labkits_code(), {"__name__": "__main__"}
     parent.tell("loaded")
     try:
-        for statement in told["above"]:
+        for statement in task["above"]:
             with contextlib.suppress(Exception):  # of a line that needs one that was not run
                 exec(statement, names)
-        exec(told["own"], names)
-        answer, student = (eval(told[each], names) for each in ("answer", "student"))
+        exec(task["own"], names)
+        answer, student = (eval(task[each], names) for each in ("answer", "student"))
         if isinstance(exercise, Exercise):
             with contextlib.suppress(AttributeError, ValueError, RuntimeError):
                 answer = answer.item()  # of numpy or torch

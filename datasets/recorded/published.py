@@ -275,7 +275,7 @@ def _runs_of(name: str, point: dict[str, Any]) -> list[dict[str, Any]]:
             {
                 "run": f"{name}-{seed}".replace("_", "-"),
                 "job": f"{benchmark.title} (MLPerf)",
-                "device": str(point.get("Platform") or "TBD").replace("TBD", "platform not told"),
+                "device": str(point.get("Platform") or "TBD").replace("TBD", "platform not stated"),
                 "seed": seed,
                 "batch_size": batch_size,
                 "learning_rate": float("nan") if rate is None else float(rate),
@@ -352,8 +352,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("files", nargs="+", type=Path, metavar="FILE", help=f"files of one source: {FORMATS}")
     add("--name", metavar="NAME", help="name of the recording's folder in --runs-dir (default: that of the first file)")
     add("--cite", required=True, metavar="WHO", help="who measured, as legends show it: 'You et al. 2023'")
-    add("--date", default="not told", metavar="WHEN", help="when it was measured")
-    add("--source", default="not told", metavar="WHERE", help="where the files are from, and their licence")
+    add("--date", default="not stated", metavar="WHEN", help="when it was measured")
+    add("--source", default="not stated", metavar="WHERE", help="where the files are from, and their licence")
     add_flags(parser, "only", "runs_dir")
     args = parser.parse_args(argv)
     name = args.name or args.files[0].stem

@@ -1,9 +1,7 @@
 """Budgets: what part of this machine a run may use, by name, and what makes that bind."""
 
 import contextlib
-import errno
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -193,23 +191,6 @@ def too_much(budget: Budget) -> str:
         "was stopped and nothing else on this machine was touched. Give it more (for example --budget "
         f"{budget.cores_text}memory={size_value(2 * budget.memory_bytes)})"
     )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error from Python, NumPy, Arrow or torch means that memory ran out."""
-    if isinstance(error, MemoryError) or (memory_watch.is_used_up() and isinstance(error, Exception)):
-        return True
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    signs = (
-        "can't allocate memory",
-        "cannot allocate memory",
-        "bad_alloc",
-        "out of memory",
-        "can't start new thread",
-        r"could not create a (primitive|memory)$",  # oneDNN, which also needs memory for kernels and buffers
-    )
-    return isinstance(error, RuntimeError) and re.search("|".join(signs), str(error).lower()) is not None
 
 
 LIKE = "-like"

@@ -12,6 +12,7 @@ Run as a program, this is the watch.
 """
 
 import contextlib
+import errno
 import json
 import os
 import pkgutil
@@ -90,6 +91,23 @@ def leave_out(pid: int) -> None:
 def is_used_up() -> bool:
     """Whether this process got the signal; a library may turn the `MemoryError` into another error."""
     return bool(_used_up)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error from Python, NumPy, Arrow or torch means that memory ran out."""
+    if isinstance(error, MemoryError) or (is_used_up() and isinstance(error, Exception)):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    signs = (
+        "can't allocate memory",
+        "cannot allocate memory",
+        "bad_alloc",
+        "out of memory",
+        "can't start new thread",
+        r"could not create a (primitive|memory)$",  # oneDNN, which also needs memory for kernels and buffers
+    )
+    return isinstance(error, RuntimeError) and re.search("|".join(signs), str(error).lower()) is not None
 
 
 def _end(*_: Any) -> None:

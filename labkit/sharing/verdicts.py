@@ -23,7 +23,6 @@ OWN_HARDWARE = "alone, own hardware"
 ALL = "all jobs"
 ACCURACY_COLUMNS = ["mix", "mode", "repeat", "job", "metric", "target", "reached", "time_s", "provenance"]
 SUMMARY_COLUMNS = ["mix", "mode", "job", "rounds", "reached", "median_s", "low_s", "high_s"]
-CONFIDENCE = 0.95
 FASTER = 0.9
 """A job that takes less than this share of its time alone hints at a baseline that was disturbed."""
 
@@ -209,11 +208,7 @@ def mean_of_repeats(values: Iterable[float]) -> tuple[float, float, float, int]:
     known = np.array([value for value in values if np.isfinite(value) and value > 0], float)
     if known.size < 2:
         return float(known[0]) if known.size else np.nan, np.nan, np.nan, known.size
-    from scipy.special import stdtrit  # quicker to import than scipy.stats
-
-    logs = np.log(known)
-    half = stdtrit(known.size - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / np.sqrt(known.size)
-    return *np.exp([logs.mean(), logs.mean() - half, logs.mean() + half]).tolist(), known.size
+    return *np.exp(tta.mean_interval(np.log(known))).tolist(), known.size
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,13 @@ from .costs import (
 from .estimators import (
     band as band,
     expected_to_target as expected_to_target,
-    mean_interval as mean_interval,
     median_time as median_time,
-    runs_needed as runs_needed,
     success_interval as success_interval,
     survival as survival,
     survival_curve as survival_curve,
     survival_of as survival_of,
 )
+from .intervals import mean_interval as mean_interval, runs_needed as runs_needed
 from .outcomes import (
     CLOCKS as CLOCKS,
     SERIES as SERIES,

@@ -14,6 +14,7 @@ import pandas as pd
 
 from labkit import UserError, hardware, telemetry
 from labkit.runs import RunRecord, read_events, read_metrics, read_run
+from labkit.tta.intervals import mean_interval
 
 J_PER_KWH = 3.6e6
 PIECES, PIECE_S, IN_A_ROW, TOLERANCE = 20, 1.0, 5, 0.1
@@ -283,18 +284,12 @@ def trial_means(trials: pd.DataFrame) -> pd.DataFrame:
     Columns power_limit_w (NaN as found), trials (those with a steady state), and NAME, NAME_low and NAME_high; an
     interval takes two trials.
     """
-    from scipy.special import stdtrit
-
     rows = []
     for limit_w, own in trials.groupby("power_limit_w", dropna=False):
         row = {"power_limit_w": limit_w, "trials": own["steady_s"].count()}
         for name in NUMBERS:
-            values = own[name].dropna().to_numpy(float)
-            mean = values.mean() if len(values) else np.nan
-            half = np.nan
-            if len(values) > 1:
-                half = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
-            row |= {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+            found = mean_interval(own[name].dropna().to_numpy(float))
+            row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -11,12 +11,9 @@ from .figures import (
     figure_budget_shares as figure_budget_shares,
     figure_busy as figure_busy,
     figure_cache_curve as figure_cache_curve,
-    figure_fault_timeline as figure_fault_timeline,
-    figure_gain_against_slowdown as figure_gain_against_slowdown,
     figure_gains as figure_gains,
     figure_kernel_shapes as figure_kernel_shapes,
     figure_observer_effect as figure_observer_effect,
-    figure_queue as figure_queue,
     figure_shares as figure_shares,
     figure_walks as figure_walks,
 )
@@ -34,6 +31,11 @@ from .recorded_step import (
     with_overheads as with_overheads,
 )
 from .recorder import Recorder as Recorder
+from .sharing_figures import (
+    figure_fault_timeline as figure_fault_timeline,
+    figure_gain_against_slowdown as figure_gain_against_slowdown,
+    figure_queue as figure_queue,
+)
 from .slow_trainer import (
     SlowTrainer as SlowTrainer,
     batch_in_python as batch_in_python,

@@ -344,7 +344,7 @@ reveal("31.profiler", 100 * (profiler.ratio - 1) if profiler.low > 1 else None)
 
 # %% cell-16 [markdown]
 """
-A cost that cannot be told from noise has no number, and your guess is not scored. In the figure a mark is the ratio, and its bar is the interval. A profiler pays for each operation. So the light load, whose operations are short, suffers more than the heavy one.
+A cost that cannot be distinguished from noise has no number, and your guess is not scored. In the figure a mark is the ratio, and its bar is the interval. A profiler pays for each operation. So the light load, whose operations are short, suffers more than the heavy one.
 """
 
 # %% cell-17

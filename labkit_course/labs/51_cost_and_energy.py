@@ -284,7 +284,7 @@ Write `expected(runs, by)`. From a frame like that it makes a frame with a row f
 1. Sum `spent_s` and `spent_j` over *all* runs of a group. Joules that were not measured are NaN, and make the sum NaN.
 2. Divide by the number of runs that reached the target. If none did, the result is `inf`, and the row stays.
 
-*Hint:* a sum of pandas leaves NaN out unless it is told `skipna=False`.
+*Hint:* a sum of pandas leaves NaN out unless you pass `skipna=False`.
 """
 
 # %% answer 51.expected

@@ -16,7 +16,6 @@ from labkit.errors import UserError
 from labkit.hardware import budgets, memory_watch
 from labkit.hardware.budgets import (
     Budget,
-    is_out_of_memory,
     memory_error,
     offered_budgets,
     parse_budget,
@@ -24,7 +23,7 @@ from labkit.hardware.budgets import (
 )
 from labkit.hardware.calibration import BudgetCheck, _predicted, run_under
 from labkit.hardware.devices import Device, get_devices
-from labkit.hardware.memory_watch import Watch
+from labkit.hardware.memory_watch import Watch, is_out_of_memory
 from labkit.hardware.mps import start_mps
 from labkit_course.apparatus import budget_shares
 

@@ -22,7 +22,8 @@ from labkit_course.apparatus import (
     figure_observer_effect,
     figure_queue,
 )
-from labkit_course.apparatus.figures import AGAIN, COUNTERS, FIRST, FULL
+from labkit_course.apparatus.figures import COUNTERS
+from labkit_course.apparatus.sharing_figures import AGAIN, FIRST, FULL
 
 NAN = np.nan
 

@@ -126,15 +126,10 @@ def load_clicks(
             files = criteo_files(path)
         marks = [store.file_fingerprint(file) for file in files]
         source = {"sources": marks, "schema": dataclasses.asdict(chosen), "on_bad_row": on_bad_row, "seed": seed}
-        settings = {
-            "files": files,
-            "schema": chosen,
-            "seed": seed,
-            "bad": bad,
-            "progress": progress,
-            "notices": notices,
-        }
-        prepare = functools.partial(prepare_files, **settings, schema_file=schema and Path(schema))
+
+        def prepare(folder: Path) -> dict:
+            return prepare_files(folder, files, chosen, seed, bad, progress, schema and Path(schema), notices)
+
     else:
         raise unknown(data, "clicks")
     mark = store.fingerprint(format=FORMAT_VERSION, **source)
