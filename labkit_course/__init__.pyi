@@ -30,4 +30,4 @@ from .progress import (
 from .runner import PROFILES as PROFILES, literal as literal, run_notebooks as run_notebooks
 from .site import build_site as build_site
 from .submission import hand_in as hand_in, status as status
-from .timing import paired_times as paired_times, require_parts as require_parts
+from .timing import paired_times as paired_times, require_parts as require_parts, undisturbed as undisturbed

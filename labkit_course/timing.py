@@ -5,13 +5,14 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from labkit import UserError, hardware, runs, telemetry
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Measured = TypeVar("Measured")
 SHORTEST_S = 0.05
 """Seconds that each way is called for in a round at least: the system counts CPU time in steps of 10 ms."""
 BROWSERS = ("chrom", "firefox", "msedge", "safari", "brave", "opera", "webkit", "web content")
@@ -61,12 +62,27 @@ def paired_times(
                 continue
             disturbed.append(others)
             if len(disturbed) > rounds:
-                text = runs.disturbance_text(max(disturbed, key=lambda each: each["cpu_share"]))
-                raise UserError(
-                    f"{len(disturbed)} of {len(disturbed) + len(kept)} rounds were disturbed: {text}. "
-                    f"{_what_to_do(text)}, then run this cell again."
-                )
+                raise _refusal(disturbed, len(disturbed) + len(kept))
     return pd.DataFrame(kept, columns=list(ways)).rename_axis("round")
+
+
+def undisturbed(measure: Callable[[], Measured], tries: int = 3) -> Measured:
+    """What `measure` returns when other programs leave the machine alone: it is called again after a disturbed try.
+
+    A single try, as notebooks make at the size "smoke", counts in any case.
+
+    Raises:
+        UserError: each of several tries was disturbed; the text names what to close.
+    """
+    disturbed: list[runs.Others] = []
+    while len(disturbed) < tries:
+        look = telemetry.Look()
+        measured = measure()
+        others = look.others()
+        if tries == 1 or not others["disturbed"]:
+            return measured
+        disturbed.append(others)
+    raise _refusal(disturbed, tries)
 
 
 def require_parts(whole_s: float, parts_s: Iterable[float], what: str, slack: float = 1.1) -> None:
@@ -80,6 +96,13 @@ def require_parts(whole_s: float, parts_s: Iterable[float], what: str, slack: fl
             f"{what}: the parts take {1e3 * parts:.3g} ms and the whole takes {1e3 * whole_s:.3g} ms, which cannot be: "
             "something disturbed the timing. Close other programs, then run this cell again."
         )
+
+
+def _refusal(disturbed: list[runs.Others], count: int) -> UserError:
+    text = runs.disturbance_text(max(disturbed, key=lambda each: each["cpu_share"]))
+    return UserError(
+        f"{len(disturbed)} of {count} rounds were disturbed: {text}. {_what_to_do(text)}, then run this cell again."
+    )
 
 
 def _seconds(way: Callable[[], Any], clock: Callable[[], float]) -> float:

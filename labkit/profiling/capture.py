@@ -20,7 +20,6 @@ from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, sc
 
 from labkit import hardware, process, runs
 from labkit.profiling.tools import (
-    CHATTER,
     FACTS,
     GRAPH,
     KINETO,
@@ -195,7 +194,8 @@ class StepRecorder(StepWatcher):
         elif self.taken <= warm + plan.steps:
             if self.taken > warm:
                 self._profiled.append(self.clock.read())
-            self.profiler.step()
+            with process.silenced():
+                self.profiler.step()
             self.clock.restart()
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
@@ -227,20 +227,21 @@ class StepRecorder(StepWatcher):
     def _start_profiler(self) -> None:
         plan = self.settings
         torch.ones(ROOM_BYTES, dtype=torch.uint8)  # touched, and freed
-        os.environ.setdefault("KINETO_LOG_LEVEL", CHATTER["KINETO_LOG_LEVEL"])  # read when a profiler starts
         self.profiler = profile(
             activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self.is_on_gpu],
             schedule=schedule(wait=0, warmup=plan.warmup, active=plan.steps, repeat=1),
             record_shapes=plan.shapes,
             profile_memory=plan.memory,
         )
-        self.profiler.start()
+        with process.silenced():  # the environment silences it only before torch loads
+            self.profiler.start()
 
     def _stop_profiler(self) -> None:
         profiler, self.profiler = self.profiler, None
         if profiler is None:
             return
-        profiler.stop()
+        with process.silenced():
+            profiler.stop()
         if self._profiled:  # else it never reached a step to record
             profiler.export_chrome_trace(str(self.trace / KINETO))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from labkit import UserError
-from labkit_course import paired_times, require_parts
+from labkit_course import paired_times, require_parts, undisturbed
 from labkit_course.timing import SHORTEST_S
 
 
@@ -89,3 +89,13 @@ def test_parts_that_exceed_their_whole_are_refused():
     require_parts(0.15, [0.1, 0.06], "a step of 16")
     with pytest.raises(UserError, match="a step of 16: the parts take 357 ms and the whole takes 150 ms"):
         require_parts(0.15, [0.3, 0.057], "a step of 16")
+
+
+def test_a_measurement_is_made_again_until_nothing_disturbs_it(looks):
+    looks += [(0.5, None), (0.0, None)]
+    values = iter((1, 2))
+    assert undisturbed(lambda: next(values)) == 2
+    looks += [(0.5, "make (process 7)")] * 4
+    assert undisturbed(lambda: 3, tries=1) == 3
+    with pytest.raises(UserError, match=r"3 of 3 .*Close it"):
+        undisturbed(lambda: 4)
