@@ -1,3 +1,25 @@
+from .cursor import (
+    Cursor as Cursor,
+    News as News,
+    read_since as read_since,
+)
+from .frames import (
+    CURVE_COLUMNS as CURVE_COLUMNS,
+    OF_A_RUN as OF_A_RUN,
+    RUN_COLUMNS as RUN_COLUMNS,
+    SERIES as SERIES,
+    Frames as Frames,
+    Series as Series,
+    add_setting as add_setting,
+    find_run as find_run,
+    list_rows as list_rows,
+    list_runs as list_runs,
+    read_events as read_events,
+    read_metrics as read_metrics,
+    read_telemetry as read_telemetry,
+    readable_runs as readable_runs,
+    run_folders as run_folders,
+)
 from .parts import (
     TELEMETRY as TELEMETRY,
     MergingPartWriter as MergingPartWriter,
@@ -18,23 +40,6 @@ from .published import (
     recorded as recorded,
     recorded_table as recorded_table,
     recordings as recordings,
-)
-from .query import (
-    CURVE_COLUMNS as CURVE_COLUMNS,
-    OF_A_RUN as OF_A_RUN,
-    RUN_COLUMNS as RUN_COLUMNS,
-    SERIES as SERIES,
-    Frames as Frames,
-    Series as Series,
-    add_setting as add_setting,
-    find_run as find_run,
-    list_rows as list_rows,
-    list_runs as list_runs,
-    read_events as read_events,
-    read_metrics as read_metrics,
-    read_telemetry as read_telemetry,
-    readable_runs as readable_runs,
-    run_folders as run_folders,
 )
 from .record import (
     BUSY as BUSY,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit import DataError, UserError, errors, project
-from labkit.runs.query import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, Frames, add_setting
+from labkit.runs.frames import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, Frames, add_setting
 
 if TYPE_CHECKING:
     import pandas as pd

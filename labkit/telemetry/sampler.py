@@ -158,16 +158,19 @@ class TelemetryWriter:
         self._parts.flush()
         self._parts.settle()
 
-    def append(self, time_ns: int, reading: Reading) -> None:
-        """Take one reading. A counter that stays missing is written once, not at every sample."""
-        series = reading[:3]
-        if reading.value is not None:
-            self._missing.pop(series, None)
-        elif self._missing.get(series) == reading:
-            return
-        else:
-            self._missing[series] = reading
-        self._parts.append({"time_ns": time_ns, "pid": self._pid, **reading._asdict()})
+    def append(self, time_ns: int, *readings: Reading) -> None:
+        """Take the readings of one time. A counter that stays missing is written once, not at every sample."""
+        rows = []
+        for reading in readings:
+            series = reading[:3]
+            if reading.value is not None:
+                self._missing.pop(series, None)
+            elif self._missing.get(series) == reading:
+                continue
+            else:
+                self._missing[series] = reading
+            rows.append({"time_ns": time_ns, "pid": self._pid, **reading._asdict()})
+        self._parts.append(*rows)  # a reader that follows the parts tells what is new by its time
 
 
 def sample(parent: "process.Parent", folder: str, pid: int, hz: float, restarts: int) -> None:
@@ -192,11 +195,10 @@ def sample(parent: "process.Parent", folder: str, pid: int, hz: float, restarts:
                 time_ns = clock.now_ns()
                 gaps = {"samplers_died": died, "samples_missed": clock.arrive()}
                 died = 0
-                for counter, count in gaps.items():
-                    if count:
-                        writer.append(time_ns, Reading("host", "host", counter, count, "count", "sampler"))
-                for reading in ladder.read():
-                    writer.append(time_ns, reading)
+                counts = [
+                    Reading("host", "host", name, count, "count", "sampler") for name, count in gaps.items() if count
+                ]
+                writer.append(time_ns, *counts, *ladder.read())
                 if not first_done:
                     gc.freeze()  # a collection of everything that was imported would delay a sample by 20 ms
                     parent.tell("ready")

@@ -14,8 +14,8 @@ from labkit.errors import DataError, UserError
 from labkit.plots import figure_batch_size
 from labkit.project import shipped_datasets
 from labkit.runs import recorded, recorded_table, recordings
+from labkit.runs.frames import CURVE_COLUMNS, RUN_COLUMNS, Frames
 from labkit.runs.published import chosen, read_card
-from labkit.runs.query import CURVE_COLUMNS, RUN_COLUMNS, Frames
 from labkit.tta import by_batch_size, summary, survival
 
 SHIPPED = shipped_datasets() / "recorded"

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,21 @@ from made_up import new_run
 
 from labkit.cli.run import resumed_command
 from labkit.errors import UserError
-from labkit.runs import RunWriter, lock_run, read_events, read_run, read_telemetry, replace_text, request_stop
+from labkit.runs import (
+    Cursor,
+    RunWriter,
+    lock_run,
+    read_events,
+    read_run,
+    read_since,
+    read_telemetry,
+    replace_text,
+    request_stop,
+)
+from labkit.runs.frames import Series, add_setting, find_run, list_runs, read_metrics
 from labkit.runs.parts import TELEMETRY, MergingPartWriter, PartWriter, part_numbers, write_part
-from labkit.runs.query import Series, add_setting, find_run, list_runs, read_metrics
 from labkit.runs.safe_files import given_again, shielded
-from labkit.telemetry import Sample, Samples
+from labkit.telemetry import Reading, Sample, Samples, TelemetryWriter
 
 
 def tour_run(runs_dir) -> RunWriter:
@@ -407,3 +418,43 @@ def test_a_stop_that_is_asked_for_as_soon_as_the_folder_is_there_is_not_lost(tmp
 
     monkeypatch.setattr(RunWriter, "__init__", asked_at_once)
     assert tour_run(tmp_path).stop_requested
+
+
+def test_a_cursor_gives_each_row_once_also_of_parts_that_were_merged_and_says_what_a_resume_took_back(tmp_path):
+    writer = tour_run(tmp_path)
+    steps, times = [], []
+    samples = MergingPartWriter(writer.folder / "telemetry", TELEMETRY, sort_by=("device", "counter", "time_ns"))
+    samples.parts = 4
+    telemetry = TelemetryWriter.__new__(TelemetryWriter)
+    telemetry._parts, telemetry._pid, telemetry._missing = samples, 1, {}
+    cursor = Cursor()
+
+    def look() -> int | None:
+        nonlocal cursor
+        news = read_since(writer.folder, cursor)
+        cursor = news.cursor
+        steps.extend(news.metrics["step"].to_pylist())
+        times.extend(zip(news.telemetry["counter"].to_pylist(), news.telemetry["time_ns"].to_pylist(), strict=True))
+        return news.kept_steps
+
+    for tick in range(11):
+        losses(writer, range(tick, tick + 1))
+        writer.flush()
+        telemetry.append(tick, *(Reading("host", "host", name, 1.0, "%", "test") for name in "ab"))
+        telemetry.flush()
+        if tick in (1, 2, 6):  # before a part is merged, within what is merged next, and long after
+            assert look() is None
+    samples.close()  # which deletes what was merged
+    writer.finish("stopped", {})
+    again = reopen(writer.folder, from_step=4)
+    losses(again, range(5, 7), value=2.0)
+    again.finish("done", {})
+    assert look() == 4
+    assert steps == [*range(7), 5, 6]  # of these the consumer drops the first 5 and 6
+    assert sorted(times) == [(name, tick) for name in "ab" for tick in range(11)]
+    assert read_since(writer.folder, cursor) == (cursor, *read_since(writer.folder, cursor)[1:])
+    assert (look(), len(steps)) == (None, 9)
+    assert read_metrics([writer.folder])["step"].tolist() == read_since(writer.folder).metrics["step"].to_pylist()
+    shutil.rmtree(writer.folder)
+    with pytest.raises(UserError, match="is gone"):
+        look()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -12,6 +12,7 @@ from labkit.runs.safe_files import note_left_out
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 
 class Series(NamedTuple):
@@ -142,15 +143,24 @@ def read_events(folder: Path | str) -> list[dict[str, Any]]:
 
     A line that is not an event is noted and left out. A last line that a crash cut short is left out without a note.
     """
+    return events_since(folder)[0]
+
+
+def events_since(folder: Path | str, byte: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """`read_events` from a byte of events.jsonl on, and the byte at which its whole lines end."""
     path = Path(folder) / "events.jsonl"
     events: list[dict[str, Any]] = []
     try:
-        lines = path.read_bytes().split(b"\n")
+        with path.open("rb") as file:
+            file.seek(byte)
+            text = file.read()
     except FileNotFoundError:
-        return events
+        return events, byte
     except OSError as error:
         note_left_out(path, f"it cannot be read ({error.strerror})")
-        return events
+        return events, byte
+    whole = text.rfind(b"\n") + 1
+    lines = (text[:whole] if byte else text).split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
             event = json_data.parse_json(line)
@@ -158,13 +168,14 @@ def read_events(folder: Path | str) -> list[dict[str, Any]]:
             json_data.check_shape(event, _SHAPES.get(event["event"], Event))
         except ValueError as error:
             if line.strip() and number < len(lines):
-                note_left_out(path, f"line {number} is not an event ({error})")
+                after = f" after byte {byte}" * bool(byte)
+                note_left_out(path, f"line {number}{after} is not an event ({error})")
             continue
         if event["event"] == "resumed":
             step = event["step"]
             events = [e for e in events if "wall_s" not in e or e.get("step", 0) <= step]
         events.append(event)
-    return events
+    return events, byte + whole
 
 
 TOGETHER = ("launches.jsonl", "group.json", "queue.json")
@@ -271,25 +282,32 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
     A damaged part is noted and left out.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    from labkit.runs.parts import METRICS, current_parts, part_numbers, read_part
+    from labkit.runs.parts import METRICS, current_parts
 
     tables = []
     for folder in map(Path, folders):
         path = folder / "events.jsonl"  # it is long, and matters only for resumed runs
         events = read_events(folder) if path.is_file() and b'"resumed"' in path.read_bytes() else []
-        resumed = [(event["parts"], event["step"]) for event in events if event["event"] == "resumed"]
-        for path in current_parts(folder / "metrics"):
-            table = read_part(path, METRICS)
-            if table is None:
-                continue
-            last = min((step for parts, step in resumed if part_numbers(path)[0] < parts), default=None)
-            if last is not None:
-                table = table.filter(pc.field("step") <= last)
+        for table in metrics_tables(current_parts(folder / "metrics"), events):
             tables.append(table.add_column(0, "run", pa.repeat(folder.name, len(table))))
     schema = METRICS.insert(0, pa.field("run", pa.string()))
     return pa.concat_tables([schema.empty_table(), *tables]).to_pandas()
+
+
+def metrics_tables(paths: Iterable[Path], events: Iterable[Mapping[str, Any]]) -> Iterator[pa.Table]:
+    """The rows of parts of metrics, without those that the resumes among the events took back."""
+    import pyarrow.compute as pc
+
+    from labkit.runs.parts import METRICS, part_numbers, read_part
+
+    resumed = [(event["parts"], event["step"]) for event in events if event["event"] == "resumed"]
+    for path in paths:
+        table = read_part(path, METRICS)
+        if table is None:
+            continue
+        last = min((step for parts, step in resumed if part_numbers(path)[0] < parts), default=None)
+        yield table if last is None else table.filter(pc.field("step") <= last)
 
 
 def read_telemetry(folders: Iterable[Path | str]) -> pd.DataFrame:
@@ -299,14 +317,12 @@ def read_telemetry(folders: Iterable[Path | str]) -> pd.DataFrame:
     """
     import pyarrow as pa
 
-    from labkit.runs.parts import TELEMETRY, current_parts, read_part
+    from labkit.runs.parts import TELEMETRY_WORDS, WORD, current_parts, read_part
 
-    word = pa.dictionary(pa.int32(), pa.string())
-    schema = pa.schema([each.with_type(word) if each.type == pa.string() else each for each in TELEMETRY])
-    tables = [schema.insert(0, pa.field("run", word)).empty_table()]
+    tables = [TELEMETRY_WORDS.insert(0, pa.field("run", WORD)).empty_table()]
     for folder in map(Path, folders):
         for path in current_parts(folder / "telemetry"):
-            if (part := read_part(path, schema)) is not None:
+            if (part := read_part(path, TELEMETRY_WORDS)) is not None:
                 run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(part)), [folder.name])
                 tables.append(part.add_column(0, "run", run))
     return pa.concat_tables(tables).unify_dictionaries().to_pandas(split_blocks=True, self_destruct=True)
