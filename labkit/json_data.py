@@ -69,7 +69,7 @@ def check_shape(value: Any, shape: Any, name: str = "", *, exact: bool = False) 
     Traceback (most recent call last):
     ValueError: seeds[1] must be an integer, not '2'
     """
-    origin, inner = typing.get_origin(shape), typing.get_args(shape)
+    origin, inner = _origin_of(shape)
     kinds, words = _PLAIN.get(shape, (list, "a list") if origin in (list, tuple) else (dict, "an object with keys"))
     if shape is Any or (value is None and type(None) in inner):
         return
@@ -146,6 +146,11 @@ _PLAIN = {
     str: (str, "text"),
     bool: (bool, "true or false"),
 }
+
+
+@functools.cache  # of the 14 values in an event, each is looked up
+def _origin_of(shape: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(shape), typing.get_args(shape)
 
 
 @functools.cache

@@ -17,6 +17,8 @@ from labkit.cli.run import given_command
 if TYPE_CHECKING:
     import pandas as pd
 
+NAMED = 5
+"""Number of runs that a note names, unless it is of all of them"""
 STEADY = """Training is cut into pieces of a second (twentieths of it where these are longer), and is steady
 from the first of five in a row whose samples/s lie within 10 % of the median piece of the second half."""
 EPILOG = f"""Power and temperature of the idle device are measured first. Before each trial it cools down, until both
@@ -64,7 +66,7 @@ def run_energy(args: argparse.Namespace) -> int:
     refuse_unless_positive("--power", args.power)
 
     folders = [runs.find_run(which, args.runs_dir) for which in args.which]
-    folders = folders or [folder for folder, _ in runs.readable_runs(runs.run_folders(args.runs_dir))]
+    folders = folders or runs.run_folders(args.runs_dir)
     if not folders:
         raise UserError(
             f"{args.runs_dir} has no runs: start one with `labkit train dlrm`, or give another folder with --runs-dir."
@@ -72,13 +74,14 @@ def run_energy(args: argparse.Namespace) -> int:
     accounts, windows, options = [], [], {"estimate": args.estimate, "assumed_power_w": args.power}
     for folder in counted(folders, "runs"):
         try:
-            accounts.append(tta.energy_account(folder, grid_g_per_kwh=args.grid, **options))
-            sums = tta.windows_by_name(tta.window_energy(folder, **options))
-            windows.append(sums.astype(object).where(sums.notna(), None).to_dict("records"))
+            run = telemetry.Samples(folder, telemetry.OF_ENERGY)  # read once for both
+            accounts.append(tta.energy_account(run, grid_g_per_kwh=args.grid, **options))
+            has_windows = any(event["event"] == "windows" for event in run.events)
+            windows.append(_sums(tta.window_energy(run, **options)) if has_windows else [])
         except UserError as error:
             if args.which:
                 raise
-            warnings.warn(f"left out: {error}", stacklevel=1)  # of all runs, one may be profiled
+            warnings.warn(f"left out: {error}", stacklevel=1)  # of all runs, one may be profiled or damaged
     if not accounts:
         raise UserError(f"{args.runs_dir}: the energy of no run here is known; the lines above say why.")
     if args.json:
@@ -86,6 +89,12 @@ def run_energy(args: argparse.Namespace) -> int:
         return print_json([asdict(account) | {"windows": own} for account, own in both])
     _print(accounts, windows)
     return 0
+
+
+def _sums(windows: pd.DataFrame) -> list[dict]:
+    """The windows by name, as JSON has them."""
+    sums = tta.windows_by_name(windows)
+    return sums.astype(object).where(sums.notna(), None).to_dict("records")
 
 
 def _print(accounts: list, windows: list[list[dict]]) -> None:
@@ -108,7 +117,8 @@ def _print(accounts: list, windows: list[list[dict]]) -> None:
     for account in accounts:
         told.setdefault(f"{account.source}: {account.note}" if account.source else account.note, []).append(account.run)
     for note, of in told.items():
-        whose = "all runs" if len(of) == len(accounts) > 1 else ", ".join(of)
+        whose = "all runs" if len(of) == len(accounts) > 1 else ", ".join(of[:NAMED])
+        whose += f" and {len(of) - NAMED:,} others" if len(of) > NAMED and len(of) < len(accounts) else ""
         console.print_line(f"{whose}: {note}")
     names = {"count": "times", "seconds": "s", "energy_j": "J", "average_power_w": "W"}
     for account, own in zip(accounts, windows, strict=True):

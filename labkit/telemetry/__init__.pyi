@@ -11,6 +11,7 @@ from .counters import (
 from .disturbance import Look as Look, is_quiet as is_quiet, others_now as others_now, own_affinity as own_affinity
 from .energy import (
     OF_A_RESULT as OF_A_RESULT,
+    OF_ENERGY as OF_ENERGY,
     Energy as Energy,
     Sample as Sample,
     Samples as Samples,

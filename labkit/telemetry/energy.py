@@ -1,5 +1,6 @@
 """One run's telemetry, read without pandas, and its energy: from a counter, else from integrated power, else None."""
 
+import functools
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,7 +16,9 @@ from labkit import runs
 from labkit.telemetry.counters import Reading
 from labkit.telemetry.sources.host import HIP, UNTRIED
 
-OF_A_RESULT = r"^(energy|power|board_power|cpu_energy.*|memory_resident|memory_resident_peak)$"
+OF_ENERGY = r"^(energy|power|board_power|cpu_energy.*)$"
+"""Counters that `run_energy` needs."""
+OF_A_RESULT = rf"{OF_ENERGY}|^(memory_resident|memory_resident_peak)$"
 """Counters that a run's result needs: those of `run_energy` and of `peak_memory`."""
 
 
@@ -60,6 +63,11 @@ class Samples:
             for time_ns, device, scope, counter, value, note in zip(*rows.to_pydict().values(), strict=True):
                 series = self._series.setdefault((scope, device, process, counter), [])
                 series.append(Sample(time_ns, value, note, process))
+
+    @functools.cached_property
+    def record(self) -> runs.RunRecord:
+        """The record of the run."""
+        return runs.read_run(self.folder)
 
     def of(self, scope: str, devices: Sequence[str] | None = None) -> dict[str, list[Sample]]:
         """The series of one scope by counter, each of them `whole`.
@@ -168,8 +176,8 @@ def run_energy(run: Samples | Path | str, *, of_all: bool = False) -> Energy:
         run: the run's folder, or its samples.
         of_all: for a run that shared its device, return the energy of all jobs instead of None.
     """
-    samples = run if isinstance(run, Samples) else Samples(run, OF_A_RESULT)
-    record = runs.read_run(samples.folder)
+    samples = run if isinstance(run, Samples) else Samples(run, OF_ENERGY)
+    record = samples.record
     if record.shared is not None and not of_all:
         return Energy(None, None, OF_ALL)
     if samples.failure:

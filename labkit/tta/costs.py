@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from labkit import UserError, hardware, telemetry
-from labkit.runs import RunRecord, read_events, read_metrics, read_run
+from labkit.runs import RunRecord, read_metrics, read_run
 from labkit.tta.intervals import mean_interval
 
 J_PER_KWH = 3.6e6
@@ -84,7 +84,7 @@ class EnergyAccount:
 
 
 def energy_account(
-    folder: Path | str,
+    run: "telemetry.Samples | Path | str",
     *,
     grid_g_per_kwh: float | None = None,
     estimate: bool = False,
@@ -93,7 +93,7 @@ def energy_account(
     """Account for the energy of a run.
 
     Args:
-        folder: the run's folder.
+        run: the run's folder, or its samples.
         grid_g_per_kwh: carbon intensity of the grid, in grams of CO2 equivalent per kilowatt-hour.
         estimate: where nothing was measured, predict it as the tier's power for the run's whole time.
         assumed_power_w: the power to predict with, instead of the tier's.
@@ -101,15 +101,15 @@ def energy_account(
     Raises:
         UserError: there is no such run, or it was profiled.
     """
-    folder = Path(folder)
-    record, events = read_run(folder), read_events(folder)
+    samples = _samples_of(run)
+    record = samples.record
     if record.profiled:
-        raise UserError(f"{folder} was profiled, so its energy is not that of training alone: give another run.")
-    energy, kind = energy_of(folder, estimate, assumed_power_w)
+        raise UserError(f"{samples.folder} was profiled, so its energy is not that of training: give another run.")
+    energy, kind = energy_of(samples, estimate, assumed_power_w)
     if energy.value_j is None:
         return EnergyAccount(record.id, kind, None, None, energy.note)
     seconds = sum(step.joules for step in spans_of(energy.steps))
-    samples = (record.result or {}).get("samples")
+    count = (record.result or {}).get("samples")
     return EnergyAccount(
         record.id,
         kind,
@@ -117,8 +117,8 @@ def energy_account(
         energy.source,
         energy.note,
         average_power_w=energy.value_j / seconds if seconds else None,
-        energy_per_sample_j=energy.value_j / samples if samples else None,
-        energy_to_target_j=_to_target(events, energy.steps),
+        energy_per_sample_j=energy.value_j / count if count else None,
+        energy_to_target_j=_to_target(samples.events, energy.steps),
         carbon_g=None if grid_g_per_kwh is None else energy.value_j / J_PER_KWH * grid_g_per_kwh,
     )
 
@@ -131,14 +131,17 @@ def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """
     energy = curves.get("energy_j", pd.Series(np.nan, curves.index, dtype=float)).copy()
     measured = runs[runs["energy_j"].notna() & runs["folder"].notna()]
+    rows = curves.groupby("run", sort=False, observed=True).groups
     for run, folder in zip(measured["run"], measured["folder"], strict=True):
-        own = curves.index[curves["run"] == run]
-        evaluated = [event for event in read_events(folder) if event["event"] == "evaluated" and "wall_s" in event]
-        if len(own) and evaluated:
+        if (own := rows.get(run)) is None:
+            continue
+        samples = _samples_of(folder)
+        evaluated = [event for event in samples.events if event["event"] == "evaluated" and "wall_s" in event]
+        if evaluated:
             # sorted: after a resume the clock goes on from the checkpoint, before the last evaluations until then
             pairs = sorted((event["wall_s"], epoch_ns(event)) for event in evaluated)
             when_ns = np.interp(curves.loc[own, "wall_s"], *zip(*pairs, strict=True))
-            energy[own] = energy_until(when_ns, telemetry.run_energy(folder).steps)
+            energy[own] = energy_until(when_ns, telemetry.run_energy(samples).steps)
     return curves.assign(energy_j=energy)
 
 
@@ -157,27 +160,30 @@ def energy_until(when_ns: np.ndarray, steps: "Sequence[telemetry.Step]") -> np.n
     return np.interp(np.asarray(when_ns) - began_ns, moments, until)
 
 
-def window_energy(folder: Path | str, *, estimate: bool = False, assumed_power_w: float | None = None) -> pd.DataFrame:
+def window_energy(
+    run: "telemetry.Samples | Path | str", *, estimate: bool = False, assumed_power_w: float | None = None
+) -> pd.DataFrame:
     """The windows of a run (`labkit.energy.window`), each with its joules; what is nested counts in both.
 
     Between two samples the power is taken as constant, so a window that is shorter than two samples' distance has a
     share of what was drawn around it: such windows add up to the energy of a loop, and do not separate its parts.
 
     Args:
-        folder: the run's folder.
+        run: the run's folder, or its samples.
         estimate, assumed_power_w: as for `energy_account`.
 
     Returns:
         Columns name ("epoch/forward"), begin_ns, seconds, covered_s (seconds between samples), energy_j
         (during these; NaN where there are none) and note; in the order of their beginnings.
     """
-    logged = [event for event in read_events(folder) if event["event"] == "windows"]
+    samples = _samples_of(run)
+    logged = [event for event in samples.events if event["event"] == "windows"]
     frames = [pd.DataFrame({name: event[name] for name in ("name", "begin_ns", "end_ns")}) for event in logged]
     if not frames:
         return pd.DataFrame(columns=["name", "begin_ns", "seconds", "covered_s", "energy_j", "note"])
     windows = pd.concat(frames).sort_values(["begin_ns", "end_ns"], ascending=[True, False], ignore_index=True)
     windows["seconds"] = (windows["end_ns"] - windows["begin_ns"]) / 1e9
-    energy, kind = energy_of(folder, estimate, assumed_power_w)
+    energy, kind = energy_of(samples, estimate, assumed_power_w)
     windows = windows.assign(covered_s=0.0, energy_j=np.nan, note=energy.note)
     if energy.steps:
         spans, ends = spans_of(energy.steps), windows[["begin_ns", "end_ns"]].to_numpy()
@@ -213,11 +219,17 @@ def epoch_ns(event: dict[str, Any]) -> float:
     return datetime.fromisoformat(event["time"]).timestamp() * 1e9
 
 
-def energy_of(folder: Path | str, estimate: bool, assumed_power_w: float | None) -> "tuple[telemetry.Energy, str]":
+def _samples_of(run: "telemetry.Samples | Path | str") -> "telemetry.Samples":
+    return run if isinstance(run, telemetry.Samples) else telemetry.Samples(run, telemetry.OF_ENERGY)
+
+
+def energy_of(
+    samples: "telemetry.Samples", estimate: bool, assumed_power_w: float | None
+) -> "tuple[telemetry.Energy, str]":
     """The energy of a run, predicted on request where it was not measured; and its kind."""
-    energy, record = telemetry.run_energy(folder), read_run(folder)
+    energy, record = telemetry.run_energy(samples), samples.record
     if energy.value_j is None and (estimate or assumed_power_w is not None):
-        return _predicted(record, read_events(folder), assumed_power_w, energy.note), "predicted"
+        return _predicted(record, samples.events, assumed_power_w, energy.note), "predicted"
     return energy, record.provenance.kind
 
 
@@ -309,10 +321,11 @@ def _trial_row(folder: Path) -> dict:
         row["samples_per_s"] = samples / steady_s
     else:
         notes.append("its script counts no samples (run.step)")
-    energy = telemetry.run_energy(folder)
+    run = _samples_of(folder)
+    energy = telemetry.run_energy(run)
     notes.append(energy.note)
     if energy.steps:
-        began = next(event for event in reversed(read_events(folder)) if event["event"] == "began")
+        began = next(event for event in reversed(run.events) if event["event"] == "began")
         ends_ns = epoch_ns(began) + (steps["wall_s"].to_numpy() - began["clock_s"]) * 1e9
         spans_ns = np.stack([ends_ns - steps["took_s"].to_numpy() * 1e9, ends_ns])
         of_all = (energy.steps, spans_of(energy.steps))

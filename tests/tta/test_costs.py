@@ -2,10 +2,13 @@
 
 import math
 import time
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from made_up import new_run, write_samples
 
+from labkit import runs, telemetry
 from labkit.runs import read_run
 from labkit.tta import cost_usd, energy_account, window_energy, windows_by_name
 
@@ -146,6 +149,31 @@ def test_the_command_shows_the_windows_of_a_run(windowed, cli):
     row = next(line.split() for line in printed.splitlines() if line.split()[:1] == ["forward"])
     assert row == ["forward", "2", "12", "480", "40"]
     assert "windows" not in cli("energy", windowed({})).out
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_of_many_runs_each_file_is_read_once_and_of_samples_what_energy_needs(tmp_path, monkeypatch, cli, count):
+    read = Counter()
+
+    def counts(owner, name, of):
+        plain = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, **more: (read.update([of(*given)]), plain(*given, **more))[1])
+
+    for number in range(count):
+        writer = new_run(tmp_path, f"job-{number}", devices=[{"torch_name": "cpu"}])
+        for counter in ("cpu_energy_intel-rapl:0", "cpu_percent"):
+            write_samples(writer.folder, "host", counter, {second: 5.0 * second for second in range(3)})
+        writer.event("windows", name="w", begin_ns=[0], end_ns=[S])
+        writer.finish("done", {"samples": 10})
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("{")
+    counts(Path, "read_bytes", lambda path: path.name)
+    counts(runs, "read_part", lambda part, schema, columns: ("a part", "source" in columns or "pid" in columns))
+    counts(telemetry, "run_energy", lambda run: frozenset(counter for *_, counter in run._series))
+    told = cli("energy --json --runs-dir", tmp_path)
+    assert [account["energy_j"] for account in told.json] == [10.0] * count and "left out" in told.err
+    assert read.pop(frozenset({"cpu_energy_intel-rapl:0"})) == 2 * count, "for the run and for its windows"
+    assert read == {"run.json": count + 1, "events.jsonl": count + 1, ("a part", False): 2 * count}
 
 
 @pytest.mark.parametrize("time_s", [math.inf, math.nan])
