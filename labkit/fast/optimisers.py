@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -54,6 +55,11 @@ def fast_optimisers(
         from labkit.fast.compiled_tables import CompiledTables  # needs numba
 
         of_tables = CompiledTables(tables, of_tables)
+    elif dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        raise UserError(
+            "fast kernels train in several processes on CPUs with numba only, since DistributedDataParallel knows no "
+            "sparse gradients but those of nn.Embedding: train with --kernels plain."
+        )
     return [quick_optimiser(kinds[0], dense, lr), of_tables]
 
 
