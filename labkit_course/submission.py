@@ -95,7 +95,7 @@ def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: 
     """
     if archive.exists():
         raise UserError(f"{archive}: this file exists: move it, or name another with --out.")
-    found = [path for path in _notebooks(notebooks) if path.name.startswith(lab) and has_answers(path)]
+    found = [path for path in _notebooks(notebooks) if lab in ("", path.name[:2]) and has_answers(path)]
     if not found:
         raise UserError(f"{notebooks}: no notebook{f' {lab}' if lab else ''} has an answer in it yet: save it first.")
     labs = {path.name[:2] for path in found}

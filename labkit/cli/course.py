@@ -120,6 +120,8 @@ def run_status(args: argparse.Namespace) -> int:
 def run_submit(args: argparse.Namespace) -> int:
     from labkit_course import hand_in
 
+    if Path(args.student).name != args.student:
+        raise UserError(f"--student {args.student}: a name has no / in it, since the archive is called by it.")
     archive = args.out or Path("-".join(filter(None, [args.student or "submission", args.lab])) + ".zip")
     count, said = hand_in(args.notebooks, args.runs or args.notebooks / "runs", archive, args.lab, args.student)
     print(f"{archive}: {count} files, {hardware.size_text(archive.stat().st_size)}.")

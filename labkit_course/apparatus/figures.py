@@ -119,7 +119,7 @@ def figure_walks(walks: dict[str, pd.DataFrame]) -> go.Figure:
     Args:
         walks: by provenance ("recorded", "predicted"), columns lane, kind, start_us, duration_us (`walk_timeline`).
     """
-    lanes = [f"{lane}, {how}" for how in walks for lane in pd.concat(walks.values())["lane"].unique()]
+    lanes = [f"{lane}, {how}" for how, own in walks.items() for lane in own["lane"].unique()]
     ends_ms = {how: (own["start_us"] + own["duration_us"]).max() / 1e3 for how, own in walks.items()}
     first, *_, last = ends_ms.values()
     finding = f"Without these overheads {last:.1f} of {first:.1f} ms are left, {last / first:.0%}."

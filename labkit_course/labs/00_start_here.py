@@ -22,7 +22,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-The next cell holds what you may change. `seed` fixes the random numbers of a training.
+You may change the next cell. `seed` fixes the random numbers of a training.
 """
 
 # %% parameters tags=["parameters"]

@@ -27,11 +27,6 @@ from labkit_course.exercise import Case, Exercise, Explanation, WrittenExercise
 
 EXERCISES = {}
 
-# %% parameters-prose [markdown]
-"""
-The next cell holds what you may change.
-"""
-
 # %% parameters tags=["parameters"]
 profile = "standard"  # smoke, standard or full: how often each is measured
 device = "cpu"  # what is measured, as torch names it: "cuda:0" for a GPU

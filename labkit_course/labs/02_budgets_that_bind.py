@@ -26,11 +26,6 @@ from labkit_course.exercise import Case, Exercise, Explanation, WrittenExercise
 
 EXERCISES = {}
 
-# %% parameters-prose [markdown]
-"""
-The next cell holds what you may change.
-"""
-
 # %% parameters tags=["parameters"]
 profile = "standard"  # smoke, standard or full: how many budgets, and how often each is measured
 student = 0  # your number: one question has numbers of your own

@@ -31,11 +31,6 @@ from labkit_course.exercise import Case, Explanation, WrittenExercise
 
 EXERCISES = {}
 
-# %% parameters-prose [markdown]
-"""
-The next cell holds what you may change.
-"""
-
 # %% parameters tags=["parameters"]
 profile = "standard"  # smoke, standard or full
 runs_dir = "runs"  # run folders are made in its subfolder notebooks
@@ -735,8 +730,8 @@ EXERCISES["10.why_adam"] = Explanation(
         "why: a dense gradient is zero for most rows, and Adam reads and writes moments and weights of all of them",
         "trade-off: sparse gradients have to be sorted and summed, and momentum no longer moves rows not named",
     ),
-    model="A batch of 512 names 5,725 rows, but a dense gradient makes Adam read and write all 164,266 and both their "
-    "moments, 28.7 times as many. The step is only 1.5 times as fast, because Adam was about half of it and SparseAdam "
+    model="A batch of 512 names 5,731 rows, but a dense gradient makes Adam read and write all 164,266 and both their "
+    "moments, 28.7 times as many. The step is only 1.3 times as fast, because Adam was about half of it and SparseAdam "
     "sorts and sums the named rows' numbers. For small tables or large batches the gain vanishes, so not for every "
     "model; nor is it the same algorithm, for rows that are not named no longer move on by their momentum.",
 )

@@ -29,11 +29,6 @@ from labkit_course.exercise import Case, Explanation, WrittenExercise
 
 EXERCISES = {}
 
-# %% may-change [markdown]
-"""
-The next cell holds what you may change.
-"""
-
 # %% parameters tags=["parameters"]
 profile = "standard"  # smoke, standard or full: the size of tables, and how many rounds, epochs and seeds
 runs_dir = "runs"  # table files are made here, and are removed at the end

@@ -28,7 +28,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-The next cell holds what you may change. `student` is your number, if your course gave you one. It draws the numbers of one question.
+You may change the next cell. `student` is your number, if your course gave you one. It draws the numbers of one question.
 """
 
 # %% parameters tags=["parameters"]
@@ -887,7 +887,7 @@ EXERCISES["13.why_batch"] = Explanation(
         "trade-off: samples per second against what they teach, or the price of the runs that tune the rate",
     ),
     model="At 2,048 with the rate kept my test AUC is 0.62 after one epoch, against 0.75 at 512; tuned it is 0.74, and an "
-    "epoch takes 0.55 of the time. The epoch has 25 steps instead of 98, and at the same rate each moves the weights "
+    "epoch takes 0.59 of the time. The epoch has 25 steps instead of 98, and at the same rate each moves the weights "
     "hardly further, so the model has learnt less. A larger rate wins most of it back. Eight times the batch loses 0.096 "
     "even when it is tuned, far beyond what three seeds differ by. I would take 2,048 only for a target that 0.74 "
     "meets, and if many runs share the price of the five rates that were tried.",

@@ -35,7 +35,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-The next cell holds what you may change. `student` is your number. It draws the phrase of one question.
+You may change the next cell. `student` is your number. It draws the phrase of one question.
 """
 
 # %% parameters tags=["parameters"]

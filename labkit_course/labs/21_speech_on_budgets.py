@@ -29,7 +29,7 @@ EXERCISES = {}
 
 # %% parameters-prose [markdown]
 """
-The next cell holds what you may change. `shares` says how much memory each platform has, as a multiple of what a run at the common batch holds.
+You may change the next cell. `shares` says how much memory each platform has, as a multiple of what a run at the common batch holds.
 """
 
 # %% parameters tags=["parameters"]
@@ -418,13 +418,13 @@ EXERCISES["21.why_gap"] = Explanation(
         "in the same samples and needs more of them, by a factor that may move with the target or not",
         "trade-off: when an expensive platform should leave a part of its memory empty, or what a paper should report",
     ),
-    model="At the common batch small takes 1.52 times as long as large at a CER of 0.7 and 1.54 times at the hardest, for both "
-    "take the same steps (samples 1.00) and only the rates differ, by 1.5. At the own batches of 192 and 240 the rates "
-    "differ by 1.48, then 1.56, but large needs 1.18, then 1.17 times the samples, so the gap is 1.25, then 1.33: it does not "
-    "close. To the hardest threshold the largest batch takes 2.2 times as long as 96, so on large I would train at 96 "
-    "and leave memory empty; a paper should give both factors.",
-    half="At the common batch the gap is 1.5 at every threshold because both take the same steps, and at the own ones 1.25 "
-    "to 1.33, because large needs 1.18 times the samples.",
+    model="At the common batch small takes 1.48 times as long as large at a CER of 0.7 and 1.53 times at the hardest, for both "
+    "take the same steps (samples 1.00) and only the rates differ, by 1.5. At the own batches of 96 and 192 the rates "
+    "differ by 1.42, then 1.47, but small needs 0.44, then 0.53 times the samples, so small takes 0.63, then 0.78 times as "
+    "long: its lead shrinks, and stays. To the hardest threshold large needs 1.9 times the samples at 192 as at 96, so "
+    "on large I would train at 96 and leave memory empty; a paper should give both factors.",
+    half="At the common batch the gap is 1.5 at every threshold because both take the same steps, and at the own ones small "
+    "takes 0.6 to 0.8 times as long, because large needs about twice the samples.",
 )
 
 # %% recorded [markdown]
@@ -593,9 +593,9 @@ EXERCISES["21.why_hard"] = Explanation(
         "so a small difference in error is a large one in time",
         "trade-off: what more seeds, several thresholds or a fixed time would cost and show",
     ),
-    model="At their own batches the pairs of small and large lie between 1.06 and 1.61 times, though the medians say 1.25; of "
-    "the recorded V100 and RTX 6000 one run each names the V100 in 64 % of the pairs, hardly better than a coin. A "
-    "crossing is the first evaluation past a threshold, and where a curve is flat a small difference in error, which a "
+    model="At their own batches the slowest run of large took 1.85 times as long as its fastest, and one run each names large "
+    "in 22 % of the pairs, though by the medians small takes 0.78 times as long; of the recorded "
+    "V100 and RTX 6000 one run each names the V100 in 64 % of the pairs, hardly better than a coin. A crossing is the first evaluation past a threshold, and where a curve is flat a small difference in error, which a "
     "seed decides, is a large one in time. Five thresholds cost nothing more and three seeds three times as much; I "
     "would report ranges and both factors, and the error after a fixed time.",
     half="One run each names the V100 in 64 % of the pairs, because where a curve is flat a small difference in error is a "

@@ -24,11 +24,6 @@ from labkit_course.exercise import Case, Explanation, WrittenExercise
 
 EXERCISES = {}
 
-# %% cell-01 [markdown]
-"""
-The next cell holds what you may change.
-"""
-
 # %% cell-02 tags=["parameters"]
 profile = "standard"  # smoke, standard or full: how long each load is watched
 

@@ -287,11 +287,11 @@ EXERCISES["32.why_phase"] = Explanation(
         "why: how often, or over how many bytes, that phase works, so that it is the largest",
         "trade-off: what one could change, and what that would cost elsewhere",
     ),
-    model="The optimiser takes 44 % of my step. It makes many short calls: each of the 26 tables has a sparse gradient "
+    model="The optimiser takes 49 % of my step. It makes many short calls: each of the 26 tables has a sparse gradient "
     "that is sorted, summed and applied by itself, so Python and dispatch cost as much as the arithmetic, and a step of a single "
     "row, which computes next to nothing, still takes a third of the time of 512 rows. One table of all rows would need "
     "one call instead of 26, at the price of code that is less plain than a module per feature.",
-    half="The optimiser is the largest with 44 %, because it updates each of the 26 tables by itself, and each update is "
+    half="The optimiser is the largest with 49 %, because it updates each of the 26 tables by itself, and each update is "
     "several calls.",
 )
 
@@ -782,11 +782,11 @@ EXERCISES["32.why_bound"] = Explanation(
         "why: what keeps the gain below the bound, or what else than noise lifts it above that of its share",
         "trade-off: what the bound is good for although no change reaches it",
     ),
-    model="In bf16 training became 1.5 times as fast, and its bound was 1.95: products take 73 % of the step and run 3.0 times "
+    model="In bf16 training became 1.73 times as fast, and its bound was 1.91: products take 83 % of the step and run 2.4 times "
     "as fast in bf16 here. The bound takes all else as it was, but autocast converts the inputs of each product to bf16, "
     "and its result back, which takes time of its own. The bound cost nothing to state, and it says which work cannot pay: "
     "a part of 5 % can gain 1.05 times at most.",
-    half="bf16 gained 1.5 times and the bound was 1.95, because converting to bf16 and back takes time, too.",
+    half="bf16 gained 1.73 times and the bound was 1.91, because converting to bf16 and back takes time, too.",
 )
 
 # %% left-prose [markdown]
@@ -850,11 +850,11 @@ EXERCISES["32.why_order"] = Explanation(
         "why: what the kernel profiler then shows, and what it costs, or cannot see, at the first look",
         "trade-off: when the system-wide profiler is the better first one",
     ),
-    model="The framework's profiler made my step 1.1 times as long and named all 5 planted bottlenecks, so it says which "
+    model="The framework's profiler made my step 1.3 times as long and named all 5 planted bottlenecks, so it says which "
     "call is worth a look. Only then does a kernel profiler look at that one: it repeats each kernel many times and knows "
     "nothing of the rest of the program, and none of the five was inside a kernel. Where time goes into other processes, "
     "the driver or the disk, a system-wide profiler is the better first look, for the framework's sees its own process only.",
-    half="The framework's profiler found 5 of 5 here at 1.1 times the time. The kernel profiler comes later because it "
+    half="The framework's profiler found 5 of 5 here at 1.3 times the time. The kernel profiler comes later because it "
     "repeats each kernel many times, which is slow.",
 )
 

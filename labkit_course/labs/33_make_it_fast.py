@@ -476,12 +476,12 @@ EXERCISES["33.why_gather"] = Explanation(
         "why: calls, sorts and Python that fell away, although as many rows are read and written",
         "trade-off: what the plain way has that this one has not",
     ),
-    model="Both ways read and write the same rows, so bytes do not explain the gain of 1.48 times (1.19 to 1.86). The "
+    model="Both ways read and write the same rows, so bytes do not explain the gain of 1.47 times (1.36 to 1.59). The "
     "plain way asks for a lookup, a sparse gradient, a sort and a dozen small updates for each of 26 tables, some 300 "
     "calls that cost microseconds each before they do anything; one gather, one sort and one update serve all tables. "
     "In return the weights are no parameters of the module any more, and every other optimiser needs an update of its "
     "own.",
-    half="It is 1.48 times as fast (1.19 to 1.86) because one gather and one update replace the calls for 26 tables, "
+    half="It is 1.47 times as fast (1.36 to 1.59) because one gather and one update replace the calls for 26 tables, "
     "although the same rows are read.",
 )
 
@@ -920,11 +920,11 @@ EXERCISES["33.why_target"] = Explanation(
         "why: what a run does between its steps, or a difference in the samples that it needs",
         "trade-off: which of the ideas you would take first, for how much code",
     ),
-    model="The product of the gains was 3.9, and the target came 2.8 times sooner: a run fetches its batches, "
-    "evaluates (23 % of a plain run, 6 % of a fast one), and needs a number of samples that bf16 and the times of "
+    model="The product of the gains was 3.6, and the target came 2.6 times sooner: a run fetches its batches, "
+    "evaluates (24 % of a plain run, 7 % of a fast one), and needs a number of samples that bf16 and the times of "
     "evaluation change. Kept memory and evaluations on fewer rows cost a line each and change no weight, so they "
     "come first; the gather is next, 1.4 times as fast for two classes, and bf16 only where it pays.",
-    half="The gains multiply to 3.9 and the target comes 2.8 times sooner, because a run also evaluates (23 % of a plain run).",
+    half="The gains multiply to 3.6 and the target comes 2.6 times sooner, because a run also evaluates (24 % of a plain run).",
 )
 
 # %% scores-prose [markdown]

@@ -559,11 +559,11 @@ EXERCISES["40.why_gain"] = Explanation(
         "memory channels or caches were not full",
         "trade-off: all together do more and each one waits longer; for whom that is worth it",
     ),
-    model="Pinned, two jobs did 1.61 times the work of one, and each took 1.24 times as long as alone. Alone, both "
-    "cores were only 1.2 times as fast as one; that could also mean full memory channels, but then a second job would "
-    "not have added 61 %. So the small operators of this model leave a core waiting. It pays if you wait for both "
+    model="Pinned, two jobs did 1.85 times the work of one (1.37 to 2.49), and each took 1.08 times as long as alone. Alone, "
+    "both cores were 0.97 times as fast as one (0.72 to 1.31); that could also mean full memory channels, but then a second "
+    "job would not have added 85 %. So the small operators of this model leave a core waiting. It pays if you wait for both "
     "jobs, not if you wait for the first.",
-    half="Pinned, the two jobs did 1.61 times the work, because a job alone is only 1.2 times as fast on two cores as "
+    half="Pinned, the two jobs did 1.85 times the work, because a job alone is only 0.97 times as fast on two cores as "
     "on one, so the second core was free. (Numbers and a reason, though not the measurement that shows it; nothing of "
     "what it costs a job.)",
 )
@@ -733,11 +733,11 @@ EXERCISES["40.why_rigid"] = Explanation(
         "why: pinned, a half idles whenever no short job is there; shared, the jobs' threads disturb each other",
         "trade-off: which of the two costs is larger depends on what a second core is worth to the long job",
     ),
-    model="Pinned, the mix took 0.69 times as long as shared. The half of the short jobs idled between them, but that "
-    "cost little, because a second core makes the long job only 1.2 times as fast. Shared, up to four jobs with two "
+    model="Pinned, the mix took 0.68 times as long as shared (0.61 to 0.75). The half of the short jobs idled between them, "
+    "but that cost nothing, because a second core makes the long job no faster (0.97 times). Shared, up to four jobs with two "
     "threads each waited for each other on two cores. A job that is 1.8 times as fast on two cores would lose more by "
     "the idle half, and then sharing would be done first.",
-    half="Pinned was done first, 0.69 times as long, because jobs with a core of their own do not disturb each other. "
+    half="Pinned was done first, 0.68 times as long, because jobs with a core of their own do not disturb each other. "
     "(A number and a reason; not a word of the half that idles, or of when it would turn round.)",
 )
 

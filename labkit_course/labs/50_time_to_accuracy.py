@@ -428,7 +428,7 @@ reveal("50.median", median_s)
 r"""
 ## How often
 
-A record entry of a benchmark (DAWNBench) was run 50 times; 33 to 35 of the runs reached the target. A median says nothing of the others. A share of $n$ runs is a draw, too. Which true rates $p$ fit what was seen?
+Say that a record entry of a benchmark is run 50 times, and 33 of the runs reach the target. A median says nothing of the others. A share of $n$ runs is a draw, too. Which true rates $p$ fit what was seen?
 
 ### Write: `success_interval` (15 minutes)
 
@@ -499,12 +499,12 @@ EXERCISES["50.success"] = WrittenExercise(
 
 # %% success-used-prose [markdown]
 """
-The cell applies your function to your budgets and to the benchmark's entry. What a failure costs is a question of [Cost and energy](51_cost_and_energy.ipynb).
+The cell applies your function to your budgets and to that entry. What a failure costs is a question of [Cost and energy](51_cost_and_energy.ipynb).
 """
 
 # %% success-used
 seen = {own: (int(runs_of["reached"].sum()), len(runs_of)) for own, runs_of in crossed.groupby("budget", sort=False)}
-for name, (reached, count) in (seen | {"DAWNBench's entry": (33, 50)}).items():
+for name, (reached, count) in (seen | {"33 of 50, made up": (33, 50)}).items():
     low, high = success_interval(reached, count)
     print(f"{name}: {reached} of {count} arrive; the rate may be {low:.0%} to {high:.0%}")
 

@@ -684,7 +684,7 @@ EXERCISES["60.why_datasheet"] = Explanation(
         "when it is right: large products, whose operations decide",
     ),
     model="The data sheet gives the fused lookup a gain of 1.0, and 1.15 was measured; it promises 2.3 of bf16, which gave "
-    "1.05; and MLPs 8 times as wide should take 30 times as long, and took 5.5 times. It counts operations and weights "
+    "0.94; and MLPs 8 times as wide should take 33 times as long, and took 6.2 times. It counts operations and weights "
     "alone, so a narrow step is next to nothing for it, while most of its 23 ms are calls and rows that are looked up. "
     "It would be right for a step that consists of large products.",
 )
