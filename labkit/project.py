@@ -6,6 +6,7 @@ Set the address here. `labkit course build --force` then writes badges and the c
 `make docs` links to the repository; tests/test_project.py names the other files that need the address.
 """
 
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -32,6 +33,14 @@ def binder_url(path: str) -> str:
 def colab_url(path: str) -> str:
     """The address that opens a notebook of the repository on Colab."""
     return f"https://colab.research.google.com/github/{slug()}/blob/{BRANCH}/{quote(path)}"
+
+
+def cache_root() -> Path:
+    """The folder of what can be made again: `$LABKIT_CACHE`, or else the user's cache folder."""
+    import platformdirs
+
+    chosen = os.environ.get("LABKIT_CACHE")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("labkit", appauthor=False)
 
 
 def shipped_datasets() -> Path:

@@ -35,6 +35,9 @@ COMMANDS = {
         "runs": "list runs, show one, ask one to stop",
         "report": "write one offline page, with time-to-accuracy plots, about a folder of runs",
     },
+    "query": {
+        "query": "answer one SELECT over runs, metrics, telemetry and events",
+    },
     "monitor": {
         "monitor": "show live counters of this machine, a process, or a run",
     },

@@ -295,7 +295,7 @@ class TrainingDisplay(Display):
         elif result["target_reached"] is False:
             limit = self._config.get("train", {}).get("max_seconds")
             means = {"failed": "failed (it would never reach it)", "censored": "censored (it was cut off before)"}
-            kind = means[tracking.unreached(answer["status"], result, limit)]
+            kind = means[runs.unreached(answer["status"], result, limit)]
             rows["target"] = f"not reached; analysis counts this run as {kind}"
         rows |= {f"test {name}": f"{value:.4f}" for name, value in result["metrics"].items()}
         if result["samples"]:

@@ -14,9 +14,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import platformdirs
-
-from labkit import DataError, UserError, errors, hardware
+from labkit import DataError, UserError, errors, hardware, project
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and a short text on what is being done"""
@@ -30,8 +28,7 @@ SMALL_BYTES = 2**20
 
 def prepared_root() -> Path:
     """The folder of prepared and downloaded data: `$LABKIT_CACHE`, or else the user's cache folder."""
-    chosen = os.environ.get("LABKIT_CACHE")
-    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("labkit", appauthor=False)
+    return project.cache_root()
 
 
 def fingerprint(**parts) -> str:

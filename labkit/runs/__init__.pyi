@@ -55,6 +55,7 @@ from .record import (
     own_process as own_process,
     read_run as read_run,
     timestamp as timestamp,
+    unreached as unreached,
     worse as worse,
 )
 from .safe_files import (
@@ -68,6 +69,13 @@ from .safe_files import (
     restored as restored,
     shielded as shielded,
     temporary_of as temporary_of,
+)
+from .sql import (
+    EXAMPLES as EXAMPLES,
+    TABLES as TABLES,
+    VIEWS as VIEWS,
+    Database as Database,
+    query as query,
 )
 from .writer import (
     STOP_POLL_S as STOP_POLL_S,

@@ -87,7 +87,7 @@ def _read_since(folder: Path, cursor: Cursor) -> News:
         table = read_part(path, TELEMETRY_WORDS)
         if table is None or not len(table):
             continue
-        latest = pc.max(table["time_ns"]).as_py()
+        latest = int(table["time_ns"].to_numpy().max())
         if part_numbers(path)[0] < cursor.telemetry:  # small parts that were read are in it, all of one sampler
             table = table.filter(pc.field("time_ns") > cursor.time_ns)
         time_ns = latest

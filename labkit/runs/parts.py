@@ -124,8 +124,8 @@ class MergingPartWriter(PartWriter):
         self._merged = []
 
 
-def write_part(table: pa.Table, path: Path) -> None:
-    """Write a part, whole or not at all.
+def write_part(table: pa.Table, path: Path, **options: Any) -> None:
+    """Write a part, whole or not at all; `options` are more of `pyarrow.parquet.write_table`.
 
     Raises:
         UserError: the disk is full.
@@ -142,6 +142,7 @@ def write_part(table: pa.Table, path: Path) -> None:
                 compression_level=3,
                 write_page_checksum=True,
                 write_statistics=with_statistics,
+                **options,
             )
         temporary.replace(path)
     finally:

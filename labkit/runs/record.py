@@ -271,6 +271,25 @@ def disturbance_text(others: Others | None) -> str:
     return " and ".join(parts)
 
 
+def unreached(status: str, result: dict[str, Any], max_seconds: float | None) -> str:
+    """What a run counts as for a target that it did not reach, from its record: "failed" or "censored".
+
+    A run has failed if it diverged, broke, ran out of patience, or came to the end of its epochs or of its script: it
+    would never have reached the target. It is censored if something else cut it off: a stop, a kill, its time limit,
+    its own target if a harder one is analysed; or if it still runs. Records of older versions lack `ended_by`.
+    """
+    if status == "failed":
+        return "failed"
+    if status != "done":
+        return "censored"
+    ended_by = result.get("ended_by")
+    if ended_by is None and result.get("target_reached"):
+        ended_by = "target"
+    if ended_by is None and max_seconds is not None and (result.get("wall_s") or 0.0) >= max_seconds:
+        ended_by = "max_seconds"
+    return "censored" if ended_by in ("target", "max_seconds", "profiled") else "failed"
+
+
 def worse(one: Others | None, other: Others | None) -> Others | None:
     """The larger of the disturbances that two processes of a run recorded."""
     return max((one, other), key=lambda each: (each is not None, each and (each["disturbed"], each["cpu_share"])))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit import UserError, launch, runs, telemetry, tracking, tta
+from labkit import UserError, launch, runs, telemetry, tta
 from labkit.sharing.rounds import read_mix
 
 JOB_COLUMNS = [
@@ -99,7 +99,7 @@ def _of_job(folder: Path, job: "launch.Part", metrics: pd.DataFrame | None) -> d
             e for e in runs.read_events(folder / job.run) if e["event"] == "target_reached" and e["kind"] == "first"
         ]
         reached_s = events[0].get("wall_s") if events else None
-    gave_up = job.status == "done" and tracking.unreached(record.status, result, train.get("max_seconds")) == "failed"
+    gave_up = job.status == "done" and runs.unreached(record.status, result, train.get("max_seconds")) == "failed"
     evaluated = [] if metrics is None else metrics.loc[metrics["name"] == train.get("target_metric"), "wall_s"]
     memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else telemetry.peak_memory(folder / job.run)
     row |= {

@@ -1,5 +1,5 @@
 from . import energy as energy
-from .ending import Enough as Enough, RunFailed as RunFailed, StopRequest as StopRequest, unreached as unreached
+from .ending import Enough as Enough, RunFailed as RunFailed, StopRequest as StopRequest
 from .events import (
     BACKWARD as BACKWARD,
     FORWARD as FORWARD,

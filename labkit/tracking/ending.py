@@ -70,25 +70,6 @@ class Enough(BaseException):
     """The observer has seen enough steps."""
 
 
-def unreached(status: str, result: dict[str, Any], max_seconds: float | None) -> str:
-    """What a run counts as for a target that it did not reach, from its record: "failed" or "censored".
-
-    A run has failed if it diverged, broke, ran out of patience, or came to the end of its epochs or of its script: it
-    would never have reached the target. It is censored if something else cut it off: a stop, a kill, its time limit,
-    its own target if a harder one is analysed; or if it still runs. Records of older versions lack `ended_by`.
-    """
-    if status == "failed":
-        return "failed"
-    if status != "done":
-        return "censored"
-    ended_by = result.get("ended_by")
-    if ended_by is None and result.get("target_reached"):
-        ended_by = "target"
-    if ended_by is None and max_seconds is not None and (result.get("wall_s") or 0.0) >= max_seconds:
-        ended_by = "max_seconds"
-    return "censored" if ended_by in ("target", "max_seconds", "profiled") else "failed"
-
-
 def in_notebook() -> bool:
     """Whether the code was typed into a notebook or IPython."""
     ipython = sys.modules.get("IPython")  # a script may import it without running in it

@@ -23,6 +23,7 @@ from labkit.runs import (
     read_events,
     read_metrics,
     readable_runs,
+    unreached,
 )
 from labkit.tta.costs import with_cost
 
@@ -118,7 +119,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "target": _number(train.get("target")),
         "status": record.status,
         "disturbed": disturbance_text(result.get("others")),
-        "unreached": tracking.unreached(record.status, result, train.get("max_seconds")),
+        "unreached": unreached(record.status, result, train.get("max_seconds")),
         "confirm": train.get("confirm_evaluations") or tracking.CONFIRM,
         "settings": {"budget": record.ran_under, **own, "threads_wait": config.get("threads_wait")},
         "host": record.host,

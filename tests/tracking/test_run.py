@@ -7,8 +7,7 @@ import torch
 from folders import events
 
 from labkit.errors import UserError
-from labkit.runs import RunWriter, read_metrics, read_run
-from labkit.tracking.ending import unreached
+from labkit.runs import RunWriter, read_metrics, read_run, unreached
 from labkit.tracking.events import time_left_s
 from labkit.tracking.goal import Target
 

@@ -1,0 +1,57 @@
+"""`labkit query`: SQL over the runs of several folders."""
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from labkit import runs
+from labkit.cli.console import Console, print_frame, print_json
+from labkit.cli.flags import add_flags
+
+SHOWN = 100
+"""Rows of an answer that a table shows"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser("query", help="answer one SELECT over runs, metrics, telemetry and events")
+    add = parser.add_argument
+    add("sql", nargs="?", metavar="SELECT", help="what to ask; without it, tables, views and examples are listed")
+    add("folders", nargs="*", type=Path, metavar="RUNS_DIR", help="folders of runs, or runs (default: runs)")
+    add("--recorded", action="store_true", help="also read the recordings that ship (`labkit data recorded list`)")
+    add("--csv", action="store_true", help="print the answer as CSV")
+    add_flags(parser, "json", run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    console = Console()
+    folders = args.folders or [Path("runs")] * (Path("runs").is_dir() or not args.recorded)
+    if args.sql is None:
+        print_frame(console, [{"table": name, "": words} for name, words in runs.TABLES.items()])
+        print_frame(console, [{"view": name, "": view.words} for name, view in runs.VIEWS.items()])
+        for words, sql in runs.EXAMPLES.items():
+            console.print_line(f'\n{words}:\n  labkit query "{sql.replace(chr(10), " ")}"')
+        console.print_line('\nColumns of one: labkit query "DESCRIBE runs"')
+        return 0
+    with runs.Database(*folders, recorded=args.recorded) as database:
+        if args.json:
+            return print_json(_plain(database.arrow(args.sql).to_pylist()))
+        frame = database.query(args.sql)
+    if args.csv:
+        print(frame.to_csv(index=False), end="")
+        return 0
+    print_frame(console, frame.head(SHOWN))
+    if len(frame) > SHOWN:
+        console.print_line(f"{SHOWN} of {len(frame):,} rows: --csv and --json print all of them.")
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON: what is not a finite number is null, a time is text."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
