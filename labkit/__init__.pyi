@@ -5,6 +5,7 @@ from . import (
     hardware as hardware,
     jobs as jobs,
     launch as launch,
+    live as live,
     models as models,
     perfmodel as perfmodel,
     placement as placement,

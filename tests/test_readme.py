@@ -47,6 +47,7 @@ INSTEAD = [
     (r"make test.*", "{make} test", "is what runs this test"),
     (r"labkit energy trial .*--power-limits.*", "labkit energy trial --help", "needs a GPU and its rights"),
     (r"labkit data recorded fetch .*", "labkit data recorded fetch --help", "tests use no network"),
+    (r"labkit live.*", "labkit live --help", "serves until Ctrl-C: tests/live"),
     (r"make bench.*", "{make} bench bench-peers", "takes half an hour"),
     (r"\.venv/bin/ruff .*", "python -m ruff --version", "tests/test_project.py runs it on the checkout"),
 ]

@@ -38,6 +38,9 @@ COMMANDS = {
     "query": {
         "query": "answer one SELECT over runs, metrics, telemetry and events",
     },
+    "live": {
+        "live": "one page over all runs while they go on",
+    },
     "monitor": {
         "monitor": "show live counters of this machine, a process, or a run",
     },

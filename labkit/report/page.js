@@ -1,4 +1,5 @@
-/* The report page: draws what labkit.report.page computed for the place of the slider, the axis and the theme. */
+/* The report page: draws what labkit.report.page computed for the place of the slider, the axis and the theme.
+   The live page gives its sections later and again, with window.labkitReport.show. */
 "use strict";
 (() => {
   const report = JSON.parse(document.getElementById("report-data").textContent);
@@ -6,7 +7,7 @@
   const darkScheme = window.matchMedia("(prefers-color-scheme: dark)");
   const narrow = window.matchMedia("(max-width: 720px)");
   const byId = (id) => document.getElementById(id);
-  const states = report.jobs.filter((job) => job.axes.length).map((job) => ({ job, at: job.start, axis: job.axes[0] }));
+  const states = new Map(); // by the id of their section
   const isDark = () => (root.dataset.theme ?? (darkScheme.matches ? "dark" : "light")) === "dark";
 
   // Figures are made for a light page; on a dark one each colour has another in its place.
@@ -88,9 +89,21 @@
     update(state);
   }
 
-  for (const state of states) {
-    const { job } = state;
+  // Attaches a section whose elements are on the page; target and axis stay those of the section that it replaces.
+  function show(job) {
+    const before = states.get(job.id);
+    states.delete(job.id);
+    if (!job.axes.length) return;
+    const state = { job, at: job.start, axis: job.axes[0] };
+    if (before) {
+      const target = before.job.grid[before.at];
+      const distance = (value) => Math.abs(value - target);
+      if (before.at !== before.job.start) job.grid.forEach((value, at) => { if (distance(value) < distance(job.grid[state.at])) state.at = at; });
+      state.axis = job.axes.find(({ key }) => key === before.axis.key) ?? state.axis;
+    }
+    states.set(job.id, state);
     const slider = byId(`${job.id}-target`);
+    slider.value = state.at;
     let waiting = false;
     const move = (place) => {
       state.at = Number(place);
@@ -102,20 +115,25 @@
     slider.addEventListener("change", () => { byId("status").textContent = state.axis.findings[state.at]; });
     byId(`${job.id}-reset`).addEventListener("click", () => { slider.value = job.start; move(job.start); });
     for (const choice of document.querySelectorAll(`input[name="${job.id}-x"]`)) {
+      choice.checked = choice.value === state.axis.key;
       choice.addEventListener("change", () => {
         state.axis = job.axes.find(({ key }) => key === choice.value);
         redraw(state);
       });
     }
+    redraw(state);
   }
   function redrawAll() {
     byId("theme").textContent = isDark() ? "Light background" : "Dark background";
     states.forEach(redraw);
+    document.dispatchEvent(new Event("labkit-theme"));
   }
   byId("theme").addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; redrawAll(); });
   darkScheme.addEventListener("change", redrawAll);
   narrow.addEventListener("change", redrawAll);
+  window.labkitReport = { show, themed, isDark };
   redrawAll();
+  report.jobs.forEach(show);
   let before;
   window.addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; redrawAll(); });
   window.addEventListener("afterprint", () => {

@@ -31,6 +31,7 @@ from labkit.runs import (
 )
 
 FOLDER = Path(__file__).parent
+SCRIPT = FOLDER / "page.js"
 PROVENANCE_MEANS = {
     "measured": "measured on this whole machine",
     "emulated": "measured on this machine under a smaller budget",
@@ -95,15 +96,15 @@ def build_page(curves: pd.DataFrame, runs: pd.DataFrame, facts: dict[str, str]) 
         "config": {**plots.OFFLINE, "responsive": True},
         "dark": plots.in_the_dark(),
     }
-    script = Markup((FOLDER / "page.js").read_text("utf-8"))
+    script = Markup(SCRIPT.read_text("utf-8"))
     fixed = {"palettes": plots.PALETTES, "headings": texts.HEADINGS, "script": script}
     text = htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False)  # cannot end its script element
     return render("page.html", sections=sections, facts=facts, data=text, **fixed)
 
 
-def render(template: str, **values: Any) -> str:
-    """A template of this folder with these values, whose text is escaped."""
-    loader = jinja2.FileSystemLoader(FOLDER, encoding="utf-8")
+def render(template: str, folder: Path = FOLDER, **values: Any) -> str:
+    """A template of this folder, or of one whose templates include these, with these values, whose text is escaped."""
+    loader = jinja2.FileSystemLoader([folder, FOLDER], encoding="utf-8")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     files = {"css": Markup((FOLDER / "page.css").read_text("utf-8")), "plotly": Markup(get_plotlyjs())}
     return environment.get_template(template).render(version=__version__, **files, **values)

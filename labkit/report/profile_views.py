@@ -91,7 +91,16 @@ VIEWS = (
 
 def write_profile_page(profile: profiling.Profile, out: Path | None = None) -> Path:
     """Write the page, next to the trace unless a file is given, and return its absolute path."""
-    page = render(
+    place = profile.folder
+    beside = place.with_name(f"{place.name.split('.json')[0]}.profile.html")
+    return write_page(
+        out or (beside if profile.limits is None else place / "trace" / "profile.html"), profile_page(profile)
+    )
+
+
+def profile_page(profile: profiling.Profile) -> str:
+    """The page as text."""
+    return render(
         "profile.html",
         name=profile.folder.name,
         headline=profile.headline,
@@ -100,9 +109,6 @@ def write_profile_page(profile: profiling.Profile, out: Path | None = None) -> P
         views=[_drawn(view, profile) for view in VIEWS],
         operators=operator_texts(profile.operators),
     )
-    place = profile.folder
-    beside = place.with_name(f"{place.name.split('.json')[0]}.profile.html")
-    return write_page(out or (beside if profile.limits is None else place / "trace" / "profile.html"), page)
 
 
 def _drawn(view: View, profile: profiling.Profile) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,8 +44,13 @@ class News(NamedTuple):
     """Where a resume took back rows that earlier calls gave: those beyond this step no longer count"""
 
 
-def read_since(folder: Path | str, cursor: Cursor = START) -> News:
+KINDS = ("metrics", "telemetry", "events")
+
+
+def read_since(folder: Path | str, cursor: Cursor = START, *, only: Collection[str] = KINDS) -> News:
     """What a run has written since `cursor`, without rows that a resume took back.
+
+    `only` names what to read of it ("metrics" takes "events" along); the cursor stays where it is for the rest.
 
     A damaged part, and a line that is not an event, is noted and left out.
 
@@ -54,20 +60,22 @@ def read_since(folder: Path | str, cursor: Cursor = START) -> News:
     folder = Path(folder)
     for _ in range(3):
         try:
-            return _read_since(folder, cursor)
+            return _read_since(folder, cursor, only)
         except FileNotFoundError:  # a part was merged into another one since it was listed
             if not (folder / "run.json").is_file():
                 break
     raise UserError(f"{folder}: this run is gone, or was moved, while it was read: list the runs again.")
 
 
-def _read_since(folder: Path, cursor: Cursor) -> News:
+def _read_since(folder: Path, cursor: Cursor, only: Collection[str]) -> News:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from labkit.runs.parts import METRICS, TELEMETRY_WORDS, current_parts, part_numbers, read_part
 
     def unread(table: str, first: int) -> list[Path]:
+        if table not in only:
+            return []
         return [path for path in current_parts(folder / table) if part_numbers(path)[-1] >= first]
 
     def after(paths: list[Path], first: int) -> int:
@@ -76,7 +84,8 @@ def _read_since(folder: Path, cursor: Cursor) -> News:
     if not (folder / "run.json").is_file():
         raise FileNotFoundError(folder)
     parts = unread("metrics", cursor.metrics)  # before the events: a resume says which parts were there before it
-    events, end = events_since(folder, cursor.events)
+    reads_events = "metrics" in only or "events" in only
+    events, end = events_since(folder, cursor.events) if reads_events else ([], cursor.events)
     kept = [event["step"] for event in events if event["event"] == "resumed"]
     if kept:
         parts = unread("metrics", cursor.metrics)

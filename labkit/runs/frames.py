@@ -275,10 +275,10 @@ def find_run(run: str, runs_dir: Path | str) -> Path:
     raise UserError(f"there is no run {run!r} in {runs_dir}. {hint}")
 
 
-def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
+def read_metrics(folders: Iterable[Path | str], *, steps: tuple[float, float] | None = None) -> pd.DataFrame:
     """Columns run, step, wall_s, train_s, samples, name, value of many runs, in recorded order.
 
-    A damaged part is noted and left out.
+    `steps` are the first and the last step to read. A damaged part is noted and left out.
     """
     import pyarrow as pa
 
@@ -288,23 +288,31 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
     for folder in map(Path, folders):
         path = folder / "events.jsonl"  # it is long, and matters only for resumed runs
         events = read_events(folder) if path.is_file() and b'"resumed"' in path.read_bytes() else []
-        for table in metrics_tables(current_parts(folder / "metrics"), events):
+        for table in metrics_tables(current_parts(folder / "metrics"), events, steps):
             tables.append(table.add_column(0, "run", pa.repeat(folder.name, len(table))))
     schema = METRICS.insert(0, pa.field("run", pa.string()))
     return pa.concat_tables([schema.empty_table(), *tables]).to_pandas()
 
 
-def metrics_tables(paths: Iterable[Path], events: Iterable[Mapping[str, Any]]) -> Iterator[pa.Table]:
+def metrics_tables(
+    paths: Iterable[Path], events: Iterable[Mapping[str, Any]], steps: tuple[float, float] | None = None
+) -> Iterator[pa.Table]:
     """The rows of parts of metrics, without those that the resumes among the events took back."""
     import pyarrow.compute as pc
 
-    from labkit.runs.parts import METRICS, part_numbers, read_part
+    from labkit.runs.parts import METRICS, part_numbers, read_part, whole_numbers_of
 
     resumed = [(event["parts"], event["step"]) for event in events if event["event"] == "resumed"]
     for path in paths:
+        if steps is not None:
+            low, high = whole_numbers_of(path, "step")
+            if high < steps[0] or low > steps[1]:
+                continue
         table = read_part(path, METRICS)
         if table is None:
             continue
+        if steps is not None:
+            table = table.filter((pc.field("step") >= steps[0]) & (pc.field("step") <= steps[1]))
         last = min((step for parts, step in resumed if part_numbers(path)[0] < parts), default=None)
         yield table if last is None else table.filter(pc.field("step") <= last)
 

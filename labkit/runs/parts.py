@@ -1,5 +1,6 @@
 """Rows in numbered Parquet parts, each of them whole or absent; in a long run, many parts are merged into one."""
 
+import math
 import re
 import sys
 import time
@@ -197,6 +198,20 @@ def current_parts(folder: Path) -> list[Path]:
     paths = part_files(folder)
     merged = [numbers for path in paths if len(numbers := part_numbers(path)) > 1]
     return [path for path in paths if len(own := part_numbers(path)) > 1 or not any(own[0] in each for each in merged)]
+
+
+def whole_numbers_of(path: Path, column: str) -> tuple[float, float]:
+    """The least and the greatest value of a column of whole numbers in a part, without reading its rows.
+
+    Of a part that is damaged or says neither, all numbers may be in it; of an empty one none are.
+    """
+    try:
+        metadata = pq.read_metadata(path)
+        place = metadata.schema.names.index(column)
+        parts = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
+        return min(each.min for each in parts), max(each.max for each in parts)
+    except (pa.ArrowException, OSError, ValueError, AttributeError, TypeError):
+        return -math.inf, math.inf
 
 
 def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table | None:

@@ -1,0 +1,329 @@
+"""What the page asks for: curves and bands at the width of the screen, a run's facts, two groups compared, a table."""
+
+import base64
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from labkit import UserError, plots, runs, tta
+from labkit.live.board import Board
+from labkit.live.curves import HIGH, LOW, MEAN, Curve, coarser, extremes, smoothed, within
+from labkit.live.feed import RunFeed, X
+
+MOST_POINTS = 40_000
+"""Points of all single curves together: a browser redraws all of them"""
+MOST_GRID = 300
+"""Places at which a band is calculated"""
+MOST_DETAILED = 40
+"""Curves that are read from disk again when the reader looks closely"""
+MOST_SINGLE = 300
+"""Single curves that are drawn"""
+KINDS = ("NaN", "+∞", "−∞")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the page asks to draw."""
+
+    metric: str
+    groups: list[list[str]]
+    """Names of the runs of each group"""
+    x: str = "wall_s"
+    width: int = 1000
+    """Pixels"""
+    start: float | None = None
+    """Where the visible part of the axis begins; None for its own beginning"""
+    end: float | None = None
+    smooth: float = 0.0
+    """Weight per row of what came before, from 0 to below 1"""
+    singles: bool = False
+    """Whether to give each run's curve as well as the band of its group"""
+
+    def __post_init__(self):
+        if self.x not in X:
+            raise UserError(f"the axis {self.x!r} is not known: choose from {', '.join(X)}.", field="x")
+        if not 0 <= self.smooth < 1:
+            raise UserError(f"smooth is {self.smooth:g}: give a number from 0 to below 1.", field="smooth")
+        if not 1 <= self.width <= 10_000:
+            raise UserError(f"width is {self.width}: give a number of pixels from 1 to 10,000.", field="width")
+
+    @property
+    def column(self) -> int:
+        return X.index(self.x)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return -math.inf if self.start is None else self.start, math.inf if self.end is None else self.end
+
+
+def curves(board: Board, asked: Asked) -> dict[str, Any]:
+    """The groups' means with their bands, and the single curves where they are asked for, in the visible range.
+
+    Returns:
+        Lists go by group. An array is plotly's own: its type and its bytes. `exact` is false where stretches of rows
+        are drawn by their extremes; `odd` are the places of values that are not numbers.
+    """
+    with board.lock:
+        feeds = [[board.feeds[name] for name in names if name in board.feeds] for names in asked.groups]
+        held = [[(feed, feed.curves[asked.metric]) for feed in own if asked.metric in feed.curves] for own in feeds]
+    count = sum(map(len, held))
+    most = int(np.clip(MOST_POINTS // max(count, 1), 40, 2 * asked.width))
+    groups, is_exact = [], True
+    if asked.start is not None and count <= MOST_DETAILED:
+        held = _detailed(held, asked)
+    for own in held:
+        seen = []
+        for feed, curve in own:
+            is_exact &= curve.size == 1
+            stretches = within(curve.stretches, asked.column, asked.start, asked.end)
+            seen.append((feed.name, curve, stretches))
+        groups.append(_group(seen, asked, most))
+    return {"groups": groups, "exact": is_exact, "singles": asked.singles and count <= MOST_SINGLE, "runs": count}
+
+
+def _detailed(held: list[list[tuple[RunFeed, Curve]]], asked: Asked) -> list[list[tuple[RunFeed, Curve]]]:
+    """The curves with their visible rows from disk, where the stretches in memory are wider than a pixel."""
+    coarse, steps = [], []
+    for feed, curve in (each for own in held for each in own):
+        seen = within(curve.stretches, asked.column, asked.start, asked.end)
+        if curve.size > 1 and 0 < len(seen) < asked.width:
+            coarse.append(feed)
+            steps += [seen[:, :2, 0].min(), seen[:, :2, 0].max()]
+    if not coarse:
+        return held
+    frame = runs.read_metrics([feed.folder for feed in coarse], steps=(min(steps), max(steps)))
+    frame = frame[frame["name"] == asked.metric]
+    start, end = asked.limits
+    frame = frame[(frame[asked.x] >= start) & (frame[asked.x] <= end)]
+    detail = {}
+    for run, rows in frame.groupby("run"):
+        detail[run] = Curve(len(X) + 1)
+        detail[run].append(rows[[*X, "value"]].to_numpy(float))
+    return [[(feed, detail.get(feed.name, curve)) for feed, curve in own] for own in held]
+
+
+def _group(seen: Sequence[tuple[str, Curve, np.ndarray]], asked: Asked, most: int) -> dict[str, Any]:
+    column, lines = asked.column, []
+    for _, curve, stretches in seen:
+        values = smoothed(stretches, asked.smooth, curve.size) if asked.smooth else stretches[:, MEAN, -1]
+        lines.append((stretches[:, MEAN, column], values))
+    lines = [line for line in lines if len(line[0])]
+    answer: dict[str, Any] = {"runs": len(lines), **_band(lines, asked.width), **_odd(seen, asked)}
+    answer["range"] = _statistics([stretches for _, _, stretches in seen if len(stretches)], asked)
+    if asked.singles or len(lines) == 1:
+        answer["curves"] = []
+        for (name, curve, stretches), line in zip([each for each in seen if len(each[2])], lines, strict=True):
+            drawn = coarser(stretches, most if curve.size == 1 and len(stretches) <= most else max(most // 2, 1))
+            rows = extremes(drawn)
+            own = {"run": name, "x": packed(rows[:, column]), "y": packed(rows[:, -1])}
+            if asked.smooth:
+                step = -(-len(line[0]) // most)
+                own |= {"smooth_x": packed(line[0][::step]), "smooth_y": packed(line[1][::step])}
+            answer["curves"].append(own)
+    return answer
+
+
+def _band(lines: list[tuple[np.ndarray, np.ndarray]], width: int) -> dict[str, Any]:
+    """Mean over runs with its interval, or the range of fewer than five, at places where half of the runs still are."""
+    if len(lines) < 2:
+        x, y = lines[0] if lines else (np.empty(0), np.empty(0))
+        step = max(-(-len(x) // max(width, 1)), 1)
+        return {"x": packed(x[::step]), "y": packed(y[::step]), "kind": ""}
+    grid = np.linspace(min(x[0] for x, _ in lines), max(x[-1] for x, _ in lines), min(MOST_GRID, max(width // 2, 2)))
+    values = np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in lines])  # (R, G)
+    counts = np.isfinite(values).sum(0)
+    enough = counts * 2 >= len(lines)
+    grid, values, counts = grid[enough], values[:, enough], counts[enough]
+    mean = np.nanmean(values, axis=0) if len(grid) else np.empty(0)
+    if len(lines) >= 5:
+        low, high = _interval(values, mean, counts)
+        kind = f"95 % interval of the mean of {len(lines)} runs"
+    else:
+        low, high = (pick(values, axis=0) if len(grid) else mean for pick in (np.nanmin, np.nanmax))
+        kind = f"range of {len(lines)} runs"
+    ends = {"low": packed(low), "high": packed(high)}
+    return {"x": packed(grid), "y": packed(mean), "kind": kind, **ends}
+
+
+def _interval(values: np.ndarray, mean: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Student's t interval of the mean at each place; values (R, G)."""
+    from scipy.special import stdtrit
+
+    squares = np.nansum((values - mean) ** 2, axis=0)
+    freedom = np.maximum(counts - 1, 1)
+    half = stdtrit(freedom, 0.975) * np.sqrt(squares / freedom / counts)
+    half = np.where(counts > 1, half, 0.0)
+    return mean - half, mean + half
+
+
+def _odd(seen: Sequence[tuple[str, Curve, np.ndarray]], asked: Asked) -> dict[str, Any]:
+    """Where values are no numbers, by kind; and how many there are."""
+    places: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for _, curve, _ in seen:
+        for row in curve.odd:
+            value, at = row[-1], row[asked.column]
+            places[KINDS[0] if math.isnan(value) else KINDS[1] if value > 0 else KINDS[2]].append(at)
+    return {"odd": places, "odd_count": sum(curve.odd_count for _, curve, _ in seen)}
+
+
+def _statistics(seen: list[np.ndarray], asked: Asked) -> dict[str, float] | None:
+    """Of the values in the visible range: lowest, highest, mean, and the mean of the runs' latest ones."""
+    start, end = asked.limits
+    inside = [own[(own[:, MEAN, asked.column] >= start) & (own[:, MEAN, asked.column] <= end)] for own in seen]
+    inside = [own for own in inside if len(own)]
+    if not inside:
+        return None
+    return {
+        "low": float(min(own[:, LOW, -1].min() for own in inside)),
+        "high": float(max(own[:, HIGH, -1].max() for own in inside)),
+        "mean": float(np.mean([own[:, MEAN, -1].mean() for own in inside])),
+        "last": float(np.mean([own[-1, MEAN, -1] for own in inside])),
+        "from": float(min(own[0, MEAN, asked.column] for own in inside)),
+        "to": float(max(own[-1, MEAN, asked.column] for own in inside)),
+    }
+
+
+def packed(values: np.ndarray) -> dict[str, str]:
+    """An array as plotly reads it."""
+    kind = "f8" if values.dtype == np.float64 else "f4"
+    return {"dtype": kind, "bdata": base64.b64encode(np.ascontiguousarray(values)).decode()}
+
+
+def facts(board: Board, name: str) -> dict[str, Any]:
+    """What a run recorded about itself: facts by their terms, its settings, and its latest events as lines."""
+    with board.lock:
+        feed = board.feed(name)
+        record, events = feed.record, list(feed.events)[-60:]
+    settings = board.table.loc[name, "settings"] if name in board.table.index else {}
+    result = {key: value for key, value in (record.result or {}).items() if value is not None}
+    log = record.config.get("collocation", {}).get("log")
+    return {
+        "facts": {
+            "Folder": str(feed.folder),
+            "Status": f"{record.status}{': ' + str(result['reason']) if result.get('reason') else ''}",
+            "Started": record.started_at,
+            "Host": record.host,
+            "Devices": ", ".join(str(device.get("name", "unnamed")) for device in record.devices),
+            "Provenance": f"{record.provenance.kind} by {record.provenance.by} {record.provenance.note}".strip(),
+            "Software": ", ".join(f"{key} {value}" for key, value in record.software.items() if value),
+        }
+        | ({"Log": str(log)} if log else {}),
+        "settings": {str(key): str(value) for key, value in settings.items() if value is not None},
+        "result": {str(key): str(value) for key, value in result.items() if not isinstance(value, dict)},
+        "events": [_line(event) for event in events],
+        "code": f'labkit.runs.read_metrics(["{feed.folder}"])',
+    }
+
+
+def _line(event: dict[str, Any]) -> str:
+    at = f"{event['wall_s']:9.1f} s  " if isinstance(event.get("wall_s"), float | int) else " " * 13
+    words = event.get("metrics") or {
+        key: value
+        for key, value in event.items()
+        if key not in ("event", "time", "wall_s", "train_s", "step", "samples") and not isinstance(value, list)
+    }
+    return f"{event['time'][:19]} {at}{event['event']}  " + ", ".join(f"{key} {value}" for key, value in words.items())
+
+
+def frames(board: Board, names: Sequence[str], most: int) -> runs.Frames:
+    """The runs among `names` that count, with their evaluations; at most about `most` of these.
+
+    Of a run with more evaluations than are held in memory there are the extremes of stretches of them.
+    """
+    with board.lock:
+        chosen = set(names)
+        table = board.table[board.table["run"].isin(chosen)]
+        table = table[table["run"].isin(board.feeds)].reset_index(drop=True)
+        own = [board.feeds[name].curves.get(metric) for name, metric in zip(table["run"], table["metric"], strict=True)]
+    each, columns = max(most // max(len(own), 1), 50), [*X[1:], "value"]
+    parts = []
+    for row, curve in enumerate(own):
+        if curve is None:
+            continue
+        rows = np.concatenate([curve.rows(each), curve.odd])
+        part = rows[np.argsort(rows[:, 1], kind="stable"), 1:]
+        parts.append((row, part))
+    values = np.concatenate([part for _, part in parts]) if parts else np.empty((0, len(columns)))
+    places = np.repeat([row for row, _ in parts], [len(part) for _, part in parts]).astype(int)
+    evaluations = table[runs.OF_A_RUN].iloc[places].reset_index(drop=True)
+    evaluations[columns] = values
+    return runs.Frames(table, evaluations[runs.CURVE_COLUMNS])
+
+
+def compare(board: Board, one: Sequence[str], other: Sequence[str], target: float | None) -> dict[str, Any]:
+    """How many times as fast one group of runs reached a target as the other, by pairs of seeds where there are some.
+
+    Raises:
+        UserError: the groups cannot be compared.
+    """
+    most = 10**6
+    a, b = frames(board, one, most), frames(board, other, most)
+    if a.runs.empty or b.runs.empty:
+        raise UserError("a group has no runs that count: choose two groups with runs that are not profiled.")
+    if set(one) & set(other):
+        raise UserError("both groups have a run in common: choose two different groups.")
+    metrics = {*a.runs["metric"], *b.runs["metric"]} - {None}
+    if len(metrics) != 1 or a.curves.empty or b.curves.empty:
+        raise UserError("the groups share no metric that both have evaluated: choose two groups of one job.")
+    both = runs.Frames.together(a, b)
+    goal = tta.default_target(both.curves, both.runs) if target is None else float(target)
+    hits = [tta.crossings(each.curves, each.runs, goal) for each in (a, b)]
+    metric = metrics.pop()
+    lines = [
+        f"{plots.counted(int(hit['reached'].sum()), 'run')} of {len(hit)} reached "
+        f"{plots.metric_label(metric)} {goal:.6g}, median "
+        f"{plots.seconds_text(tta.survival(each.curves, each.runs, goal)['median'].iloc[0])}"
+        for hit, each in zip(hits, (a, b), strict=True)
+    ]
+    return {"target": goal, "lines": lines, "finding": _finding(tta.speed_up(*hits)), "best": _best(a, b, metric)}
+
+
+def _finding(ratio: Any) -> str:
+    if ratio is None:
+        return "No ratio is claimed: that takes three seeds of each group that all reach the target."
+    interval = f"95 % interval {ratio.low:.2f} to {ratio.high:.2f}, {ratio.seeds} seeds"
+    if ratio.low <= 1 <= ratio.high:
+        return (
+            f"No difference in time to target that could not be chance: A is {ratio.ratio:.2f} × as fast ({interval})."
+        )
+    return f"A reaches the target {ratio.ratio:.2f} × as fast as B ({interval})."
+
+
+def _best(a: runs.Frames, b: runs.Frames, metric: str) -> str:
+    """The difference of the best values, by pairs of seeds where at least two are in both groups."""
+    up = tta.higher_is_better(metric, a.runs)
+    best = []
+    for each in (a, b):
+        of_run = each.curves.groupby("run")["value"].max() if up else each.curves.groupby("run")["value"].min()
+        seeds = each.runs.set_index("run")["seed"].reindex(of_run.index)
+        best.append(of_run.groupby(seeds.to_numpy()).mean())
+    pairs = (best[0] - best[1]).dropna()
+    label = plots.metric_label(metric)
+    if len(pairs) < 2 or "none" in pairs.index:
+        return f"Best {label}: {best[0].mean():.4g} and {best[1].mean():.4g} on average; no pairs of seeds."
+    mean, low, high = tta.mean_interval(pairs.to_numpy(float))
+    return f"Best {label}: A − B is {mean:+.4g} (95 % interval {low:+.4g} to {high:+.4g}, {len(pairs)} pairs of seeds)."
+
+
+def table_rows(board: Board, names: Sequence[str], metric: str) -> Iterator[str]:
+    """Every row of a metric of these runs as CSV, run by run, from disk."""
+    yield "run,group,seed,step,wall_s,train_s,samples,name,value\n"
+    for name in names:
+        with board.lock:
+            feed, row = board.feeds.get(name), board.row(name)
+        if feed is None:
+            continue
+        frame = runs.read_metrics([feed.folder])
+        frame = frame[frame["name"] == metric]
+        for place, column in enumerate(("group", "seed"), start=1):
+            frame.insert(place, column, _harmless(row.get(column, "")))
+        frame["name"] = _harmless(metric)
+        yield frame.to_csv(index=False, header=False)
+
+
+def _harmless(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

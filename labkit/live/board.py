@@ -1,0 +1,229 @@
+"""The runs of some folders as they go on: who runs, who belongs together, and what has changed since a version."""
+
+import math
+import statistics
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from labkit import UserError, plots, runs, tracking, tta
+from labkit.live.feed import LONGEST_TEXT, RunFeed, folders_in
+
+AT_ONCE_S = 0.4
+"""Seconds after which a look at many new runs is shown before it goes on"""
+MOST_NOTES = 100
+GROUPED_AFTER_S = 1.0
+"""Shortest time between two looks at which runs belong together"""
+
+
+class Board:
+    """All runs below some folders. One thread calls `look`; others read what it found, under `lock`."""
+
+    def __init__(self, places: Sequence[Path | str]):
+        self.places = [Path(place) for place in places]
+        self.lock = threading.RLock()
+        self.feeds: dict[str, RunFeed] = {}
+        """By the name of the run's folder"""
+        self.table = pd.DataFrame(columns=runs.RUN_COLUMNS)
+        """`labkit.tta.table_of` of them"""
+        self.varying: dict[str, dict[str, str]] = {}
+        """Settings that differ among the runs: by name, then by run"""
+        self.same: dict[str, str] = {}
+        """Settings that are the same in all runs"""
+        self.version, self.unread = 0, 0
+        self.notes: list[str] = []
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._row_version: dict[str, int] = {}
+        self._refused: dict[Path, int] = {}
+        self._grouped_at, self._is_grouped = -math.inf, True
+
+    def look(self) -> bool:
+        """Look at every folder once, or until many new runs have taken `AT_ONCE_S`; whether anything is new."""
+        began, changed = time.monotonic(), set()
+        with warnings.catch_warnings(), runs.notes_kept() as notes:
+            warnings.simplefilter("ignore")
+            folders = self._folders()
+            gone = self.feeds.keys() - {folder.name for folder in folders}
+            # those that are known first, and of the new ones the latest
+            order = sorted(folders, key=lambda folder: folder.name not in self.feeds)
+            unread = 0
+            for folder in order:
+                is_known = folder.name in self.feeds
+                if not is_known and time.monotonic() - began > AT_ONCE_S:
+                    unread += 1
+                    continue
+                try:
+                    changed |= {folder.name} if self._look_at(folder) else set()
+                except OSError:  # it was deleted, or cannot be reached now: the run is gone until it is back
+                    gone |= {folder.name} if is_known else set()
+                except Exception as error:  # whatever one folder holds, the others are shown
+                    runs.note_left_out(folder, f"it cannot be shown ({error})")
+        with self.lock:
+            before = self.version, self.unread, len(self.notes)
+            self.unread = unread
+            self.notes += [note[:LONGEST_TEXT] for note in notes if note[:LONGEST_TEXT] not in self.notes]
+            del self.notes[MOST_NOTES:]
+            for name in gone:
+                del self.feeds[name]
+                self._rows.pop(name, None)
+                self._row_version[name] = self.version + 1
+            self._is_grouped &= not (gone or any(self._needs_grouping(name) for name in changed))
+            if not self._is_grouped and (not unread or time.monotonic() - self._grouped_at > GROUPED_AFTER_S):
+                self._group()
+                changed |= self.feeds.keys()
+            self._renew(changed, is_later=bool(gone))
+            return before != (self.version, self.unread, len(self.notes))
+
+    def _folders(self) -> list[Path]:
+        found: dict[str, Path] = {}
+        for place in self.places:
+            for folder in reversed(folders_in(place)):
+                if found.setdefault(folder.name, folder) != folder:
+                    runs.note_left_out(folder, "another run of this name is shown")
+        return list(found.values())
+
+    def _look_at(self, folder: Path) -> bool:
+        feed = self.feeds.get(folder.name) or RunFeed(folder)
+        as_of = (folder / "run.json").stat().st_mtime_ns
+        if self._refused.get(folder) == as_of:
+            return False
+        try:
+            with self.lock:
+                is_new = feed.update()
+        except UserError as error:
+            self._refused[folder] = as_of
+            runs.note_left_out(folder, str(error))
+            if folder.name in self.feeds:
+                raise FileNotFoundError from None
+            return False
+        self.feeds.setdefault(folder.name, feed)
+        return is_new
+
+    def _needs_grouping(self, name: str) -> bool:
+        record, row = self.feeds[name].record, self._rows.get(name)
+        return row is None or (record.status, self.feeds[name].metric) != (row["status"], row["metric"])
+
+    def _group(self) -> None:
+        """Find out which runs differ by seed only, and in what the others differ."""
+        self._grouped_at, self._is_grouped = time.monotonic(), True
+        records = [(feed.folder, feed.described()) for feed in self.feeds.values()]
+        table = tta.table_of(sorted(records, key=lambda each: each[0].name))
+        self.table = table.set_index("run", drop=False)
+        settings = pd.DataFrame(list(table["settings"]), index=table["run"], dtype=object)
+        settings["job"], settings["provenance"] = table["job"].to_numpy(), table["provenance"].to_numpy()
+        self.varying, self.same = {}, {}
+        for name in settings:
+            texts = {run: _text(value) for run, value in settings[name].items()}
+            different = set(texts.values())
+            if len(different) > 1:
+                self.varying[str(name)] = texts
+            elif different and different != {""}:
+                self.same[str(name)] = different.pop()
+        self.varying = dict(sorted(self.varying.items(), key=lambda each: len(set(each[1].values()))))
+
+    def _renew(self, changed: set[str], *, is_later: bool) -> None:
+        ended: dict[str, list[float]] = {}
+        for name in self.table["run"][self.table["status"] == "done"]:
+            if name in self.feeds:
+                ended.setdefault(self._group_of(name), []).append(self.feeds[name].latest[1])
+        rows = {name: self._row(self.feeds[name], ended) for name in changed if name in self.feeds}
+        new = {name: row for name, row in rows.items() if row != self._rows.get(name)}
+        if new or is_later:
+            self.version += 1
+        for name, row in new.items():
+            self._rows[name], self._row_version[name] = row, self.version
+
+    def _group_of(self, name: str) -> str:
+        if name not in self.table.index:
+            return "not grouped yet"
+        row = self.table.loc[name]
+        return f"{row['job']} · {runs.Series.of(row).label} · {row['provenance']}"
+
+    def _row(self, feed: RunFeed, ended: dict[str, list[float]]) -> dict[str, Any]:
+        record, metric = feed.record, feed.metric
+        result, curve = record.result or {}, feed.curves.get(metric or "")
+        group = self._group_of(feed.name)
+        if record.profiled or record.is_trial:
+            group = "profiled" if record.profiled else "energy trial"
+        target = record.config.get("train", {}).get("target")
+        return {
+            "run": feed.name,
+            "job": str(record.config.get("job", record.name)),
+            "group": group,
+            "seed": str(record.told_seed),
+            "status": record.status,
+            "metric": metric,
+            "value": None if curve is None or not math.isfinite(curve.last[-1]) else float(curve.last[-1]),
+            "target": target,
+            "wall_s": float(feed.latest[1]),
+            "step": float(feed.latest[0]),
+            "points": sum(each.count for each in feed.curves.values()),
+            "left": self._left(feed, ended.get(group, [])) if record.status == "running" else "",
+            "reached_s": result.get("time_to_target_s"),
+            "reason": str(result.get("reason") or ""),
+            "disturbed": runs.disturbance_text(result.get("others")),
+            "profiled": record.profiled,
+            "counted": feed.name in self.table.index,
+            "started": record.started_at,
+            "metrics": list(feed.curves)[:LONGEST_TEXT],
+            "settings": {name: own[feed.name] for name, own in self.varying.items() if feed.name in own},
+            "version": feed.version,
+        }
+
+    def _left(self, feed: RunFeed, ended: list[float]) -> str:
+        """How long a run will still take: as the other seeds did, or until its nearest limit."""
+        wall_s, samples = feed.latest[1], feed.latest[3]
+        if ended and (left_s := statistics.median(ended) - wall_s) > 0:
+            return f"about {plots.seconds_text(left_s)}, as {plots.counted(len(ended), 'other seed')} took"
+        config: Any = feed.record.config
+        config = {**config, "train": {"max_seconds": None, **config.get("train", {})}}
+        try:
+            left_s = tracking.time_left_s(config, wall_s, samples)
+        except TypeError:  # a script's own setting of that name, which is no number
+            left_s = None
+        return "not known" if left_s is None else f"at most {plots.seconds_text(left_s)}"
+
+    def since(self, version: int) -> dict[str, Any]:
+        """What has changed after a version, for the page; everything after version -1."""
+        with self.lock:
+            later = [name for name, changed in self._row_version.items() if changed > version]
+            feeds = self.feeds.values()
+            names = dict.fromkeys(feed.metric for feed in feeds if feed.metric)
+            names |= dict.fromkeys(name for feed in feeds for name in feed.curves)
+            return {
+                "version": self.version,
+                "rows": [self._rows[name] for name in later if name in self._rows],
+                "gone": [name for name in later if name not in self._rows],
+                "metrics": list(names)[:LONGEST_TEXT],
+                "varying": {name: len(set(own.values())) for name, own in self.varying.items()},
+                "same": self.same,
+                "unread": self.unread,
+                "notes": self.notes,
+            }
+
+    def row(self, name: str) -> dict[str, Any]:
+        """What the page's table says of a run; empty where it is gone."""
+        return self._rows.get(name, {})
+
+    def feed(self, name: str) -> RunFeed:
+        """The feed of a run.
+
+        Raises:
+            UserError: it is not on the page, or no longer.
+        """
+        if name not in self.feeds:
+            raise UserError(f"there is no run {name[:LONGEST_TEXT]!r} here: it may have been deleted.")
+        return self.feeds[name]
+
+
+def _text(value: object) -> str:
+    """A setting as text; empty where a run does not have it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
