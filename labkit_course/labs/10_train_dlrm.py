@@ -543,6 +543,8 @@ PARTS = {
     "zeros": r"::(zeros|zero_|fill_)$",
     "Adam": r"::(sqrt|div|mul_|add_|lerp_|addcmul_|addcdiv_)$",
 }
+
+# %% parts-named
 operators = observed.operators
 named = {name: next((p for p, x in PARTS.items() if re.search(x, name)), "other") for name in operators["operator"]}
 operators["part"] = operators["operator"].map(named)

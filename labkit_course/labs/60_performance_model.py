@@ -468,7 +468,7 @@ guess("60.idle", 40.0, "% of the step")
 """
 
 # %% idle
-from labkit_course import paired_times, require_parts, undisturbed
+from labkit_course import paired_times, require_parts
 
 sizes = {"smoke": (16, 256, 2048), "standard": (16, 64, 256, 1024, 4096), "full": (16, 64, 256, 1024, 4096)}[profile]
 rounds = {"smoke": 1, "standard": 5, "full": 15}[profile]
@@ -829,16 +829,23 @@ def alone_ms(tables, number):
 For each set your function predicts six placements, and then all six are measured. The choice is right if it takes at most 5 % longer than the best of the six, which is about what repeated measurements differ by.
 """
 
-# %% ways
-import functools
 
+# %% ways
+import labkit_course
+
+
+def measure(tables, ways):
+    tries = 1 if profile == "smoke" else 3
+    return labkit_course.undisturbed(lambda: sharding.measure_placements(tables, ways, 2), tries)
+
+
+# %% ways-measured
 right, table_ms = [], 1e3 * gloo.byte_s * sent * 4 * batch * width
 for seed in range({"smoke": 1, "standard": 10, "full": 40}[profile]):
     tables = draw_tables(seed)
     ways = sharding.placements(tables, 2, random=3, seed=seed)
     predicted = placed_ms([alone_ms(tables, number) for number in range(6)], ways, 1e3 * gloo.start_s, table_ms)
-    measure = functools.partial(sharding.measure_placements, tables, ways, 2)
-    real = undisturbed(measure, 1 if profile == "smoke" else 3)
+    real = measure(tables, ways)
     right.append(real[min(predicted, key=predicted.get)] <= 1.05 * min(real.values()))
 print(f"{sum(right)} of {len(right)} choices were right: predicted, then measured")
 

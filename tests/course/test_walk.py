@@ -195,11 +195,11 @@ def test_the_timeline_has_the_host_and_each_stream():
     assert set(walk_timeline(STEP, without=KINDS)["kind"]) == {"kernel"}
 
 
-def test_the_figure_has_both_walks_on_the_same_lanes():
+def test_the_figure_has_a_lane_for_what_is_left_of_each_walk():
     gone = walk_timeline(STEP, without=KINDS)
     figure = figure_walks({"recorded": walk_timeline(STEP), "predicted": gone})
-    lanes = [f"{lane}, {how}" for how in ("recorded", "predicted") for lane in ("thread of the host", "GPU stream 7")]
-    assert list(figure.layout.yaxis.categoryarray) == lanes[::-1]
+    lanes = ["GPU stream 7, predicted", "GPU stream 7, recorded", "thread of the host, recorded"]  # no host is left
+    assert list(figure.layout.yaxis.categoryarray) == lanes
     assert [trace.name for trace in figure.data] == [
         *(f"T{number} · recorded" for number in range(1, 5)),
         "kernel · recorded",
