@@ -198,6 +198,6 @@ def _print_summary(summary: dict[str, Any]) -> None:
     times = f"{summary['times_real_time']:{',.0f' if summary['times_real_time'] >= 10 else '.2g'}}"
     line = (
         f"{summary['audio_s']:.1f} s of audio in {summary['took_s']:.2f} s: {times} times "
-        "real time on one core, measured, including the decoding of files and of text."
+        "real time, measured, with files decoded in one thread and heard in another."
     )
     console.print_line(line)

@@ -3,8 +3,11 @@
 What cannot be used is reported, and the rest goes on.
 """
 
+import contextlib
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -26,6 +29,9 @@ LOT = 64
 """Largest number of recordings that are decoded before they are heard"""
 LOT_S = 300.0
 """Seconds of audio that complete a lot"""
+
+Wave = tuple[np.ndarray, bool]
+"""float32 (n,) at 16 kHz, and whether the end of its file is missing"""
 
 
 @dataclass(frozen=True)
@@ -327,19 +333,47 @@ def transcribe(
             yield Transcribed(recording, text, own, wave, is_cut_off)
         lot.clear()
 
-    for recording in recordings:
+    for recording, decoded in _decoded(recordings):
         if isinstance(recording, UserError):
             yield recording
             continue
         if by_file or recording.voice != of:
             yield from hear()
             voice, of = recogniser.voice(), recording.voice
-        try:
-            lot.append((recording, *speech.decode(recording.utterance)))
-        except UserError as error:
-            yield error
-        except OSError as error:
-            yield errors.refusal(error) or UserError(f"{recording.name}: {error.strerror}.")
+        if isinstance(decoded, UserError):
+            yield decoded
+        else:
+            lot.append((recording, *decoded))
         if len(lot) == LOT or sum(len(wave) for _, wave, _ in lot) > LOT_S * speech.SAMPLE_RATE_HZ:
             yield from hear()
     yield from hear()
+
+
+def _decoded(
+    recordings: Iterable[Recording | UserError],
+) -> Iterator[tuple[Recording | UserError, Wave | UserError]]:
+    """Recordings with their waves or why they have none, in order; the next lot is decoded in a thread."""
+    recordings = iter(recordings)
+
+    def decode(waiting: deque[Recording | UserError]) -> list[tuple[Recording | UserError, Wave | UserError]]:
+        lot, audio_s = [], 0.0
+        while waiting and audio_s <= LOT_S:
+            found = recording = waiting.popleft()
+            try:
+                if not isinstance(recording, UserError):
+                    found = speech.decode(recording.utterance, file)
+                    audio_s += len(found[0]) / speech.SAMPLE_RATE_HZ
+            except UserError as error:
+                found = error
+            except OSError as error:
+                found = errors.refusal(error) or UserError(f"{recording.name}: {error.strerror}.")
+            lot.append((recording, found))
+        return lot
+
+    with contextlib.closing(speech.Reader()) as file, ThreadPoolExecutor(1, "labkit-decoder") as pool:
+        waiting = deque(islice(recordings, LOT))
+        coming = pool.submit(decode, waiting)
+        while lot := coming.result():
+            waiting.extend(islice(recordings, LOT - len(waiting)))  # here, because a pipe may keep its reader waiting
+            coming = pool.submit(decode, waiting)
+            yield from lot

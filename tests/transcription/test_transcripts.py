@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -217,3 +218,37 @@ def test_a_folder_is_one_voice_or_each_file_and_lots_are_heard_with_all_before_t
 @pytest.mark.parametrize("kernels", ["plain", "fast"])
 def test_a_recogniser_knows_whether_it_was_trained_by_file(tmp_path, kernels):
     assert read_recogniser(write_speech_run(tmp_path, kernels=kernels)).by_file == (kernels == "plain")
+
+
+@pytest.mark.parametrize("lot_s", [300.0, 0.0])
+def test_a_damaged_file_costs_one_line_in_its_place(tmp_path, voices, monkeypatch, lot_s):
+    monkeypatch.setattr(transcripts, "LOT", 2)
+    monkeypatch.setattr(transcripts, "LOT_S", lot_s)  # 0: one recording is ahead at most
+    (tmp_path / "anna" / "3.wav").write_bytes(b"no audio")
+    recordings = [*find_recordings([tmp_path / "anna", tmp_path / "none", tmp_path / "ben"])]
+    found = list(transcribe(Recogniser(tiny_model()), recordings))
+    names = [each.recording.name if not isinstance(each, UserError) else str(each) for each in found]
+    assert len(names) == 6
+    damaged, missing = (next(name for name in names if word in name) for word in ("3.wav", "none: There is no"))
+    assert f"The audio file {tmp_path / 'anna' / '3.wav'} cannot be decoded" in damaged
+    heard = [name for name in names if name not in (damaged, missing)]
+    assert heard == [str(tmp_path / speaker / f"{number}.wav") for speaker in ("anna", "ben") for number in (1, 2)]
+
+
+def test_few_recordings_are_decoded_ahead_and_none_after_the_reader_has_gone(tmp_path, voices, monkeypatch):
+    monkeypatch.setattr(transcripts, "LOT_S", 1.5)  # recordings of a second: lots of two
+    decode, begun = transcripts.speech.decode, []
+
+    def decoded(utterance, file):
+        begun.append(utterance)
+        return decode(utterance, file)
+
+    monkeypatch.setattr("labkit.data.speech.decode", decoded)
+    recordings = [*find_recordings([tmp_path / "anna", tmp_path / "ben"])] * 20
+    coming = transcribe(Recogniser(tiny_model()), recordings, by_file=True)
+    threads = threading.active_count()
+    for taken in range(1, 4):
+        next(coming)
+        assert len(begun) <= taken + 5  # one that made the voice complete, one of its lot, a lot ahead, rounded up
+    coming.close()
+    assert threading.active_count() == threads and len(begun) <= 8

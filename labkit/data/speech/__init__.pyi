@@ -2,6 +2,7 @@ from .audio import (
     KINDS as KINDS,
     SAMPLE_RATE_HZ as SAMPLE_RATE_HZ,
     SILENT as SILENT,
+    Reader as Reader,
     Voice as Voice,
     decode as decode,
     features_of as features_of,

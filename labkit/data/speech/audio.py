@@ -7,6 +7,7 @@ padding of a batch changes nothing: an utterance of n samples has 1 + n // 160 f
 N utterances, n samples, T frames, F = 80 bins.
 """
 
+import contextlib
 import functools
 import math
 import os
@@ -81,40 +82,87 @@ def read_wave(path: Path | str) -> np.ndarray:
     return decode(Utterance((Segment(Path(path)),), text="", speaker=""))[0]
 
 
-def decode(utterance: Utterance) -> tuple[np.ndarray, bool]:
+class Reader:
+    """The audio file that was read last, which stays open for further stretches of it. For one thread."""
+
+    def __init__(self):
+        self._path: Path | None = None
+        self._at = 0
+        """The next sample"""
+
+    def open(self, path: Path) -> soundfile.SoundFile:
+        """Open a file, unless it is open."""
+        # an MP3's decoder gives other samples after a jump that is not its first
+        if path != self._path or self.audio.format == "MP3":
+            self.close()
+            # as bytes, because soundfile cannot encode names that are not UTF-8 (Windows has none)
+            self.audio = soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path))
+            self._path, self._at = path, 0
+        return self.audio
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        """Samples float32 (n, channels) from `start` on, up to the end.
+
+        libsndfile cannot seek in GSM 6.10 and in G.721 to G.723, and in the last second of Ogg Vorbis it arrives 384
+        samples late (1.2.2): such files are read up to there.
+        """
+        if self.audio.seekable() and self.audio.subtype != "VORBIS":
+            self.audio.seek(start)
+        else:
+            if start < self._at and (path := self._path):
+                self.close()
+                self.open(path)
+            for left in range(start - self._at, 0, -BATCH_SAMPLES):
+                self.audio.read(min(left, BATCH_SAMPLES), dtype="float32")
+        samples = self.audio.read(count, dtype="float32", always_2d=True)
+        self._at = start + len(samples)
+        return samples
+
+    def close(self) -> None:
+        if self._path:
+            self.audio.close()
+        self._path = None
+
+
+def decode(utterance: Utterance, file: Reader | None = None) -> tuple[np.ndarray, bool]:
     """The waveform of an utterance, float32 (samples,) at 16 kHz, and whether one of its files is truncated.
+
+    Its last file stays open in `file`, if there is one.
 
     Raises:
         DataError: its audio cannot be used.
     """
+    if file is None:
+        with contextlib.closing(Reader()) as file:
+            return decode(utterance, file)
     pieces, is_cut_off = [], False
     for segment in utterance.segments:
-        wave, ends_early = _read(segment, utterance)
+        wave, ends_early = _read(segment, utterance, file)
         pieces += [wave, np.zeros(round(segment.silence_s * SAMPLE_RATE_HZ), np.float32)]
         is_cut_off = is_cut_off or ends_early
     return np.concatenate(pieces), is_cut_off
 
 
-def _read(segment: Segment, utterance: Utterance) -> tuple[np.ndarray, bool]:
+def _read(segment: Segment, utterance: Utterance, file: Reader) -> tuple[np.ndarray, bool]:
     """A stretch of a file, float32 (samples,) at 16 kHz, and whether the file is truncated."""
     path, field = segment.audio, utterance.audio_field
     if not path.exists():
         raise utterance.error(f"There is no file {path}.", "Restore it, or correct the path.", field)
     try:
-        # as bytes, because soundfile cannot encode names that are not UTF-8 (Windows has none)
-        with soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path)) as file:
-            rate_hz, stated_hz = file.samplerate, utterance.sample_rate_hz
-            if stated_hz not in (None, rate_hz):
-                what = f"The stated sample rate is {stated_hz:,} Hz, but {path.name} has {rate_hz:,} Hz."
-                fix = "Correct or remove sample_rate; rates other than 16,000 Hz are resampled."
-                raise utterance.error(what, fix, "sample_rate")
-            if not LOWEST_RATE_HZ <= rate_hz <= HIGHEST_RATE_HZ:
-                wrong = "too low for speech" if rate_hz < LOWEST_RATE_HZ else "higher than any sound card's"
-                fix = f"Check its header, or record it again with {LOWEST_RATE_HZ:,} to {HIGHEST_RATE_HZ:,} Hz."
-                raise utterance.error(f"{path.name} has a sample rate of {rate_hz:,} Hz, {wrong}.", fix, field)
-            channels, first = _read_stretch(file, segment, utterance)
-            is_cut_off = segment.duration_s is None and _is_cut_off(file)
+        audio = file.open(path)
+        rate_hz, stated_hz = audio.samplerate, utterance.sample_rate_hz
+        if stated_hz not in (None, rate_hz):
+            what = f"The stated sample rate is {stated_hz:,} Hz, but {path.name} has {rate_hz:,} Hz."
+            fix = "Correct or remove sample_rate; rates other than 16,000 Hz are resampled."
+            raise utterance.error(what, fix, "sample_rate")
+        if not LOWEST_RATE_HZ <= rate_hz <= HIGHEST_RATE_HZ:
+            wrong = "too low for speech" if rate_hz < LOWEST_RATE_HZ else "higher than any sound card's"
+            fix = f"Check its header, or record it again with {LOWEST_RATE_HZ:,} to {HIGHEST_RATE_HZ:,} Hz."
+            raise utterance.error(f"{path.name} has a sample rate of {rate_hz:,} Hz, {wrong}.", fix, field)
+        channels, first = _read_stretch(file, segment, utterance)
+        is_cut_off = segment.duration_s is None and _is_cut_off(file.audio)
     except (soundfile.LibsndfileError, TypeError) as error:  # a TypeError if the name ends in .raw
+        file.close()
         why = getattr(error, "error_string", "it is raw audio, without a header")
         what = "is empty (0 bytes)." if path.stat().st_size == 0 else f"cannot be decoded: {why}"
         with path.open("rb") as opened:
@@ -181,13 +229,14 @@ def _is_cut_off(file: soundfile.SoundFile) -> bool:
     return bool(CUT_PAGES.search(log)) or any(actual < stated < UNKNOWN_SIZE for stated, actual in sizes)
 
 
-def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Utterance) -> tuple[np.ndarray, int]:
+def _read_stretch(reader: Reader, segment: Segment, utterance: Utterance) -> tuple[np.ndarray, int]:
     """The samples of one stretch, float32 (samples, channels), and the number of those at 16 kHz that precede it.
 
     Audio of another rate is read from a little before the stretch to a little after it, so that the resampled stretch
     equals that of the resampled file.
     """
-    name, rate_hz, length_s = segment.audio.name, file.samplerate, file.frames / file.samplerate
+    file, name = reader.audio, segment.audio.name
+    rate_hz, length_s = file.samplerate, file.frames / file.samplerate
     start, field = round(segment.offset_s * rate_hz), utterance.audio_field
     if file.frames >= UNKNOWN_FRAMES:
         what = f"{name} does not state its length, as it was written into a pipe."
@@ -212,8 +261,7 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
     wanted += start - begin + (0 if segment.duration_s is None else margin)
     first = round(segment.offset_s * SAMPLE_RATE_HZ) - begin * up // down
     start = begin
-    _go_to(file, start)
-    samples = file.read(wanted, dtype="float32", always_2d=True)
+    samples = reader.read(start, wanted)
     # MP3 files without a table of contents only estimate their length
     if len(samples) < min(wanted, file.frames - start) and file.format != "MP3":
         what = f"{name} ends after {(start + len(samples)) / rate_hz:.2f} s of {length_s:.2f} s."
@@ -221,19 +269,6 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
     if not len(samples):
         raise utterance.error(f"{name} has no samples there.", "Correct the duration, or export it again.", field)
     return samples, first
-
-
-def _go_to(file: soundfile.SoundFile, start: int) -> None:
-    """Go to a sample of a file that was just opened.
-
-    libsndfile cannot seek in GSM 6.10 and in G.721 to G.723, and in the last second of Ogg Vorbis it arrives 384
-    samples late (1.2.2): such files are read up to there.
-    """
-    if file.seekable() and file.subtype != "VORBIS":
-        file.seek(start)
-        return
-    for left in range(start, 0, -BATCH_SAMPLES):
-        file.read(min(left, BATCH_SAMPLES), dtype="float32")
 
 
 class Kind(NamedTuple):

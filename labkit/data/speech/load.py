@@ -17,7 +17,16 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from labkit import DataError, UserError, hardware, project
 from labkit.data import store
 from labkit.data.catalog import unknown
-from labkit.data.speech.audio import KINDS, Voice, decode, features_of, frame_count, is_silent, normalise_speakers
+from labkit.data.speech.audio import (
+    KINDS,
+    Reader,
+    Voice,
+    decode,
+    features_of,
+    frame_count,
+    is_silent,
+    normalise_speakers,
+)
 from labkit.data.speech.prepared import (
     FRAMES_PER_S,
     TAGS,
@@ -212,23 +221,24 @@ def _features(utterances: list[Utterance], kind: str) -> Iterator[tuple[Utteranc
 def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
     """Decode and check a group, and compute the features of its good utterances."""
     found: list[np.ndarray | DataError] = []
-    for utterance in utterances:
-        try:
-            found.append(wave_of(utterance))
-        except DataError as error:
-            found.append(error)
+    with contextlib.closing(Reader()) as file:
+        for utterance in utterances:
+            try:
+                found.append(wave_of(utterance, file))
+            except DataError as error:
+                found.append(error)
     features = iter(features_of([wave for wave in found if not isinstance(wave, DataError)], kind))
     results = [each if isinstance(each, DataError) else next(features) for each in found]
     return list(zip(utterances, results, strict=True))
 
 
-def wave_of(utterance: Utterance) -> np.ndarray:
-    """The wave float32 (n,) at 16 kHz of an utterance, checked against its transcript.
+def wave_of(utterance: Utterance, file: Reader | None = None) -> np.ndarray:
+    """The wave float32 (n,) at 16 kHz of an utterance, checked against its transcript. For `file` see `decode`.
 
     Raises:
         DataError: it cannot be decoded, or does not match (see `refuse_mismatch`).
     """
-    wave, is_cut_off = decode(utterance)
+    wave, is_cut_off = decode(utterance, file)
     refuse_mismatch(utterance, wave, is_cut_off)
     return wave
 

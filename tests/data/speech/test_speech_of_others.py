@@ -1,12 +1,22 @@
 """Speech as others keep it: their folders, tables, letters and kinds of audio are read, or refused by name."""
 
+import contextlib
 import json
 
 import numpy as np
 import pytest
 import soundfile
 
-from labkit.data.speech import SPLITS, Alphabet, Segment, Utterance, WaveformUtterances, decode, load_speech
+from labkit.data.speech import (
+    SPLITS,
+    Alphabet,
+    Reader,
+    Segment,
+    Utterance,
+    WaveformUtterances,
+    decode,
+    load_speech,
+)
 from labkit.errors import DataError, UserError
 
 WORDS = ("one", "two", "three", "four", "five", "six")
@@ -27,7 +37,7 @@ def decoded(path, *stretch: float | None) -> np.ndarray:
     return decode(Utterance((Segment(path, *stretch),), text="a", speaker=""))[0]
 
 
-@pytest.mark.parametrize(
+KINDS = pytest.mark.parametrize(
     ("form", "subtype", "rate_hz"),
     [
         ("OGG", "VORBIS", 16_000),
@@ -40,6 +50,9 @@ def decoded(path, *stretch: float | None) -> np.ndarray:
         ("WAV", "PCM_16", 11_025),
     ],
 )
+
+
+@KINDS
 def test_a_stretch_has_the_samples_of_the_whole_file(tmp_path, form, subtype, rate_hz):
     path = tmp_path / f"a.{form.lower()}"
     soundfile.write(path, buzz(4, rate_hz), rate_hz, format=form, subtype=subtype)
@@ -50,6 +63,27 @@ def test_a_stretch_has_the_samples_of_the_whole_file(tmp_path, form, subtype, ra
             assert len(part) == (3_200 if duration_s else len(whole) - first)
             # an MP3's decoder rounds differently after a jump
             np.testing.assert_allclose(part, whole[first : first + len(part)], atol=1e-6)
+
+
+@KINDS
+def test_a_file_that_stays_open_gives_the_same_samples_in_any_order(tmp_path, monkeypatch, form, subtype, rate_hz):
+    path = tmp_path / f"a.{form.lower()}"
+    soundfile.write(path, buzz(4, rate_hz), rate_hz, format=form, subtype=subtype)
+    starts, utterances = (0.0, 1.003, 3.5, 3.75, 0.5, 2.0), []
+    for start_s in starts:
+        utterances.append(Utterance((Segment(path, start_s, 0.2),), text="a", speaker=""))
+    utterances.append(Utterance((Segment(path, 1.0),), text="a", speaker=""))  # to its end
+    expected = [decode(each)[0] for each in utterances]
+    opened, open_file = [], soundfile.SoundFile
+    monkeypatch.setattr(soundfile, "SoundFile", lambda *given: opened.append(given) or open_file(*given))
+    with contextlib.closing(Reader()) as file:
+        for each, samples in zip(utterances, expected, strict=True):
+            # Opus' decoder, too, rounds differently after a jump: a sample in thousands, in its last bit
+            np.testing.assert_allclose(decode(each, file)[0], samples, atol=1e-7 if subtype == "OPUS" else 0, rtol=0)
+        with pytest.raises(DataError):
+            decode(Utterance((Segment(path, 9.0, 0.2),), text="a", speaker=""), file)
+    again = {"MPEG_LAYER_III": 8, "VORBIS": 3, "GSM610": 3, "G721_32": 3}  # each time, or for each jump back
+    assert len(opened) == again.get(subtype, 1)
 
 
 def test_audio_that_cannot_be_read_is_named_with_the_way_on(tmp_path):
