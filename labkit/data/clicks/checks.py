@@ -1,6 +1,5 @@
 """Turn the fields of the columns that were read into numbers, and refuse bad rows."""
 
-import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,9 @@ TOO_FAR = 1e9
 98 % would hardly differ after standardisation."""
 LISTED = 10
 """Most values of a label's column that an error lists"""
-HEXADECIMAL = re.compile("[0-9a-fA-F]{0,8}")
+DIGITS = np.full(256, 255, np.uint8)
+"""The value of each byte as a hexadecimal digit, or 255"""
+DIGITS[[*b"0123456789", *b"abcdef", *b"ABCDEF"]] = [*range(16), *range(10, 16)]
 Refuse = Callable[[np.ndarray, str, str], None]
 """Called with the rows to refuse, bool (N,), the field and the reason, in which {} stands for the value."""
 
@@ -121,16 +122,14 @@ class RowChecker:
         return numbers
 
     def _categorical(self, name: str, values: pa.Array, refuse: Refuse) -> np.ndarray:
-        column = values.dictionary_encode()  # each distinct text is converted once
-        texts = column.dictionary.to_pylist()
         if self.schema.layout == "criteo":
-            numbers = [int(text or "0", 16) if HEXADECIMAL.fullmatch(text) else -1 for text in texts]
-        else:
-            missing = self.schema.missing  # and "", whose CRC-32 is 0
-            numbers = [0 if text in missing else zlib.crc32(text.encode()) for text in texts]
-        found = np.array(numbers, np.int64)[column.indices.to_numpy()]
-        refuse(found < 0, name, "The category {} is not a number of up to 8 hexadecimal digits.")
-        return found.astype(np.uint32)
+            numbers, wrong = hexadecimal(values)
+            refuse(wrong, name, "The category {} is not a number of up to 8 hexadecimal digits.")
+            return numbers
+        column = values.dictionary_encode()  # each distinct text is converted once
+        missing = self.schema.missing  # and "", whose CRC-32 is 0
+        numbers = [0 if text in missing else zlib.crc32(text.encode()) for text in column.dictionary.to_pylist()]
+        return np.array(numbers, np.uint32)[column.indices.to_numpy()]
 
     def _fold(self, block: Block, refuse: Refuse) -> np.ndarray:
         split, fold = self.schema.split, np.zeros(len(block.lines), np.uint8)
@@ -140,6 +139,25 @@ class RowChecker:
             for number, chosen in ((1, split.validation_values), (2, split.test_values)):
                 fold[is_in(values, pa.array(chosen, pa.string()))] = number
         return fold
+
+
+def hexadecimal(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Texts (N,) of up to 8 hexadecimal digits as numbers uint32 (N,), 0 for ""; and which are none, bool (N,)."""
+    _, places, data = texts.buffers()
+    ends = np.frombuffer(places, np.int32, len(texts) + 1, 4 * texts.offset)
+    lengths, digits = np.diff(ends), np.zeros(8 + ends[-1], np.uint8)
+    if data:
+        DIGITS.take(np.frombuffer(data, np.uint8, ends[-1]), out=digits[8:], mode="clip")
+    # the 8 digits before each end as one integer, the first of them in its lowest byte; those of the text before are
+    # shifted out
+    words = np.ndarray(1 + ends[-1], "<u8", digits, strides=(1,)).take(ends[1:])
+    cut = (8 * (8 - np.minimum(lengths, 8))).astype(np.uint64)
+    words = words >> cut << cut  # numpy shifts by 64 to 0
+    wrong = (lengths > 8) | (words & np.uint64(0x8080808080808080) != 0)
+    for bits, kept in ((4, 0x00FF00FF00FF00FF), (8, 0x0000FFFF0000FFFF), (16, 0xFFFFFFFF)):
+        # pairs of digits become bytes, and pairs of these longer numbers
+        words = (words << np.uint64(bits) | words >> np.uint64(2 * bits)) & np.uint64(kept)
+    return words.astype(np.uint32), wrong
 
 
 def is_in(values: pa.Array, chosen: pa.Array) -> np.ndarray:

@@ -5,17 +5,20 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from labkit import DataError
 from labkit.data.clicks import columns, load_clicks
+from labkit.data.clicks.checks import hexadecimal
 from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig, signed_log
 from labkit.data.clicks.load import criteo_files
-from labkit.data.clicks.prepare import SPLITS, ValueCounter, hashed_rows, scramble
+from labkit.data.clicks.prepare import SPLITS, ValueCounter, _ahead, hashed_rows, scramble
 
 
 def arrays(log) -> list[np.ndarray]:
@@ -85,6 +88,32 @@ def test_what_is_written_is_read_back_whatever_the_blocks_packing_and_line_ends(
     for name, other in (ways | {"unended.txt": content[:-1]}).items():
         (tmp_path / name).write_bytes(other)
         assert_same(log, load_clicks(str(tmp_path / name), cache_dir=tmp_path, min_count=1))
+
+
+@pytest.mark.parametrize("space", [" ", "\u00a0", "\x0b"])
+def test_spaces_around_criteos_fields_are_not_part_of_them(generated, tmp_path, space):
+    lines = generated.read_text().splitlines()[:500]
+    first, log = None, tmp_path / "a.txt"
+    for spaced in ((), (3, 499), range(1, 500)):
+        for row in spaced:
+            fields = lines[row].split("\t")
+            lines[row] = "\t".join(f"{space}{field}{space}" if place in (0, 1, 14, 39) else field
+                                   for place, field in enumerate(fields))  # fmt: skip
+        log.write_text("\n".join(lines))  # without a line end, which may not pass for a space
+        found = arrays(load_clicks(str(log), cache_dir=tmp_path, min_count=1))
+        first = first or found
+        for one, other in zip(first, found, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_hexadecimal_numbers_are_read_at_any_place_of_a_longer_array():
+    texts = ["00000000", "ffffffff", "", "AbC", "g", "123456789", "é", "12 3", "\0" * 8, "1", "", "/:@`G"]
+    good = [bool(re.fullmatch("[0-9a-fA-F]{0,8}", text)) for text in texts]
+    for start in range(len(texts) + 1):
+        numbers, wrong = hexadecimal(pa.array(texts, pa.string())[start:])
+        assert wrong.tolist() == [not each for each in good[start:]] and numbers.dtype == np.uint32
+        expected = [int(text or "0", 16) for text, fits in zip(texts, good, strict=True) if fits]
+        assert numbers[~wrong].tolist() == expected[sum(good[:start]) :]
 
 
 def test_text_of_every_kind_and_parquet_prepare_to_the_same(prepare, frame, tmp_path, monkeypatch):
@@ -328,3 +357,29 @@ def test_a_folder_of_parts_is_one_table_in_the_order_of_their_numbers(prepare, f
     table.to_csv(days / "train-00000-of-00001.csv", index=False)
     table.to_csv(days / "test-00000-of-00001.csv.gz", index=False)
     assert "test, train" in load_clicks(str(days), **schema).info["notices"][0]
+
+
+def test_one_item_is_made_ahead_in_a_thread_and_an_error_comes_in_its_place():
+    made = []
+
+    def items():
+        for number in range(3):
+            made.append(threading.current_thread())
+            yield number
+        raise ValueError("the fourth")
+
+    coming, taken = _ahead(items()), []
+    with pytest.raises(ValueError, match="the fourth"):
+        for item in coming:
+            taken.append(item)
+            assert len(made) <= len(taken) + 1
+    assert taken == [0, 1, 2] and len({*made}) == 1 and made[0] is not threading.current_thread()
+
+
+def test_nothing_more_is_made_for_a_reader_who_stops():
+    made: list[int] = []
+    coming = _ahead(made.append(number) or number for number in range(9))
+    threads = threading.active_count()
+    assert next(coming) == 0
+    coming.close()
+    assert len(made) <= 2 and threading.active_count() == threads
