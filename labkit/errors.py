@@ -6,6 +6,11 @@ import errno
 import os
 from collections.abc import Generator, Iterable
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 
 class UserError(ValueError):
     """Something that the user can fix. The text says what is wrong and what to do.
@@ -54,17 +59,44 @@ SYSTEM_REFUSALS = {
     errno.EISDIR: "check the path: it is a folder",
 }
 """Fixes for errors of the operating system that only the user can fix."""
+LIMITS = {
+    errno.EFBIG: "no file of this process may grow beyond a limit: raise it (`ulimit -f unlimited`)",
+    errno.EAGAIN: "this user may start no more processes or threads: end some, or raise the limit (`ulimit -u`)",
+    errno.EMFILE: "this process may open no more files: raise the limit (`ulimit -n`)",
+}
+"""Fixes for the limits of a process"""
+MISTAKES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
+"""Refusals that a mistake in a script causes, too"""
 
 
-def refusal(error: Exception) -> UserError | None:
-    """The error as a UserError if the operating system refused something; else None."""
-    if not isinstance(error, OSError) or error.errno not in SYSTEM_REFUSALS:
+def refused_number(error: BaseException) -> int | None:
+    """The number (errno) of what the operating system refused; None for any other error."""
+    if isinstance(error, OSError):
+        is_ours = error.errno != errno.EAGAIN or error.strerror == os.strerror(errno.EAGAIN)  # not of a full pipe
+        return error.errno if is_ours and error.errno in SYSTEM_REFUSALS | LIMITS else None
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return errno.EAGAIN
+    if isinstance(error, RuntimeError) and "inline_container" in str(error) and "unexpected pos" in str(error):
+        if isinstance(error.__context__, OSError):
+            return refused_number(error.__context__)
+        # torch.save does not say why the file is not whole
+        is_limited = resource is not None and resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+        return errno.EFBIG if is_limited else errno.ENOSPC
+    return None
+
+
+def refusal(error: BaseException, *, but: Iterable[int] = ()) -> UserError | None:
+    """The error as a UserError if the operating system refused something, other than the numbers `but`; else None."""
+    number = refused_number(error)
+    if number is None or number in but:
         return None
-    place = f"{error.filename}: " if error.filename else ""
+    place = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+    said = f"{place}the system refused this ({os.strerror(number)}): "
+    if number in LIMITS:
+        return UserError(f"{said}{LIMITS[number]}.")
     return UserError(
-        f"{place}the system refused this ({error.strerror}): {SYSTEM_REFUSALS[error.errno]}. --runs-dir sets the "
-        "folder for runs, --out that for pages, notebooks and generated data, --table-dir that for tables on disk, and "
-        "LABKIT_CACHE that for prepared data."
+        f"{said}{SYSTEM_REFUSALS[number]}. --runs-dir sets the folder for runs, --out that for pages, notebooks and "
+        "generated data, --table-dir that for tables on disk, and LABKIT_CACHE that for prepared data."
     )
 
 
@@ -73,7 +105,7 @@ def refusals() -> Generator[None]:
     """Turn what the operating system refuses inside the block into a UserError."""
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         if (refused := refusal(error)) is None:
             raise
         raise refused from error

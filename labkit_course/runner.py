@@ -201,8 +201,11 @@ def _execute(
     }
     content = {"cores": cores, "environment": environment, "papermill": papermill}
     began = time.monotonic()
-    with Child("labkit_course.worker", content) as worker:
-        error, left = _watch(worker, executed, limits, stop)
+    try:
+        with Child("labkit_course.worker", content) as worker:
+            error, left = _watch(worker, executed, limits, stop)
+    except UserError as refused:  # the system allows no more processes
+        error, left = str(refused), ()
     executed.seconds = time.monotonic() - began
     if network.exists():
         hosts = sorted(set(network.read_text(encoding="utf-8").split()))

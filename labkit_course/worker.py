@@ -6,6 +6,7 @@ from typing import Any
 
 import psutil
 
+from labkit.errors import refusal
 from labkit.plots import import_nbformat
 from labkit.process import Parent, adopt_orphans, descendants, kill_until_gone
 
@@ -42,7 +43,7 @@ def execute(arguments: dict[str, Any]) -> str | None:
         except Exception as failure:
             if "died before replying to kernel_info" in str(failure) and start < STARTS:
                 continue  # no cell ran
-            return f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:300]
+            return str(refusal(failure) or f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:300])
         return None
 
 

@@ -28,6 +28,8 @@ from typing import Any
 
 import psutil
 
+from labkit import errors
+
 GROWTH = 20e9
 """Bytes per second that a process is assumed to grow by at most. One core of an AMD EPYC (Zen 5) got 1.8e9 per second
 of fresh pages from the kernel, which has to clear them (23 November 2026)."""
@@ -70,9 +72,9 @@ def start(memory_bytes: int, message: str, at_end: str | None = None, files: Seq
     what = json.dumps({"pid": os.getpid(), "limit": memory_bytes, "message": message, "at_end": at_end})
     command = [sys.executable, "-m", "labkit.hardware.memory_watch", what]
     signal.signal(SIGNAL, _end)
-    watch = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, pass_fds=files
-    )
+    how: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": True, "pass_fds": files}
+    with errors.refusals():
+        watch = subprocess.Popen(command, **how)
     if watch.wait() != 0:
         raise RuntimeError("the memory watch of this process did not start; its output is above")
     _watches.append(watch)
@@ -104,7 +106,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         "cannot allocate memory",
         "bad_alloc",
         "out of memory",
-        "can't start new thread",
+        *(["can't start new thread"] if _watches else []),  # without a limit of memory, the system allows no more
         r"could not create a (primitive|memory)$",  # oneDNN, which also needs memory for kernels and buffers
     )
     return isinstance(error, RuntimeError) and re.search("|".join(signs), str(error).lower()) is not None

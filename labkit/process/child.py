@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from labkit import errors
 from labkit.process.containment import PARENT, die_with, end_killed, kill_session
 
 OUT_OF_CTRL_C = (
@@ -58,19 +59,29 @@ class Child:
         self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
 
     def start(self):
-        """Start it, and return self."""
+        """Start it, and return self.
+
+        Raises:
+            UserError: the system allows no more processes or threads.
+        """
         self._errors = Path(self._log).open("a+b") if self._log else tempfile.TemporaryFile()  # noqa: SIM115  see `end`
         environment = {**os.environ, **self._environment}
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if self._shows_errors else self._errors,
-            env={name: value for name, value in environment.items() if self._environment.get(name) != ""},
-            **OUT_OF_CTRL_C,
-        )
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        with errors.refusals():
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=None if self._shows_errors else self._errors,
+                env={name: value for name, value in environment.items() if self._environment.get(name) != ""},
+                **OUT_OF_CTRL_C,
+            )
+            self._listener = threading.Thread(target=self._listen, daemon=True)
+            try:
+                self._listener.start()
+            except RuntimeError:  # no thread may be started
+                self._process.kill()
+                self._process.wait()
+                raise
         self.send(self._content)
         return self
 
@@ -187,6 +198,8 @@ class Parent:
         self.inlet, self.outlet = os.dup(0), os.dup(1)
         """File descriptors for orders and for messages."""
         os.dup2(2, 1)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # as the command does, where output is ASCII
         with Path(os.devnull).open() as nothing:
             os.dup2(nothing.fileno(), 0)
         self._messages, self._lock = os.fdopen(self.outlet, "w", encoding="utf-8"), threading.Lock()
@@ -210,7 +223,10 @@ class Parent:
                     hear(json.loads(line))
             at_end()
 
-        threading.Thread(target=wait, daemon=True).start()
+        try:
+            threading.Thread(target=wait, daemon=True).start()
+        except RuntimeError as error:
+            sys.exit(str(errors.refusal(error) or error))  # without orders there is nothing to do
 
 
 def _first_line() -> bytes:

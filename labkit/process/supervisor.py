@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from labkit import UserError
+from labkit import UserError, errors
 from labkit.process.child import TERM_S, Child, Parent
 from labkit.process.containment import (
     DAEMON,
@@ -255,9 +255,18 @@ class _Supervisor:
     def _do_start(self, name: str, **job: Any) -> None:
         if self.closing:
             return
-        self.jobs[name] = _Job(self, name, **job).start()
-        self.launcher.tell("started", job=name, pid=self.jobs[name].pid)
-        threading.Thread(target=self.jobs[name].await_end, daemon=True).start()
+        try:
+            self.jobs[name] = _Job(self, name, **job).start()
+            self.launcher.tell("started", job=name, pid=self.jobs[name].pid)
+            with errors.refusals():
+                threading.Thread(target=self.jobs[name].await_end, daemon=True).start()
+        except UserError as error:  # the system allows no more processes or threads
+            failed = {"kind": "Failed", "status": "failed", "reason": str(error), "answer": None, "refused": True}
+            self.launcher.tell("told", job=name, event=failed)
+            if name in self.jobs:
+                self.jobs[name].end_by(kill=True)
+            else:
+                self.launcher.tell("ended", job=name, status=None, asked=False, left=[], still=[])
 
     def _do_go(self, name: str) -> None:
         if name in self.jobs:

@@ -18,25 +18,28 @@ from labkit import UserError
 
 @contextlib.contextmanager
 def disk_full_as_user_error(folder: Path) -> Generator[None]:
-    """Turn "no space left" inside the block into a UserError that names the folder, its free space and the fix."""
+    """Turn "no space left", or a file beyond its size limit, into a UserError that names the folder and the fix."""
     try:
         yield
     except (OSError, RuntimeError) as error:
         if not is_disk_full(error):
             raise
+        what = f"the disk is full ({shutil.disk_usage(folder).free / 2**20:.0f} MiB free)"
+        fix = "Free some space or choose a folder on another disk"
+        if is_disk_full(error, errno.EFBIG):
+            what, fix = "a file here would be larger than this process may write", "Raise the limit (`ulimit -f`)"
         raise UserError(
-            f"{folder}: the disk is full ({shutil.disk_usage(folder).free / 2**20:.0f} MiB free); everything written "
-            "before is intact. Free some space or choose a folder on another disk, then try again; a run that stopped "
-            "here goes on with --resume."
+            f"{folder}: {what}; everything written before is intact. {fix}, then try again; a run that stopped here "
+            "goes on with --resume."
         ) from error
 
 
-def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or its cause, says that there is no space left."""
+def is_disk_full(error: BaseException | None, *numbers: int) -> bool:
+    """Whether an error, or its cause, says that no more can be written; `numbers` (errno) are those that say so."""
     # torch.save wraps the system's error in a RuntimeError of its own
     return error is not None and (
-        getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-        or is_disk_full(error.__cause__ or error.__context__)
+        getattr(error, "errno", None) in (numbers or (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+        or is_disk_full(error.__cause__ or error.__context__, *numbers)
     )
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import platform
 import secrets
+import shutil
 import subprocess
 import sys
 import threading
@@ -77,9 +78,14 @@ class RunWriter:
             started_at=timestamp(),
             **described,
         )
-        record.save(folder)
-        writer = cls(folder, record, lock)
-        writer.event("started")
+        try:
+            record.save(folder)
+            writer = cls(folder, record, lock)
+            writer.event("started")
+        except BaseException:  # nothing is left of a run that could not begin
+            lock.release()
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         return writer
 
     @classmethod

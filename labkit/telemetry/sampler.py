@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow
 
-from labkit import hardware, process, runs
+from labkit import UserError, errors, hardware, process, runs
 from labkit.hardware import memory_watch
 from labkit.telemetry.counters import OnFault, Reading
 
@@ -39,19 +39,26 @@ class Sampler:
         self.deaths: list[str] = []
         """Reasons why samplers died that were restarted."""
         self._ending = False
+        self._child: process.Child = None  # ty: ignore[invalid-assignment]  # until one is started
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "Sampler":
         if failure := self._start():
             self.failure = failure
-        else:
-            self._watcher.start()
+            return self
+        try:
+            with errors.refusals():
+                self._watcher.start()
+        except UserError as error:
+            self._child.end()
+            self.failure = str(error)
         return self
 
     def __exit__(self, *exception) -> None:
         self._ending = True
         if self._watcher.ident is None:
-            self._child.end()
+            if self._child is not None:
+                self._child.end()
             return
         self._child.stop()
         self._watcher.join(SAMPLER_GRACE_S)
@@ -62,7 +69,11 @@ class Sampler:
     def _start(self) -> str | None:
         """Start a sampler and wait for its first sample. Returns the reason if there will be none, else None."""
         content = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "restarts": len(self.deaths)}
-        self._child = process.Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S).start()
+        child = process.Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S)
+        try:
+            self._child = child.start()
+        except UserError as error:  # the system allows no more processes: the job goes on without samples
+            return str(error)
         memory_watch.leave_out(self._child.pid)
         if self._ending:  # the block ended during a restart
             self._child.kill()

@@ -5,10 +5,11 @@ import os
 import signal
 import sys
 import threading
-from types import FrameType
+from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 
-from labkit import UserError, runs
+from labkit import UserError, errors, runs
 
 EXIT_STOPPED = 130
 """Exit status that a shell expects of a program ended by Ctrl-C."""
@@ -60,6 +61,32 @@ class RunFailed(UserError):
 
 class Diverged(RunFailed):
     """A loss, a metric or a weight is NaN or infinite."""
+
+
+def script_frames(error: BaseException) -> TracebackType | None:
+    """The traceback of an error of a script, from its own first frame on."""
+    frames = error.__traceback__
+    while frames is not None and "runpy" not in frames.tb_frame.f_code.co_filename:
+        frames = frames.tb_next
+    while frames is not None and "runpy" in frames.tb_frame.f_code.co_filename:
+        frames = frames.tb_next
+    return frames or error.__traceback__
+
+
+def script_refusal(error: BaseException) -> UserError | None:
+    """What the system refused to a script, with its line; None for any other error, such as a path that is not there.
+
+    The script itself is sound: once that is fixed, its run can go on.
+    """
+    if (refused := errors.refusal(error, but=errors.MISTAKES)) is None:
+        return None
+    frames, place = script_frames(error), ""
+    script = frames and frames.tb_frame.f_code.co_filename
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename == script:
+            place = f"{Path(script).name}, line {frames.tb_lineno}: "
+        frames = frames.tb_next
+    return UserError(f"{place}{refused}")
 
 
 class Stopped(BaseException):

@@ -12,9 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, hardware, runs
+from labkit import UserError, errors, hardware, runs
 from labkit.hardware import memory_watch
-from labkit.tracking.ending import CLOSE_RECORD, EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
+from labkit.tracking.ending import (
+    CLOSE_RECORD,
+    EXIT_STOPPED,
+    Enough,
+    RunFailed,
+    Stopped,
+    StopRequest,
+    script_frames,
+    script_refusal,
+)
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.harness import Harness, ScriptCommand, SpawnedRuns, whole_device
 from labkit.tracking.optimisers import OptimiserSteps
@@ -105,6 +114,9 @@ def run_command(
         except BaseException as error:
             implicit.begin(None)
             implicit.end(error)
+            if (refused := script_refusal(error)) is not None:
+                answer = harness.answers[-1] if harness.answers else None
+                raise RunFailed(answer["result"]["reason"] if answer else str(refused), answer) from error
             if not harness.answers and harness.had_run:
                 raise
             if isinstance(error, KeyboardInterrupt) and harness.stop:
@@ -193,7 +205,8 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Generator[None]:
                 os.kill(os.getpid(), signal.SIGINT)  # the script may take its time to save what it has
 
     watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
+    with errors.refusals():
+        watcher.start()
     try:
         yield
     finally:
@@ -203,9 +216,4 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Generator[None]:
 
 def print_error(error: BaseException) -> None:
     """Print an error of a script as Python would, without labkit's own frames."""
-    frames = error.__traceback__
-    while frames is not None and "runpy" not in frames.tb_frame.f_code.co_filename:
-        frames = frames.tb_next
-    while frames is not None and "runpy" in frames.tb_frame.f_code.co_filename:
-        frames = frames.tb_next
-    traceback.print_exception(type(error), error, frames or error.__traceback__)
+    traceback.print_exception(type(error), error, script_frames(error))

@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 
 from labkit import UserError, runs
-from labkit.tracking.ending import Diverged, Enough, Stopped
+from labkit.tracking.ending import Diverged, Enough, Stopped, script_refusal
 from labkit.tracking.events import Point
 from labkit.tracking.goal import METRICS, Goal, crossing
 from labkit.tracking.log import RunLog
@@ -185,6 +185,8 @@ class Watch:
         if isinstance(error, UserError):
             # for example a full disk: the run itself is sound, and can go on once that is fixed
             return ("stopped" if self.position.step else "failed"), "refused", str(error)
+        if refused := script_refusal(error):
+            return ("stopped" if self.position.step else "failed"), "refused", str(refused)
         return "failed", "error", self._log.why(error)
 
     def sentence(self, word: str) -> str:

@@ -1,5 +1,6 @@
 """How runs end; what a run's sampler adds to its record, and what happens when it or the disk fails."""
 
+import errno
 import importlib
 import math
 import os
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -217,6 +219,14 @@ def test_a_run_without_its_sampler_goes_on_and_says_so(sampled, monkeypatch):
     result = record.result
     assert (record.status, result["peak_memory_bytes"], result["energy_j"]) == ("done", None, None)
     assert any("the sampler failed" in notice for notice in notices)
+
+
+def test_a_run_goes_on_where_no_process_may_be_started_for_its_sampler(sampled, monkeypatch):
+    monkeypatch.setattr("subprocess.Popen", Mock(side_effect=BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))))
+    folder, notices = sampled()
+    record = read_run(folder)
+    assert (record.status, record.result["steps"], record.result["peak_memory_bytes"]) == ("done", 3, None)
+    assert any("the sampler failed" in each and "`ulimit -u`" in each for each in notices)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can cap a process' memory")

@@ -1,13 +1,16 @@
 """`labkit run`: any script in the one harness, with `Run` in it or without; and how its process is bound."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from folders import losses
+from kinds_of_scripts import COUNTED, LOOP, PLAIN
 
 from labkit import telemetry
 from labkit.cli import main
@@ -17,23 +20,6 @@ from labkit.tracking.ending import StopRequest
 from labkit.tracking.harness import ScriptCommand
 from labkit.tracking.worker import WAIT_POLICY, bind_process
 
-LOOP = """
-import os, signal, sys, time
-import torch
-model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-def step():
-    loss = model(torch.rand(4, 2)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss
-"""
-PLAIN = f"""{LOOP}
-print("hello from", __name__, sys.argv[1:])
-for _ in range(5):
-    step()
-"""
 WITH_RUN = f"""{LOOP}
 import labkit
 with labkit.Run("own", target="score >= 0.9", config={{"lr": 0.1}}) as run:
@@ -95,41 +81,6 @@ def test_a_module_runs_as_python_m_does(runs, monkeypatch, cli):
     assert read_run(name).name == "package.train"
 
 
-TRAIN = "for _ in range(3): step()"
-OTHERS = """
-other = torch.nn.Linear(2, 1)
-second = torch.optim.Adam(other.parameters())
-def step_other(): (second.zero_grad(), other(torch.rand(4, 2)).mean().backward(), second.step())
-"""
-COUNTED = {
-    "optimisers made anew": (6, f"""
-for _ in range(2):
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    {TRAIN}"""),
-    "clients that keep their optimisers": (12, f"""{OTHERS}
-for _ in range(2):
-    {TRAIN}
-    for _ in range(3): step_other()"""),
-    "turns": (3, f"{OTHERS}{TRAIN.replace('step()', '(step(), step_other())')}"),
-    "turns, one more often": (9, f"{OTHERS}{TRAIN.replace('step()', '(step(), step(), step(), step_other())')}"),
-    "in backward": (3, """
-each = {p: torch.optim.SGD([p]) for p in model.parameters()}
-for p in each: p.register_post_accumulate_grad_hook(lambda p: each[p].step())
-for _ in range(3): model(torch.rand(4, 2)).mean().backward()"""),
-    "a compiled step": (3, f"step = torch.compile(step, backend='eager')\n{TRAIN}"),
-    "LBFGS": (3, """
-optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
-def closure(): (optimizer.zero_grad(), (loss := model(torch.rand(4, 2)).mean()).backward()); return loss
-for _ in range(3): optimizer.step(closure)"""),
-    "an optimiser in another": (3, f"""
-class Outer(torch.optim.Optimizer):
-    def step(self): inner.step()
-inner, optimizer = optimizer, Outer(optimizer.param_groups, {{}})
-{TRAIN}"""),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("kind", COUNTED)
 def test_every_step_of_every_optimiser_counts_and_turns_count_once(script, kind):
     steps, text = COUNTED[kind]
@@ -180,6 +131,74 @@ def test_a_run_is_resumed_with_further_arguments(script, runs, cli):
     assert "--budget cannot be given" in cli("run --budget one-core --resume", record.id, status=2).err
 
 
+KEEPS = WITH_RUN.replace("Linear(2, 1)", "Linear(2, 50_000)")  # whose checkpoint is beyond the limit
+SAVES = WITH_RUN.replace(
+    "        run.evaluate", "        if epoch: torch.save(torch.rand(10**5), 'own.pt')\n        run.evaluate"
+)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of a process")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (KEEPS, "checkpoint: a file here would be larger than this process may write"),
+        (SAVES, "train.py, line 19: the system refused this (File too large)"),
+        (
+            PLAIN + "open('own.bin', 'wb').write(bytes(10**6))",
+            "train.py, line 16: the system refused this (File too large)",
+        ),
+    ],
+    ids=["labkit's checkpoint", "the script's own file", "without a run"],
+)
+def test_at_the_size_limit_of_a_file_a_run_is_stopped_and_loses_nothing(tmp_path, text, words):
+    (tmp_path / "train.py").write_text(text)
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, -1)); import labkit.cli as l; "
+    limited += "sys.exit(l.main(['run', 'train.py']))"
+    done = subprocess.run([sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and words in done.stderr and "ulimit -f" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    (folder,) = run_folders(tmp_path / "runs")
+    record = read_run(folder)
+    assert (record.status, record.result["ended_by"]) == ("stopped", "refused") and words in record.result["reason"]
+    assert record.result["steps"] == 5 * (1 + (text is SAVES))
+    assert len(losses(folder)) == ("labkit" in text) * record.result["steps"]
+    assert not list(folder.rglob(".*.pt.*")) and not list(folder.rglob(".part*"))
+
+
+def test_a_run_that_could_not_begin_leaves_nothing(runs, monkeypatch, cli):
+    monkeypatch.chdir(runs.parent)
+    Path("train.py").write_text(WITH_RUN)
+    full = OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    monkeypatch.setattr("labkit.runs.safe_files.os.fsync", Mock(side_effect=full))
+    assert "a file here would be larger" in cli("run train.py", status=2).err
+    assert list(runs.iterdir()) == []
+
+
+NO_MORE = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+@pytest.mark.parametrize(
+    ("fails", "error"),
+    [("subprocess.Popen", NO_MORE), ("threading.Thread.start", RuntimeError("can't start new thread"))],
+)
+def test_where_no_more_processes_may_be_started_the_error_is_named(runs, monkeypatch, cli, fails, error):
+    monkeypatch.chdir(runs.parent)
+    Path("train.py").write_text(PLAIN)
+    monkeypatch.setattr(fails, Mock(side_effect=error))
+    said = cli("run --seeds 1 train.py", status=2).err
+    assert "start no more processes or threads" in said and "`ulimit -u`" in said and "Traceback" not in said
+
+
+def test_a_script_that_may_not_fork_is_stopped_with_its_line(script):
+    text = (
+        PLAIN.replace("import os,", "import errno, os,")
+        + "raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))"
+    )
+    status, record, said = script(text)
+    assert (status, record.status, record.result["steps"]) == (2, "stopped", 5)
+    assert "train.py, line 16: the system refused this" in said.err and "`ulimit -u`" in said.err
+
+
 def test_a_script_that_ends_before_its_run_leaves_none(runs, monkeypatch, cli):
     monkeypatch.chdir(runs.parent)
     Path("train.py").write_text("import sys; sys.exit('there is no data.csv')")
@@ -192,7 +211,8 @@ def test_a_script_that_ends_before_its_run_leaves_none(runs, monkeypatch, cli):
 
 def test_seeds_are_runs_of_their_own(runs, monkeypatch, cli):
     monkeypatch.chdir(runs.parent)
-    Path("train.py").write_text(f"{WITH_RUN}\nassert sys.argv[1:] == ['--seed', str(run.seed)]")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    Path("train.py").write_text(f"{WITH_RUN}\nprint('größer')\nassert sys.argv[1:] == ['--seed', str(run.seed)]")
     told = cli("run --seeds 2 --json train.py --seed {seed}").out.splitlines()
     records = [read_run(json.loads(line)["folder"]) for line in told]
     assert [record.seed for record in records] == [0, 1]
