@@ -219,6 +219,8 @@ def _print_verdict(
     for mix in mixes:
         _print_mix(console, found, mix)
     lines = [(LEGEND, "dim")] if len(mixes) else [(_job_alone(row), "") for row in found.jobs.to_dict("records")]
+    if len(mixes) and (stepless := sorted(set(found.jobs.loc[found.jobs["steps"] == 0, "job"]))):
+        lines.append((f"{', '.join(stepless)}: {_unseen()}", "yellow"))
     lines += [(f"Verdict on {each.mix}: {each.reason}", "") for each in advice]
     for part in broken:
         ended = f"{part.launch.about['job']}: {part.status.replace('_', ' ')}: {part.reason}"
@@ -276,10 +278,14 @@ def _print_mix(console: Console, found: sharing.Verdict, mix: str) -> None:
         console.print_line(f"Energy: {notes[0]}.")
 
 
+def _unseen() -> str:
+    return f"no step of an optimiser of torch was seen in its own process ({tracking.NOT_COUNTED})"
+
+
 def _job_alone(row: dict[str, Any]) -> str:
     words = [f"{row['job']} ({row['provenance']}): {row['status'].replace('_', ' ')}"]
     if row["steps"] == 0:
-        words.append("no step of an optimiser of torch was seen in its own process")
+        words.append(_unseen())
     elif math.isfinite(row["steps_per_s"]):
         words.append(f"{row['steps']:,.0f} steps in {row['wall_s']:.1f} s, {row['steps_per_s']:,.1f} per second")
     if math.isfinite(row["peak_memory_bytes"]):

@@ -279,7 +279,8 @@ class Engine:
             if gone := each.over | each.said.keys():
                 first = each.parts[min(gone)]
                 status = each.said[first.name][0]["status"] if first.name in each.said else first.status
-                why = " without a step" if status == "done" else ""
+                said = each.said[first.name][0].get("result", {}).get("reason") if status == "done" else None
+                why = f" without a step ({said})" if said else " without a step" * (status == "done")
                 self.ask_to_end(
                     part, "stopped", f"not started, because {self.title(first)} ended before the start{why}"
                 )

@@ -47,5 +47,10 @@ from .optimisers import (
     replaced as replaced,
 )
 from .run import Run as Run, open_run as open_run
-from .script import exit_status as exit_status, print_error as print_error, run_command as run_command
+from .script import (
+    NOT_COUNTED as NOT_COUNTED,
+    exit_status as exit_status,
+    print_error as print_error,
+    run_command as run_command,
+)
 from .worker import WorkerFailed as WorkerFailed, bind_process as bind_process

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from kinds_of_scripts import COUNTED, LOOP
 
+from labkit.cli import main
 from labkit.launch import Launches
 from labkit.project import shipped_datasets
 from labkit.sharing import tracked_jobs
@@ -78,6 +80,48 @@ def test_a_mix_is_checked_run_and_judged(tmp_path, script, cli):
     assert sorted((row["seed"], row["target_reached"]) for row in shared) == [(0, True), (1, True)]
     assert (len(rows), {row["group"] for row in rows}) == (3, {group.name})
     assert f"this run is one of the jobs of {group.name}" in cli("run --resume", shared[0]["run"], status=2).err
+
+
+OF_CHILDREN = """
+import subprocess
+subprocess.run([sys.executable, "-c", "import torch, time\\nwhile time.process_time() < 2: torch.rand(9)"])
+"""
+OF_A_RULE = ("an optimiser in another", "clients that keep their optimisers", "turns, one more often")
+MATRIX = {kind: COUNTED[kind] for kind in COUNTED if kind not in OF_A_RULE} | {"children": (0, OF_CHILDREN)}
+
+
+@pytest.fixture(scope="module")
+def collocated(tmp_path_factory):
+    """Two copies of each kind of script, which shared the CPU for a few steps: their launches, by kind."""
+    folder = tmp_path_factory.mktemp("kinds")
+    workloads = []
+    for number, (_, text) in enumerate(MATRIX.values()):
+        (folder / f"kind{number}.py").write_text(f"{LOOP}\n{text}")
+        workloads.append(
+            {"name": f"kind{number}", "jobs": [{"script": f"kind{number}.py", "copies": 2, "memory": "1GiB"}]}
+        )
+    (folder / "mix.yaml").write_text(json.dumps({"mode": "cpu-shared", "workloads": workloads}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        main(["collocate", "mix.yaml", "--baseline", "none"])
+    found = {kind: [] for kind in MATRIX}
+    for part in mix_of(folder).parts.values():
+        found[list(MATRIX)[int(part.launch.about["workload"].removeprefix("kind"))]].append(part)
+    return found, mix_of(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MATRIX)
+def test_every_kind_of_script_shares_a_device_with_each_of_its_steps_counted(collocated, kind):
+    found, launches = collocated
+    steps, parts = MATRIX[kind][0], found[kind]
+    assert len(parts) == 2
+    if steps:
+        assert [part.status for part in parts] == ["done"] * 2, [part.reason for part in parts]
+        assert [launches.record_of(part).result["steps"] for part in parts] == [steps] * 2
+    else:
+        assert {part.status for part in parts} <= {"done", "stopped"}, "of two that end at once both are done"
+        assert any("steps in other processes that the script started are not counted" in part.reason for part in parts)
 
 
 def test_what_cannot_run_is_refused_before_anything_starts(tmp_path, script, cli):
