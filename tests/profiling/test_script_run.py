@@ -272,10 +272,17 @@ def test_what_ends_early_keeps_the_steps_there_were(run, text, argument, note, s
     assert list(folder.parent.iterdir()) == [folder] and profile_of(folder).time.steps == steps
 
 
+IN_A_CHILD = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 1: pass"])
+"""
+
+
 def test_what_cannot_be_profiled_is_refused_with_what_to_do(run, tmp_path, capfd):
     for text, argument, words in (
         (TRAIN, "2", r"after 2 steps, and recording begins at step 4: .*--skip"),
         ("print('nothing')\n", "", "before any optimiser"),
+        (IN_A_CHILD, "", "before any optimiser.*steps in other processes that the script started are not counted"),
         ("import sys\nsys.exit(4)\n", "", r"sys.exit\(4\) before its first step"),
         (EXITS, "3", r"the script ended by sys.exit\(3\), so its steps are not"),
         (f"import torch\ntorch.profiler.profile().start()\n{TRAIN}", "50", "starts its own profiler"),

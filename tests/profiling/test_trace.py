@@ -257,7 +257,7 @@ def test_time_in_which_streams_overlap_counts_once_and_each_device_has_its_own(t
 
 
 def test_a_devices_time_is_divided_as_hta_divides_it(tmp_path, monkeypatch):
-    hta = pytest.importorskip("hta.trace_analysis", reason="HTA is not installed: pip install HolisticTraceAnalysis")
+    hta = pytest.importorskip("hta.trace_analysis", reason="HTA is not installed: pip install traceinsight")
     monkeypatch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
     draw, free = random.Random(17), dict.fromkeys((7, 13, 20), 0.0)
     events = [event("ProfilerStep#4", 5e6 - 9, 8000, "user_annotation", 4321, 4321)]
