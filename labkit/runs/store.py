@@ -97,7 +97,7 @@ class Store:
                 note_left_out(folder, "another run here has the same name")
                 continue
             try:
-                stat = os.stat(folder / "run.json")  # noqa: PTH116 - of thousands, without making a Path of each
+                stat = os.stat(f"{folder}/run.json")  # noqa: PTH116 - of thousands, without making a Path of each
                 row = rows.get(place)
                 if row is not None and (changed[row], sizes[row]) == (stat.st_mtime_ns, stat.st_size):
                     kept.append(row)
@@ -114,7 +114,9 @@ class Store:
         if settled > len(kept) / 50 or len(kept) < len(known) / 2:
             ended = pc.field("status").isin(["done", "failed", "stopped"])  # a killed run may yet be resumed
             self._keep(table.filter(ended & (pc.field("changed_ns") < before_ns)), "index.parquet")
-        paths = [str(self.runs_dir / place) for place in table["place"].to_pylist()]  # the cache may have been moved
+        paths = [
+            f"{self.runs_dir}{os.sep}{place}" for place in table["place"].to_pylist()
+        ]  # the cache may have been moved
         return table.set_column(RUNS.get_field_index("folder"), "folder", pa.array(paths, pa.string())).sort_by("run")
 
     def _read_index(self) -> pa.Table:

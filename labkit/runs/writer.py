@@ -205,8 +205,7 @@ def _without_nan(value: Any) -> Any:
 
 def _new_folder(runs_dir: Path, name: str) -> Path:
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    while (folder := Path(runs_dir) / f"{now}-{name}-{secrets.token_hex(2)}").exists():
-        continue  # of 300 runs that start in one second, two have the same digits in one case of two
+    folder = Path(runs_dir) / f"{now}-{name}-{secrets.token_hex(2)}"
     try:
         with disk_full_as_user_error(Path(runs_dir).absolute().parent):
             folder.mkdir(parents=True)

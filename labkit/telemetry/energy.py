@@ -111,33 +111,21 @@ def peak_memory(run: Samples | Path | str) -> int | None:
 
 
 class Tail:
-    """Reads a run's telemetry part by part, each row once, although parts are merged meanwhile."""
+    """Reads a run's telemetry, each row once, although parts are merged meanwhile."""
 
     def __init__(self, folder: Path | str):
-        self._folder = Path(folder) / "telemetry"
-        self._seen: set[int] = set()
-        """Numbers of the parts that were read."""
-        self._latest_ns = 0
+        self._folder, self._cursor = folder, runs.Cursor()
 
     def rows(self) -> list[tuple[int, Reading]]:
-        """The new rows, part by part, each with its time in ns."""
-        rows: list[tuple[int, Reading]] = []
-        for part in runs.current_parts(self._folder):
-            numbers = set(runs.part_numbers(part))
-            if numbers <= self._seen:
-                continue
-            try:
-                table = runs.read_part(part, runs.TELEMETRY, ["time_ns", *Reading._fields])
-            except FileNotFoundError:
-                continue  # it was merged since it was listed: the next look finds the large part
-            # a merged part may contain rows that were read before
-            seen_ns = self._latest_ns if numbers & self._seen else -1
-            self._seen |= numbers
-            found = [] if table is None else zip(*table.to_pydict().values(), strict=True)
-            new = [(time_ns, Reading(*reading)) for time_ns, *reading in found if time_ns > seen_ns]
-            self._latest_ns = max([self._latest_ns, *(time_ns for time_ns, _ in new)])
-            rows += new
-        return rows
+        """The new rows, part by part, each with its time in ns.
+
+        Raises:
+            UserError: the run is gone.
+        """
+        news = runs.read_since(self._folder, self._cursor, only=["telemetry"])
+        self._cursor = news.cursor
+        columns = news.telemetry.select(["time_ns", *Reading._fields]).to_pydict().values()
+        return [(time_ns, Reading(*reading)) for time_ns, *reading in zip(*columns, strict=True)]
 
 
 LONGEST_INTERVAL_NS = 60 * 10**9

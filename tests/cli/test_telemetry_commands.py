@@ -75,6 +75,7 @@ def test_a_run_is_shown_from_its_folder_alone(run, cli):
 
 
 def test_a_tail_gives_each_row_once_although_parts_are_merged(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
     tail, seen = Tail(tmp_path), []
     with TelemetryWriter(tmp_path, 1) as writer:
         for second in range(150):
