@@ -85,7 +85,7 @@ def measure(address: str, run: RunWriter, points: int, turns: int) -> dict[str, 
             page = browser.new_page(viewport={"width": 1400, "height": 1000})
             began = time.perf_counter()
             page.goto(f"{address}#metric=loss")
-            page.wait_for_function("document.getElementById('curves').data?.length > 1")
+            page.wait_for_function("() => document.getElementById('curves').data?.length > 1")
             page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
             taken["first_paint_s"].append(time.perf_counter() - began)
             page.wait_for_timeout(1500)
@@ -101,8 +101,8 @@ def measure(address: str, run: RunWriter, points: int, turns: int) -> dict[str, 
             run.flush()
             number = 2 + len(taken["update_s"])
             write_part(rows(step, np.full(100, 0.1), "loss"), part_path(run.folder / "metrics", number))
-            page.wait_for_function("window.updateTook !== undefined")
-            taken["update_s"].append(page.evaluate("window.updateTook"))
+            page.wait_for_function("() => window.updateTook !== undefined")
+            taken["update_s"].append(page.evaluate("() => window.updateTook"))
             for at in (0.2, 0.4, 0.6):
                 low, high = 0.01 * points * at, 0.01 * points * (at + 0.05)
                 # plotly draws the part that it has at once; what counts is the finer one, which comes after

@@ -40,32 +40,33 @@ class Board:
         self._rows: dict[str, dict[str, Any]] = {}
         self._row_version: dict[str, int] = {}
         self._refused: dict[Path, int] = {}
-        self._grouped_at, self._is_grouped = -math.inf, True
+        self._groups: dict[str, str] = {}
+        """What the page calls the group of each run that counts"""
+        self._unread: list[Path] = []
+        self._group_at, self._is_grouped = -math.inf, True
 
     def look(self) -> bool:
         """Look at every folder once, or until many new runs have taken `AT_ONCE_S`; whether anything is new."""
-        began, changed = time.monotonic(), set()
+        began, changed, gone = time.monotonic(), set(), set()
         with warnings.catch_warnings(), runs.notes_kept() as notes:
             warnings.simplefilter("ignore")
-            folders = self._folders()
-            gone = self.feeds.keys() - {folder.name for folder in folders}
-            # those that are known first, and of the new ones the latest
-            order = sorted(folders, key=lambda folder: folder.name not in self.feeds)
-            unread = 0
-            for folder in order:
-                is_known = folder.name in self.feeds
-                if not is_known and time.monotonic() - began > AT_ONCE_S:
-                    unread += 1
-                    continue
+            known = []
+            if not self._unread:  # else the runs of the last list are not all read yet
+                folders = self._folders()
+                known = [folder for folder in folders if folder.name in self.feeds]
+                self._unread = [folder for folder in folders if folder.name not in self.feeds][::-1]  # the latest last
+                gone = self.feeds.keys() - {folder.name for folder in known}
+            while known or (self._unread and time.monotonic() - began < AT_ONCE_S):
+                folder = (known or self._unread).pop()
                 try:
                     changed |= {folder.name} if self._look_at(folder) else set()
                 except OSError:  # it was deleted, or cannot be reached now: the run is gone until it is back
-                    gone |= {folder.name} if is_known else set()
+                    gone |= self.feeds.keys() & {folder.name}
                 except Exception as error:  # whatever one folder holds, the others are shown
                     runs.note_left_out(folder, f"it cannot be shown ({error})")
         with self.lock:
             before = self.version, self.unread, len(self.notes)
-            self.unread = unread
+            self.unread = len(self._unread)
             self.notes += [note[:LONGEST_TEXT] for note in notes if note[:LONGEST_TEXT] not in self.notes]
             del self.notes[MOST_NOTES:]
             for name in gone:
@@ -73,7 +74,7 @@ class Board:
                 self._rows.pop(name, None)
                 self._row_version[name] = self.version + 1
             self._is_grouped &= not (gone or any(self._needs_grouping(name) for name in changed))
-            if not self._is_grouped and (not unread or time.monotonic() - self._grouped_at > GROUPED_AFTER_S):
+            if not self._is_grouped and (not self._unread or time.monotonic() > self._group_at):
                 self._group()
                 changed |= self.feeds.keys()
             self._renew(changed, is_later=bool(gone))
@@ -110,10 +111,14 @@ class Board:
 
     def _group(self) -> None:
         """Find out which runs differ by seed only, and in what the others differ."""
-        self._grouped_at, self._is_grouped = time.monotonic(), True
+        began, self._is_grouped = time.monotonic(), True
         records = [(feed.folder, feed.described()) for feed in self.feeds.values()]
         table = tta.table_of(sorted(records, key=lambda each: each[0].name))
         self.table = table.set_index("run", drop=False)
+        self._groups = {
+            row["run"]: f"{row['job']} · {runs.Series.of(row).label} · {row['provenance']}"
+            for row in table[["run", *runs.SERIES]].to_dict("records")
+        }
         settings = pd.DataFrame(list(table["settings"]), index=table["run"], dtype=object)
         settings["job"], settings["provenance"] = table["job"].to_numpy(), table["provenance"].to_numpy()
         self.varying, self.same = {}, {}
@@ -125,12 +130,13 @@ class Board:
             elif different and different != {""}:
                 self.same[str(name)] = different.pop()
         self.varying = dict(sorted(self.varying.items(), key=lambda each: len(set(each[1].values()))))
+        self._group_at = time.monotonic() + max(GROUPED_AFTER_S, 5 * (time.monotonic() - began))
 
     def _renew(self, changed: set[str], *, is_later: bool) -> None:
         ended: dict[str, list[float]] = {}
-        for name in self.table["run"][self.table["status"] == "done"]:
-            if name in self.feeds:
-                ended.setdefault(self._group_of(name), []).append(self.feeds[name].latest[1])
+        for name, feed in self.feeds.items():
+            if feed.record.status == "done" and name in self._groups:
+                ended.setdefault(self._groups[name], []).append(feed.latest[1])
         rows = {name: self._row(self.feeds[name], ended) for name in changed if name in self.feeds}
         new = {name: row for name, row in rows.items() if row != self._rows.get(name)}
         if new or is_later:
@@ -138,16 +144,10 @@ class Board:
         for name, row in new.items():
             self._rows[name], self._row_version[name] = row, self.version
 
-    def _group_of(self, name: str) -> str:
-        if name not in self.table.index:
-            return "not grouped yet"
-        row = self.table.loc[name]
-        return f"{row['job']} · {runs.Series.of(row).label} · {row['provenance']}"
-
     def _row(self, feed: RunFeed, ended: dict[str, list[float]]) -> dict[str, Any]:
         record, metric = feed.record, feed.metric
         result, curve = record.result or {}, feed.curves.get(metric or "")
-        group = self._group_of(feed.name)
+        group = self._groups.get(feed.name, "not grouped yet")
         if record.profiled or record.is_trial:
             group = "profiled" if record.profiled else "energy trial"
         target = record.config.get("train", {}).get("target")
@@ -168,7 +168,7 @@ class Board:
             "reason": str(result.get("reason") or ""),
             "disturbed": runs.disturbance_text(result.get("others")),
             "profiled": record.profiled,
-            "counted": feed.name in self.table.index,
+            "counted": feed.name in self._groups,
             "started": record.started_at,
             "metrics": list(feed.curves)[:LONGEST_TEXT],
             "settings": {name: own[feed.name] for name, own in self.varying.items() if feed.name in own},

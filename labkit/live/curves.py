@@ -33,7 +33,7 @@ class Curve:
         """Take new rows: (N, width)."""
         if not len(rows):
             return
-        self.count, self.last = self.count + len(rows), rows[-1]
+        self.count, self.last = self.count + len(rows), rows[-1].copy()  # a view would keep all rows in memory
         finite = np.isfinite(rows[:, -1])
         if not finite.all():
             self.odd_count += int((~finite).sum())
@@ -46,7 +46,7 @@ class Curve:
             self._full, tail = np.concatenate([self._full, new]), tail[taken:]
             if len(self._full) == MOST_STRETCHES:
                 self._full, self.size = _joined(self._full, 2), 2 * self.size
-        self._tail = tail
+        self._tail = tail.copy()
 
     @property
     def stretches(self) -> np.ndarray:
