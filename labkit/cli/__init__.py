@@ -8,8 +8,8 @@ import traceback
 import warnings
 
 from labkit import __version__, project
-from labkit.cli import console
-from labkit.cli.console import say, write_nowhere
+from labkit.cli import printing
+from labkit.cli.printing import say, write_nowhere
 from labkit.errors import UserError, refusal
 
 COMMANDS = {
@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal shows "\\xfc" for "ü"
                 stream.reconfigure(errors="backslashreplace")
-        console.print_at_exit()
+        printing.print_at_exit()
     for words, instead in GONE.items():
         if tuple(argv[: len(words)]) == words:
             say(f"labkit: {instead}", to_stderr=True)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from labkit import UserError, hardware, launch, runs, sharing, tracking
-from labkit.cli.console import Console, Display, json_rows, print_frame, print_json
+from labkit.cli.console import Console, Display, json_rows, print_frame
 from labkit.cli.flags import add_flags
+from labkit.cli.printing import print_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
-import os
-import re
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self
 
 import rich.console
 from rich import box
@@ -23,18 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit import launch, runs, tracking
+from labkit.cli.printing import NUMBER, WIDTH_FOR_PROGRAMS, harmless, write_nowhere
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WIDTH_FOR_PROGRAMS = 200
-"""Width of a table in characters if there is no terminal, so that `grep` finds whole lines."""
 LONGEST_LABEL = 40
 """Longest cell of the first column, in characters, that is never wrapped."""
-# C0 and C1 control characters except tab and line end, each as its picture in Unicode or a question mark
-_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
-_PICTURES |= dict.fromkeys(range(128, 160), ord("?"))
-_NUMBER = re.compile(r"[-+≤≥~]?\.?\d|[-–]$|inf")
 
 
 class Console(rich.console.Console):
@@ -70,15 +61,6 @@ class Console(rich.console.Console):
         write_nowhere(self.file)
 
 
-def harmless(text: str) -> str:
-    r"""The text with pictures in place of characters that control a terminal.
-
-    >>> harmless("a\x1b[2Jb")
-    'a␛[2Jb'
-    """
-    return text.translate(_PICTURES)
-
-
 def marked(template: str, *values: object) -> Text:
     """A template with rich's markup, whose values are inserted as plain text."""
     return Text.from_markup(template.format(*(escape(harmless(str(value))) for value in values)), emoji=False)
@@ -105,7 +87,7 @@ def frame_table(table: pd.DataFrame | Sequence[dict[str, Any]], title: str | Non
     cells = [[_cell(row[name]) for name in names] for row in rows]
     for place, name in enumerate(names):
         said = [str(row[place]) for row in cells if str(row[place])]
-        right = place > 0 and bool(said) and all(_NUMBER.match(cell) for cell in said)
+        right = place > 0 and bool(said) and all(NUMBER.match(cell) for cell in said)
         short = place == 0 and max(map(len, said), default=0) <= LONGEST_LABEL
         shown.add_column(str(name), justify="right" if right else "left", no_wrap=short, overflow="fold")
     for row in cells:
@@ -128,18 +110,6 @@ def _cell(value: Any) -> str | Text:
     return f"{value:,.0f}" if isinstance(value, Integral) or abs(value) >= 100 else f"{value:.3g}"
 
 
-def say(line: object, *, to_stderr: bool = False) -> None:
-    """Print a line, with control characters as pictures."""
-    print(harmless(str(line)), file=sys.stderr if to_stderr else sys.stdout)
-
-
-def write_nowhere(stream: TextIO = sys.stdout) -> None:
-    """Discard everything that is still written to a stream whose reader has left."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
 def counted(items: Sequence[Any], what: str) -> Iterator[Any]:
     """The items, and after a second a line on standard error that counts them, such as "runs: 120 of 5,000"."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # which other commands need not load
@@ -155,42 +125,6 @@ def counted(items: Sequence[Any], what: str) -> Iterator[Any]:
                 progress.start()  # the second call does nothing
     finally:
         progress.stop()
-
-
-_last: list[str] | None = None
-"""What is printed at the very end of this process; None where the process is not the command's own"""
-
-
-def print_at_exit() -> None:
-    """Let `print_last` wait until the end of this process; called before a script that may print at its exit, too."""
-    global _last
-    _last = []
-    atexit.register(lambda: _last and _print_text("\n".join(_last)))  # handlers run in the opposite order
-
-
-def print_last(content: Any) -> int:
-    """Print the answer of a command that runs a script in this process: as the last line, whatever the script prints.
-
-    Returns:
-        The exit status of a command that worked.
-    """
-    if _last is None:
-        return print_json(content)
-    _last.append(json.dumps(content))
-    return 0
-
-
-def print_json(content: Any, indent: int | None = None) -> int:
-    """Print the answer for programs, even if its reader has left; the exit status of a command that worked."""
-    return _print_text(json.dumps(content, indent=indent))
-
-
-def _print_text(text: str) -> int:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        write_nowhere()
-    return 0
 
 
 class Display:

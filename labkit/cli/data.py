@@ -9,8 +9,9 @@ from typing import Any
 
 from labkit import UserError, data, runs
 from labkit.cli import IMPORTER
-from labkit.cli.console import Console, Display, print_frame, print_json
+from labkit.cli.console import Console, Display, print_frame
 from labkit.cli.flags import add_flags
+from labkit.cli.printing import print_json
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:

@@ -10,8 +10,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, hardware, launch, runs, telemetry, tracking, tta
-from labkit.cli.console import Console, counted, print_frame, print_json, say
+from labkit.cli.console import Console, counted, print_frame
 from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script, refuse_unless_positive
+from labkit.cli.printing import print_json, say
 from labkit.cli.run import given_command
 
 if TYPE_CHECKING:

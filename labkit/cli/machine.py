@@ -8,8 +8,9 @@ from typing import Any
 from rich.text import Text
 
 from labkit import hardware, json_data
-from labkit.cli.console import Console, print_frame, print_json
+from labkit.cli.console import Console, print_frame
 from labkit.cli.flags import add_flags
+from labkit.cli.printing import print_json
 
 TABLE_WIDTH = 116
 """Width of the catalogue in characters. On a narrower terminal, long lines are better than numbers cut in two."""

@@ -13,8 +13,9 @@ from rich.live import Live
 from rich.text import Text
 
 from labkit import UserError, hardware, runs, telemetry
-from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console, frame_table
+from labkit.cli.console import Console, frame_table
 from labkit.cli.flags import add_flags
+from labkit.cli.printing import WIDTH_FOR_PROGRAMS
 
 OTHER_COLUMNS, LEAST_HISTORY = 85, 6
 """Width of all columns but the history, and the smallest width of a history, in characters."""

@@ -14,8 +14,9 @@ from rich.text import Text
 
 from labkit import UserError, hardware, launch, sharing, tracking
 from labkit.cli.collocate import ENDED_BADLY, TRYING
-from labkit.cli.console import Console, json_rows, marked, print_frame, print_json
+from labkit.cli.console import Console, json_rows, marked, print_frame
 from labkit.cli.flags import add_flags
+from labkit.cli.printing import print_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 from labkit import UserError, hardware, jobs, perfmodel, tracking
-from labkit.cli.console import Console, TrainingDisplay, print_frame, print_last
+from labkit.cli.console import Console, TrainingDisplay, print_frame
 from labkit.cli.flags import add_flags
+from labkit.cli.printing import print_last
 from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
 
 EPILOG = """\

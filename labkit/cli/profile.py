@@ -5,8 +5,9 @@ import os
 from pathlib import Path
 
 from labkit import UserError, profiling, report, runs, tracking
-from labkit.cli.console import Console, TrainingDisplay, marked, print_frame, print_json, print_last
+from labkit.cli.console import Console, TrainingDisplay, marked, print_frame
 from labkit.cli.flags import RUN, add_flags
+from labkit.cli.printing import print_json, print_last
 from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
 
 EPILOG = """\

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit import runs
-from labkit.cli.console import Console, print_frame, print_json
+from labkit.cli.console import Console, print_frame
 from labkit.cli.flags import add_flags
+from labkit.cli.printing import print_json
 
 SHOWN = 100
 """Rows of an answer that a table shows"""

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, hardware, jobs, json_data, launch, runs, tracking
-from labkit.cli.console import TrainingDisplay, print_json, print_last, say
+from labkit.cli.console import TrainingDisplay
 from labkit.cli.flags import add_flags, add_harness_flags, add_script
+from labkit.cli.printing import print_json, print_last, say
 
 Run = Callable[[argparse.Namespace], int]
 """What a sub-command does; its exit status"""

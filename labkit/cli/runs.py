@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, plots, report, runs
-from labkit.cli.console import Console, marked, print_frame, print_json
 from labkit.cli.flags import RUN, add_flags, read_only
+from labkit.cli.printing import plain_table, print_json, say
 
 MOST_LINES = 40
 """Most series that a page of a recording shows"""
@@ -44,9 +44,14 @@ def run_list(args: argparse.Namespace) -> int:
         print(f"no runs in {args.runs_dir}: start one with `labkit train dlrm` or `labkit tour`.")
     else:
         elsewhere = sorted({row["provenance"] for row in rows} - {"measured"})
-        console = Console()
-        print_frame(console, [_line_of(row) for row in rows])
-        console.print(f"Measured here{', but for * ' + ', '.join(elsewhere) if elsewhere else ''}.")
+        lines = [_line_of(row) for row in rows]
+        if (table := plain_table(lines)) is not None:
+            say(table)
+        else:
+            from labkit.cli.console import Console, print_frame
+
+            print_frame(Console(), lines)
+        say(f"Measured here{', but for * ' + ', '.join(elsewhere) if elsewhere else ''}.")
     for card in sorted(args.runs_dir.glob(f"*/{runs.CARD}")):
         print(f"{card.parent} is a recording: `labkit data recorded show {card.parent}`.")
     return 0
@@ -67,6 +72,8 @@ def _line_of(row: dict[str, Any]) -> dict[str, str]:
 
 def run_show(args: argparse.Namespace) -> int:
     import pandas as pd
+
+    from labkit.cli.console import Console, marked, print_frame
 
     folder = runs.find_run(args.which, args.runs_dir)
     record, events = runs.read_run(folder), runs.read_events(folder)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, launch, plots, report, runs, tracking, tta
-from labkit.cli.console import Console, Display, print_frame, print_json
+from labkit.cli.console import Console, Display, print_frame
 from labkit.cli.flags import add_flags
+from labkit.cli.printing import print_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, data, hardware, plots, runs, transcription
-from labkit.cli.console import Console, print_frame, say
+from labkit.cli.console import Console, print_frame
 from labkit.cli.flags import add_flags, refuse_unless_positive
+from labkit.cli.printing import say
 
 PIPE = "standard input"
 MOST_PIPED = 2**30

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, hardware, jobs, perfmodel
-from labkit.cli.console import Console, print_frame, print_json
+from labkit.cli.console import Console, print_frame
 from labkit.cli.flags import add_flags
 from labkit.cli.predict import add_card, batch_size_of, bound
+from labkit.cli.printing import print_json
 from labkit.cli.run import add_trainings, given_command, harness_command, read_settings
 
 if TYPE_CHECKING:

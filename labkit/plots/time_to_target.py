@@ -2,7 +2,7 @@
 
 import math
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,7 +51,7 @@ def figure_time_to_accuracy(
     figure = new_figure(
         AXIS_TITLES[x],
         f"{escape(label)} on the validation split",
-        "" if survival is None else finding(label, target, survival, x),
+        "" if survival is None else finding(label, target, survival.to_dict("records"), x),
         height=460,
     )
     for number, (look, name, group) in enumerate(series(curves, *_by(curves))):
@@ -173,10 +173,10 @@ def nearest(values: pd.Series, target: float, share: float) -> pd.Series:
     return values[distance <= distance.quantile(share)]
 
 
-def finding(label: str, target: float, survival: pd.DataFrame, x: str) -> str:
-    """The medians in one sentence, fastest first."""
+def finding(label: str, target: float, survival: list[dict[str, Any]], x: str) -> str:
+    """The medians in one sentence, fastest first, from the rows of `labkit.tta.survival`."""
     parts = []
-    for row in survival.sort_values("median", kind="stable").to_dict("records"):
+    for row in sorted(survival, key=lambda row: (row["median"] != row["median"], row["median"])):  # NaN last
         name = " · ".join(filter(None, (budget_words(row["budget"]), row.get("setting"))))
         is_lost = is_not_known(row["median"], row["failed"], row["runs"])
         words = "not known" if is_lost else axis_text(row["median"], x)

@@ -290,19 +290,19 @@ def _of_runs(found: "tta.Attempts", targets: int, series: list[np.ndarray]) -> d
 
     lines = [plots.with_gaps(own) for _, own in curves.groupby(SERIES, sort=False, dropna=False)]
     when = {clock: [list(map(plots.seconds_text, line[clock].fillna(0.0))) for line in lines] for clock in tta.CLOCKS}
-    last = curves.groupby("run")[list(tta.CLOCKS)].last().reindex(runs["run"])
+    last, rows = curves.groupby("run")[list(tta.CLOCKS)].last().reindex(runs["run"]), runs.to_dict("records")
     missed = {
-        clock: [[_missed(runs.iloc[place], last[clock].iloc[place], clock) for place in places] for places in series]
-        for clock in tta.CLOCKS
+        clock: [[_missed(rows[place], last_s[place], clock) for place in places] for places in series]
+        for clock, last_s in last.to_dict("list").items()
     }
     return {"first": points(found.evaluation), "held": points(found.confirmed), "when": when, "missed": missed}
 
 
-def _missed(run: pd.Series, last_s: float, clock: str) -> str:
+def _missed(run: dict[str, Any], last_s: float, clock: str) -> str:
     """How a run ended that reached nothing."""
     if math.isnan(last_s):
-        return f"{ENDINGS.get(run.status, run.status)} before the first evaluation"
-    if run.unreached == "failed":
+        return f"{ENDINGS.get(run['status'], run['status'])} before the first evaluation"
+    if run["unreached"] == "failed":
         return f"failed after {plots.seconds_text(np.fmax(last_s, run[clock]))}"
     return f"censored at {plots.seconds_text(last_s)}"
 
@@ -336,6 +336,9 @@ def _figures(found: "tta.Attempts", shown: "tta.Attempts", grid: list[float], dr
         estimates = tta.survival_of(found, key)
         is_target = np.arange(len(estimates)) % len(found.targets) < len(grid)
         times[key] = own = estimates[is_target].reset_index(drop=True)
+        of_target: dict[float, list[dict]] = {}
+        for row in own.to_dict("records"):
+            of_target.setdefault(row["target"], []).append(row)
         marks = {"crossings": hits, "survival": own[own["target"] == target], "bands": tta.band(estimates[~is_target])}
         curve = plots.figure_time_to_accuracy(curves, target, **marks, x=key)
         low, high = curve.layout.yaxis.range
@@ -348,9 +351,7 @@ def _figures(found: "tta.Attempts", shown: "tta.Attempts", grid: list[float], dr
                 "curves": _plain(curve),
                 "targets": _plain(against),
                 "medians": _medians(own, drawn, key, len(grid)),
-                "findings": [
-                    plots.finding(label, at, at_target, key) for at, at_target in own.groupby("target", sort=True)
-                ],
+                "findings": [plots.finding(label, at, of_target[at], key) for at in sorted(of_target)],
                 "description": plots.description_text(curve).removesuffix(curve.layout.meta["finding"]).strip(),
                 "targets_description": plots.description_text(against),
             }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -196,8 +198,21 @@ def run_folders(runs_dir: Path | str) -> list[Path]:
     """
     if Path(runs_dir).is_file():
         raise UserError(f"{runs_dir} is a file, not a folder of runs: give the folder.")
-    places = [Path(runs_dir), *(path.parent for name in TOGETHER for path in Path(runs_dir).glob(f"*/{name}"))]
-    return sorted((path.parent for place in places for path in place.glob("*/run.json")), key=lambda each: each.name)
+    found = _folders_in(runs_dir)
+    for folder, names in list(found.items()):
+        if not names.isdisjoint(TOGETHER):
+            found |= _folders_in(folder)
+    return sorted((Path(each) for each, names in found.items() if "run.json" in names), key=lambda each: each.name)
+
+
+def _folders_in(folder: Path | str) -> dict[str, set[str]]:
+    """The folders in a folder, each with the names in it; none that the system refuses to list."""
+    found = {}
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError), os.scandir(entry.path) as inside:
+                found[entry.path] = {each.name for each in inside}
+    return found
 
 
 def readable_runs(folders: Iterable[Path | str]) -> list[tuple[Path, RunRecord]]:
@@ -328,14 +343,13 @@ def read_telemetry(folders: Iterable[Path | str]) -> pd.DataFrame:
 
     Text columns are categories: group by them with observed=True. A damaged part is noted and left out.
     """
-    import pyarrow as pa
+    import pandas as pd
 
-    from labkit.runs.parts import TELEMETRY_WORDS, WORD, current_parts, read_part
+    from labkit.runs.parts import DAMAGED, TELEMETRY_WORDS, columns_of, current_parts, read_part
 
-    tables = [TELEMETRY_WORDS.insert(0, pa.field("run", WORD)).empty_table()]
-    for folder in map(Path, folders):
-        for path in current_parts(folder / "telemetry"):
-            if (part := read_part(path, TELEMETRY_WORDS)) is not None:
-                run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(part)), [folder.name])
-                tables.append(part.add_column(0, "run", run))
-    return pa.concat_tables(tables).unify_dictionaries().to_pandas(split_blocks=True, self_destruct=True)
+    paths = [path for folder in folders for path in current_parts(Path(folder) / "telemetry")]
+    try:
+        columns = columns_of(paths, TELEMETRY_WORDS)
+    except DAMAGED:
+        columns = columns_of([path for path in paths if read_part(path, TELEMETRY_WORDS) is not None], TELEMETRY_WORDS)
+    return pd.DataFrame(columns, copy=False)

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -150,6 +151,10 @@ def write_part(table: pa.Table, path: Path, **options: Any) -> None:
         temporary.unlink(missing_ok=True)
 
 
+DAMAGED = (pa.ArrowException, ValueError, KeyError, OSError)
+"""Errors that Arrow raises for a damaged part"""
+
+
 def part_path(folder: Path, first: int, last: int | None = None) -> Path:
     """Path of part number `first`, or of the part that `first` to `last` were merged into."""
     return folder / (f"part-{first:05d}.parquet" if last is None else f"part-{first:05d}-{last:05d}.parquet")
@@ -241,6 +246,63 @@ def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = Non
         return table
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, ValueError, KeyError, OSError) as error:
+    except DAMAGED as error:
         note_left_out(path, f"this part is damaged ({str(error).splitlines()[0]})")
         return None
+
+
+def columns_of(paths: Sequence[Path], schema: pa.Schema) -> dict[str, Any]:
+    """The rows of many parts, with their `run`, as columns of a frame: arrays, and categoricals.
+
+    Arrow's threads read ahead of this one, which moves the rows of each part to their place.
+
+    Raises:
+        DAMAGED: a part is; `read_part` says which.
+    """
+    import pyarrow.dataset as ds
+
+    reading = ds.ParquetReadOptions(dictionary_columns=[each.name for each in schema if each.type == WORD])
+    scanning = ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=True)
+    kind = ds.ParquetFileFormat(reading, default_fragment_scan_options=scanning)
+    found = ds.dataset([str(path) for path in paths], schema, format=kind)
+    columns = {each.name: Column(each, found.count_rows()) for each in [pa.field("run", WORD), *schema]}
+    end = 0
+    for batch, fragment in found.scanner(batch_size=2**20, fragment_readahead=32).scan_batches():
+        batch.validate(full=True)  # for example, that text is UTF-8
+        begin, end = end, end + len(batch)
+        run = pa.DictionaryArray.from_arrays(pa.repeat(0, len(batch)), [Path(fragment.path).parents[1].name])
+        for column, values in zip(columns.values(), [run, *batch.columns], strict=True):
+            column.fill(begin, end, values)
+    return {name: column.whole() for name, column in columns.items()}
+
+
+class Column:
+    """A column of many parts in one array; a text is a number, and each word is kept once."""
+
+    def __init__(self, field: pa.Field, rows: int):
+        self._field, self._words = field, {}
+        self._values = np.empty(rows, np.int8 if field.type == WORD else field.type.to_pandas_dtype())
+
+    def fill(self, begin: int, end: int, part: pa.Array) -> None:
+        """Set these rows."""
+        if part.null_count and not self._field.nullable:
+            raise ValueError(f"{self._field.name} is missing")
+        if self._field.type != WORD:
+            self._room_for(values := part.to_numpy(zero_copy_only=False))  # with a null, integers become floats
+            self._values[begin:end] = values
+            return
+        codes = [self._words.setdefault(word, len(self._words)) for word in part.dictionary.to_pylist()]
+        self._room_for(codes := np.array([*codes, -1], np.min_scalar_type(-len(self._words) - 1)))
+        places = part.indices.fill_null(-1) if part.null_count else part.indices
+        np.take(codes.astype(self._values.dtype), places, out=self._values[begin:end], mode="wrap")
+
+    def _room_for(self, values: np.ndarray) -> None:
+        self._values = self._values.astype(np.promote_types(self._values.dtype, values.dtype), copy=False)
+
+    def whole(self) -> Any:
+        """All rows, as an array or a categorical."""
+        import pandas as pd
+
+        if self._field.type != WORD:
+            return self._values
+        return pd.Categorical.from_codes(self._values, np.array([*self._words], object), validate=False)

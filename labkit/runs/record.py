@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
-import psutil
-
 from labkit import DataError, UserError, json_data, project
 from labkit.runs.safe_files import replace_text, shielded
 
@@ -246,6 +244,8 @@ CLOCK_TOLERANCE_S = 2.0
 
 def is_alive(pid: int, started: float) -> bool:
     """Whether the process with that pid and start is alive; a pid alone may be reused."""
+    import psutil  # which the readers of ended runs need not load
+
     try:
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - started) < CLOCK_TOLERANCE_S
@@ -255,6 +255,8 @@ def is_alive(pid: int, started: float) -> bool:
 
 def own_process() -> tuple[int, float]:
     """Pid and start of this process."""
+    import psutil
+
     return os.getpid(), round(psutil.Process().create_time(), 1)
 
 

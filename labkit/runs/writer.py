@@ -205,7 +205,8 @@ def _without_nan(value: Any) -> Any:
 
 def _new_folder(runs_dir: Path, name: str) -> Path:
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    folder = Path(runs_dir) / f"{now}-{name}-{secrets.token_hex(2)}"
+    while (folder := Path(runs_dir) / f"{now}-{name}-{secrets.token_hex(2)}").exists():
+        continue  # of 300 runs that start in one second, two have the same digits in one case of two
     try:
         with disk_full_as_user_error(Path(runs_dir).absolute().parent):
             folder.mkdir(parents=True)

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from labkit.cli import COMMANDS
 from labkit.cli.console import Console, Display, counted, marked, print_frame
+from labkit.cli.printing import plain_table
 from labkit.tracking import Notice, Preparing
 
 NAME = "[red]cnn[/red] [v2] \x1b[2J:smile:"
@@ -65,6 +66,18 @@ def test_a_frame_is_printed_with_numbers_to_the_right_and_nothing_where_nothing_
     assert second.split() == ["b", "5", "0.123", "bad"]
     for name, line, text in (("steps", second, " 5"), ("took", first, "2.5 s"), ("gain", second, "0.123")):
         assert line.index(text) + len(text) == heads.index(name) + len(name)
+
+
+def test_a_plain_table_is_what_rich_prints_or_none():
+    rows = [
+        {"run": "20261121-dlrm-a", "budget": "über", "seed": "3", "target": "–", "reached": "12.5 s"},
+        {"run": "b", "budget": "", "seed": "12", "target": "auc 0.78", "reached": ""},
+    ]
+    console = Console(file=io.StringIO())
+    print_frame(console, rows)
+    assert plain_table(rows) == console.file.getvalue().removesuffix("\n")
+    for odd in (NAME, "数", "x" * 200, "two\nlines", "e\u0301"):
+        assert plain_table([*rows, rows[0] | {"run": odd}]) is None
 
 
 def test_a_display_has_lines_that_change_on_a_terminal_only():

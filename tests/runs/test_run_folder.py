@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_up import new_run
@@ -321,6 +323,55 @@ def test_telemetry_of_many_runs_keeps_each_word_once(tmp_path):
     # three numbers of eight bytes, and a number of one byte for each of seven words
     assert frame.memory_usage(deep=True).sum() < 40 * len(frame)
     assert read_telemetry([]).columns.equals(frame.columns)
+
+
+def test_telemetry_is_the_same_frame_as_plain_tables_give(tmp_path):
+    """More than 127 and 32,767 words need wider codes; a null makes a whole column of pids numbers with a fraction."""
+    dice, plain = np.random.default_rng(0), []
+    for run, (words, pid) in {"run-b": (3, 7), "run-a": (300, None), "run-c": (40_000, 8)}.items():
+        parts = PartWriter(tmp_path / run / "telemetry", TELEMETRY)
+        for part in range(3):
+            for word in dice.permutation(words):
+                more = {"note": None if word % 2 else f"{part} {word}", "pid": pid, "value": None if part else 0.1}
+                parts.append(row(int(word), f"é{word % 200}") | more)
+            parts.flush()
+            table = pq.read_table(tmp_path / run / "telemetry" / f"part-{part:05d}.parquet")
+            plain.append(table.add_column(0, "run", pa.repeat(run, len(table))))
+    expected = pa.concat_tables(plain).to_pandas()
+    texts = [each.name for each in TELEMETRY if each.type == pa.string()]
+    for name in ("run", *texts):
+        expected[name] = pd.Categorical(expected[name], expected[name].dropna().unique())
+    frame = read_telemetry([tmp_path / run for run in ("run-b", "run-a", "run-c")])
+    pd.testing.assert_frame_equal(frame, expected, check_categorical=False)
+    for name in ("time_ns", "pid", "value"):
+        assert frame[name].to_numpy().tobytes() == expected[name].to_numpy().tobytes()
+
+
+@pytest.mark.parametrize("harm", ["a byte of a page", "the end", "no times", "a text that is not UTF-8"])
+def test_a_damaged_part_among_many_is_named_and_the_others_are_read(tmp_path, harm):
+    for name in ("run-a", "run-b"):
+        parts = PartWriter(tmp_path / name / "telemetry", TELEMETRY)
+        for part in range(4):
+            for time_ns in range(500):
+                parts.append(row(500 * part + time_ns, name))
+            parts.flush()
+    bad = tmp_path / "run-a" / "telemetry" / "part-00002.parquet"
+    content, table = bytearray(bad.read_bytes()), pq.read_table(bad)
+    if harm == "a byte of a page":
+        content[300] ^= 0xFF
+        bad.write_bytes(content)
+    elif harm == "the end":
+        bad.write_bytes(content[:-20])
+    elif harm == "no times":
+        pq.write_table(table.drop_columns(["time_ns"]), bad)
+    else:
+        odd = pa.array([b"\xff"] * len(table)).view(pa.string())
+        pq.write_table(table.set_column(table.schema.get_field_index("unit"), "unit", odd), bad)
+    with pytest.warns(UserWarning, match=r"part-00002\.parquet: this part is damaged") as said:
+        frame = read_telemetry([tmp_path / "run-a", tmp_path / "run-b"])
+    assert len(said) == 1
+    times = [*range(1000), *range(1500, 2000), *range(2000)]
+    assert frame["time_ns"].tolist() == times and frame["counter"].value_counts().to_list() == [2000, 1500]
 
 
 HOME = str(Path.home())
