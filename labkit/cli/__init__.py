@@ -7,7 +7,7 @@ import sys
 import traceback
 import warnings
 
-from labkit import __version__, project
+from labkit import __version__, process, project
 from labkit.cli import printing
 from labkit.cli.printing import say, write_nowhere
 from labkit.errors import UserError, refusal
@@ -107,6 +107,9 @@ def main(argv: list[str] | None = None) -> int:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal shows "\\xfc" for "ü"
                 stream.reconfigure(errors="backslashreplace")
+        trains = argv[:1] == ["train"] and not {"--help", "-h"} & {*argv} and process.is_possible()
+        if trains and (status := process.run_in_server(argv)) is not None:
+            return status
         printing.print_at_exit()
     for words, instead in GONE.items():
         if tuple(argv[: len(words)]) == words:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, hardware, jobs, json_data, launch, runs, tracking
+from labkit import UserError, hardware, jobs, json_data, launch, process, runs, tracking
 from labkit.cli.console import TrainingDisplay
 from labkit.cli.flags import add_flags, add_harness_flags, add_script
 from labkit.cli.printing import print_json, print_last, say
@@ -96,8 +96,13 @@ def run_run(args: argparse.Namespace) -> int:
 
 def run_train(args: argparse.Namespace) -> int:
     if args.resume is None:
-        return run_here(harness_command(args, read_settings(args)[0].command()), args.json)
-    return run_here(resumed_command(args, args.passed_on, args.job), args.json)
+        command = harness_command(args, read_settings(args)[0].command())
+    else:
+        command = resumed_command(args, args.passed_on, args.job)
+    status = run_here(command, args.json)
+    if process.is_possible():
+        process.leave_server()
+    return status
 
 
 def read_settings(args: argparse.Namespace, more: Sequence[str] = ()) -> tuple[jobs.TrainingJob, dict[str, Any]]:

@@ -7,6 +7,7 @@ from .budgets import (
     offered_budgets as offered_budgets,
     parse_budget as parse_budget,
     possible_budgets as possible_budgets,
+    set_threads as set_threads,
 )
 from .calibration import (
     CACHE_SIZES_BYTES as CACHE_SIZES_BYTES,

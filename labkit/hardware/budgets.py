@@ -167,6 +167,18 @@ class Budget:
         torch.cuda.set_per_process_memory_fraction(part, torch.device(self.torch_name))
 
 
+def set_threads(count: int) -> None:
+    """Set the number of threads of the libraries that this process inherited loaded, for which variables come too late.
+
+    torch has `bind_torch`, and pyarrow makes its threads when it needs them.
+    """
+    import threadpoolctl
+
+    threadpoolctl.ThreadpoolController().select(internal_api="openblas").limit(limits=count)
+    if (numba := sys.modules.get("numba")) is not None:
+        numba.config.reload_config()
+
+
 def memory_error(budget: Budget, device: Device, error: Exception) -> UserError:
     """Return the error of a run that needs more memory than its budget, its GPU or the machine has."""
     smaller = "make it smaller: reduce its batch (--batch-size in labkit's jobs) or its model (--preset)"

@@ -5,11 +5,13 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
-from labkit import UserError, json_data, process, runs, tracking
+from labkit import UserError, jobs, json_data, process, runs, tracking
 from labkit.launch.launches import Launches, Part
 
+WARM = "LABKIT_WARM"
 WORKER = "labkit.tracking.worker"
 """What `python -m` runs for a launch"""
 LEFT_S = 40.0
@@ -213,8 +215,9 @@ class Engine:
     def executor(self) -> Executor:
         """The executor; a new one where there is none yet, or the one before was killed."""
         if self._executor is None or not self._executor.alive:
-            jobs = process.SupervisedJobs(self.grace_s, shows_output=self.shows_output)
-            self._executor = self._stack.enter_context(jobs)
+            several = len(self.launches.parts) > 1  # a single one would only wait for the template
+            how = {"shows_output": self.shows_output, "makes_template": several}
+            self._executor = self._stack.enter_context(process.SupervisedJobs(self.grace_s, **how))
             self.launches.head.mark = self._executor.mark
             self.launches.save_head()
         return self._executor
@@ -245,7 +248,10 @@ class Engine:
             command = replace(start.command, waits=bool(part.launch.together))
             log = str(self.launches.folder / part.log) if part.log else ""
             content, environment = json_data.to_json(command), dict(start.environment)
-            executor.start(process.JobProcess(part.name, WORKER, content, log, environment))
+            # libraries count the cores while they are loaded
+            is_ours = jobs.known_job(Path(command.script)) is not None
+            warm = command.cores is None and (is_ours or os.environ.get(WARM) == "1")
+            executor.start(process.JobProcess(part.name, WORKER, content, log, environment, warm))
             self.on_event(part, {"kind": "State"})
 
     def _listen(self) -> None:

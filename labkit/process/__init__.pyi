@@ -14,6 +14,7 @@ from .containment import (
     marked as marked,
     wait_until_gone as wait_until_gone,
 )
+from .forking import go_cold as go_cold, is_warm as is_warm, starter_pid as starter_pid
 from .supervisor import (
     JOB_GRACE_S as JOB_GRACE_S,
     JobProcess as JobProcess,
@@ -21,3 +22,5 @@ from .supervisor import (
     SupervisorDied as SupervisorDied,
     how_ended as how_ended,
 )
+from .template import is_possible as is_possible, own_template as own_template, start_template as start_template
+from .warm_server import leave_server as leave_server, run_in_server as run_in_server

@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from labkit import errors
+from labkit.process import forking, template
 from labkit.process.containment import PARENT, die_with, end_killed, kill_session
 
 OUT_OF_CTRL_C = (
     {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if sys.platform == "win32" else {"start_new_session": True}
 )
 """Options of `subprocess.Popen` that keep the terminal's Ctrl-C from a child: its parent decides what to stop."""
+CONTENT = "LABKIT_CONTENT"
+"""Environment variable with the descriptor of the first line, in a program that starts again cold"""
 GRACE_S, TERM_S = 30.0, 3.0
 """Seconds for a child to save what it has before SIGTERM; seconds between SIGTERM and SIGKILL."""
 
@@ -42,6 +45,7 @@ class Child:
         shows_errors: bool = False,
         log: str | None = None,
         grace_s: float = GRACE_S,
+        warm: bool = True,
     ):
         """Describe the program; entering the block starts it.
 
@@ -52,8 +56,9 @@ class Child:
             shows_errors: whether its standard error is this process' own; otherwise `stderr_tail` has it.
             log: file for its standard error.
             grace_s: seconds that it has to end by itself.
+            warm: whether this process' template forks it, if there is one and it has what the program imports.
         """
-        self._command = [sys.executable, "-m", module]
+        self._module, self._warm = module, warm and module.startswith("labkit.")
         self._content, self._environment = content, environment or {}
         self._shows_errors, self._log, self._grace_s = shows_errors, log, grace_s
         self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -66,13 +71,14 @@ class Child:
         """
         self._errors = Path(self._log).open("a+b") if self._log else tempfile.TemporaryFile()  # noqa: SIM115  see `end`
         environment = {**os.environ, **self._environment}
+        environment = {name: value for name, value in environment.items() if self._environment.get(name) != ""}
         with errors.refusals():
-            self._process = subprocess.Popen(
-                self._command,
+            self._process = self._fork(environment) or subprocess.Popen(
+                [sys.executable, "-m", self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=None if self._shows_errors else self._errors,
-                env={name: value for name, value in environment.items() if self._environment.get(name) != ""},
+                env=environment,
                 **OUT_OF_CTRL_C,
             )
             self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -84,6 +90,25 @@ class Child:
                 raise
         self.send(self._content)
         return self
+
+    def _fork(self, environment: dict[str, str]) -> "template.ForkedProcess | None":
+        """Start it warm; None if there is no template for it."""
+        own = template.own_template() if self._warm else None
+        if own is None:
+            return None
+        its_in, ours_in = os.pipe()
+        ours_out, its_out = os.pipe()
+        errors = 2 if self._shows_errors else self._errors.fileno()
+        forked = own.fork(self._module, environment=environment, stdin=its_in, stdout=its_out, stderr=errors)
+        os.close(its_in)
+        os.close(its_out)
+        ours = os.fdopen(ours_in, "wb"), os.fdopen(ours_out, "rb")
+        if forked is not None:
+            forked.stdin, forked.stdout = ours
+        else:
+            for stream in ours:
+                stream.close()
+        return forked
 
     def __enter__(self):
         return self.start()
@@ -193,7 +218,8 @@ class Parent:
     def __init__(self):
         if pid := os.environ.pop(PARENT, None):  # removed, because this process' own children have another parent
             die_with(int(pid))
-        self.content: Any = json.loads(_first_line())
+        line = _first_line(int(os.environ.pop(CONTENT, "0")))
+        self.content: Any = json.loads(line)
         """What to do."""
         self.inlet, self.outlet = os.dup(0), os.dup(1)
         """File descriptors for orders and for messages."""
@@ -203,6 +229,16 @@ class Parent:
         with Path(os.devnull).open() as nothing:
             os.dup2(nothing.fileno(), 0)
         self._messages, self._lock = os.fdopen(self.outlet, "w", encoding="utf-8"), threading.Lock()
+        forking.before_cold.append(lambda: self._give_back(line))
+
+    def _give_back(self, line: bytes) -> None:
+        """Give streams and content to the program that replaces this one."""
+        os.dup2(self.inlet, 0)
+        os.dup2(self.outlet, 1)
+        content = os.memfd_create("content", 0)
+        os.write(content, line)
+        os.lseek(content, 0, os.SEEK_SET)
+        os.environ[CONTENT] = str(content)
 
     def tell(self, kind: str, **content: Any) -> None:
         """Send a message to the parent."""
@@ -229,10 +265,10 @@ class Parent:
             sys.exit(str(errors.refusal(error) or error))  # without orders there is nothing to do
 
 
-def _first_line() -> bytes:
-    """The first line of standard input, and not a byte more: orders follow it."""
+def _first_line(descriptor: int) -> bytes:
+    """The first line of input, and not a byte more: orders follow it."""
     line = b""
-    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+    while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
         line += byte
     return line
 

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from labkit import UserError, errors
+from labkit.process import template
 from labkit.process.child import TERM_S, Child, Parent
 from labkit.process.containment import (
     DAEMON,
@@ -65,6 +66,8 @@ class JobProcess:
     """File for its standard error; if empty, it goes to that of the launcher."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables added to this process' own; an empty value removes a variable."""
+    warm: bool = False
+    """Whether it may be forked from a template."""
 
 
 def how_ended(event: dict[str, Any]) -> str:
@@ -80,12 +83,13 @@ def how_ended(event: dict[str, Any]) -> str:
 class SupervisedJobs:
     """Jobs under a supervisor of their own; a context manager."""
 
-    def __init__(self, grace_s: float = JOB_GRACE_S, *, shows_output: bool = False):
+    def __init__(self, grace_s: float = JOB_GRACE_S, *, shows_output: bool = False, makes_template: bool = False):
         """A job that is asked to end has `grace_s` seconds to save what it has; then it gets SIGTERM, and then SIGKILL.
 
-        With `shows_output`, standard error of jobs without a log is that of this process.
+        With `shows_output`, standard error of jobs without a log is that of this process. With `makes_template` the
+        first job that may be warm waits for a template.
         """
-        self._grace_s, self._shows_output = grace_s, shows_output
+        self._grace_s, self._shows_output, self._makes_template = grace_s, shows_output, makes_template
         self.alive = False
         """Whether the supervisor takes orders."""
 
@@ -93,7 +97,7 @@ class SupervisedJobs:
         self.mark = secrets.token_hex(8)
         self._child = Child(
             "labkit.process.supervisor",
-            {"grace_s": self._grace_s},
+            {"grace_s": self._grace_s, "makes_template": self._makes_template},
             environment={MARK: self.mark},
             shows_errors=self._shows_output,
             grace_s=self._grace_s + TERM_S + 3 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S,
@@ -191,9 +195,9 @@ class SupervisedJobs:
 class _Job(Child):
     """A job in the supervisor's process: passes its messages on to the launcher, and at last how it ended."""
 
-    def __init__(self, supervisor: "_Supervisor", name: str, module: str, content: Any, log: str, environment: dict):
+    def __init__(self, supervisor: "_Supervisor", name: str, module: str, content: Any, log: str, environment, warm):
         own = {PARENT: str(os.getpid()), JOB: name}
-        how = {"log": log or None, "shows_errors": not log, "grace_s": supervisor.grace_s}
+        how = {"log": log or None, "shows_errors": not log, "grace_s": supervisor.grace_s, "warm": warm}
         super().__init__(module, content, environment=environment | own, **how)
         self.name, self.supervisor = name, supervisor
         self.asked = False
@@ -256,6 +260,9 @@ class _Supervisor:
         if self.closing:
             return
         try:
+            if job["warm"] and self.launcher.content["makes_template"] and template.is_possible():
+                with errors.refusals():
+                    template.start_template()
             self.jobs[name] = _Job(self, name, **job).start()
             self.launcher.tell("started", job=name, pid=self.jobs[name].pid)
             with errors.refusals():
@@ -281,11 +288,15 @@ class _Supervisor:
         """Forget a job that has ended, and collect the exit statuses of its children that this process adopted."""
         if self.jobs.get(job.name) is job:  # a new job may have its name by now
             del self.jobs[job.name]
-        own = {job.pid for job in self.jobs.values()} | {self.mps_guard and self.mps_guard.pid}
+        own = {job.pid for job in self.jobs.values()} | {self.mps_guard and self.mps_guard.pid, *self._template()}
         for child in psutil.Process().children():
             with contextlib.suppress(psutil.Error, ChildProcessError):
                 if child.pid not in own and child.status() == psutil.STATUS_ZOMBIE:
                     os.waitpid(child.pid, os.WNOHANG)
+
+    def _template(self) -> set[int]:
+        own = template.own_template()
+        return set() if own is None else {own.pid}
 
     def _do_mps(self, gpus: list[str]) -> None:
         from labkit.hardware import start_mps
@@ -311,14 +322,19 @@ class _Supervisor:
 
     def _sweep(self) -> list[int]:
         """Kill what jobs left behind, then end the daemon, whose clients would lose their GPU. Returns who remained."""
-        left = kill_until_gone(lambda: (descendants() | marked(self.mark, but=DAEMON)) - marked(self.mark, DAEMON))
+        kept = set() if self.closing else self._template()
+
+        def jobs() -> set[psutil.Process]:
+            return {each for each in descendants() | marked(self.mark) if each.pid not in kept}
+
+        left = kill_until_gone(lambda: jobs() - marked(self.mark, DAEMON))
         if self.mps_guard is not None:
             with contextlib.suppress(OSError):
                 self.mps_guard.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.mps_guard.wait(DAEMON_ENDS_S)
             self.mps_guard = None
-        return left or kill_until_gone(lambda: descendants() | marked(self.mark))
+        return left or kill_until_gone(jobs)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,8 @@ def part_files(folder: Path) -> list[Path]:
 def spare_pandas() -> None:
     """Keep pyarrow from importing pandas with its first array, which takes half a second.
 
-    Only for processes that are wholly ours, because `to_pandas` does not work in them afterwards.
+    `to_pandas` imports it later. Only for processes that are wholly ours: until then, pyarrow takes a Series for any
+    other sequence, in which NaN is no null.
     """
 
     class NoPandas:  # pyarrow does not understand the usual None in sys.modules

@@ -74,7 +74,9 @@ class Sampler:
             self._child = child.start()
         except UserError as error:  # the system allows no more processes: the job goes on without samples
             return str(error)
-        memory_watch.leave_out(self._child.pid)
+        for helper in (self._child, process.own_template()):
+            if helper is not None:
+                memory_watch.leave_out(helper.pid)
         if self._ending:  # the block ended during a restart
             self._child.kill()
         # wait, because its imports take half a second of a core, which must not fall into the run's time

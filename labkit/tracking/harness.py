@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from labkit import UserError, hardware, json_data, runs
+from labkit import UserError, hardware, json_data, process, runs
 from labkit.hardware import memory_watch
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import OnEvent, Preparing, Ready, Started, read_event
@@ -183,7 +183,7 @@ class Harness:
         """Process whose descendants do not count as other programs: for jobs that share a device, their supervisor."""
         shares = (self.command.collocation or {}).get("mode", "cpu-pinned") != "cpu-pinned"
         is_rank = int(os.environ.get("WORLD_SIZE", "1")) > 1 or multiprocessing.parent_process() is not None
-        return os.getppid() if shares or is_rank else os.getpid()
+        return process.starter_pid() if shares or is_rank else os.getpid()
 
     def described(self) -> dict[str, Any]:
         """Settings for the record: the script, its budget and observer, and the jobs it shares a device with."""

@@ -32,6 +32,7 @@ from labkit.tracking.run import Run, open_run
 
 NOT_COUNTED = "steps in other processes that the script started are not counted"
 OPEN_A_RUN = "open a labkit.Run in the script, which counts those of its first rank"
+OWN_SCRIPTS = Path(__file__).parents[1] / "jobs"
 LEAST_CHILDREN_S = 0.5
 """CPU time of its children from which a script without a step may have trained in them: torch's import takes longer"""
 
@@ -74,6 +75,8 @@ def run_command(
             harness.tell(Notice(note))
         for descriptor in outlet:
             memory_watch.note(events=descriptor)
+    if script.parent == OWN_SCRIPTS:
+        runs.spare_pandas()
     hardware.keep_memory()
     if command.budget is not None:
         command.budget.bind_torch()

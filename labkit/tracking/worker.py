@@ -41,6 +41,8 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
         os.environ.update(budget.environment())
         for note in budget.take_cores(waits=command.waits_for_cores, say=say, stopped=lambda: bool(stop)):
             say(note)
+    if process.is_warm():
+        hardware.set_threads(budget.cores if budget is not None and budget.cores else len(telemetry.own_affinity()))
     if command.collocation is not None:
         return  # the command that runs jobs together has checked, and chosen
     # on all cores that it could have had: programs on other cores do not disturb it
@@ -50,6 +52,7 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     waits = ""
     if (budget is None or budget.cores != 1) and WAIT_POLICY not in os.environ:
         os.environ[WAIT_POLICY] = "PASSIVE"
+        process.go_cold()  # OpenMP reads it only once
         waits = ", and its threads wait passively, which costs least next to other programs"
     say(f"Before the start {found}. If this continues, the run is marked as disturbed{waits}.")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from labkit import hardware
+from labkit import hardware, process
 from labkit.telemetry.counters import Reading
 
 POWERCAP = Path("/sys/class/powercap")
@@ -76,7 +76,9 @@ class ProcessCounters:
 
     def __init__(self, pid: int, own_pid: int):
         """Read process `pid`. Raises ProcessLookupError if it does not exist; `read` does so once it has ended."""
-        self._root, self._own_pid, self._look_at = pid, own_pid, 0.0
+        # a sampler that started warm is the child of a template, not of the job
+        template = {os.getppid()} if process.is_warm() else set()
+        self._root, self._helpers, self._look_at = pid, {own_pid} | template, 0.0
         self._family = {pid: _Process(pid)}
 
     def read(self) -> Iterator[Reading]:
@@ -103,7 +105,7 @@ class ProcessCounters:
         waiting = [self._root]
         while waiting:
             for pid in _children(waiting.pop()):
-                if pid != self._own_pid:
+                if pid not in self._helpers:
                     waiting.append(pid)
                     if pid not in self._family:
                         with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
