@@ -5,6 +5,7 @@ import difflib
 import errno
 import os
 from collections.abc import Generator, Iterable
+from typing import TypeVar
 
 try:
     import resource
@@ -26,6 +27,15 @@ class UserError(ValueError):
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows in place of a traceback, which names no fix."""
         return [f"{type(self).__name__}: {self}"]
+
+
+T = TypeVar("T")
+
+
+def certain(value: T | None) -> T:
+    """The value, where a None was ruled out elsewhere, such as the cores of a CPU, which only a GPU lacks."""
+    assert value is not None
+    return value
 
 
 class DataError(UserError):

@@ -182,7 +182,7 @@ def exercise_version(notebook: NotebookNode) -> NotebookNode:
     """A notebook without solutions, guesses and outputs, its checks locked."""
     made, resources = deepcopy(notebook), {}
     for step in (ClearSolutions(code_stub={"python": STUB}), ForStudents(), LockCells(), ClearOutput()):
-        made, resources = step.preprocess(made, resources)
+        made, resources = step.preprocess(made, resources)  # ty: ignore[invalid-argument-type]  # any dictionary
     made.metadata["labkit_made"] = fingerprint(made)
     return made
 

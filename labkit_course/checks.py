@@ -182,7 +182,7 @@ def _cell_of(code: Callable) -> str | None:
     return "".join(line for line in lines if not re.match(r"\s*### (BEGIN|END) SOLUTION|[%!]", line)).strip() or None
 
 
-def _keep_code(name: str, module: str, code: Callable, works: Callable[[Any], None]) -> str:
+def _keep_code(name: str, module: str, code: Callable, works: Callable[[Any], Any]) -> str:
     """Keep the cell of right code in its module; return a line that says where it is, or why not; none if no cell.
 
     Args:

@@ -320,7 +320,7 @@ def changed(code: Any, old: str, new: str) -> Any:
     if source.count(old) != 1:
         raise ValueError(f"{code.__qualname__}: {source.count(old)} times {old!r} in its source, and once is wanted")
     names = dict(vars(sys.modules[code.__module__]))
-    exec(compile(source.replace(old, new), inspect.getsourcefile(code), "exec"), names)
+    exec(compile(source.replace(old, new), inspect.getsourcefile(code) or "", "exec"), names)
     return names[code.__name__]
 
 

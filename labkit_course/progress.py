@@ -14,7 +14,7 @@ from typing import Any
 
 import platformdirs
 
-from labkit.errors import UserError
+from labkit.errors import UserError, certain
 from labkit.runs import timestamp
 from labkit_course.exercise import is_number
 
@@ -68,7 +68,7 @@ def results(**numbers: tuple[float | None, float, float]) -> None:
     """
     from IPython.display import display
 
-    record = {
+    record: dict[str, dict[str, Any]] = {
         name: {"value": None if value is None else float(value), "low": low, "high": high}
         for name, (value, low, high) in numbers.items()
     }
@@ -183,7 +183,7 @@ def reveal(name: str, truth: float | None) -> None:
     first_time, truth = made.truth is None, float(truth)
     if first_time:  # the first answer is the one that was guessed
         made.truth = truth
-    counts = "" if first_time else f" The first answer counts, {made.words(made.truth)}."
+    counts = "" if first_time else f" The first answer counts, {made.words(certain(made.truth))}."
     print(f"You guessed {made.words(made.value)}; it is {made.words(truth)}: {_how_far(made, truth)}.{counts}")
     if first_time:
         keep("guess", name, guess=made.value, truth=truth, unit=made.unit)
@@ -240,11 +240,11 @@ def _print_scores(scored: dict[str, _Guess], where: str) -> None:
     if not scored:
         print(f"No guess of {where} is scored yet.")
         return
-    width = max(map(len, scored))
+    width, truths = max(map(len, scored)), {name: certain(made.truth) for name, made in scored.items()}
     for name, made in scored.items():
-        how_far = _how_far(made, made.truth).removeprefix("your guess was ")
-        print(f"{name:{width}}  guessed {made.words(made.value):>16}  is {made.words(made.truth):>16}  {how_far}")
-    factors = sorted(ratio_error(made.value, made.truth) for made in scored.values())
+        how_far = _how_far(made, truths[name]).removeprefix("your guess was ")
+        print(f"{name:{width}}  guessed {made.words(made.value):>16}  is {made.words(truths[name]):>16}  {how_far}")
+    factors = sorted(ratio_error(made.value, truths[name]) for name, made in scored.items())
     middle = factors[(len(factors) - 1) // 2]
     within = sum(factor <= 2 for factor in factors)
     typical = "" if math.isinf(middle) else f"; the middle one was off by a factor of {middle:.2f}"

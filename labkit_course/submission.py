@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
+from labkit.errors import UserError, certain
 from labkit_course.checks import MYLAB
 from labkit_course.notebook_file import code_cells, has_answers, read_notebook
 from labkit_course.progress import done, first_guesses, kept, progress_file, ratio_error
@@ -25,7 +25,7 @@ def status(notebooks: Path) -> list[dict[str, Any]]:
     for path in _notebooks(notebooks):
         asked = [name for name, _ in _asked(path)]
         own = [made for name, made in guessed.items() if name.startswith(f"{path.name[:2]}.")]
-        near = sum(ratio_error(made.value, made.truth) <= 2 for made in own)
+        near = sum(ratio_error(made.value, certain(made.truth)) <= 2 for made in own)
         rows.append(
             {
                 "notebook": path.stem,
@@ -100,7 +100,7 @@ def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: 
         raise UserError(f"{notebooks}: no notebook{f' {lab}' if lab else ''} has an answer in it yet: save it first.")
     labs = {path.name[:2] for path in found}
     missing = {path.stem: [name for name, given in _asked(path) if not given] for path in found}
-    said = {"student": student, "numbers": {path.stem: _number(path) for path in found}}
+    said: dict[str, Any] = {"student": student, "numbers": {path.stem: _number(path) for path in found}}
     said["missing"] = {name: names for name, names in missing.items() if names}
     said["damage"] = {path.stem: damage for path in found if (damage := _damage(path))}
     said["links"] = []

@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from labkit import launch, runs, tracking
+from labkit import errors, launch, runs, tracking
 from labkit.cli.printing import NUMBER, WIDTH_FOR_PROGRAMS, harmless, write_nowhere
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def frame_table(table: pd.DataFrame | Sequence[dict[str, Any]], title: str | Non
 
 def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows of a frame as JSON: what is not a number is null."""
-    return json.loads(frame.to_json(orient="records", double_precision=6))
+    return json.loads(errors.certain(frame.to_json(orient="records", double_precision=6)))
 
 
 def _cell(value: Any) -> str | Text:
@@ -107,7 +107,7 @@ def _cell(value: Any) -> str | Text:
         return "" if value is None or value != value else str(value)  # pandas' missing values differ from themselves
     if value != value:
         return ""
-    return f"{value:,.0f}" if isinstance(value, Integral) or abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if isinstance(value, Integral) or abs(float(value)) >= 100 else f"{value:.3g}"
 
 
 def counted(items: Sequence[Any], what: str) -> Iterator[Any]:

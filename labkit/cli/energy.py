@@ -9,7 +9,7 @@ import warnings
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from labkit import UserError, hardware, launch, runs, telemetry, tracking, tta
+from labkit import UserError, errors, hardware, launch, runs, telemetry, tracking, tta
 from labkit.cli.console import Console, counted, print_frame
 from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.printing import print_json, say
@@ -137,7 +137,7 @@ def run_trial(args: argparse.Namespace) -> int:
     refuse_unless_positive("--cool-down", args.cool_down or None)  # 0: not
     command = given_command(args)
 
-    device = hardware.find_device(command.budget and command.budget.torch_name, hardware.get_devices())
+    device = hardware.find_device(command.budget.torch_name if command.budget else None, hardware.get_devices())
     line = tracking.ProgressLine(sys.stderr if args.json else sys.stdout, evaluations=False)
     folders, before = [], None
 
@@ -147,7 +147,7 @@ def run_trial(args: argparse.Namespace) -> int:
         if limit is not None:
             card.set(limit)
         with telemetry.sampled(device) as samples:
-            cooled = telemetry.cool_down(samples, device, before, args.cool_down)
+            cooled = telemetry.cool_down(samples, device, errors.certain(before), args.cool_down)
         under = f" under {limit:g} W" if limit else ""
         say(f"trial {trial['number']} of {args.trials}{under}; {cooled}", to_stderr=args.json)
         return replace(command, trial=trial | {"cool_down": cooled})

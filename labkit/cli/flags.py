@@ -52,7 +52,7 @@ def read_only(given: list[str]) -> dict[str, Any]:
     >>> read_only(["batch_size=32,64", "power_limit_w=max", "batch_size=128"])
     {'batch_size': [32, 64, 128], 'power_limit_w': 'max'}
     """
-    only = {}
+    only: dict[str, Any] = {}
     for text in given:
         name, sign, values = text.partition("=")
         if not (name and sign and values):

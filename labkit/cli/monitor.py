@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from labkit import UserError, hardware, runs, telemetry
+from labkit import UserError, errors, hardware, runs, telemetry
 from labkit.cli.console import Console, frame_table
 from labkit.cli.flags import add_flags
 from labkit.cli.printing import WIDTH_FOR_PROGRAMS
@@ -122,7 +122,8 @@ def _view(title: str, latest: "telemetry.Latest", width: int) -> RenderableType:
     rows = []
     for history in latest.shown():
         device, scope, counter, value, unit, source, _ = history.reading
-        row = {"device": device, "scope": scope, "counter": counter, "latest": telemetry.value_text(value, unit)}
+        latest_text = telemetry.value_text(errors.certain(value), unit)
+        row = {"device": device, "scope": scope, "counter": counter, "latest": latest_text}
         # on a narrow terminal, only the newer part of a history fits
         rows.append(row | {"source": source, "history": history.bars[-max(LEAST_HISTORY, width - OTHER_COLUMNS) :]})
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from labkit import UserError, hardware, launch, sharing, tracking
+from labkit import UserError, errors, hardware, launch, sharing, tracking
 from labkit.cli.collocate import ENDED_BADLY, TRYING
 from labkit.cli.console import Console, json_rows, marked, print_frame
 from labkit.cli.flags import add_flags
@@ -83,7 +83,7 @@ def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
     devices = [sharing.PackingDevice(f"device-{number}", memory_bytes) for number in range(count)]
     checked = sharing.check_queue(recorded.fill(queue), devices, lambda job, kind: None, recorded)
     queue = sharing.refuse_if_any(checked, "nothing was simulated:")
-    slowdown, of_cpu = sharing.shared_slowdown(recorded), all(job.profile.like for job in queue)
+    slowdown, of_cpu = sharing.shared_slowdown(recorded), all(errors.certain(job.profile).like for job in queue)
     # jobs that were not recorded may be a GPU's, which CARMA's limit is for
     admission = sharing.cpu_admission(slowdown) if of_cpu else sharing.Admission(slowdown=slowdown)
     names = POLICIES if args.compare else (args.policy,)
@@ -146,7 +146,8 @@ def _timed_alone(launches: launch.Launches) -> list[sharing.QueuedJob]:
     for job in sharing.tracked_jobs(launches):
         profile = job.queued.profile
         if job.status == "done":
-            profile = replace(job.profile, duration_s=job.attempts[-1].ends_s - job.attempts[-1].starts_s)
+            last = job.attempts[-1]
+            profile = replace(job.profile, duration_s=errors.certain(last.ends_s) - last.starts_s)
         queue.append(replace(job.queued, profile=profile))
     return queue
 

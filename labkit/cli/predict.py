@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Generator
 from pathlib import Path
 
-from labkit import UserError, hardware, jobs, perfmodel, tracking
+from labkit import UserError, errors, hardware, jobs, perfmodel, tracking
 from labkit.cli.console import Console, TrainingDisplay, print_frame
 from labkit.cli.flags import add_flags
 from labkit.cli.printing import print_last
@@ -127,7 +127,8 @@ def _predict(
     with bound(args, command) as stop:
         captured = perfmodel.captured_steps(command, stop)
     prediction = perfmodel.predict_steps(captured.steps, card, job.name if job else perfmodel.ALL, change)
-    target = perfmodel.to_target(prediction, samples, need, tier.name if tier else card.tier) if need else None
+    on = tier.name if tier else card.tier
+    target = perfmodel.to_target(prediction, errors.certain(samples), need, on) if need else None
     notes = [*perfmodel.uncertainties(prediction), *captured.notes, *perfmodel.card_notes(card, command.budget)]
     notes += perfmodel.tier_notes(tier, captured.memory_bytes) if tier else []
     samples_per_s = samples and 1e3 * samples / prediction.step_ms

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from typing import Any, TextIO
+from typing import IO, Any
 
 WIDTH_FOR_PROGRAMS = 200
 """Width of a table in characters if there is no terminal, so that `grep` finds whole lines."""
@@ -58,7 +58,7 @@ def say(line: object, *, to_stderr: bool = False) -> None:
     print(harmless(str(line)), file=sys.stderr if to_stderr else sys.stdout)
 
 
-def write_nowhere(stream: TextIO = sys.stdout) -> None:
+def write_nowhere(stream: IO[str] = sys.stdout) -> None:
     """Discard everything that is still written to a stream whose reader has left."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())

@@ -130,15 +130,14 @@ def _find(which: str, runs_dir: str) -> Path:
 
 def _print(folder: Path, as_json: bool) -> int:
     """Print the profile in a run's folder, or in a trace file."""
-    is_of_tool = profiling.is_tool_profile(folder)
-    profile = (profiling.read_tool_profile if is_of_tool else profiling.read_profile)(folder)
-    if as_json:
-        return print_last(profile.to_dict())
-    (_print_tool_profile if is_of_tool else print_profile)(profile)
-    return 0
+    if profiling.is_tool_profile(folder):
+        of_tool = profiling.read_tool_profile(folder)
+        return print_last(of_tool.to_dict()) if as_json else _print_tool_profile(of_tool)
+    profile = profiling.read_profile(folder)
+    return print_last(profile.to_dict()) if as_json else print_profile(profile)
 
 
-def print_profile(profile: "profiling.Profile") -> None:
+def print_profile(profile: "profiling.Profile") -> int:
     console = Console()
     console.print(profile.headline, style="bold")
     rows = [
@@ -176,6 +175,7 @@ def print_profile(profile: "profiling.Profile") -> None:
         console.print(marked("{}. [bold]{}[/bold] ({}): {}.", number, finding.name, bound, finding.evidence))
         console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.")
     console.print_line(f"\nThe interactive view: labkit profile show {profile.folder}")
+    return 0
 
 
 def _print_diff(difference: "profiling.Comparison", shown: int) -> None:
@@ -201,7 +201,7 @@ def _print_diff(difference: "profiling.Comparison", shown: int) -> None:
     print_frame(console, rows)
 
 
-def _print_tool_profile(profile: "profiling.ToolProfile") -> None:
+def _print_tool_profile(profile: "profiling.ToolProfile") -> int:
     console, facts = Console(), profile.facts
     steps, seconds = facts["steps"], facts["window_s"]
     each = f"{1e3 * seconds / steps:.4g} ms per step (measured on {facts['device']}, threads: {facts['threads']})"
@@ -220,6 +220,7 @@ def _print_tool_profile(profile: "profiling.ToolProfile") -> None:
     if profile.text:
         console.print_line(profile.text)  # tables of its own
     console.print_line(f"The rest: {profile.where_to_look}.")
+    return 0
 
 
 def _ms(us: float) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import importlib.util
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def add_trainings(
     add_own: Callable[[argparse.ArgumentParser], None],
     run_job: Run,
     run_script: Run,
-    **about: str,
+    **about: Any,
 ) -> None:
     """Add a sub-command for each of labkit's jobs, and `run` for other scripts; `add_own` adds flags to each."""
     for name, job in jobs.JOBS.items():
@@ -178,13 +178,13 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     return replace(harness_command(args, own), resume=str(folder), **again)
 
 
-def _recorded_command(config: dict[str, Any], given: list[str], folder: Path) -> tracking.ScriptCommand:
+def _recorded_command(config: Mapping[str, Any], given: list[str], folder: Path) -> tracking.ScriptCommand:
     """The script of a run with its settings, or its arguments, and those given now."""
     script = runs.restored(config["script"])
     module = None if script.endswith(".py") else script
     path = _script(script, module is not None)
     if "settings" in config:
-        job = jobs.job_from_json(runs.restored(config["settings"]))
+        job: Any = jobs.job_from_json(runs.restored(config["settings"]))
         return job.with_settings(**jobs.read_flags(type(job), given)).command()
     arguments = [*runs.given_again(config.get("arguments", []), given, folder), *given]
     if (kind := jobs.known_job(path)) is not None:  # recorded before runs had their settings

@@ -86,13 +86,11 @@ def run_show(args: argparse.Namespace) -> int:
     print_frame(console, [_event_row(event) for event in events if event["event"] != "checkpoint"], "what happened")
     logged = runs.read_metrics([folder]).groupby("name")["value"].agg(["last", "size"])
     if len(logged):
-        rows = [
-            {"logged": each.Index, "last": f"{each.last:.6g}", "times": f"{each.size:,}"}
-            for each in logged.itertuples()
-        ]
+        named = zip(logged.index, logged["last"], logged["size"], strict=True)
+        rows = [{"logged": name, "last": f"{last:.6g}", "times": f"{size:,}"} for name, last, size in named]
         print_frame(console, rows)
     for title, content in (("result", record.result or {}), ("config", record.config), ("software", record.software)):
-        flat = pd.json_normalize(content).iloc[:1].astype(str)
+        flat = pd.json_normalize(dict(content)).iloc[:1].astype(str)
         print_frame(console, pd.DataFrame({title: [*flat], "": [*flat.to_numpy().ravel()]}))
     return 0
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit import UserError, launch, plots, report, runs, tracking, tta
+from labkit import UserError, errors, launch, plots, report, runs, tracking, tta
 from labkit.cli.console import Console, Display, print_frame
 from labkit.cli.flags import add_flags
 from labkit.cli.printing import print_json
@@ -156,7 +157,7 @@ class TourDisplay(Display):
         return f"{self.name_of(part)}: {text or f'failed: {part.reason}'}"
 
 
-def _result_text(result: dict[str, Any] | None) -> str:
+def _result_text(result: Mapping[str, Any] | None) -> str:
     """Whether a run reached its target, its first metric on the test split, and its speed."""
     assert result is not None  # of a run that is done
     reached, rate = result.get("time_to_target_s"), result.get("samples_per_s")
@@ -205,7 +206,7 @@ def run_show(args: argparse.Namespace) -> int:
         console.print_line(f"The table: {args.csv}")
     if args.html is not None or args.x or args.y or args.color:
         _draw(args, frame, settings, console)
-    return print_json(json.loads(frame.to_json(orient="records"))) if args.json else 0
+    return print_json(json.loads(errors.certain(frame.to_json(orient="records")))) if args.json else 0
 
 
 def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
@@ -243,7 +244,7 @@ def run_tour(args: argparse.Namespace) -> int:
     )
     with tracking.StopRequest() as stop, TourDisplay(console, args.runs_dir) as display:
         launches = launch.run_tour(tour, args.runs_dir, display.show_part, stop)
-    folders = [launches.run_folder(part) for part in launches.parts.values() if part.run is not None]
+    folders = [launches.runs_dir / part.run for part in launches.parts.values() if part.run is not None]
     if folders:
         table = tta.run_table(folders)
         results = tta.summary(tta.curves(folders, runs=table), table)

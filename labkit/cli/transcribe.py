@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, data, hardware, plots, runs, transcription
+from labkit import UserError, data, errors, hardware, plots, runs, transcription
 from labkit.cli.console import Console, print_frame
 from labkit.cli.flags import add_flags, refuse_unless_positive
 from labkit.cli.printing import say
@@ -123,7 +123,7 @@ def _transcribe(args: argparse.Namespace, recogniser: transcription.Recogniser, 
     recogniser.hear([data.speech.resample(np.zeros(800, np.float32), 8000)])  # imports and set-up are not timed
     tally = transcription.Tally(rates=transcription.ErrorRates(recogniser.alphabet))
     last, began = None, time.perf_counter()
-    recordings = _recordings(args, recogniser.record, folder)
+    recordings = _recordings(args, errors.certain(recogniser.record), folder)
     for each in transcription.transcribe(recogniser, recordings, by_file=by_file, **options):
         if isinstance(each, UserError):
             tally.failed += 1

@@ -141,7 +141,7 @@ def download(archive: runs.Archive, folder: Path, progress: Progress) -> Path:
         progress(min(1.0, done / archive.size_bytes), f"{name}: {done / 1e6:,.0f} MB")
 
     bar = SimpleNamespace(total=archive.size_bytes, update=update, reset=lambda: None, close=lambda: None)
-    downloader = pooch.HTTPDownloader(progressbar=bar, timeout=60)
+    downloader: Any = pooch.HTTPDownloader(progressbar=bar, timeout=60)
     try:
         return Path(pooch.retrieve(archive.url, f"sha256:{archive.sha256}", name, folder, downloader=downloader))
     except requests.RequestException as error:

@@ -98,7 +98,7 @@ class CompiledTables:
 
 
 # Sums may be regrouped and products fused. Full fastmath could lose a NaN, by which a diverged run is recognised.
-_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
 
 
 @njit(parallel=True, **_OPTIONS)

@@ -64,9 +64,8 @@ class ChannelsLastBlock(nn.Module):
         super().__init__()
         self.stride = stride
         self.residual = before == after and stride == 1
-        self.conv = nn.Conv2d(before, after, (1, kernel), stride=(1, stride), padding=(0, kernel // 2), bias=False).to(
-            memory_format=torch.channels_last
-        )
+        self.conv = nn.Conv2d(before, after, (1, kernel), stride=(1, stride), padding=(0, kernel // 2), bias=False)
+        self.conv.to(memory_format=torch.channels_last)  # ty: ignore[no-matching-overload]  # not in torch's stubs
         self.norm = nn.BatchNorm2d(after)
         self.activation = MaskedRelu(dropout)
 
@@ -93,6 +92,6 @@ class UnpackedBothWays(models.BothWays):
         both = torch.cat([there, back.take_along_dim(turned, dim=1)], dim=2)
         return self.after(both.masked_fill((place >= lengths.unsqueeze(1)).unsqueeze(2), 0.0))
 
-    def _one_way(self, x: Tensor, weights: list[Tensor]) -> Tensor:
+    def _one_way(self, x: Tensor, weights: list[Any]) -> Tensor:
         state = x.new_zeros(1, len(x), self.hidden_size)
         return torch.lstm(x, (state, state), weights, True, 1, 0.0, self.training, False, True)[0]

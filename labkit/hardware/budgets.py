@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from labkit import UserError
+from labkit import UserError, errors
 from labkit.hardware import memory_watch
 from labkit.hardware.cpu import parse_size, size_text, size_value
 from labkit.hardware.devices import Device, get_devices
@@ -179,7 +180,7 @@ def set_threads(count: int) -> None:
         numba.config.reload_config()
 
 
-def memory_error(budget: Budget, device: Device, error: Exception) -> UserError:
+def memory_error(budget: Budget, device: Device, error: BaseException) -> UserError:
     """Return the error of a run that needs more memory than its budget, its GPU or the machine has."""
     smaller = "make it smaller: reduce its batch (--batch-size in labkit's jobs) or its model (--preset)"
     if type(error).__name__ == "OutOfMemoryError":  # torch's, for a GPU
@@ -198,10 +199,11 @@ def memory_error(budget: Budget, device: Device, error: Exception) -> UserError:
 
 def too_much(budget: Budget) -> str:
     """Reason why its memory budget stopped a run: a sentence without its full stop."""
+    most = errors.certain(budget.memory_bytes)
     return (
-        f"The run needs more memory than its budget {budget.name!r} allows ({size_text(budget.memory_bytes)}), so it "
+        f"The run needs more memory than its budget {budget.name!r} allows ({size_text(most)}), so it "
         "was stopped and nothing else on this machine was touched. Give it more (for example --budget "
-        f"{budget.cores_text}memory={size_value(2 * budget.memory_bytes)})"
+        f"{budget.cores_text}memory={size_value(2 * most)})"
     )
 
 
@@ -215,12 +217,12 @@ def offered_budgets(devices: list[Device] | None = None) -> list[Budget]:
     """Return the budgets this machine offers: one-core, all-cores if it has several, and each GPU."""
     cpu, *gpus = get_devices() if devices is None else devices
     budgets = [_cores("one-core", 1, cpu)]
-    if cpu.cores > 1:
-        budgets.append(_cores("all-cores", cpu.cores, cpu))
+    if (cores := errors.certain(cpu.cores)) > 1:
+        budgets.append(_cores("all-cores", cores, cpu))
     gpus = [gpu for gpu in gpus if gpu.torch_name is not None]
     for number, gpu in enumerate(gpus):
         name = "gpu" if len(gpus) == 1 else f"gpu:{number}"
-        budgets.append(Budget(name, None, torch_name=gpu.torch_name, tier=tier_name(gpu)))
+        budgets.append(Budget(name, None, torch_name=errors.certain(gpu.torch_name), tier=tier_name(gpu)))
     return budgets
 
 
@@ -255,10 +257,11 @@ def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
     if text in offered:
         return offered[text]
     if text == "half":
-        return _cores("half", max(1, devices[0].cores // 2), devices[0], devices[0].memory_bytes // 2)
+        cores, memory_bytes = errors.certain(devices[0].cores), errors.certain(devices[0].memory_bytes)
+        return _cores("half", max(1, cores // 2), devices[0], memory_bytes // 2)
     if text == "half-gpu":
-        gpu = _divisible_gpu(text, devices)
-        return _part_of_gpu(text, gpu, 50.0, gpu.memory_bytes // 2, OF_A_GPU)
+        gpu, memory_bytes = _divisible_gpu(text, devices)
+        return _part_of_gpu(text, gpu, 50.0, memory_bytes // 2, OF_A_GPU)
     if text.removesuffix(LIKE) in load_tiers():
         return _stand_in(text, get_tier(text.removesuffix(LIKE)), devices)
     if "=" in text:
@@ -291,16 +294,17 @@ def _own_budget(text: str, cpu: Device) -> Budget:
                 f"{part.strip()!r} in the budget {text!r} is not valid: write cores=N with N at least 1, and memory= "
                 "with a unit, as in cores=2,memory=2GiB."
             )
-    cores, memory_bytes = limits.get("cores", cpu.cores), limits.get("memory")
-    if cores > cpu.cores:
+    most_cores, most_bytes = errors.certain(cpu.cores), errors.certain(cpu.memory_bytes)
+    cores, memory_bytes = limits.get("cores", most_cores), limits.get("memory")
+    if cores > most_cores:
         raise UserError(
             f"The budget {text!r} needs {cores} cores, but this process may use only {cpu.cores} (the machine has "
             f"{cpu.machine_cores or cpu.cores}): use at most cores={cpu.cores}."
         )
-    if memory_bytes is not None and memory_bytes > cpu.memory_bytes:
+    if memory_bytes is not None and memory_bytes > most_bytes:
         raise UserError(
             f"The budget {text!r} needs {size_text(memory_bytes)} of memory, but this process may use only "
-            f"{size_text(cpu.memory_bytes)}: use at most memory={cpu.memory_bytes // 2**20}MiB."
+            f"{size_text(most_bytes)}: use at most memory={most_bytes // 2**20}MiB."
         )
     # a limit on memory alone takes no core from others
     return replace(_cores(text, cores, cpu, memory_bytes), cores=limits.get("cores"))
@@ -308,10 +312,10 @@ def _own_budget(text: str, cpu: Device) -> Budget:
 
 def _cores(name: str, cores: int, cpu: Device, memory_bytes: int | None = None) -> Budget:
     # a process bound to fewer cores than the machine has also runs on a part of a larger machine
-    emulated = cores < (cpu.machine_cores or cpu.cores) or memory_bytes is not None
+    emulated = cores < errors.certain(cpu.machine_cores or cpu.cores) or memory_bytes is not None
     tier = match_tier(cpu) if cores == cpu.cores else cpu_tier(cores)
     missing = OF_A_CPU if emulated else ()
-    return Budget(name, cores, memory_bytes, tier=tier and tier.name, emulated=emulated, not_emulated=missing)
+    return Budget(name, cores, memory_bytes, tier=tier.name if tier else None, emulated=emulated, not_emulated=missing)
 
 
 def _stand_in(name: str, tier: Tier, devices: list[Device]) -> Budget:
@@ -328,20 +332,21 @@ def _stand_in(name: str, tier: Tier, devices: list[Device]) -> Budget:
     # generic CPU tiers differ only in their number of cores, so only a board can be the tier itself
     if own and tier.kind == "edge":
         return Budget(name, cpu.cores, tier=tier.name)
-    cores, memory = tier.cores, tier.memory_gb and int(tier.memory_gb * 1e9)
+    cores, memory = errors.certain(tier.cores), int(tier.memory_gb * 1e9) if tier.memory_gb else None
+    most_cores, most_bytes = errors.certain(cpu.cores), errors.certain(cpu.memory_bytes)
     missing = list(OF_A_CPU)
-    if cores > cpu.cores:
+    if cores > most_cores:
         if tier.kind != "edge":
             raise UserError(
                 f"The budget {name!r} has {cores} cores, but this process may use only {cpu.cores}, and a budget can "
                 "only make a machine smaller: choose one that `labkit budgets` lists."
             )
-        missing.append(f"{cpu.cores} of its {cores} cores")
-        cores = cpu.cores
-    if memory and memory >= cpu.memory_bytes:
-        missing.append(f"its {size_text(memory)} of memory (here {size_text(cpu.memory_bytes)})")
+        missing.append(f"{most_cores} of its {cores} cores")
+        cores = most_cores
+    if memory and memory >= most_bytes:
+        missing.append(f"its {size_text(memory)} of memory (here {size_text(most_bytes)})")
         memory = None
-    if cores == cpu.cores and memory is None:
+    if cores == most_cores and memory is None:
         raise UserError(f"The budget {name!r} is no smaller than this machine: choose all-cores instead.")
     if tier.fp32_tflops:
         missing.append("its GPU")
@@ -351,7 +356,7 @@ def _stand_in(name: str, tier: Tier, devices: list[Device]) -> Budget:
 def _gpu_stand_in(name: str, tier: Tier, own: list[Device], devices: list[Device]) -> Budget:
     if own and own[0].torch_name:
         return Budget(name, None, torch_name=own[0].torch_name, tier=tier.name)
-    gpu = _divisible_gpu(name, devices)
+    gpu, memory_bytes = _divisible_gpu(name, devices)
     whole = match_tier(gpu)
     if whole is None or not whole.fp32_tflops or not tier.fp32_tflops:
         unknown = tier.label if whole and whole.fp32_tflops else gpu.name
@@ -359,11 +364,11 @@ def _gpu_stand_in(name: str, tier: Tier, own: list[Device], devices: list[Device
             f"The budget {name!r} needs the FP32 peak of {unknown}, which is not in the catalogue: choose another one "
             "that `labkit budgets` lists."
         )
-    share = tier.fp32_tflops / whole.fp32_tflops
-    if share > 1 or tier.memory_gb * 1e9 > gpu.memory_bytes:
+    share, memory_gb = tier.fp32_tflops / whole.fp32_tflops, errors.certain(tier.memory_gb)
+    if share > 1 or memory_gb * 1e9 > memory_bytes:
         raise UserError(
-            f"The budget {name!r} stands for {tier.label} ({tier.fp32_tflops:g} TFLOP/s, {tier.memory_gb:g} GB), which "
-            f"is more than {gpu.name} has ({whole.fp32_tflops:g} TFLOP/s, {gpu.memory_bytes / 1e9:.0f} GB), and a "
+            f"The budget {name!r} stands for {tier.label} ({tier.fp32_tflops:g} TFLOP/s, {memory_gb:g} GB), which "
+            f"is more than {gpu.name} has ({whole.fp32_tflops:g} TFLOP/s, {memory_bytes / 1e9:.0f} GB), and a "
             "budget can only make a GPU smaller: choose one that `labkit budgets` lists."
         )
     missing = list(OF_A_GPU)
@@ -371,16 +376,16 @@ def _gpu_stand_in(name: str, tier: Tier, own: list[Device], devices: list[Device
         missing[0] = f"memory bandwidth ({tier.bandwidth_gb_s:g} GB/s, here {whole.bandwidth_gb_s:g})"
     # a share cannot be less than one multiprocessor
     percent = max(100 * share, 100 / gpu.sm_count if gpu.sm_count else 1.0)
-    return _part_of_gpu(name, gpu, round(percent, 1), int(tier.memory_gb * 1e9), missing, tier.name)
+    return _part_of_gpu(name, gpu, round(percent, 1), int(memory_gb * 1e9), missing, tier.name)
 
 
 def _part_of_gpu(name: str, gpu: Device, percent: float, memory_bytes: int, missing, tier: str | None = None) -> Budget:
-    part = {"torch_name": gpu.torch_name, "gpu_percent": percent, "gpu_memory_bytes": memory_bytes}
+    part: dict[str, Any] = {"torch_name": gpu.torch_name, "gpu_percent": percent, "gpu_memory_bytes": memory_bytes}
     return Budget(name, None, tier=tier, emulated=True, not_emulated=tuple(missing), **part)
 
 
-def _divisible_gpu(name: str, devices: list[Device]) -> Device:
-    """The first GPU, if CUDA MPS can give out a share of it."""
+def _divisible_gpu(name: str, devices: list[Device]) -> tuple[Device, int]:
+    """The first GPU, if CUDA MPS can give out a share of it, and its memory in bytes."""
     gpu = next((device for device in devices[1:] if device.torch_name), None)
     if gpu is None:
         raise UserError(
@@ -395,4 +400,7 @@ def _divisible_gpu(name: str, devices: list[Device]) -> Device:
             f"The budget {name!r} is a share of a whole GPU, but this process has a MIG slice, which is already a "
             "share: use --budget gpu."
         )
-    return gpu
+    if gpu.memory_bytes is None:
+        why = gpu.missing.get("memory_bytes", "its driver does not report it")
+        raise UserError(f"The budget {name!r} is a share of a GPU whose memory is unknown ({why}): use --budget gpu.")
+    return gpu, gpu.memory_bytes

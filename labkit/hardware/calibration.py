@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit import UserError
+from labkit import UserError, errors
 from labkit.hardware import memory_watch
 from labkit.hardware.budgets import Budget, offered_budgets, parse_budget, too_much
 from labkit.hardware.cpu import read_cpu
@@ -221,7 +221,7 @@ def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[
     stands_for = get_tier(budget.tier) if budget.tier else None
     if budget.torch_name == "cpu":
         if stands_for is None or stands_for.kind != "edge":
-            return budget.cores / devices[0].cores, None
+            return errors.certain(budget.cores) / errors.certain(devices[0].cores), None
         return None, stands_for.bandwidth_gb_s / gb_per_s if stands_for.bandwidth_gb_s else None
     own = match_tier(next(device for device in devices[1:] if device.torch_name == budget.torch_name))
     if stands_for is None or own is None:

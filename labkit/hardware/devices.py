@@ -210,7 +210,7 @@ def is_jetson(root: Path = Path("/")) -> bool:
     return (root / "etc/nv_tegra_release").exists() or any(root.glob(JETSON_LOADS[-1]))
 
 
-_OF_BOTH = {
+_OF_BOTH: dict[str, tuple[str, Callable]] = {
     "name": ("nvmlDeviceGetName", str),
     "uuid": ("nvmlDeviceGetUUID", str),
     "memory_bytes": ("nvmlDeviceGetMemoryInfo", lambda memory: memory.total),

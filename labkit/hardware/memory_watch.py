@@ -119,9 +119,11 @@ def _end(*_: Any) -> None:
 
 def _order(**order: Any) -> None:
     if _watches:
+        pipe = _watches[0].stdin
+        assert pipe is not None
         # in one unbuffered write, because the signal may arrive at any time
         with contextlib.suppress(OSError):
-            os.write(_watches[0].stdin.fileno(), json.dumps(order).encode() + b"\n")
+            os.write(pipe.fileno(), json.dumps(order).encode() + b"\n")
 
 
 # in the watch
@@ -256,5 +258,5 @@ if __name__ == "__main__":
     if os.fork():  # the child has no parent in the job, so neither this watch nor a sampler counts it
         os._exit(0)
     with contextlib.suppress(OSError):  # leave the run's cores to the run
-        os.sched_setaffinity(0, range(os.cpu_count()))
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
     watch.run()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError
+from labkit.errors import certain
 
 CONTROL = "nvidia-cuda-mps-control"
 READY = "ready "
@@ -87,7 +88,7 @@ def guard() -> int:
                 print(why_not)
                 return 1
             # read its output and drop it, or the pipe would fill up
-            threading.Thread(target=daemon.stdout.read, daemon=True).start()
+            threading.Thread(target=certain(daemon.stdout).read, daemon=True).start()
             print(READY + folder, flush=True)
             while os.read(sys.stdin.fileno(), 4096):
                 pass
@@ -109,7 +110,8 @@ def _wait_until_it_listens(path: str, daemon: subprocess.Popen, environment: dic
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
             daemon.wait(0.1)
-            return daemon.stdout.read().decode(errors="replace").strip() or f"it ended with {daemon.returncode}"
+            said = certain(daemon.stdout).read().decode(errors="replace").strip()
+            return said or f"it ended with {daemon.returncode}"
     return f"it does not listen after {START_S:g} s"
 
 

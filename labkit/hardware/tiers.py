@@ -157,7 +157,8 @@ def cpu_tier(cores: int | None) -> Tier | None:
     if cores is None:
         return None
     generic = [tier for tier in load_tiers().values() if tier.name.startswith("cloud-cpu-")]
-    return min((tier for tier in generic if tier.cores >= cores), key=lambda tier: tier.cores, default=None)
+    has = {tier: tier.cores for tier in generic if tier.cores is not None and tier.cores >= cores}
+    return min(has, key=has.__getitem__, default=None)
 
 
 OTHER_PRODUCTS = {"super", "ti", "laptop", "max", "mobile", "with", "nvl", "pcie"}

@@ -1,6 +1,6 @@
 """Trains a DLRM on a click log to a target AUC: `python dlrm.py`, `labkit train dlrm`, or a copy of yours."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -60,7 +60,7 @@ def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[An
     return [dense_kind(dense, lr=lr), table_kind(list(model.tables.parameters()), lr=lr)]
 
 
-def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def loss_of(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
     """The mean binary cross-entropy of (dense (B, D), categorical (B, F, L), label (B,))."""
     dense, categorical, label = batch
     return F.binary_cross_entropy_with_logits(model(dense, categorical).float(), label)
@@ -86,7 +86,7 @@ def main() -> None:
     precision, why = chosen_precision(job.precision, device)
 
     # data
-    options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
+    options: dict[str, Any] = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
     log = load_clicks(job.data, schema=job.schema, on_bad_row=job.on_bad_row, progress=tell_preparing, **options)
     train, validation = log.split("train"), log.split("validation").spread(WATCHED_ROWS)
     job = job.fitted(len(train))

@@ -86,6 +86,11 @@ class Job:
     """Name of the script in `labkit/jobs`, without .py"""
     takes_seed: ClassVar[bool] = True
 
+    @property
+    def label(self) -> str:
+        """What it trains, for tables."""
+        return self.name
+
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], folder: Path | str = "") -> Self:
         """The job of these settings by name; None stands for one that is not given.
@@ -267,7 +272,7 @@ def _help(kind: type[Job], setting: Setting, usual: Any) -> str:
 
 
 @functools.cache
-def settings_of(kind: type) -> dict[str, Setting]:
+def settings_of(kind: Any) -> dict[str, Setting]:
     """The settings of a kind of job by name, with those of a grouped field, such as placement, among its own."""
     found, shapes, words = {}, _shapes(kind), _docstrings(kind)
     for each in dataclasses.fields(kind):

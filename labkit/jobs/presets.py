@@ -123,7 +123,8 @@ def chosen_target(
     watched = f"{'max' if tracking.METRICS[metrics[0]].higher_is_better else 'min'} {metrics[0]}"
     if asked in (None, NO_TARGET, watched):
         return tracking.Target.parse(watched if asked else GOALS.get((job, data), watched))
-    name, operator, number = re.fullmatch(r"(?s)(?:\s*(\w+)\s*([<>]=?|=))?(.*)", str(asked)).groups()
+    parts = re.fullmatch(r"(?s)(?:\s*(\w+)\s*([<>]=?|=))?(.*)", str(asked))
+    name, operator, number = errors.certain(parts).groups()
     name = name or metrics[0]
     if name not in metrics:
         known = f"choose one of {', '.join(metrics)}"

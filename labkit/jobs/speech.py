@@ -42,7 +42,7 @@ def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
     if kernels == "plain":
         return SpeechModel(config)
     model = SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
-    model.images.to(memory_format=torch.channels_last)
+    model.images.to(memory_format=torch.channels_last)  # ty: ignore[no-matching-overload]  # not in torch's stubs
     return model
 
 

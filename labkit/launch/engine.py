@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from labkit import UserError, jobs, json_data, process, runs, tracking
+from labkit import UserError, errors, jobs, json_data, process, runs, tracking
 from labkit.launch.launches import Launches, Part
 
 WARM = "LABKIT_WARM"
@@ -166,7 +166,7 @@ class Engine:
             if part.name in each.parts and each.ending is None:
                 each.ending = status, reason
                 for name in each.parts.keys() - each.over:
-                    self._executor.end(name)
+                    errors.certain(self._executor).end(name)
 
     def log_tail(self, part: Part) -> str:
         """The end of what a script printed."""
@@ -249,17 +249,20 @@ class Engine:
             log = str(self.launches.folder / part.log) if part.log else ""
             content, environment = json_data.to_json(command), dict(start.environment)
             # libraries count the cores while they are loaded
-            is_ours = jobs.known_job(Path(command.script)) is not None
+            is_ours = jobs.known_job(Path(errors.certain(command.script))) is not None
             warm = command.cores is None and (is_ours or os.environ.get(WARM) == "1")
             executor.start(process.JobProcess(part.name, WORKER, content, log, environment, warm))
             self.on_event(part, {"kind": "State"})
 
     def _listen(self) -> None:
         try:
-            event = self._executor.next_event(self.poll_s) if self.running else time.sleep(self.poll_s)
-            while event is not None:
-                self._hear(event)
-                event = self._executor.next_event(0)
+            if not self.running:
+                time.sleep(self.poll_s)
+            elif executor := self._executor:
+                event = executor.next_event(self.poll_s)
+                while event is not None:
+                    self._hear(event)
+                    event = executor.next_event(0)
             self.look()
             for each in self._rounds:
                 self._look_at(each)
@@ -291,7 +294,7 @@ class Engine:
                     part, "stopped", f"not started, because {self.title(first)} ended before the start{why}"
                 )
             elif len(each.built) == len(each.parts):
-                self._executor.go(*each.parts)
+                errors.certain(self._executor).go(*each.parts)
                 each.went_s = time.monotonic()
                 for own in each.parts.values():
                     own.go_at = runs.timestamp()
@@ -303,9 +306,9 @@ class Engine:
         return part.name
 
     def _hear(self, event: dict[str, Any]) -> None:
-        each, part = self._find(event.get("job"))
-        if part is None:
+        if (found := self._find(event.get("job"))) is None:
             return
+        each, part = found
         if event["kind"] == "started":
             self.pids[part.name] = event["pid"]
         elif event["kind"] == "ended":
@@ -323,11 +326,11 @@ class Engine:
             self.heard(part, told)
             self.on_event(part, told)
 
-    def _find(self, name: str | None) -> tuple[_Round | None, Part | None]:
+    def _find(self, name: str | None) -> tuple[_Round, Part] | None:
         for each in self._rounds:
             if name in each.parts and name not in each.over:
                 return each, each.parts[name]
-        return None, None
+        return None
 
     def _end_of(self, each: _Round, part: Part, event: dict[str, Any]) -> End:
         """How a process ended, by what it reported, or by what its status says."""

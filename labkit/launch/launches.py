@@ -177,7 +177,7 @@ class Launches:
     def record_of(self, part: Part) -> "runs.RunRecord | None":
         """The record of the run of a launch; None where there is none that can be read."""
         with contextlib.suppress(UserError, OSError):
-            return None if part.run is None else runs.read_run(self.run_folder(part))
+            return None if part.run is None else runs.read_run(self.runs_dir / part.run)
         return None
 
     def rounds(self) -> list[list[Part]]:
@@ -321,7 +321,7 @@ class Launches:
 
 
 def _line(kind: str, value: Head | Launch | Part) -> str:
-    if kind == "state":
+    if isinstance(value, Part):
         content = {"launch": value.name} | {name: getattr(value, name) for name in STATE}
     else:
         content = json_data.to_json(value)

@@ -89,7 +89,7 @@ class PlannedJob:
 
     def command(self) -> "tracking.ScriptCommand":
         """What it runs, wherever that is."""
-        if self.is_labkits:
+        if not isinstance(self.job, ScriptJob):
             return self.job.seeded(self.seed).command(folder=self.folder)
         command = self.job.command(folder=self.folder)
         return command.seeded(self.seed) if self.job.takes_seed else command
@@ -219,7 +219,7 @@ def with_seconds(mix: Mix, seconds: float | None) -> Mix:
         raise UserError(f"seconds is {seconds:g}: give a number above zero.")
 
     def timed(job: PlannedJob) -> PlannedJob:
-        if not job.is_labkits or ENDS & job.job.settings().keys():
+        if isinstance(job.job, ScriptJob) or ENDS & job.job.settings().keys():
             return job
         return replace(job, job=job.job.with_settings(max_seconds=float(seconds), target=NO_TARGET))
 

@@ -27,8 +27,9 @@ from labkit.launch.rows import (
     split_words,
 )
 
-JOB_FIELDS = {"job": str, "script": str, "arguments": "words", "args": "words", "copies": "copies", "name": str}
-PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
+JOB_FIELDS: dict[str, Kind] = dict.fromkeys(("job", "script", "name"), str)
+JOB_FIELDS |= {"arguments": "words", "args": "words", "copies": "copies"}
+PLACED: dict[str, Kind] = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
 """What any job may ask of the device"""
 ELSEWHERE = {
     "budget": "the mode decides what a job may use: remove budget, or give cores and memory for mode cpu-pinned."
@@ -66,14 +67,14 @@ def _jobs_of(
         mistakes.add_field(row, "args", "it is another spelling of arguments: remove one.")
         return []
     what = read_setting(row.get("job") or row.get("script"), str)
-    kind, preset, flags = None, "", {}
+    kind, preset, flags = None, "", dict[str, Any]()
     if not what.endswith(".py"):
         kind, preset = named_job(what)
         if preset and "preset" in row:
             mistakes.add_field(row, "preset", f"the job already names preset {preset!r}: remove one.")
             return []
         flags = kind.kinds()
-    values = read_settings(row, flags | PLACED | JOB_FIELDS | others, mistakes, ELSEWHERE)
+    values = read_settings(row, flags | PLACED | JOB_FIELDS | dict(others), mistakes, ELSEWHERE)
     if len(values) < len(row):
         return []
     copies, arguments = values.get("copies", 1), tuple(values.get("arguments", values.get("args", ())))
@@ -162,7 +163,7 @@ jobs:
     copies: 3
   - script: train.py
     arguments: --lr 0.1"""
-GROUP_FIELDS = {"name": str, "mode": [MODES], "jobs": Row}
+GROUP_FIELDS: dict[str, Kind] = {"name": str, "mode": [MODES], "jobs": Row}
 MIX_FIELDS = GROUP_FIELDS | {"device": str, "repeats": "count", "timeout": "duration", "workloads": Row}
 
 
@@ -231,13 +232,12 @@ def read_csv_mix(path: Path) -> tuple[Mix, list[str]]:
     if any(row["Status"] for row in table):
         notices.append(f"{path}: Status is not read, so all rows run; --resume goes on with what was cut short.")
     names = numbered([safe_name("-".join(pair)) for pair in groups])
-    read = [
-        _workload(name, own, path.parent, mistakes, notices) for name, own in zip(names, groups.values(), strict=True)
-    ]
+    rows = zip(names, groups.values(), strict=True)
+    read = [_workload(name, own, path.parent, mistakes, notices) for name, own in rows]
     mistakes.raise_if_any()
     if not read:
         raise UserError(f"{path}: it has no rows: add some.")
-    return Mix(safe_name(path.stem), tuple(read)), notices
+    return Mix(safe_name(path.stem), tuple(filter(None, read))), notices
 
 
 def _strange_columns(path: Path, columns: list[str]) -> list[str]:
@@ -300,8 +300,9 @@ def _workload(name: str, rows: list[Row], folder: Path, mistakes: Mistakes, noti
         return None
     usual = "alone" if len(jobs) == 1 else "cpu-shared" if jobs[0].device == "cpu" else "naive"
     # radT starts a script in its own folder, and its paths count on that
-    own = (replace(job, folder=None if job.is_labkits else str(Path(job.job.path).parent)) for job in jobs)
-    return Workload(name, modes[0] or usual, tuple(own), f"{rows[0].place}, field 'Collocation'")
+    folders = [str(Path(job.job.path).parent) if isinstance(job.job, ScriptJob) else None for job in jobs]
+    own = tuple(replace(job, folder=folder) for job, folder in zip(jobs, folders, strict=True))
+    return Workload(name, modes[0] or usual, own, f"{rows[0].place}, field 'Collocation'")
 
 
 def _plain_row(row: Row) -> tuple[Row, str | None]:

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -16,7 +16,7 @@ from labkit import UserError, errors, hardware
 
 MOST_COPIES = 1000
 """More copies of one job are a typing error: no device holds them."""
-NUMBERS = {
+NUMBERS: dict[Any, tuple[Callable[[str], Any], Callable[[Any], bool], str, str]] = {
     int: (int, lambda _: True, "a whole number", "256"),
     float: (float, lambda _: True, "a number", "0.5"),
     "size": (hardware.parse_size, lambda _: True, "a size", "2GiB"),

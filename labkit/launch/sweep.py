@@ -70,16 +70,16 @@ class Progress:
         By the median of finished cells under the same budget, else that of earlier runs of the script, else the limit;
         (None, "") where one of them is not known.
         """
-        known: dict[str, list[float]] = {}
+        took: dict[str, list[float]] = {}
         for part in self.launches.parts.values():
             if part.status == "done" and part.seconds is not None:
-                known.setdefault(part.launch.job.budget.name, []).append(part.seconds)
+                took.setdefault(errors.certain(part.launch.job.budget).name, []).append(part.seconds)
         total, by = 0.0, "cells"
         for cell in self.sweep.cells:
             if self.launches.parts[cell.key].status not in ("waiting", "running"):
                 continue
-            if cell.budget.name in known:
-                total += median(known[cell.budget.name])
+            if cell.budget.name in took:
+                total += median(took[cell.budget.name])
             elif self.earlier_s:
                 total, by = total + median(self.earlier_s), "runs" if by == "cells" else by
             elif self.sweep.max_seconds is not None:
@@ -175,9 +175,10 @@ def read_progress(sweep: Sweep, runs_dir: Path) -> Progress:
 
 def _took_s(record: RunRecord) -> float:
     """Seconds that a run took, which has ended; with the start of its process, if nothing else ran in that."""
-    began = datetime.fromisoformat(record.started_at).timestamp()
+    times = record.started_at, errors.certain(record.ended_at)
+    began, ended = (datetime.fromisoformat(each).timestamp() for each in times)
     lead_s = began - record.pid_started
-    return datetime.fromisoformat(record.ended_at).timestamp() - began + (lead_s if 0 < lead_s < MOST_LEAD_S else 0.0)
+    return ended - began + (lead_s if 0 < lead_s < MOST_LEAD_S else 0.0)
 
 
 def _reconciled(sweep: Sweep, launches: Launches, found: Found, others: Sequence[RunRecord]) -> Progress:
@@ -251,7 +252,7 @@ class _SweepEngine(Engine):
             self.on_event(part, {"kind": "Notice", "text": words})
 
         # here and not in its own process, so that waiting for cores is none of its time
-        if cores := part.launch.job.budget.cores:
+        if cores := errors.certain(part.launch.job.budget).cores:
             self._cores.enter_context(hardware.leased_cores(cores, say=say, stopped=lambda: bool(self.stop)))
         return [Start(part.launch.job, lent_cores())]
 
@@ -262,7 +263,7 @@ class _SweepEngine(Engine):
             part.status, part.reason = "done", ""
             (self.launches.folder / part.log).unlink(missing_ok=True)
             return
-        reason = ((record and record.result) or {}).get("reason") or end.reason
+        reason = ((record.result if record else None) or {}).get("reason") or end.reason
         is_usage_error = end.said.get("exit_code") == USAGE_ERROR
         if end.said.get("disk_full"):
             self._give_back(part)
@@ -330,7 +331,7 @@ def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> "pd.DataFram
     table = settings.apply(_as_numbers).rename(columns=lambda name: _free(name, "setting"))
     cells = [
         {
-            "budget": part.launch.job.budget.name,
+            "budget": errors.certain(part.launch.job.budget).name,
             "seed": part.launch.about["seed"],
             "repeat": part.launch.about["repeat"],
             "state": part.status,
@@ -342,7 +343,7 @@ def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> "pd.DataFram
         for part in parts
     ]
     table = table.join(pd.DataFrame(cells, columns=OF_A_CELL), how="right")
-    done = {runs_dir / part.run: part for part in parts if part.status == "done"}
+    done = {runs_dir / errors.certain(part.run): part for part in parts if part.status == "done"}
     records = {folder: dict(found[part.name])[folder] for folder, part in done.items()}
     return table.merge(_results(records), on="run", how="left")
 

@@ -299,7 +299,7 @@ class _Expansion:
         self._noted.add(str(error))
         row = self._rows.get(error.field, self._top)
         if error.field in settings or not settings:
-            return self._mistakes.add_field(row, error.field, str(error))
+            return self._mistakes.add_field(row, error.field or "", str(error))
         cell = ", ".join(f"{name} {value}" for name, value in settings.items())
         return self._mistakes.add(row.place, f"{error} (in the cell with {cell})")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, hardware, tracking
+from labkit import UserError, errors, hardware, tracking
 from labkit.jobs import JOBS, MAX_EPOCHS, get_preset, job_command
 from labkit.launch.engine import End, Engine, OnEvent, Start
 from labkit.launch.launches import Launch, Launches, Part
@@ -83,7 +83,7 @@ class ScriptRuns(Engine):
         self, kind: str, commands: "Sequence[tracking.ScriptCommand]", folder: Path | str | None = None, **how
     ):
         """Plan the runs; `folder` is where the list gets its folder, if not with the runs."""
-        name, planned = Path(commands[0].script).stem, []
+        name, planned = Path(errors.certain(commands[0].script)).stem, []
         for number, command in enumerate(commands):
             planned.append(Launch(f"{kind}-{number}", command, name, after=_last(planned)))
         super().__init__(Launches.new(folder or commands[0].runs_dir, f"{kind}s", name, planned), **how)

@@ -189,7 +189,7 @@ def _statistics(seen: list[np.ndarray], asked: Asked) -> dict[str, float] | None
 def packed(values: np.ndarray) -> dict[str, str]:
     """An array as plotly reads it."""
     kind = "f8" if values.dtype == np.float64 else "f4"
-    return {"dtype": kind, "bdata": base64.b64encode(np.ascontiguousarray(values)).decode()}
+    return {"dtype": kind, "bdata": base64.b64encode(values.tobytes()).decode()}
 
 
 def facts(board: Board, name: str) -> dict[str, Any]:
@@ -278,7 +278,8 @@ def compare(board: Board, one: Sequence[str], other: Sequence[str], target: floa
         f"{plots.seconds_text(tta.survival(each.curves, each.runs, goal)['median'].iloc[0])}"
         for hit, each in zip(hits, (a, b), strict=True)
     ]
-    return {"target": goal, "lines": lines, "finding": _finding(tta.speed_up(*hits)), "best": _best(a, b, metric)}
+    finding = _finding(tta.speed_up(hits[0], hits[1]))
+    return {"target": goal, "lines": lines, "finding": finding, "best": _best(a, b, metric)}
 
 
 def _finding(ratio: Any) -> str:

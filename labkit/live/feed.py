@@ -38,7 +38,7 @@ class RunFeed:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.record: runs.RunRecord | None = None
+        self.record: runs.RunRecord = None  # ty: ignore[invalid-assignment]  # until the first look
         self.events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self.version = 0
         """Raised with every change"""

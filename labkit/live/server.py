@@ -114,9 +114,9 @@ class Handler(tornado.web.RequestHandler):
                 "This page is its reader's own: open the address, with its token, that `labkit live` printed.\n"
             )
 
-    def log_exception(self, kind: Any, value: Any, trace: Any) -> None:
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if not isinstance(value, tornado.iostream.StreamClosedError):  # the browser did not wait
-            super().log_exception(kind, value, trace)
+            super().log_exception(typ, value, tb)
 
     def write_error(self, status_code: int, **more: Any) -> None:
         self.finish(f"{status_code}: {self._reason}\n")

@@ -71,6 +71,9 @@ class TableAFeature(nn.Module):
 class PairwiseDots(nn.Module):
     """The dot products of all pairs of features."""
 
+    first: Tensor
+    second: Tensor
+
     def __init__(self, count: int):
         super().__init__()
         first, second = torch.tril_indices(count, count, offset=-1)

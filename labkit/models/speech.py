@@ -140,15 +140,15 @@ class Warping(nn.Module):
         if not self.training or not (self.speed or self.tract):
             return features, lengths
         size, _, bins = features.shape
-        on = {"device": features.device}
-        speed = 1 + self.speed * (2 * torch.rand(size, **on) - 1)
-        tract = 1 + self.tract * (2 * torch.rand(size, 1, **on) - 1)
+        on = features.device
+        speed = 1 + self.speed * (2 * torch.rand(size, device=on) - 1)
+        tract = 1 + self.tract * (2 * torch.rand(size, 1, device=on) - 1)
         new = (lengths / speed).round().long().clamp(min=1)
         longest = -(-int(new.max()) // FRAMES_MULTIPLE) * FRAMES_MULTIPLE
-        times = speed[:, None] * torch.arange(longest, **on)  # (B, T')
-        mels = torch.arange(1, bins + 1, **on) * (_mel(torch.tensor(HIGHEST_HZ)) / (bins + 1)).item()  # (F,)
+        times = speed[:, None] * torch.arange(longest, device=on)  # (B, T')
+        mels = torch.arange(1, bins + 1, device=on) * (_mel(torch.tensor(HIGHEST_HZ)) / (bins + 1)).item()  # (F,)
         places = _mel(tract * _hz(mels)) / mels[0] - 1  # (B, F)
-        kept = torch.arange(times.shape[1], **on) < new[:, None]
+        kept = torch.arange(times.shape[1], device=on) < new[:, None]
         # frequencies by a product: an index would transpose the memory layout, and the convolutions would copy it
         return (_at(features, times) * kept.unsqueeze(2)) @ _between(places, bins), new
 
@@ -191,11 +191,11 @@ class Noise(nn.Module):
         if not self.training or not self.deviation:
             return features
         size, frames, bins = features.shape
-        on = {"device": features.device}
+        on = features.device
         heard = _mask(lengths, frames).transpose(1, 2)  # (B, T, 1)
-        loudness, colour = self.deviation * torch.randn(2, size, 1, 1, **on)
-        tilt = colour * torch.linspace(-1, 1, bins, **on)
-        noise = self.deviation * torch.rand(size, 1, 1, **on) * torch.randn_like(features)
+        loudness, colour = self.deviation * torch.randn(2, size, 1, 1, device=on)
+        tilt = colour * torch.linspace(-1, 1, bins, device=on)
+        noise = self.deviation * torch.rand(size, 1, 1, device=on) * torch.randn_like(features)
         return features + heard * (loudness + tilt + noise)
 
 
@@ -281,7 +281,7 @@ class SpeechModel(nn.Module):
         x = bins_of(x)
         for block in self.subsample:
             lengths = (lengths + block.stride - 1) // block.stride
-            x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))
+            x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))  # ty: ignore[unsupported-operator]  # an int
         if self.config.kind == "conv":
             mask = _mask(lengths, x.shape[2])
             for block in self.blocks:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from labkit import UserError, hardware, jobs, runs, tracking, tta
+from labkit import UserError, errors, hardware, jobs, runs, tracking, tta
 from labkit.perfmodel.card import ALL, Card, KernelModel, features_of
 from labkit.perfmodel.operators import PHASES, Operator
 
@@ -106,9 +106,9 @@ def tier_change(card: Card, tier: hardware.Tier) -> Change:
             "tiers`.",
             field="tier",
         )
-    speeds = tier.fp32_tflops, tier.bandwidth_gb_s
-    if None not in speeds:
-        arithmetic, bandwidth = 1e3 * speeds[0] / card.limits.fp32_gflops, speeds[1] / card.limits.bandwidth_gb_per_s
+    tflops, gb_per_s = tier.fp32_tflops, tier.bandwidth_gb_s
+    if tflops is not None and gb_per_s is not None:
+        arithmetic, bandwidth = 1e3 * tflops / card.limits.fp32_gflops, gb_per_s / card.limits.bandwidth_gb_per_s
     elif tier.kind == "cpu" and tier.cores:
         arithmetic = bandwidth = tier.cores / card.threads
     else:
@@ -327,7 +327,7 @@ def samples_to_target(table: pd.DataFrame, target: tracking.Target, batch_size: 
             "unknown: train a run to it first.",
             field="target",
         )
-    needs = tta.by_batch_size(curves, table, target.value)
+    needs = tta.by_batch_size(curves, table, errors.certain(target.value))
     needs = needs[np.isfinite(needs["need"])].sort_values("time_s").drop_duplicates("batch_size")
     if needs.empty:
         best = curves["value"].max() if target.metric.higher_is_better else curves["value"].min()

@@ -89,7 +89,8 @@ def _memories(tier: "hardware.Tier") -> dict[str, float | None]:
     if tier.kind != "server":
         return {"host" if tier.kind == "cpu" else "one device": tier.memory_gb}
     each = tier.memory_gb
-    return {"one device": each, "all devices": each and each * tier.devices, "host": tier.host_memory_gb}
+    every = each * tier.devices if each and tier.devices else None
+    return {"one device": each, "all devices": every, "host": tier.host_memory_gb}
 
 
 def presets_and_tiers(optimisers: Sequence[str] = ("sgd", "rowwise-adagrad")) -> pd.DataFrame:

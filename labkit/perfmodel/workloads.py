@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit import fast, jobs, models
+from labkit import errors, fast, jobs, models
 from labkit.data.speech import Batch
 
 LARGEST_TABLES_BYTES = 2**26
@@ -136,7 +136,7 @@ def _gathered(shape: "jobs.ShapeJob") -> Callable[[], object]:
         with torch.no_grad():
             named, places = torch.unique(rows, return_inverse=True)
             sums = torch.zeros(len(named), shape.embedding_dim).index_add_(
-                0, places.flatten(), found.grad.flatten(0, 2)
+                0, places.flatten(), errors.certain(found.grad).flatten(0, 2)
             )
             change = sums
             for moment in moments:

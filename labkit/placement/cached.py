@@ -243,8 +243,8 @@ class CachedStore(RowStore):
 
     def _settle(self, move: Future | None = None) -> None:
         """Wait for a move, by default for all of them, and raise its error."""
-        if move or self._last_move:
-            (move or self._last_move).result()
+        if latest := move or self._last_move:
+            latest.result()
         if self._stream is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._stream)
 

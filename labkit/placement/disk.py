@@ -106,8 +106,8 @@ class DiskStore(RowStore):
             _copy(copy.fileno(), self._file.fileno(), self.bytes)
 
     def metrics(self) -> dict[str, float]:
-        read = bytes_from_disk()
-        from_disk = {} if read is None else {"placement_disk_read_bytes": float(read - self._disk_read_at_first)}
+        first, now = self._disk_read_at_first, bytes_from_disk()
+        from_disk = {} if first is None or now is None else {"placement_disk_read_bytes": float(now - first)}
         return super().metrics() | from_disk
 
     def _take(self, rows: np.ndarray, out: np.ndarray) -> None:

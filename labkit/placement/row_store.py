@@ -166,7 +166,7 @@ class RowStore:
         """The counters, for `run.log`."""
         return {f"placement_{name}": float(value) for name, value in asdict(self.counters).items()}
 
-    def drop(self, fetch: Fetch) -> None:
+    def drop(self, fetch: Fetch | None) -> None:
         """Forget a fetch, which is done or no longer needed."""
         if fetch in self._fetches:
             self._fetches.remove(fetch)

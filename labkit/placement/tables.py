@@ -185,7 +185,7 @@ class PlacedOptimiser:
 
     def __init__(self, tables: PlacedTables, lr: float):
         self._tables, self._step = tables, 0
-        self.param_groups = [{"params": [], "lr": lr}]
+        self.param_groups: list[dict[str, Any]] = [{"params": [], "lr": lr}]
         self.keeps_best = tables.store.is_in_memory
         """Whether a run can keep the best weights; of tables outside memory it keeps the last"""
 

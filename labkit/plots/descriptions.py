@@ -5,7 +5,7 @@ import textwrap
 from collections import Counter
 from dataclasses import dataclass
 from html import escape, unescape
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -90,7 +90,10 @@ def description_text(fig: go.Figure) -> str:
     return ". ".join([*sentences, finding]).strip()
 
 
-def thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+Rows = TypeVar("Rows", pd.DataFrame, pd.Series)
+
+
+def thinned(rows: Rows, most: int) -> Rows:
     """At most that many of the rows, first and last among them, at even distances."""
     return rows.iloc[np.linspace(0, len(rows) - 1, most).round().astype(int)] if len(rows) > most else rows
 

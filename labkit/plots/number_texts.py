@@ -59,7 +59,7 @@ def number_text(value: float) -> str:
 
 def value_text(value: object) -> str:
     """A number as `number_text`, or anything else as it is."""
-    return number_text(value) if isinstance(value, Real) else str(value)
+    return number_text(float(value)) if isinstance(value, Real) else str(value)
 
 
 def rate_text(value: float) -> str:

@@ -84,7 +84,8 @@ def series(frame: pd.DataFrame, *by: str) -> Iterator[tuple[Encoding, str, pd.Da
 
     The name has the columns' values but for empty ones, safe inside plotly's small HTML: "all-cores · measured".
     """
-    for number, (key, own) in enumerate(frame.groupby(list(by), sort=False, dropna=False)):
+    groups: Any = frame.groupby(list(by), sort=False, dropna=False)
+    for number, (key, own) in enumerate(groups):
         provenance = str(own["provenance"].iloc[0]) if "provenance" in by else "measured"
         yield encoding(number, provenance), escape(" · ".join(filter(None, map(str, key)))), own
 

@@ -89,7 +89,7 @@ def add_lane_bars(
             x=own["lasts"],
             y=[escape(str(lane)) for lane in own["lane"]],
             orientation="h",
-            **named(kind, provenance),
+            **named(str(kind), provenance),
             text=[escape(_short(name, (end - start) / ends.max())) for name, _, start, end in of_each],
             textposition="inside",
             insidetextanchor="start",
@@ -168,7 +168,7 @@ def figure_memory_held(held: pd.DataFrame, *, provenance: str = "measured") -> g
     figure = new_figure("Time since the recording began (ms)", "Allocated since then (MiB)")
     peaks = []
     for number, (device, own) in enumerate(held.groupby("device")):
-        name = "host" if device < 0 else f"GPU {device}"
+        name = "host" if device == -1 else f"GPU {device}"
         own = pd.DataFrame({"ms": own["time_us"] / 1e3, "mib": own["held_bytes"] / 2**20})
         top = own.loc[[own["mib"].idxmax()]]
         shown = pd.concat([thinned(own, MOST_POINTS), top]).sort_values("ms", kind="stable").drop_duplicates()

@@ -17,13 +17,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from labkit import errors
 from labkit.process import forking, template
 from labkit.process.containment import PARENT, die_with, end_killed, kill_session
 
-OUT_OF_CTRL_C = (
+OUT_OF_CTRL_C: dict[str, Any] = (
     {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if sys.platform == "win32" else {"start_new_session": True}
 )
 """Options of `subprocess.Popen` that keep the terminal's Ctrl-C from a child: its parent decides what to stop."""
@@ -123,8 +123,9 @@ class Child:
     def send(self, message: Any) -> None:
         """Send an order. If the program has ended, this does nothing; `next_message` raises."""
         with contextlib.suppress(OSError, ValueError):
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
+            pipe: IO[Any] = errors.certain(self._process.stdin)
+            pipe.write(json.dumps(message).encode() + b"\n")
+            pipe.flush()
 
     def next_message(self, timeout_s: float | None = None) -> dict[str, Any] | None:
         """Its next message; None if there is none within the time.
@@ -162,7 +163,7 @@ class Child:
     def stop(self) -> None:
         """Ask it to end."""
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            errors.certain(self._process.stdin).close()
 
     def kill(self) -> None:
         """End it at once."""

@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import psutil
 
@@ -115,7 +116,7 @@ def still_there(pid: int) -> str:
     return f"process {pid} still exists after SIGKILL, in state {state}{why}"
 
 
-def end_killed(process: subprocess.Popen) -> None:
+def end_killed(process: Any) -> None:
     """Wait a bounded time for a killed child; warn about one that does not end, and leave it."""
     try:
         process.wait(GONE_S)

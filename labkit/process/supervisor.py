@@ -330,7 +330,7 @@ class _Supervisor:
         left = kill_until_gone(lambda: jobs() - marked(self.mark, DAEMON))
         if self.mps_guard is not None:
             with contextlib.suppress(OSError):
-                self.mps_guard.stdin.close()
+                errors.certain(self.mps_guard.stdin).close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.mps_guard.wait(DAEMON_ENDS_S)
             self.mps_guard = None

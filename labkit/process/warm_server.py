@@ -47,7 +47,8 @@ def identity() -> str:
         OSError: the checkout, or torch, is gone.
     """
     torch = importlib.util.find_spec("torch")
-    sources = [*sorted(PACKAGE.rglob("*.py")), *([Path(torch.origin), Path(torch.origin).parents[1]] if torch else [])]
+    origin = Path(torch.origin) if torch and torch.origin else None
+    sources = [*sorted(PACKAGE.rglob("*.py")), *([origin, origin.parents[1]] if origin else [])]
     limits = [resource.getrlimit(getattr(resource, name)) for name in sorted(dir(resource)) if name[:7] == "RLIMIT_"]
     places = [str(path.readlink()) for path in sorted(Path("/proc/self/ns").iterdir())]
     facts = [

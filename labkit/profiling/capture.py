@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
-from labkit import hardware, process, runs
+from labkit import errors, hardware, process, runs
 from labkit.profiling.tools import (
     FACTS,
     GRAPH,
@@ -195,7 +195,7 @@ class StepRecorder(StepWatcher):
             if self.taken > warm:
                 self._profiled.append(self.clock.read())
             with process.silenced():
-                self.profiler.step()
+                errors.certain(self.profiler).step()
             self.clock.restart()
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
@@ -281,7 +281,7 @@ class SampledSteps(StepWatcher):
     def _close(self) -> None:
         self.is_done = True
         self._window_s = time.perf_counter() - self._opened
-        self._py_spy.end()
+        errors.certain(self._py_spy).end()
 
 
 def save_limits(folder: Path, limits: "hardware.Calibration") -> None:

@@ -69,7 +69,7 @@ class Profile:
         if self.limits is None:
             has_shapes = any(inputs.shapes for inputs in self.trace.events["inputs"])
             return ProfileSettings(shapes=has_shapes, memory=not self.trace.allocations.empty)
-        return ProfileSettings(**self.facts["settings"])
+        return ProfileSettings(**self.facts["settings"])  # ty: ignore[invalid-argument-type]  # the fields as JSON
 
     @property
     def unprofiled_step_us(self) -> float | None:
@@ -343,7 +343,7 @@ class Comparison:
         """The difference as a sentence; per sample where the steps differ in size."""
         before, after = self.before.samples, self.after.samples
         ratio, unit = self.before_us / self.after_us, ""
-        if None not in (before, after) and before != after:
+        if before is not None and after is not None and before != after:
             ratio, unit = ratio * after / before, f" per sample (the steps have {before:,} and {after:,})"
         how = f"{ratio:.3g} times as fast" if ratio >= 1 else f"{1 / ratio:.3g} times as slow"
         steps = f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms per step, both profiled"

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.autograd import profiler
 
-from labkit import UserError, hardware, tracking
+from labkit import UserError, errors, hardware, tracking
 from labkit.profiling.capture import SampledSteps, StepRecorder, StepWatcher, save_limits
 from labkit.profiling.tools import AFTER_BACKWARD, BETWEEN, OTHER, PHASES, ProfileSettings
 
@@ -204,7 +204,7 @@ def profile_with(
 ) -> tuple[Path, list[str]]:
     """Profile a script with torch.profiler or py-spy, then measure the machine's limits: as `profile_script`."""
     if tool != "torch":
-        return profile_script(command, SampledSteps(settings, command.script), stop, on_event)
+        return profile_script(command, SampledSteps(settings, errors.certain(command.script)), stop, on_event)
     recorder = StepRecorder(settings)
     folder, notes = profile_script(command, recorder, stop, on_event)
     device = "cpu" if recorder.device.type == "cpu" else str(recorder.device)

@@ -106,9 +106,8 @@ class StepTime:
         Columns operator, calls, self_us (both per step), share. The times add up to `step_us`.
         """
         names = self.events["name"].astype(str).rename("operator")
-        sums = (self.events.groupby(names)["self_us"].agg(calls="size", self_us="sum") / self.steps).sort_values(
-            "self_us", ascending=False
-        )
+        sums = self.events.groupby(names)["self_us"].agg(calls="size", self_us="sum") / self.steps
+        sums = sums.sort_values("self_us", ascending=False)  # ty: ignore[no-matching-overload]  # a frame
         sums.loc[PYTHON] = [0.0, self.step_us - sums["self_us"].sum()]
         return sums.assign(share=sums["self_us"] / self.step_us).reset_index()
 

@@ -136,7 +136,7 @@ def check_tool(name: str, script: "tracking.ScriptCommand") -> None:
 def command_by_hand(name: str, script: "tracking.ScriptCommand") -> str:
     """The command that profiles a script with a tool of `BY_HAND`."""
     flags = ["--runs-dir", script.runs_dir, *(["--budget", script.budget.name] if script.budget else [])]
-    ran = ["-m", script.module] if script.module else [script.script]
+    ran = ["-m", script.module] if script.module else [errors.certain(script.script)]
     return f"{BY_HAND[name][0]} {shlex.join([sys.executable, '-m', 'labkit', 'run', *flags, *ran, *script.arguments])}"
 
 
@@ -175,7 +175,9 @@ class ToolProfile:
 
     def to_dict(self) -> dict[str, Any]:
         """The answer for programs; an unknown figure is null."""
-        functions = None if self.functions is None else json.loads(self.functions.to_json(orient="records"))
+        functions = self.functions
+        if functions is not None:
+            functions = json.loads(errors.certain(functions.to_json(orient="records")))
         run = {"run": self.folder.name, "folder": str(self.folder), "tool": self.facts["tool"], "facts": self.facts}
         return run | {"output": str(self.output), "functions": functions, "text": self.text}
 
@@ -208,7 +210,7 @@ def why_refused() -> str | None:
         ctypes.CDLL(None).prctl(SET_PTRACER, ctypes.c_ulong(-1), 0, 0, 0)
     try:
         tried = subprocess.run(
-            [hardware.which("py-spy"), "dump", "--pid", str(os.getpid())],
+            [errors.certain(hardware.which("py-spy")), "dump", "--pid", str(os.getpid())],
             capture_output=True, text=True, errors="replace", timeout=hardware.ANSWER_TIMEOUT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -224,8 +226,8 @@ class PySpy:
 
     def __init__(self, output: Path):
         how = ["--format", "raw", "--full-filenames", "--rate", "100", "--output", str(output)]
-        self._process = subprocess.Popen(
-            [hardware.which("py-spy"), "record", *how, "--pid", str(os.getpid())],
+        self._process: subprocess.Popen[str] = subprocess.Popen(
+            [errors.certain(hardware.which("py-spy")), "record", *how, "--pid", str(os.getpid())],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", **process.OUT_OF_CTRL_C,
         )  # fmt: skip

@@ -134,7 +134,7 @@ class _Columns:
             correlation = _number(args, "correlation", -1, int)
         except ValueError as error:  # the event counts nevertheless
             self.unused[f"correlations ({error})"] += 1
-        numbers = (start_us, duration_us, correlation)
+        numbers: tuple[Any, ...] = (start_us, duration_us, correlation)
         for column, number in zip(self.numbers.values(), numbers, strict=True):
             column.append(number)
         name, category = str(event.get("name", "")), str(event.get("cat", ""))
@@ -222,7 +222,7 @@ def nest(lane: np.ndarray, start_us: np.ndarray, duration_us: np.ndarray) -> tup
     return parent, self_us
 
 
-def _number(of: dict[str, Any], field: str, default: float | None = None, kind: type = float) -> float:
+def _number(of: dict[str, Any], field: str, default: float | None = None, kind: type = float) -> Any:
     """A field's number; other tools write some numbers as text."""
     value = of.get(field, default)
     try:

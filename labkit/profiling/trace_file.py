@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from labkit import UserError
+from labkit.errors import certain
 
 CHUNK = 2**18
 """Number of characters read at once; an error in them costs as much time as they are long"""
@@ -136,7 +137,7 @@ class _Window:
 
     def skip(self) -> bool:
         """Go to what comes next; False at the end of the file."""
-        while (at := _BETWEEN.match(self._text, self._at).end()) == len(self._text):
+        while (at := certain(_BETWEEN.match(self._text, self._at)).end()) == len(self._text):
             self._at = at
             if not self._more():
                 return False

@@ -97,7 +97,7 @@ def build_page(curves: pd.DataFrame, runs: pd.DataFrame, facts: dict[str, str]) 
         "dark": plots.in_the_dark(),
     }
     script = Markup(SCRIPT.read_text("utf-8"))
-    fixed = {"palettes": plots.PALETTES, "headings": texts.HEADINGS, "script": script}
+    fixed: Any = {"palettes": plots.PALETTES, "headings": texts.HEADINGS, "script": script}
     text = htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False)  # cannot end its script element
     return render("page.html", sections=sections, facts=facts, data=text, **fixed)
 
@@ -167,7 +167,8 @@ def _machine(record: RunRecord) -> str:
         facts = [device.get("name", "unnamed device")]
         cores = device.get("machine_cores") or device.get("cores")  # the second is what a budget left
         facts += [f"{cores} core{'s' * (cores > 1)}"] if cores else []
-        facts += [f"{device['memory_bytes'] / 2**30:.1f} GiB"] if device.get("memory_bytes") else []
+        memory_bytes = device.get("memory_bytes")
+        facts += [f"{memory_bytes / 2**30:.1f} GiB"] if memory_bytes else []
         devices.append(", ".join(facts))
     return f"{' + '.join(devices)} ({record.host})"
 
@@ -293,7 +294,7 @@ def _of_runs(found: "tta.Attempts", targets: int, series: list[np.ndarray]) -> d
     last, rows = curves.groupby("run")[list(tta.CLOCKS)].last().reindex(runs["run"]), runs.to_dict("records")
     missed = {
         clock: [[_missed(rows[place], last_s[place], clock) for place in places] for places in series]
-        for clock, last_s in last.to_dict("list").items()
+        for clock, last_s in ((clock, last[clock].tolist()) for clock in tta.CLOCKS)
     }
     return {"first": points(found.evaluation), "held": points(found.confirmed), "when": when, "missed": missed}
 

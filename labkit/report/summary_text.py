@@ -51,7 +51,7 @@ def goal_text(metric: str | None, target: float) -> str:
     >>> goal_text("auc", 0.78), goal_text(None, math.nan)
     ('AUC 0.78', 'no target')
     """
-    return "no target" if math.isnan(target) else f"{plots.metric_label(metric)} {target:.6g}"
+    return "no target" if metric is None or math.isnan(target) else f"{plots.metric_label(metric)} {target:.6g}"
 
 
 def summary_cells(row: Mapping[str, Any]) -> list[Cell]:
@@ -179,7 +179,7 @@ def _basis(row: pd.Series) -> str:
 
 
 def _place(row: pd.Series, among: pd.DataFrame) -> str:
-    own = runs.Series.of(row)
+    own = runs.Series.of(row.to_dict())
     several = sum(runs.Series.of(other).label == own.label for other in among.to_dict("records")) > 1
     label = own._replace(budget=plots.budget_words(own.budget)).label
     return f"{label} ({own.provenance})" if several else label

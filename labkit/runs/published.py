@@ -89,8 +89,8 @@ def read_card(recording: str | Path) -> Card:
         )
     try:
         content: dict[str, Any] = tomllib.loads((folder / CARD).read_text(encoding="utf-8")) | {"folder": folder}
-        originals = tuple(Archive(**each) for each in content.get("originals", []))
-        return Card(**content | {"originals": originals})
+        content["originals"] = tuple(Archive(**each) for each in content.get("originals", []))
+        return Card(**content)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"this card is damaged ({error}).", file=folder / CARD, fix="Make the recording again (docs/recordings.md)."

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
@@ -273,7 +274,7 @@ def disturbance_text(others: Others | None) -> str:
     return " and ".join(parts)
 
 
-def unreached(status: str, result: dict[str, Any], max_seconds: float | None) -> str:
+def unreached(status: str, result: Mapping[str, Any], max_seconds: float | None) -> str:
     """What a run counts as for a target that it did not reach, from its record: "failed" or "censored".
 
     A run has failed if it diverged, broke, ran out of patience, or came to the end of its epochs or of its script: it

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from labkit import UserError, project
+from labkit import UserError, errors, project
 from labkit.runs.frames import run_folders
 from labkit.runs.parts import write_part
 from labkit.runs.record import read_run
@@ -147,7 +147,7 @@ class Store:
         if ended and not self._compact(table, ended, listed, counted):
             going_on |= ended
         found.files = {
-            self._folder / name: sorted(set(listed["files"][name]["runs"]) - runs)
+            errors.certain(self._folder) / name: sorted(set(listed["files"][name]["runs"]) - runs)
             for name, runs in counted.items()
             if runs
         }
@@ -243,7 +243,7 @@ class Store:
 
     def _save(self, table: str, listed: dict[str, Any], counted: dict[str, set[str]]) -> None:
         """List the files, and delete those that have not counted for an hour."""
-        folder = self._folder
+        folder = errors.certain(self._folder)
         for name in [name for name in listed["files"] if not counted[name]]:
             del listed["files"][name]
             with contextlib.suppress(OSError):
@@ -268,7 +268,8 @@ class Store:
             return self._note(error)
 
     def _note(self, error: Exception) -> bool:
-        note_left_out(self._folder, f"this cache cannot be written, so each query reads the folders ({error})")
+        place = errors.certain(self._folder)
+        note_left_out(place, f"this cache cannot be written, so each query reads the folders ({error})")
         return False
 
 

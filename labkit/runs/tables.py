@@ -51,7 +51,7 @@ def _read_telemetry(folder: Path) -> Iterator[pa.Table]:
 def _read_events(folder: Path) -> Iterator[pa.Table]:
     rows = []
     for event in read_events(folder):
-        row = {name: event.get(name) for name in _EVENTS.names} | {"time_ns": _ns(event["time"])}
+        row: dict[str, Any] = {name: event.get(name) for name in _EVENTS.names} | {"time_ns": _ns(event["time"])}
         row |= {name: float(row[name]) for name in ("step", "samples") if row[name] is not None}
         rows.append(row | {"content": json.dumps({key: event[key] for key in event if key not in _EVENTS.names})})
     yield pa.Table.from_pylist(rows, _EVENTS)

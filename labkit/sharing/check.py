@@ -139,14 +139,14 @@ def _too_much(
     """Jobs that need more than there is: by themselves, or with those that run at once on the same device."""
     together: dict[str, int] = defaultdict(int)
     for name, need in needs.items():
-        if free[name] is None:
+        if (most := free[name]) is None:
             continue
-        there = f"{hardware.size_text(free[name])} are free"
-        if need > free[name]:
+        there = f"{hardware.size_text(most)} are free"
+        if need > most:
             yield name, f"{name} needs {hardware.size_text(need)} of memory, and {there}: make it smaller"
         elif mode != "alone" and shares[name].memory_bytes is None:
             total = together[_where(shares[name])] = together[_where(shares[name])] + need
-            if total > free[name]:
+            if total > most:
                 all_of_them = f"with {name} the jobs need {hardware.size_text(total)} of memory at once"
                 yield name, f"{all_of_them}, and {there}: run fewer together, or smaller ones"
 
@@ -196,7 +196,8 @@ def check_queue(
             unknown = f"memory and utilisation of {job.label} are unknown: give both, for example 2GiB and 0.5"
             rows.append(CheckedQueueJob(queued, source, why_not=(*why_not, (needs or unknown).rstrip("."))))
             continue
-        busy = "by the queue" if own else f"recorded on {recorded.device}" if like else "unknown: taken as all"
+        known = f"recorded on {recorded.device}" if recorded and like else "unknown: taken as all"
+        busy = "by the queue" if own else known
         # times and true memory of a recorded job are those of the machine where it was recorded
         profile = own or JobProfile(needs, like.utilisation if like else 1.0)
         fits = tuple(device.name for device in devices if device.memory_bytes >= needs)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, hardware, jobs, json_data, launch, process, telemetry, tracking
+from labkit import UserError, errors, hardware, jobs, json_data, launch, process, telemetry, tracking
 from labkit.launch.engine import end_left_over, unheard_records
 from labkit.sharing.check import CheckedQueueJob, check_queue, job_memory, refuse_if_any
 from labkit.sharing.modes import mode_shares
@@ -89,7 +89,7 @@ def live_devices(
 
 
 def _free_bytes(device: hardware.Device, nvml: hardware.Nvml) -> int:
-    free = free_bytes("cpu" if device.kind == "cpu" else device.uuid, nvml)
+    free = free_bytes("cpu" if device.kind == "cpu" else errors.certain(device.uuid), nvml)
     free = device.memory_bytes if free is None else free
     if free is None:
         why = device.missing.get("memory_bytes", "its driver does not report it")
@@ -108,7 +108,7 @@ def new_queue(
     """A queue, which has been checked, as a list of launches in a folder of its own; `name` is a part of its name."""
     mode = "cpu-shared" if live[0].on_cpu else "naive"
     launches = [launch.Launch(each.name, each.job.command(), each.job.label, mode) for each in queue]
-    content = {"policy": policy, "devices": [json_data.to_json(each.packing) for each in live]}
+    content: dict[str, Any] = {"policy": policy, "devices": [json_data.to_json(each.packing) for each in live]}
     content |= {"jobs": [json_data.to_json(each) for each in queue], "energy_j": None, "energy_note": ""}
     return launch.Launches.new(runs_dir, "queue", name, launches, **content)
 
@@ -346,15 +346,15 @@ class _Meter:
         if self._live[0].on_cpu:
             return {0: hardware.read_cpu().memory_available_bytes}
         used = {reading.device: reading.value for reading in readings if reading.counter == "memory_used"}
-        taken = {n: (each.device.memory_bytes, used.get(each.device.uuid)) for n, each in enumerate(self._live)}
-        return {n: whole - own for n, (whole, own) in taken.items() if None not in (whole, own)}
+        taken = ((n, each.device.memory_bytes, used.get(each.device.uuid)) for n, each in enumerate(self._live))
+        return {n: whole - own for n, whole, own in taken if whole is not None and own is not None}
 
     def energy_j(self) -> tuple[float | None, str]:
         """Joules of all devices and their source, or None and why."""
         self.free_bytes()
         found = {}
         for live in self._live:
-            source = "host" if live.on_cpu else live.device.mig_parent_uuid or live.device.uuid
+            source = "host" if live.on_cpu else errors.certain(live.device.gpu_uuid)
             moments = {0: [self._began_ns, time.time_ns()]}
             samples = {name: telemetry.whole(series, moments) for name, series in self._samples[source].items()}
             found[source] = (
@@ -365,4 +365,4 @@ class _Meter:
         if unknown := [energy.note for energy in found.values() if energy.value_j is None]:
             return None, unknown[0]
         sources = "; ".join(dict.fromkeys(f"{energy.source}, {energy.note}" for energy in found.values()))
-        return sum(energy.value_j for energy in found.values()), f"measured by {sources}"
+        return sum(errors.certain(energy.value_j) for energy in found.values()), f"measured by {sources}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from labkit import UserError, data, hardware, launch, runs, telemetry, tracking
+from labkit import UserError, data, errors, hardware, launch, runs, telemetry, tracking
 
 TRIAL_STEPS, TRIAL_S, EVALUATING_S = 3, 3.0, 20.0
 """A trial ends after the script's first evaluation, else after so many steps and seconds of them; a script with a
@@ -45,7 +45,7 @@ def first_steps_bytes(command: "tracking.ScriptCommand", device_kind: str) -> in
         UserError: the script was refused, as a DLRM is whose tables are larger than what is free, or failed.
     """
     devices, torch_name = hardware.get_devices(), "cpu" if device_kind == "cpu" else "cuda:0"
-    script = Path(command.script)
+    script = Path(errors.certain(command.script))
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
     what = [device.name, version("torch"), version("labkit"), script.name, command.module, command.arguments]
     hashed, folder = hashlib.blake2s(json.dumps(what).encode(), digest_size=8), script.parent
@@ -102,9 +102,9 @@ def _tried(command: "tracking.ScriptCommand") -> int | None:
         if end.status in ("failed", "out_of_memory") and (answer or not end.was_asked):
             what = end.reason
             if end.status == "out_of_memory" and command.device == "cpu":
-                most = hardware.size_text(command.budget.memory_bytes)
+                most = hardware.size_text(errors.certain(errors.certain(command.budget).memory_bytes))
                 what = f"it takes more memory than is free ({most} were for it): make it smaller, or wait"
-            name = Path(command.script).name
+            name = Path(errors.certain(command.script)).name
             raise UserError(f"{name} was tried for its first steps, to know its memory, and failed: {what}")
         if not answer or not answer["result"]["steps"]:
             return None

@@ -1,7 +1,7 @@
 """From the folder of a mix to frames: one row per job and round, and one per job and turn, compared with alone."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,9 @@ def job_table(mix_folder: Path | str) -> pd.DataFrame:
     rows = []
     for number, parts in enumerate(rounds):
         first = parts[0]
-        known = {"round": number, "provenance": launches.head.provenance.kind, "mode": first.launch.mode}
-        known |= {name: first.launch.about[name] for name in ("workload", "repeat")} | {"go_at": first.go_at}
+        known: dict[str, Any] = {"round": number, "provenance": launches.head.provenance.kind}
+        known |= {name: first.launch.about[name] for name in ("workload", "repeat")}
+        known |= {"mode": first.launch.mode, "go_at": first.go_at}
         own = [_of_job(folder, part, metrics.get(part.run)) for part in parts]
         until_s = float(np.min([last_step_s(row["progress"]) for row in own]))  # NaN where one of them has no run
         energy = _round_energy(first.go_at, own)
@@ -128,7 +129,7 @@ def _sm_active(folder: Path, record: "runs.RunRecord") -> float:
     return float(np.mean(known)) if known else np.nan
 
 
-def _progress(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, np.ndarray]:
+def _progress(metrics: pd.DataFrame | None, result: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """(N,) steps and (N,) seconds; the last of them are those of the result, where there is one."""
     steps, wall_s = [0.0], [0.0]
     if metrics is not None:

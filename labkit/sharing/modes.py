@@ -143,7 +143,7 @@ def _alone(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     on_cpu = any(device.kind == "cpu" for device in devices.values())
     quiet = telemetry.is_quiet() if on_cpu and place.quiet is None else place.quiet
     return {
-        name: shares.cpu_share(device, quiet) if device.kind == "cpu" else gpu_share(device)
+        name: shares.cpu_share(device, bool(quiet)) if device.kind == "cpu" else gpu_share(device)
         for name, device in devices.items()
     }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from labkit import UserError
+from labkit import UserError, errors
 from labkit.sharing.queue import (
     Attempt,
     JobProfile,
@@ -288,7 +288,8 @@ def simulate(
 
     while not scheduler.finished:
         scheduler.monitored_free_bytes = {n: free_bytes(n) for n in range(len(devices))}
-        running += [_RunningJob(job, ALLOCATES_AT * job.profile.duration_s) for job in scheduler.starts(now_s)]
+        for job in scheduler.starts(now_s):
+            running.append(_RunningJob(job, ALLOCATES_AT * errors.certain(job.profile.duration_s)))
         for n in range(len(devices)):
             here = on(n)
             for each, times in zip(here, slowdown([each.tracked.profile for each in here]), strict=True):

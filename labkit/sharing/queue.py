@@ -1,11 +1,12 @@
 """The jobs of a queue: their profiles, arrivals and histories; queue files; recorded profiles that ship."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from labkit import json_data, launch, project, runs
+from labkit import errors, json_data, launch, project, runs
 
 QUEUE_EXAMPLE = """\
 jobs:
@@ -123,8 +124,8 @@ class TrackedJob:
         return self.queued.name
 
     @property
-    def profile(self) -> JobProfile | None:
-        return self.queued.profile
+    def profile(self) -> JobProfile:
+        return errors.certain(self.queued.profile)
 
 
 def read_queue(path: Path) -> list[QueuedJob]:
@@ -146,7 +147,8 @@ def read_queue(path: Path) -> list[QueuedJob]:
             needed = {"memory": job.memory_bytes, "utilisation": utilisation}
             if missing := " and no ".join(name for name, value in needed.items() if value is None):
                 mistakes.add(job.where, f"there is no {missing} of the job alone: write it, or omit the rest.")
-            profile = JobProfile(job.memory_bytes, utilisation, duration_s, job.memory_bytes)
+            elif job.memory_bytes is not None and utilisation is not None:
+                profile = JobProfile(job.memory_bytes, utilisation, duration_s, job.memory_bytes)
         queue.append(QueuedJob(job, known.get("arrives", 0.0), profile))
     mistakes.raise_if_any()
     return queue
@@ -223,10 +225,10 @@ def shared_slowdown(recorded: RecordedProfiles) -> Slowdown:
 
     def slowdown(profiles: Sequence[JobProfile]) -> list[float]:
         found = [
-            [known.get((one.like, other.like)) for place, other in enumerate(profiles) if place != own]
+            [known.get((one.like, other.like), math.nan) for place, other in enumerate(profiles) if place != own]
             for own, one in enumerate(profiles)
         ]
-        if any(None in pairs for pairs in found):
+        if any(math.isnan(each) for pairs in found for each in pairs):
             return slowdown_by_utilisation(profiles)
         return [len(profiles) / 2 * fmean(pairs) if pairs else 1.0 for pairs in found]
 

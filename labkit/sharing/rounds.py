@@ -237,10 +237,9 @@ def _old_mix(folder: Path) -> launch.Launches:
                 job = jobs[each["workload"], each["mode"], of["job"]]
                 key = repr((job["script"], job["arguments"]))
                 about = {"workload": each["workload"], "repeat": each["repeat"], "job": of["job"], "job_key": key}
-                how = {"label": of["label"], "mode": each["mode"], "together": str(number), "about": about}
-                planned = launch.Launch(
-                    f"{number}-{of['job']}", tracking.ScriptCommand(job["script"], tuple(job["arguments"])), **how
-                )
+                command = tracking.ScriptCommand(job["script"], tuple(job["arguments"]))
+                name, together = f"{number}-{of['job']}", str(number)
+                planned = launch.Launch(name, command, of["label"], each["mode"], together=together, about=about)
                 state = {name: of[name] for name in ("status", "run", "reason", "wall_s", "device", "log")}
                 part = launch.Part(launch=planned, attempts=of.get("attempt", 1), go_at=each["go_at"], **state)
                 launches.parts[planned.name] = part

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,8 +45,8 @@ def schedule_of(
     """The frames of a queue, simulated or real."""
     job_rows, attempt_rows = [], []
     for job in jobs:
-        named = {"job": job.name, "label": job.queued.job.label}
-        own = [
+        named: dict[str, Any] = {"job": job.name, "label": job.queued.job.label}
+        own: list[dict[str, Any]] = [
             named | vars(attempt) | {"attempt": attempt.number, "device": devices[attempt.device].name}
             for attempt in job.attempts
         ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, hardware, launch
+from labkit import UserError, errors, hardware, launch
 
 EXCLUSIVE, PROHIBITED = (1, 3), 2
 """Compute modes: EXCLUSIVE_THREAD and EXCLUSIVE_PROCESS, PROHIBITED. Source: NVML API, nvmlComputeMode_t."""
@@ -104,7 +104,7 @@ def free_bytes(where: str, nvml: hardware.Nvml) -> int | None:
 def leased_cpu(device: hardware.Device, **how: Any) -> contextlib.AbstractContextManager[list[int]]:
     """Holds all cores of this process while jobs share them, as `lease_cores` takes them; of a GPU's jobs, none."""
     how = {"say": lambda text: print(text, file=sys.stderr)} | how
-    return hardware.leased_cores(device.cores if device.kind == "cpu" else 0, **how)
+    return hardware.leased_cores(errors.certain(device.cores) if device.kind == "cpu" else 0, **how)
 
 
 def cpu_environment(spin: bool) -> dict[str, str]:
@@ -167,13 +167,13 @@ def deal_cores(jobs: Sequence[launch.PlannedJob], order: Sequence[int]) -> dict[
     there are more jobs than cores left, the cores are dealt round robin. `order` is the logical CPUs, one of every
     physical core first.
     """
-    asking = [job for job in jobs if job.cores is not None]
+    asking = [(job, job.cores) for job in jobs if job.cores is not None]
     others = [job for job in jobs if job.cores is None]
-    taken = order if others else order[: sum(job.cores for job in asking)]
+    taken = order if others else order[: sum(cores for _, cores in asking)]
     free = sorted(taken, key=lambda cpu: (_physical(cpu), cpu))
     dealt = {}
-    for job in asking:
-        dealt[job.name], free = tuple(free[: job.cores]), free[job.cores :]
+    for job, cores in asking:
+        dealt[job.name], free = tuple(free[:cores]), free[cores:]
     for place, job in enumerate(others):
         begin, end = place * len(free) // len(others), (place + 1) * len(free) // len(others)
         dealt[job.name] = tuple(free[begin:end]) if len(others) <= len(free) else (free[place % len(free)],)
@@ -217,10 +217,11 @@ def mps(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     for job in jobs:
         device = place.device_of(job)
         percent = "" if job.gpu_percent is None else f"{job.gpu_percent:g}"
-        limit = "" if job.memory_bytes is None else f"0={max(1, job.memory_bytes // 2**20)}MB"
+        most = job.memory_bytes
+        limit = "" if most is None else f"0={max(1, most // 2**20)}MB"
         bounds = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit}
         own = [f"{percent} % of the multiprocessors"] if percent else []
-        own += [f"{hardware.size_text(job.memory_bytes)} of the memory"] if limit else []
+        own += [] if most is None else [f"{hardware.size_text(most)} of the memory"]
         part = f"{' and '.join(own) or 'all'} of {gpu_text(device)} by MPS"
         found[job.name] = Share(part, _visible(device) | bounds, torch_name="cuda:0")
     return found

@@ -208,7 +208,7 @@ def mean_of_repeats(values: Iterable[float]) -> tuple[float, float, float, int]:
     known = np.array([value for value in values if np.isfinite(value) and value > 0], float)
     if known.size < 2:
         return float(known[0]) if known.size else np.nan, np.nan, np.nan, known.size
-    return *np.exp(tta.mean_interval(np.log(known))).tolist(), known.size
+    return *np.exp(tta.mean_interval(np.log(known).tolist())).tolist(), known.size
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,8 @@ class Look:
         return here
 
     def _largest(self, took: dict[int, float], elapsed: float) -> str | None:
-        for pid in sorted((pid for pid in took if took[pid] >= runs.BUSY * elapsed), key=took.get, reverse=True):
+        busy = [pid for pid in took if took[pid] >= runs.BUSY * elapsed]
+        for pid in sorted(busy, key=took.__getitem__, reverse=True):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
                 if not hasattr(process, "cpu_affinity") or {*process.cpu_affinity()} & {*self._cores}:

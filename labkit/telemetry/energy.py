@@ -3,7 +3,7 @@
 import functools
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from labkit import runs
+from labkit import errors, runs
 from labkit.telemetry.counters import Reading
 from labkit.telemetry.sources.host import HIP, UNTRIED
 
@@ -176,8 +176,8 @@ def run_energy(run: Samples | Path | str, *, of_all: bool = False) -> Energy:
     # one list per process that trained the run; older versions did not write the devices of a resume
     resumed = (event for event in samples.events if event["event"] == "resumed")
     devices = [record.devices, *(event.get("devices", record.devices) for event in resumed)]
-    gpus = [gpu_of(each, torch_name) for each in devices]
-    if None in gpus:
+    gpus = [gpu for each in devices if (gpu := gpu_of(each, torch_name)) is not None]
+    if len(gpus) < len(devices):
         return Energy(None, None, "not measurable: the GPU has no UUID by which to find its samples")
     of_gpu = samples.of("device", gpus)  # each process also sampled the other GPUs that it could see
     energy = gpu_energy(of_gpu, mig=any(device.get("mig_parent_uuid") for device in record.devices))
@@ -187,7 +187,7 @@ def run_energy(run: Samples | Path | str, *, of_all: bool = False) -> Energy:
     return energy if energy.value_j is not None else board_energy(samples.of("host")) or energy
 
 
-def gpu_of(devices: list[dict[str, Any]], torch_name: str) -> str | None:
+def gpu_of(devices: Sequence[Mapping[str, Any]], torch_name: str) -> str | None:
     """UUID of the whole GPU that a process used, from the devices that its run recorded."""
     device = next((device for device in devices if device.get("torch_name") == torch_name), {})
     return device.get("mig_parent_uuid") or device.get("uuid")
@@ -226,7 +226,8 @@ def board_energy(samples: dict[str, list[Sample]]) -> Energy | None:
 
 def _counted(intervals: list[tuple[Sample, Sample]], source: str, note: str) -> Energy:
     """Joules from counters, which may restart at zero."""
-    steps = [Step(a.time_ns, b.time_ns, b.value - a.value) for a, b in intervals if b.value >= a.value]
+    gains = ((a.time_ns, b.time_ns, errors.certain(b.value) - errors.certain(a.value)) for a, b in intervals)
+    steps = [Step(*gain) for gain in gains if gain[2] >= 0]
     if len(steps) < len(intervals):
         note += "; the counter restarted at zero, and the energy of that interval is missing"
     return Energy(sum(step.joules for step in steps), source, note, tuple(sorted(steps)))
@@ -234,7 +235,8 @@ def _counted(intervals: list[tuple[Sample, Sample]], source: str, note: str) -> 
 
 def _integrated(power: list[tuple[Sample, Sample]], source: str, note: str) -> Energy:
     """Joules from samples of watts, by the trapezoidal rule."""
-    steps = [Step(a.time_ns, b.time_ns, (b.time_ns - a.time_ns) / 1e9 * (a.value + b.value) / 2) for a, b in power]
+    watts = ((a.time_ns, b.time_ns, (errors.certain(a.value) + errors.certain(b.value)) / 2) for a, b in power)
+    steps = [Step(start_ns, end_ns, (end_ns - start_ns) / 1e9 * each) for start_ns, end_ns, each in watts]
     return Energy(sum(step.joules for step in steps), source, note, tuple(steps))
 
 

@@ -25,7 +25,7 @@ class StopRequest:
 
     def __init__(self):
         self.reason: str | None = None
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}
 
     def __bool__(self) -> bool:
         return self.reason is not None

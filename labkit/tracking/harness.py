@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -190,8 +190,8 @@ class Harness:
         policy = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
         described: dict[str, Any] = {"budget": json_data.to_json(self.budget), "threads_wait": policy}
         script, arguments, main = self.command.script, list(self.command.arguments), sys.modules["__main__"]
-        if script is None and getattr(main, "__file__", None) is not None:  # neither a notebook nor python -c
-            script, arguments = str(Path(main.__file__).absolute()), sys.argv[1:]
+        if script is None and (path := getattr(main, "__file__", None)) is not None:  # neither a notebook nor python -c
+            script, arguments = str(Path(path).absolute()), sys.argv[1:]
             script = main.__spec__.name if main.__spec__ else script
         if script is not None:
             described |= {"script": script, "arguments": arguments}
@@ -215,7 +215,7 @@ class Harness:
         """Listens to signals while a run is open, unless a wrapping harness already does."""
         return contextlib.nullcontext() if self is _current else self.stop
 
-    def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
+    def ended(self, run: str, folder: str, status: str, result: Mapping[str, Any]) -> None:
         self.answers.append({"run": run, "folder": folder, "status": status, "result": result})
         if self.is_script:
             self.tell(self.answers[-1])
@@ -316,7 +316,7 @@ class SpawnedHarness(Harness):
             while not self._told.with_suffix(".go").exists() and psutil.pid_exists(self._parent):
                 time.sleep(0.05)
 
-    def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
+    def ended(self, run: str, folder: str, status: str, result: Mapping[str, Any]) -> None:
         super().ended(run, folder, status, result)
         self._write({"kind": ANSWER, **self.answers[-1]})
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit import UserError, hardware, json_data, runs, telemetry
+from labkit import UserError, errors, hardware, json_data, runs, telemetry
 from labkit.tracking.energy import Windows
 from labkit.tracking.events import Notice, Point, Ready, Started
 from labkit.tracking.goal import Goal
@@ -78,19 +78,20 @@ class RunLog:
         )
 
     def _reopen(self, folder: Path) -> runs.RunWriter:
+        before = errors.certain(self.before)
         lock = runs.lock_run(folder)  # from here on no other process saves a checkpoint
         try:
-            refuse_another_run(self.before, self.config, folder)
+            refuse_another_run(before, self.config, folder)
             # without a budget, the device is not known before the script's models are
-            now = self._harness.command.budget or whole_device(self.before.budget["torch_name"])
-            refuse_another_machine(self.before, now, folder)
-            self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
+            now = self._harness.command.budget or whole_device(before.budget["torch_name"])
+            refuse_another_machine(before, now, folder)
+            self._peak_gpu_before = (before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the record keeps its old configuration until `started`; only then is the new one known to be the same run
             return runs.RunWriter.reopen(
                 folder,
                 lock,
                 from_step=step_of(folder / "checkpoint" / "latest.pt") or 0,
-                config=self.before.config,
+                config=before.config,
                 software=hardware.package_versions(),
                 devices=[device.to_dict() for device in self._devices()],
             )
@@ -210,8 +211,8 @@ class RunLog:
         """Write the final record, with memory and energy from the samples; `is_fault` also records a fault."""
         try:
             with self._until_end:
-                before = self.before and (self.before.result or {}).get("others")
-                result["others"] = runs.worse(before, self._look and self._look.others())
+                before = (self.before.result or {}).get("others") if self.before else None
+                result["others"] = runs.worse(before, self._look.others() if self._look else None)
         finally:
             if self._run is not None:
                 try:
@@ -230,10 +231,11 @@ class RunLog:
         """Close a run that this script cannot resume, with the record that it had before."""
         self._until_end.close()
         if self._run is not None:
-            self._run.record.config, status = self.before.config, self.before.status
+            before = errors.certain(self.before)
+            self._run.record.config, status = before.config, before.status
             self._run.event("ended", status=status, reason=reason, ended_by="refused")
-            self._run.finish(status, self.before.result)
-            self._harness.ended(self._run.run_id, str(self.folder), status, self.before.result or {})
+            self._run.finish(status, before.result)
+            self._harness.ended(self._run.run_id, str(self.folder), status, before.result or {})
 
     def _peak_gpu_memory(self) -> int | None:
         """Most bytes that torch held on the GPU, in any process of this run; None on a CPU."""
@@ -282,7 +284,7 @@ def refuse_another_run(before: runs.RunRecord, described: dict[str, Any], folder
     if (before.result or {}).get("ended_by") == "diverged":
         raise UserError(f"{folder}: this run diverged, and would again: start a new run with a lower learning rate.")
     if before.status == "done" and not changed and "max_epochs" not in before.config.get("train", {}):
-        raise nothing_to_do(folder, (before.result or {}).get("reason", ""))
+        raise nothing_to_do(folder, (before.result or {}).get("reason") or "")
 
 
 def refuse_another_machine(before: runs.RunRecord, budget: hardware.Budget, folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from labkit import UserError
+from labkit import UserError, errors
 from labkit.tracking.events import SYNC, OnEvent, Point, Progress, phase
 from labkit.tracking.log import RunLog
 from labkit.tracking.values import real
@@ -123,9 +123,10 @@ class Meter:
     def book(self, *, training: bool) -> None:
         """Add the time since the last call to the wall time, and with `training` also to the training time."""
         now = time.perf_counter()
-        self.position.wall_s += now - self._at
+        passed_s = now - errors.certain(self._at)
+        self.position.wall_s += passed_s
         if training:
-            self.position.train_s += now - self._at
+            self.position.train_s += passed_s
         self._at = now
 
     def step(self, loss: Any, samples: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, runs
+from labkit import UserError, errors, runs
 from labkit.tracking.checkpoints import Kept
 from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Stopped, StopRequest, in_notebook
 from labkit.tracking.events import INPUT, ProgressLine, phase
@@ -261,7 +261,7 @@ class Run:
     def _epochs(self) -> Iterator[int]:
         position, loop = self.position, self._loop
         position.has_loop = True
-        while position.epoch < position.num_epochs and not self.over:
+        while position.epoch < errors.certain(position.num_epochs) and not self.over:
             loop.enter_epoch()
             yield position.epoch
             if position.given_out and not position.epoch_is_over:

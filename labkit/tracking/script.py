@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def run_command(
         RunFailed: a run diverged, or was cut short. Errors that the script raises before it has a run pass unchanged.
     """
     steps = steps or OptimiserSteps()
-    script = Path(command.script).absolute()
+    script = Path(errors.certain(command.script)).absolute()
     if not script.is_file():
         raise UserError(f"{command.script}: there is no such script: give a Python file.")
     bound = command.budget
@@ -132,7 +132,7 @@ def run_command(
     return harness.answers[-1]
 
 
-def exit_status(answer: dict[str, Any]) -> int:
+def exit_status(answer: Mapping[str, Any]) -> int:
     """Exit status for a run's answer: 130 if it was stopped, else 0, 1, or the status of the script."""
     status = {"done": 0, "stopped": EXIT_STOPPED}.get(answer["status"], 1)
     return answer["result"].get("exit_code", status) if answer["status"] == "failed" else status

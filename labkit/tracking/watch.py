@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch.distributed as dist
 
-from labkit import UserError, runs
+from labkit import UserError, errors, runs
 from labkit.tracking.ending import Diverged, Enough, Stopped, script_refusal
 from labkit.tracking.events import Point
 from labkit.tracking.goal import METRICS, Goal, crossing
@@ -57,11 +58,11 @@ class Watch:
         position = self.position
         position.metrics, position.evaluated_step = numbers, position.step
         is_new = position.step != self._replayed_step  # otherwise these weights were evaluated before a resume
-        name = self.target.metric.name if self.target is not None else None
+        name = self.target.metric.name if self.target is not None else ""
         if is_new:
             for each, number in numbers.items():
                 self._log.metric(each, number, position.point)
-            content = {"metric": name, "value": numbers.get(name), "metrics": numbers, "loss": self._meter.loss}
+            content = {"metric": name or None, "value": numbers.get(name), "metrics": numbers, "loss": self._meter.loss}
             content |= {"samples_per_s": position.samples_per_s, **asdict(position.point)}
             self._log.event("evaluated", **content)
         if self.target is None:
@@ -117,14 +118,16 @@ class Watch:
         """Look for crossings after one more evaluation."""
         self._values.append(value)
         self._points.append(point)
-        if self.target.value is None:
+        target = errors.certain(self.target)
+        if target.value is None:
             return
+        values = np.array(self._values)
         for kind in [kind for kind in self._confirm if kind not in self.position.crossed]:
-            up, count = self.target.metric.higher_is_better, len(self._values)
-            at = crossing(self._values, [count], [self.target.value], self._confirm[kind], higher_is_better=up).item()
+            count, goal, up = np.array([len(values)]), np.array([target.value]), target.metric.higher_is_better
+            at = crossing(values, count, goal, self._confirm[kind], higher_is_better=up).item()
             if at >= 0:
                 self.position.crossed[kind] = self._points[at]
-                what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value}
+                what = {"kind": kind, "metric": target.metric.name, "target": target.value}
                 if kind not in self._announced:
                     self._log.event("target_reached", **what, **asdict(self._points[at]))
 
@@ -197,11 +200,11 @@ class Watch:
         if word == "target":
             return "target reached"
         if word == "max_seconds":
-            most_s, took_s = self.goal.max_seconds, position.wall_s
+            most_s, took_s = errors.certain(self.goal.max_seconds), position.wall_s
             late = f", at {took_s:.1f} s: a step or an evaluation took longer" if took_s > 1.5 * most_s + 1 else ""
             return f"max_seconds {most_s:g} used up{late}"
         if word == "patience":
-            return f"no better {target.metric.label} in {self.goal.patience} evaluations"
+            return f"no better {errors.certain(target).metric.label} in {self.goal.patience} evaluations"
         if word == "profiled":
             return word
         sentence = f"max_epochs {position.epoch} trained" if word == "max_epochs" else "the script ended"

@@ -21,7 +21,7 @@ from random import Random
 import numpy as np
 import pandas as pd
 
-from labkit import UserError, runs
+from labkit import UserError, errors, runs
 from labkit.data import BadRows, speech
 from labkit.transcription.recogniser import Recogniser
 
@@ -201,7 +201,7 @@ def fitted_beam(
     if texts == NO_MODEL:
         search = partial(beam_search, beam=beam, characters=recogniser.alphabet.characters)
         return search, f"beam search, {beam} wide, without a character model"
-    utterances = _utterances(recogniser.record)
+    utterances = _utterances(errors.certain(recogniser.record))
     if texts is None:
         lines, of = [each.text for each in utterances if each.split == "train"], "the training transcripts"
         Random(0).shuffle(lines)  # a listing is ordered by speaker, and the model may not count all of it

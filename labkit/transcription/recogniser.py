@@ -54,7 +54,7 @@ class Recogniser:
     def quality(self) -> str:
         """The test error of its run, as text."""
         record = self.record
-        cer = record and ((record.result or {}).get("metrics") or {}).get("cer")
+        cer = ((record.result or {}).get("metrics") or {}).get("cer") if record else None
         if record is None or cer is None:
             return f"a run that ended as {record.status if record else 'unknown'} and was not tested"
         hint = "; it has hardly learnt: train for longer" if cer > HARDLY else ""

@@ -259,7 +259,7 @@ class ErrorRates:
         many = {of for of in ("accent", "speaker") if sum(row["of"] == of and row["name"] != "" for row in rows) > 1}
         order = ("total", "accent", "speaker")
         kept = [row for row in rows if row["of"] == "total" or row["of"] in many]
-        return sorted(kept, key=lambda row: (order.index(row["of"]), -row["cer"]))
+        return sorted(kept, key=lambda row: (order.index(row["of"]), -float(row["cer"])))
 
 
 @dataclass
@@ -366,7 +366,7 @@ def _decoded(
             except UserError as error:
                 found = error
             except OSError as error:
-                found = errors.refusal(error) or UserError(f"{recording.name}: {error.strerror}.")
+                found = errors.refusal(error) or UserError(f"{error.filename}: {error.strerror}.")
             lot.append((recording, found))
         return lot
 

@@ -139,8 +139,8 @@ def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         evaluated = [event for event in samples.events if event["event"] == "evaluated" and "wall_s" in event]
         if evaluated:
             # sorted: after a resume the clock goes on from the checkpoint, before the last evaluations until then
-            pairs = sorted((event["wall_s"], epoch_ns(event)) for event in evaluated)
-            when_ns = np.interp(curves.loc[own, "wall_s"], *zip(*pairs, strict=True))
+            wall_s, at_ns = zip(*sorted((event["wall_s"], epoch_ns(event)) for event in evaluated), strict=True)
+            when_ns = np.interp(curves.loc[own, "wall_s"], wall_s, at_ns)
             energy[own] = energy_until(when_ns, telemetry.run_energy(samples).steps)
     return curves.assign(energy_j=energy)
 
@@ -309,8 +309,8 @@ def trial_means(trials: pd.DataFrame) -> pd.DataFrame:
 def _trial_row(folder: Path) -> dict:
     record = read_run(folder)
     train, trial = record.config.get("train", {}), record.config.get("trial", {})
-    row = {"run": record.id, "power_limit_w": train.get("power_limit_w", np.nan), "trial": trial.get("number")}
-    row |= {"idle_power_w": trial.get("idle_power_w")}
+    row: dict[str, Any] = {"run": record.id, "power_limit_w": train.get("power_limit_w", np.nan)}
+    row |= {"trial": trial.get("number"), "idle_power_w": trial.get("idle_power_w")}
     kind = record.provenance.kind
     notes = [trial.get("cool_down"), "" if kind == "measured" else kind]
     steps, why_not = _steady_steps(folder)

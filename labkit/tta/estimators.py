@@ -5,6 +5,8 @@ at every later time. A run that was *cut off* says only that its time is longer 
 it is not counted. Dropping either altogether would make hard targets look cheap, because only the lucky runs stay.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -41,7 +43,7 @@ def survival(
         low, high and level of `median_time` (where level is NaN, low and high are the fastest and the slowest run, inf
         if one did not reach it); and `expected_to_target`.
     """
-    return survival_of(attempts(curves, runs, targets), x)
+    return survival_of(attempts(curves, runs, np.atleast_1d(targets)), x)
 
 
 def survival_of(found: Attempts, x: str = "wall_s") -> pd.DataFrame:
@@ -49,7 +51,8 @@ def survival_of(found: Attempts, x: str = "wall_s") -> pd.DataFrame:
     outcomes, targets = found.on(x), found.targets
     frames = [pd.DataFrame(columns=SURVIVAL_COLUMNS)]
     groups = outcomes.runs.reset_index(drop=True).groupby(SERIES, sort=False, dropna=False)
-    for series, places in groups.indices.items():
+    places_of: dict[Any, np.ndarray] = groups.indices
+    for series, places in places_of.items():
         own = outcomes.of(places)
         reached, failed, count = own.reached.sum(axis=1), own.failed.sum(axis=1), len(places)
         censored = count - reached - failed
@@ -180,7 +183,7 @@ def _share_below_half(first_moment: np.ndarray, second_moment: np.ndarray) -> np
 
 
 def success_interval(
-    reached: np.ndarray, runs: np.ndarray, censored: np.ndarray | int = 0
+    reached: np.ndarray, runs: np.ndarray | int, censored: np.ndarray | int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """95 % interval of the share of runs that reach the target: Jeffreys', from 0 where none did, to 1 where all did.
 

@@ -41,7 +41,8 @@ class FigureView(widgets.VBox):
 
     def __init__(self):
         plots.import_nbformat()  # before plotly does
-        self.plot, self.words = go.FigureWidget(), widgets.HTML()
+        self.plot: Any = go.FigureWidget()
+        self.words = widgets.HTML()
         super().__init__()
 
     @property

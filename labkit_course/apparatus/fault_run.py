@@ -122,7 +122,7 @@ def documented_behaviour() -> pd.DataFrame:
     Columns mode; fault, as `FAULTS` names it; gpus, for which it holds; neighbours, what becomes of them in few words;
     documented, in a sentence; source, section and url; provenance, "documented, not run here".
     """
-    content = tomllib.loads(files(__package__).joinpath("documented.toml").read_text(encoding="utf-8"))
+    content = tomllib.loads(files("labkit_course.apparatus").joinpath("documented.toml").read_text(encoding="utf-8"))
     rows = [row | content["sources"][row["source"]] for row in content["rows"]]
     return pd.DataFrame(rows).assign(provenance="documented, not run here")
 

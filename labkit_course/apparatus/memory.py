@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from labkit.errors import UserError
+from labkit.errors import UserError, certain
 from labkit.hardware import Budget, held
 from labkit.jobs import job_command
 from labkit.json_data import build, to_json
@@ -67,7 +67,7 @@ def largest_batch(job: str, budget: str, *, first: int, most: int, step: int = 1
 
     def fits(batch_size: int) -> bool:
         command = job_command(job, budget=budget, batch_size=batch_size, **settings)
-        began, trial = time.perf_counter(), _tried(replace(command, budget=_less(command.budget)))
+        began, trial = time.perf_counter(), _tried(replace(command, budget=_less(certain(command.budget))))
         held_it = trial.end.status != "out_of_memory"
         print(f"batch {batch_size}: {'fits' if held_it else 'out of memory'} ({time.perf_counter() - began:.0f} s)")
         return held_it

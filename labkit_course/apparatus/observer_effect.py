@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.errors import UserError
+from labkit.errors import UserError, certain
 from labkit.process import silenced
 from labkit.telemetry import Sampler, own_peak_bytes
 
@@ -188,7 +188,7 @@ def _make_load(name: str) -> Callable[[], object]:
         nn.functional.mse_loss(model(x), y).backward()
         with torch.no_grad():
             for parameter in parameters:
-                parameter.sub_(parameter.grad, alpha=1e-3)
+                parameter.sub_(certain(parameter.grad), alpha=1e-3)
         if device == "cuda":
             torch.cuda.synchronize()
 

@@ -107,6 +107,7 @@ def test_a_slower_gpu_is_a_share_by_the_catalogue(mps):
         ("jetson-agx-orin-like", [BIG], "no smaller than this machine"),
         ("h200-like", [BIG, H100], "more than NVIDIA H100"),
         ("t4-like", [BIG, replace(H100, kind="mig", uuid="MIG-1")], "has a MIG slice"),
+        ("half-gpu", [BIG, replace(H100, memory_bytes=None)], "whose memory is unknown"),
         ("t4-like", [BIG, replace(H100, name="NVIDIA L40S")], "FP32 peak of NVIDIA L40S"),
         ("t5-like", [BIG], "no budget called 't5-like'"),
     ],

@@ -169,7 +169,7 @@ def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[
     line, rest = 1, file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
     while chunk := file.read(BLOCK_BYTES):
         rest += chunk
-        cut = records.match(rest).end() if quoting and b'"' in rest else rest.rfind(b"\n") + 1
+        cut = errors.certain(records.match(rest)).end() if quoting and b'"' in rest else rest.rfind(b"\n") + 1
         if cut:
             yield line, rest[:cut]
             line += rest.count(b"\n", 0, cut)

@@ -128,7 +128,7 @@ def load_clicks(
         source = {"sources": marks, "schema": dataclasses.asdict(chosen), "on_bad_row": on_bad_row, "seed": seed}
 
         def prepare(folder: Path) -> dict:
-            return prepare_files(folder, files, chosen, seed, bad, progress, schema and Path(schema), notices)
+            return prepare_files(folder, files, chosen, seed, bad, progress, Path(schema) if schema else None, notices)
 
     else:
         raise unknown(data, "clicks")

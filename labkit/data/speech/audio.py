@@ -96,7 +96,7 @@ class Reader:
         if path != self._path or self.audio.format == "MP3":
             self.close()
             # as bytes, because soundfile cannot encode names that are not UTF-8 (Windows has none)
-            self.audio = soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path))
+            self.audio = soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path))  # ty: ignore[invalid-argument-type]
             self._path, self._at = path, 0
         return self.audio
 

@@ -5,7 +5,7 @@ A few minutes of audio are in memory at a time, whatever the size of the source.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -302,9 +302,9 @@ def textbook_loader(
     *,
     shuffle: bool,
     kind: str = "log-mel",
-    kept: Sequence[int] | None = None,
+    kept: np.ndarray | None = None,
 ) -> DataLoader:
     """A data loader of `WaveformUtterances`, or only of those at the indices `kept` of the prepared split."""
     utterances = WaveformUtterances(data, split, kind=kind)
-    chosen = utterances if kept is None else Subset(utterances, kept)
+    chosen = utterances if kept is None else Subset(utterances, kept.tolist())
     return DataLoader(chosen, batch_size=batch_size, shuffle=shuffle, collate_fn=padded)

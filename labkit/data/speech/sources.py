@@ -218,7 +218,7 @@ def read_fsdd(folder: Path, seed: int) -> Source | None:
     for path in sorted(folder.glob("[0-9]_*_*.wav")):
         if name := RECORDING.fullmatch(path.name):
             digit, speaker, index = name.groups()
-            split = max((s for s, low in FIRST_INDEX.items() if int(index) >= low), key=FIRST_INDEX.get)
+            split = max((s for s, low in FIRST_INDEX.items() if int(index) >= low), key=FIRST_INDEX.__getitem__)
             recordings.setdefault((split, speaker), []).append((path, DIGITS[int(digit)]))
     if not recordings:
         return None

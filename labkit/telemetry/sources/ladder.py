@@ -159,7 +159,7 @@ def open_ladder(
             counters = NvmlCounters(session, gpus, job.pids if job else set, on_fault)
             sources.append(WithTimeout(counters, "NVML", on_fault))
         if hardware.is_jetson():
-            sources.append(JetsonCounters(gpus[0].uuid if gpus else hardware.JETSON))
+            sources.append(JetsonCounters((gpus[0].uuid if gpus else None) or hardware.JETSON))
         sources += [WithTimeout(ZeusCounters(*place), "Zeus", on_fault) for place in zeus_places()]
         ladder = Ladder(sources)
         stack.callback(ladder.close)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from labkit import hardware
+from labkit import errors, hardware
 from labkit.telemetry.counters import OnFault, Reading
 
 SM_CLOCK, MEMORY_CLOCK = 1, 2
@@ -74,8 +74,9 @@ class NvmlCounters:
         self, nvml: hardware.Nvml, devices: Iterable[hardware.Device], pids: Callable[[], set[int]], on_fault: OnFault
     ):
         self._nvml, self._pids, self._on_fault = nvml, pids, on_fault
-        scopes = {device.uuid: "mig" if device.kind == "mig" else "device" for device in devices}
-        around = {device.gpu_uuid: "device" for device in devices}  # the whole GPU of several slices only once
+        scopes = {errors.certain(device.uuid): "mig" if device.kind == "mig" else "device" for device in devices}
+        # the whole GPU of several slices only once
+        around = {errors.certain(device.gpu_uuid): "device" for device in devices}
         self._targets = [_Target(uuid, scope) for uuid, scope in (around | scopes).items()]
 
     def read(self) -> Iterator[Reading]:
@@ -205,7 +206,7 @@ class _GpmTarget:
         scope = "mig" if self.device.kind == "mig" else "device"
         for place, (counter, unit, *_) in enumerate(_PROFILED):
             value, note = (None, why) if metrics is None else _gpm_value(metrics[place], _GPM_SCALE[unit])
-            yield Reading(self.device.uuid, scope, counter, value, unit, GPM, note)
+            yield Reading(errors.certain(self.device.uuid), scope, counter, value, unit, GPM, note)
 
     def _averages(self) -> tuple[Any, str | None]:
         """NVML's metrics in the order of `_PROFILED`, or None and the reason."""
@@ -265,7 +266,7 @@ class DcgmCounters:
     """
 
     def __init__(self, devices: Iterable[hardware.Device], hz: float):
-        self._wanted = sorted({device.gpu_uuid for device in devices})
+        self._wanted = sorted({errors.certain(device.gpu_uuid) for device in devices})
         # DCGM's numbers are those of the host, which can differ from NVML's, as in a container
         self._numbers: dict[str, int] = {}
         self._period_ms = max(LEAST_MS, round(1000 / hz))
@@ -298,7 +299,7 @@ class DcgmCounters:
         """Start `dcgmi dmon` for the GPUs that `dcgmi discovery` lists. Returns the reason if it cannot, else None."""
         if shutil.which("dcgmi") is None:
             return "dcgmi is not on PATH"
-        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         how |= {"text": True, "errors": "replace"}
         try:
             said = subprocess.run(["dcgmi", "discovery", "-l"], timeout=ANSWER_S, check=False, **how).stdout
@@ -322,14 +323,14 @@ class DcgmCounters:
         return None
 
     def _listen(self) -> None:
-        columns, last = [], ""
-        for line in filter(None, map(str.strip, self._process.stdout)):
+        columns, last, dmon = [], "", errors.certain(self._process)
+        for line in filter(None, map(str.strip, errors.certain(dmon.stdout))):
             self._heard_at, last = time.monotonic(), line
             if line.startswith("#"):
                 columns = line.lstrip("# ").split()[1:]
             elif (row := _ROW.match(line)) and columns:
                 self._rows[int(row[1])] = dict(zip(columns, row[2].split(), strict=False))
-        self._why = f"dcgmi ended with status {self._process.wait()}{last and f': {last}'}"
+        self._why = f"dcgmi ended with status {dmon.wait()}{last and f': {last}'}"
         self._rows.clear()
 
 
