@@ -7,7 +7,7 @@ import sys
 import traceback
 import warnings
 
-from labkit import __version__, process, project
+from labkit import __version__, process
 from labkit.cli import printing
 from labkit.cli.printing import say, write_nowhere
 from labkit.errors import UserError, refusal
@@ -32,7 +32,7 @@ COMMANDS = {
         "pack": "run a queue of jobs, placed by a policy that knows their memory",
     },
     "runs": {
-        "runs": "list runs, show one, ask one to stop",
+        "runs": "list runs, show one, stop one; import, export, archive, record and reproduce them",
         "report": "write one offline page, with time-to-accuracy plots, about a folder of runs",
     },
     "query": {
@@ -73,12 +73,9 @@ COMMANDS = {
     },
 }
 """Commands and what they are for, by the module that has them; only the module of the command that runs is imported"""
-IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
-"""The command that makes a recording of files that others published"""
 GONE = {
     ("serve-tables",): "labkit serve-tables is gone, and so is --server: `labkit train dlrm --placement remote` starts "
     "a parameter server of its own, and ends it.",
-    ("runs", "import"): f"`labkit runs import` is now a script: run {IMPORTER} with the same files and options.",
 }
 """What to do instead of commands that earlier versions had"""
 

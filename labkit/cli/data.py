@@ -7,11 +7,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, data, runs
-from labkit.cli import IMPORTER
+from labkit import UserError, data, project, runs
 from labkit.cli.console import Console, Display, print_frame
 from labkit.cli.flags import add_flags
 from labkit.cli.printing import print_json
+
+IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
+"""The command that makes a recording of files that others published"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:

@@ -170,22 +170,49 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     if why:
         raise UserError(f"{folder}: {why}")
     own = _recorded_command(record.config, given, folder)
+    again = {
+        "runs_dir": str(folder.parent),
+        "budget": _recorded_budget(record, folder),
+        "sweep": record.config.get("sweep"),
+    }
+    return replace(harness_command(args, own), resume=str(folder), **again)
+
+
+def repeated_command(args: argparse.Namespace, folder: Path, script: str | None) -> tracking.ScriptCommand:
+    """The command that does a run again: its script with its settings, seed and budget, as a new run.
+
+    Args:
+        args: flags of the harness.
+        folder: the run's folder.
+        script: the script's file, where it is not where the run's record says.
+
+    Raises:
+        UserError: it was no script's, or the script is not there.
+    """
+    record = runs.read_run(folder)
+    config: dict[str, Any] = record.config | ({"script": script} if script else {})
+    if config.get("script") is None:
+        raise UserError(f"{folder}: this run was none of a script's, so there is nothing to start again.")
+    own = _recorded_command(config, [], folder)
+    seed = record.seed if own.settings is None else None  # settings have the seed of their own
+    return replace(harness_command(args, own), budget=_recorded_budget(record, folder), seed=seed)
+
+
+def _recorded_budget(record: runs.RunRecord, folder: Path) -> hardware.Budget | None:
     try:
-        budget = json_data.from_json(hardware.Budget, record.budget) if "cores" in record.budget else None
+        return json_data.from_json(hardware.Budget, record.budget) if "cores" in record.budget else None
     except ValueError as error:
         raise UserError(f"{folder}: run.json is damaged (budget: {error}): start a new run.") from error
-    again = {"runs_dir": str(folder.parent), "budget": budget, "sweep": record.config.get("sweep")}
-    return replace(harness_command(args, own), resume=str(folder), **again)
 
 
 def _recorded_command(config: Mapping[str, Any], given: list[str], folder: Path) -> tracking.ScriptCommand:
     """The script of a run with its settings, or its arguments, and those given now."""
-    script = runs.restored(config["script"])
-    module = None if script.endswith(".py") else script
-    path = _script(script, module is not None)
     if "settings" in config:
         job: Any = jobs.job_from_json(runs.restored(config["settings"]))
         return job.with_settings(**jobs.read_flags(type(job), given)).command()
+    script = runs.restored(config["script"])
+    module = None if script.endswith(".py") else script
+    path = _script(script, module is not None)
     arguments = [*runs.given_again(config.get("arguments", []), given, folder), *given]
     if (kind := jobs.known_job(path)) is not None:  # recorded before runs had their settings
         return kind.from_settings(jobs.read_flags(kind, arguments)).command()

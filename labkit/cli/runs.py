@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, plots, report, runs
+from labkit.cli.bridges import add_commands
 from labkit.cli.flags import RUN, add_flags, read_only
 from labkit.cli.printing import plain_table, print_json, say
 
@@ -14,7 +15,9 @@ MOST_LINES = 40
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("runs", help="list runs, show one, ask one to stop")
+    parser = subparsers.add_parser(
+        "runs", help="list runs, show one, stop one; import, export, archive, reproduce them"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, run, words in (
         ("list", run_list, "one line per run, oldest first"),
@@ -26,6 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         if name != "list":
             command.add_argument("which", **RUN)
         add_flags(command, "runs_dir", *["json"] * (name != "stop"))
+    add_commands(commands)
 
     what = "write one offline page, with time-to-accuracy plots, about a folder of runs"
     parser = subparsers.add_parser("report", help=what)

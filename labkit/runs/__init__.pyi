@@ -14,6 +14,7 @@ from .frames import (
     find_run as find_run,
     list_rows as list_rows,
     list_runs as list_runs,
+    metrics_tables as metrics_tables,
     read_events as read_events,
     read_metrics as read_metrics,
     read_telemetry as read_telemetry,
@@ -21,6 +22,7 @@ from .frames import (
     run_folders as run_folders,
 )
 from .parts import (
+    METRICS as METRICS,
     TELEMETRY as TELEMETRY,
     MergingPartWriter as MergingPartWriter,
     current_parts as current_parts,

@@ -22,7 +22,9 @@ def _schema(optional: str, **types: pa.DataType) -> pa.Schema:
 
 
 _WHOLE, _NUMBER, _TEXT = pa.int64(), pa.float64(), pa.string()
-METRICS = _schema("value", step=_WHOLE, wall_s=_NUMBER, train_s=_NUMBER, samples=_WHOLE, name=_TEXT, value=_NUMBER)
+METRICS = _schema(
+    "value train_s samples", step=_WHOLE, wall_s=_NUMBER, train_s=_NUMBER, samples=_WHOLE, name=_TEXT, value=_NUMBER
+)
 TELEMETRY = _schema(
     "pid value unit source note",
     time_ns=_WHOLE, device=_TEXT, scope=_TEXT, pid=_WHOLE, counter=_TEXT, value=_NUMBER, unit=_TEXT, source=_TEXT,

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow
@@ -31,9 +31,18 @@ SAMPLER_GRACE_S = 10.0
 class Sampler:
     """Samples this process during a block. A sampler that dies is restarted, with a gap in the samples."""
 
-    def __init__(self, folder: Path, hz: float = DEFAULT_HZ, on_fault: OnFault = lambda kind, what: None):
-        """Sample into `folder`/telemetry, `hz` times per second; `on_fault` is called in another thread."""
-        self.folder, self.hz, self._on_fault = folder, hz, on_fault
+    def __init__(
+        self,
+        folder: Path,
+        hz: float = DEFAULT_HZ,
+        on_fault: OnFault = lambda kind, what: None,
+        apart: Sequence[int] = (),
+    ):
+        """Sample into `folder`/telemetry, `hz` times per second; `on_fault` is called in another thread.
+
+        `apart` are children of this process that are not the job's.
+        """
+        self.folder, self.hz, self._on_fault, self._apart = folder, hz, on_fault, list(apart)
         self.failure: str | None = None
         """Reason why sampling stopped, or a fault that could not be recorded; None if all is well."""
         self.deaths: list[str] = []
@@ -69,6 +78,7 @@ class Sampler:
     def _start(self) -> str | None:
         """Start a sampler and wait for its first sample. Returns the reason if there will be none, else None."""
         content = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "restarts": len(self.deaths)}
+        content["apart"] = self._apart
         child = process.Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S)
         try:
             self._child = child.start()
@@ -186,7 +196,9 @@ class TelemetryWriter:
         self._parts.append(*rows)  # a reader that follows the parts tells what is new by its time
 
 
-def sample(parent: "process.Parent", folder: str, pid: int, hz: float, restarts: int) -> None:
+def sample(
+    parent: "process.Parent", folder: str, pid: int, hz: float, restarts: int, apart: Sequence[int] = ()
+) -> None:
     """Sample until the parent asks to stop or process `pid` ends. `restarts` samplers of it died before this one."""
     runs.spare_pandas()
     pyarrow.set_cpu_count(1)  # do not take cores from the job
@@ -200,7 +212,9 @@ def sample(parent: "process.Parent", folder: str, pid: int, hz: float, restarts:
     clock, first_done, died = SampleClock(hz), False, restarts
     try:
         with (
-            open_ladder(pid, hardware.get_devices(), hz, lambda kind, what: parent.tell(kind, what=what)) as ladder,
+            open_ladder(
+                pid, hardware.get_devices(), hz, lambda kind, what: parent.tell(kind, what=what), apart=apart
+            ) as ladder,
             TelemetryWriter(Path(folder), pid) as writer,  # closed first: a driver may hang on the way out
         ):
             while True:

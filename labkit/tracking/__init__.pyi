@@ -21,6 +21,7 @@ from .events import (
     time_left_s as time_left_s,
     watched_by as watched_by,
 )
+from .forward import VARIABLE as VARIABLE
 from .goal import (
     CONFIRM as CONFIRM,
     METRICS as METRICS,

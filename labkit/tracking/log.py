@@ -19,6 +19,7 @@ import torch.distributed as dist
 from labkit import UserError, errors, hardware, json_data, runs, telemetry
 from labkit.tracking.energy import Windows
 from labkit.tracking.events import Notice, Point, Ready, Started
+from labkit.tracking.forward import Forward
 from labkit.tracking.goal import Goal
 from labkit.tracking.harness import Harness, whole_device
 
@@ -50,6 +51,7 @@ class RunLog:
         """Listening to signals, energy windows, sampler, observer: they end in the opposite order."""
         self._torch_name: str | None = None
         self._look: telemetry.Look | None = None
+        self._forward: Forward | None = None
         self._peak_gpu_before = 0
         if own_rank() != 0:
             self._run: runs.RunWriter | None = None
@@ -133,6 +135,8 @@ class RunLog:
                 self._run.record.devices = used
                 self._run.record.budget = json_data.to_json(self._harness.budget)
                 self._run.record.save(self.folder)
+            if self._harness.observer is None:
+                self._forward = Forward.wanted(self.folder, self.notice)
             self._until_end.enter_context(self._sampled(self._run))
             if self._harness.observer is not None:
                 self._harness.observer.start(self.folder, torch.device(torch_name))
@@ -152,7 +156,10 @@ class RunLog:
             faults.append(f"{telemetry.FAULTS[kind]} ({what})")
 
         sampler = telemetry.Sampler(
-            run.folder, hz=self._harness.command.sample_hz or telemetry.DEFAULT_HZ, on_fault=on_fault
+            run.folder,
+            hz=self._harness.command.sample_hz or telemetry.DEFAULT_HZ,
+            on_fault=on_fault,
+            apart=[self._forward.pid] if self._forward is not None else (),
         )
         try:
             with sampler:
@@ -225,6 +232,8 @@ class RunLog:
                     self._run.event("ended", status=status, reason=result["reason"], ended_by=result["ended_by"])
                 finally:
                     self._run.finish(status, result)
+                    if self._forward is not None:
+                        self._forward.finish()
                     self._harness.ended(self._run.run_id, str(self.folder), status, result)
 
     def leave_as_it_was(self, reason: str) -> None:

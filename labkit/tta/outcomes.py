@@ -32,7 +32,7 @@ ENDINGS = {
     "confirm_evaluations", "step_note", "keeps",
 }  # fmt: skip
 """Training settings in which runs of one series may differ: they decide when to stop, not how to train"""
-NO_SETTINGS = {"data", "budget", "profile", "collocation", "sweep", "settings"}
+NO_SETTINGS = {"data", "budget", "profile", "collocation", "sweep", "settings", "imported"}
 """Sections of a configuration that are no settings of a series"""
 CLOCKS = ("wall_s", "train_s")
 """Seconds since training started: all of them, as MLPerf counts, or without evaluation and checkpoints"""

@@ -76,7 +76,7 @@ def watch(
 def _cpu_percent(load: Load, seconds: float) -> float:
     from labkit.telemetry import ProcessCounters
 
-    process = ProcessCounters(os.getpid(), own_pid=-1)
+    process = ProcessCounters(os.getpid(), apart=set())
     with one_thread():
         list(process.read())
         began = time.perf_counter()

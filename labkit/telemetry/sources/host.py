@@ -72,13 +72,16 @@ class RaplCounters:
 
 
 class ProcessCounters:
-    """CPU, memory and threads of a process and its descendants, without the sampler itself."""
+    """CPU, memory and threads of a process and its descendants, without those that serve labkit."""
 
-    def __init__(self, pid: int, own_pid: int):
-        """Read process `pid`. Raises ProcessLookupError if it does not exist; `read` does so once it has ended."""
+    def __init__(self, pid: int, apart: set[int]):
+        """Read process `pid` without its children `apart`.
+
+        Raises ProcessLookupError if it does not exist; `read` does so once it has ended.
+        """
         # a sampler that started warm is the child of a template, not of the job
         template = {os.getppid()} if process.is_warm() else set()
-        self._root, self._helpers, self._look_at = pid, {own_pid} | template, 0.0
+        self._root, self._helpers, self._look_at = pid, apart | template, 0.0
         self._family = {pid: _Process(pid)}
 
     def read(self) -> Iterator[Reading]:

@@ -131,6 +131,7 @@ def open_ladder(
     hz: float,
     on_fault: OnFault,
     *,
+    apart: Sequence[int] = (),
     nvml: "hardware.Nvml | None" = None,
 ) -> Generator[Ladder]:
     """The ladder of this machine, open during the block.
@@ -140,12 +141,13 @@ def open_ladder(
         devices: devices that the job may use; their GPUs are read.
         hz: number of times per second that the ladder will be read.
         on_fault: called when something breaks.
+        apart: children of the job that are not its own, such as the program that sends it to MLflow.
         nvml: a session that is not open yet; the default is the driver of this machine.
 
     Raises:
         ProcessLookupError: there is no process `pid`.
     """
-    job = None if pid is None else ProcessCounters(pid, os.getpid())
+    job = None if pid is None else ProcessCounters(pid, {os.getpid(), *apart})
     gpus = gpus_and_slices(devices)
     sources: list[Counters] = [HostCounters(), *([job] if job else []), RaplCounters()]
     with contextlib.ExitStack() as stack:

@@ -44,22 +44,22 @@ def test_a_process_counts_with_its_children_and_without_the_sampler_and_is_told_
         print(80_000_000, file=child.stdin, flush=True)
         child.stdout.readline()
         ours = psutil.Process()
-        both, without = ProcessCounters(ours.pid, own_pid=-1), ProcessCounters(ours.pid, own_pid=child.pid)
-        of_child = ProcessCounters(child.pid, own_pid=-1)
+        both, without = ProcessCounters(ours.pid, apart=set()), ProcessCounters(ours.pid, apart={child.pid})
+        of_child = ProcessCounters(child.pid, apart=set())
         own, together = values(without), values(both)
         family = {ours, *ours.children(recursive=True)} - {psutil.Process(child.pid)}  # with what other tests left
         assert own["memory_resident"] == pytest.approx(sum(each.memory_info().rss for each in family), rel=0.1)
         assert own["threads"] == sum(each.num_threads() for each in family)
         assert together["memory_resident"] - own["memory_resident"] > 70e6
         assert both.pids() == {each.pid for each in family} | {child.pid}
-        began, without, cpu_s = time.monotonic(), ProcessCounters(ours.pid, own_pid=child.pid), time.process_time()
+        began, without, cpu_s = time.monotonic(), ProcessCounters(ours.pid, apart={child.pid}), time.process_time()
         while time.process_time() < cpu_s + 0.2:  # a core's work, for the share to be seen
             pass
         share = values(without)["cpu_percent"] / 100
         assert share * (time.monotonic() - began) >= 0.2 and share <= own["threads"]
         child.stdin.close()
     assert values(both)["memory_resident"] < together["memory_resident"]  # a child that ended is no error
-    for gone in (lambda: values(of_child), lambda: ProcessCounters(child.pid, own_pid=-1)):
+    for gone in (lambda: values(of_child), lambda: ProcessCounters(child.pid, apart=set())):
         with pytest.raises(ProcessLookupError):
             gone()
 
