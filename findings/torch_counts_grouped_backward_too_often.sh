@@ -8,7 +8,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check torch==2.13.0+cpu --extra-index-url https://download.pytorch.org/whl/cpu
 cd "$folder"
 venv/bin/python - <<'PYTHON'
 import torch

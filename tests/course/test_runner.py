@@ -1,5 +1,6 @@
 """Notebooks run as they should, each planted fault is caught by name, and the pages of the site are whole."""
 
+import errno
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from importlib.resources import files
 from pathlib import Path
+from unittest.mock import Mock
 
 import nbformat
 import plotly.graph_objects as go
@@ -173,6 +175,15 @@ def test_a_kernel_whose_port_another_took_starts_again(monkeypatch, deaths, erro
     monkeypatch.setattr("papermill.execute_notebook", execute_notebook)
     assert str(worker.execute({})).startswith(str(error))
     assert len(starts) == min(deaths + 1, worker.STARTS)
+
+
+def test_where_no_more_processes_may_be_started_a_notebook_says_so_and_the_next_one_is_tried(tmp_path, monkeypatch):
+    no_more = Mock(side_effect=BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+    monkeypatch.setattr("papermill.execute_notebook", no_more)
+    assert "`ulimit -u`" in worker.execute({})
+    monkeypatch.setattr("subprocess.Popen", no_more)
+    both = run_notebooks([write(tmp_path, "90_one"), write(tmp_path, "91_other")], tmp_path / "out")
+    assert ["`ulimit -u`" in each.faults[0] for each in both] == [True, True]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux")
