@@ -114,9 +114,8 @@ class Store:
         if settled > len(kept) / 50 or len(kept) < len(known) / 2:
             ended = pc.field("status").isin(["done", "failed", "stopped"])  # a killed run may yet be resumed
             self._keep(table.filter(ended & (pc.field("changed_ns") < before_ns)), "index.parquet")
-        paths = [
-            f"{self.runs_dir}{os.sep}{place}" for place in table["place"].to_pylist()
-        ]  # the cache may have been moved
+        places = table["place"].to_pylist()  # the cache may have been moved
+        paths = [str(self.runs_dir) if place == "." else f"{self.runs_dir}{os.sep}{place}" for place in places]
         return table.set_column(RUNS.get_field_index("folder"), "folder", pa.array(paths, pa.string())).sort_by("run")
 
     def _read_index(self) -> pa.Table:

@@ -32,7 +32,7 @@ def settled(monkeypatch, tmp_path):
 @pytest.fixture
 def folder(tmp_path):
     """Three runs in a folder whose name looks like a partition: ended, resumed, and going on."""
-    runs_dir = tmp_path / "run=01"
+    runs_dir = tmp_path / "run=01, it's"
     write_run(runs_dir, [0.5, math.nan, 0.8], seed=1, lr=0.1, commit="12e4567", fold="01", LR=None, bias=True)
     resumed_run(runs_dir)
     going_on = new_run(runs_dir, config={"job": "t", "train": {"lr": 3, "commit": "9", "fold": None, "Lr": "a"}})
@@ -150,6 +150,8 @@ def test_a_run_that_goes_on_after_it_was_kept_is_read_anew(folder):
     asked(folder)
     go_on(run, from_step=2, value=3.0)
     assert asked(folder) == as_read(folder)
+    assert runs.query("SELECT folder FROM runs", run)["folder"].tolist() == [str(run)]
+    assert asked(run) == in_order(runs.read_metrics([run]))
     values = runs.query(f"SELECT value FROM metrics WHERE run = '{run.name}' ORDER BY step", folder)["value"]
     assert values.tolist() == [1.0, 1.0, 3.0, 3.0]
 
