@@ -1,9 +1,17 @@
 """Runs that start warm: the same losses to the bit, and no process left."""
 
+import contextlib
 import os
+import random
+import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import psutil
 import pytest
+from processes import DEADLINE_S, marked_where, wait_for
 
 from labkit import launch, tracking
 from labkit.jobs import job_command
@@ -47,3 +55,44 @@ def test_warm_and_cold_runs_have_the_same_losses_to_the_bit(tmp_path, monkeypatc
         common = min(len(of_warm), len(of_cold))  # it ends some steps later
         assert common >= STEPS
         assert of_warm[:common] == of_cold[:common]
+
+
+KILLS = int(os.environ.get("LABKIT_KILLS", 200 if "LABKIT_SOAK" in os.environ else 3))
+LISTED = """
+import sys
+from labkit import launch, tracking
+from labkit.jobs import job_command
+commands = [job_command("dlrm", runs_dir=sys.argv[1], seed=seed, max_seconds=1, target="none") for seed in range(3)]
+with tracking.StopRequest() as stop:
+    launch.ScriptRuns("run", commands, stop=stop, on_event=lambda part, event: None).run()
+"""
+
+
+def test_whichever_process_of_warm_runs_is_killed_and_whenever_nothing_is_left(tmp_path):
+    chance, temporary = random.Random(11), tmp_path / "tmp"
+    temporary.mkdir()
+    environment = os.environ | {"LABKIT_WARM": "", "TMPDIR": str(temporary)}
+
+    def begun(folder: Path) -> subprocess.Popen:
+        command = [sys.executable, "-c", LISTED, str(folder)]
+        return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    began = time.monotonic()
+    assert begun(tmp_path / "whole").wait(600) == 0
+    plans = [(chance.uniform(0, time.monotonic() - began), chance.random()) for _ in range(KILLS)]
+
+    def kill(number: int) -> None:
+        after_s, which = plans[number]
+        launcher = psutil.Process(begun(tmp_path / f"kill-{number}").pid)
+        time.sleep(after_s)  # the moment is what is drawn
+        with contextlib.suppress(psutil.Error):
+            processes = [launcher, *launcher.children(recursive=True)]
+            processes[int(which * len(processes))].kill()
+            time.sleep(1)
+            launcher.terminate()  # asks, if it was not the one
+        with contextlib.suppress(psutil.Error):
+            launcher.wait(DEADLINE_S)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(kill, range(KILLS)))
+    wait_for(lambda: not marked_where(lambda process: process.environ().get("TMPDIR") == str(temporary)))
