@@ -83,6 +83,7 @@ def measure(address: str, run: RunWriter, points: int, turns: int) -> dict[str, 
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for _ in range(turns):
             page = browser.new_page(viewport={"width": 1400, "height": 1000})
+            page.set_default_timeout(180_000)
             began = time.perf_counter()
             page.goto(f"{address}#metric=loss")
             page.wait_for_function("() => document.getElementById('curves').data?.length > 1")

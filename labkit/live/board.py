@@ -96,13 +96,13 @@ class Board:
         try:
             with self.lock:
                 is_new = feed.update()
+                self.feeds.setdefault(folder.name, feed)
         except UserError as error:
             self._refused[folder] = as_of
             runs.note_left_out(folder, str(error))
             if folder.name in self.feeds:
                 raise FileNotFoundError from None
             return False
-        self.feeds.setdefault(folder.name, feed)
         return is_new
 
     def _needs_grouping(self, name: str) -> bool:
@@ -179,7 +179,7 @@ class Board:
         """How long a run will still take: as the other seeds did, or until its nearest limit."""
         wall_s, samples = feed.latest[1], feed.latest[3]
         if ended and (left_s := statistics.median(ended) - wall_s) > 0:
-            return f"about {plots.seconds_text(left_s)}, as {plots.counted(len(ended), 'other seed')} took"
+            return f"about {plots.seconds_text(left_s)}, as {plots.counted(len(ended), 'seed')} took"
         config: Any = feed.record.config
         config = {**config, "train": {"max_seconds": None, **config.get("train", {})}}
         try:

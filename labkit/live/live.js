@@ -88,12 +88,12 @@
     group: { head: "Group", words: true, text: (row) => row.group },
     seed: { head: "Seed", text: (row) => row.seed, sort: (row) => Number(row.seed) },
     status: { head: "Status", words: true, text: (row) => row.status + (row.disturbed ? ", disturbed" : "") },
+    stop: { head: "Stop" },
     value: { head: "Last value", text: (row) => row.value == null ? "–" : `${row.metric} ${number(row.value)}`, sort: (row) => row.value },
     wall_s: { head: "Wall time", text: (row) => seconds(row.wall_s), sort: (row) => row.wall_s },
     left: { head: "Time left", words: true, text: (row) => row.left },
     reached_s: { head: "Target reached", text: (row) => seconds(row.reached_s), sort: (row) => row.reached_s ?? Infinity },
     started: { head: "Started", text: (row) => row.started.slice(0, 16).replace("T", " "), sort: (row) => row.started },
-    stop: { head: "Stop" },
   };
   for (const [name, { head, words }] of Object.entries(COLUMNS)) {
     const cell = element("th", undefined, { scope: "col", ...(words ? { class: "words" } : {}) });

@@ -70,8 +70,12 @@ class Machines:
         while len(self._held) > MOST_HELD:
             self._held.popitem(last=False)
         held.update()
+        with self.board.lock:
+            return self._answer(feed, held, counter, asked)
+
+    def _answer(self, feed: RunFeed, held: Telemetry, counter: str, asked: Asked) -> dict[str, Any]:
         keys = {" ".join(key): key for key in sorted(held.curves)}
-        answer: dict[str, Any] = {"counters": list(keys), "spans": _spans(feed, asked), "run": name}
+        answer: dict[str, Any] = {"counters": list(keys), "spans": _spans(feed, asked), "run": feed.name}
         if counter and counter in keys:
             curve = held.curves[keys[counter]]
             places = self._on_axis(feed, asked, held)
@@ -84,7 +88,7 @@ class Machines:
                 unit, values = "GiB", values / 2**30
             answer |= {"x": packed(rows[:, 0]), "y": packed(values), "title": f"{counter.split()[-1]} ({unit})"}
         elif counter:
-            answer["missing"] = f"{name} has no samples of {counter}"
+            answer["missing"] = f"{feed.name} has no samples of {counter}"
         return answer
 
     def _on_axis(self, feed: RunFeed, asked: Asked, held: Telemetry) -> Any:
