@@ -243,9 +243,10 @@ def record_for_others(
 def _device(record: runs.RunRecord) -> str:
     """The device that a run computed on, as a card has it."""
     torch_name = record.budget.get("torch_name", "cpu")
-    own = next((each for each in record.devices if each.get("torch_name") == torch_name), {"name": "not stated"})
+    used = (dict(each) for each in record.devices if each.get("torch_name") == torch_name)
+    own: dict[str, Any] = next(used, {"name": "not stated"})
     memory = f", {hardware.size_text(size)}" if (size := own.get("memory_bytes")) else ""
-    driver = f", driver {version}" if (version := dict(own).get("driver_version")) else ""
+    driver = f", driver {version}" if (version := own.get("driver_version")) else ""
     cores = f", {own['cores']:g} cores" if own.get("cores") else ""
     return f"{own['name']}{cores}{memory}{driver}"
 

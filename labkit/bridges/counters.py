@@ -27,7 +27,7 @@ class Known:
         """The values in labkit's unit, and a note where one is missing."""
         is_missing = [value != value for value in logged]
         why = "it was logged as not a number"
-        if self.missing == -1.0 or (self.missing == 0.0 and not any(logged)):
+        if self.missing is not None and (self.missing == -1.0 or not any(logged)):
             is_missing = [gone or value == self.missing for gone, value in zip(is_missing, logged, strict=True)]
             why = MISSING[self.missing]
         values = [None if gone else value * self.factor for gone, value in zip(is_missing, logged, strict=True)]
@@ -35,7 +35,7 @@ class Known:
 
 
 MIB, GIB = 2.0**20, 2.0**30
-# of MLflow 3.17, W&B 0.28, Trackio 0.43 and radT 0.2.30; (#) is the number of a GPU
+# of MLflow 3.17, W&B 0.31, Trackio 0.43 and radT 0.2.30; (#) is the number of a GPU
 RULES: list[tuple[str, str, str, str, float, float | None]] = [
     (r"system/gpu_(#)_power_usage_watts", "device", "power", "W", 1, None),
     (r"system/gpu_(#)_utilization_percentage", "device", "gpu_utilisation", "%", 1, None),
@@ -77,7 +77,7 @@ RULES: list[tuple[str, str, str, str, float, float | None]] = [
 ]
 OURS = re.compile(r"system/(host|process|device|mig)/([^/]+)/([^/]+?)(?: \(([^()]*)\))?")
 """A counter that labkit exported"""
-_RULES = [(re.compile(pattern.replace("#", r"\d+")), rest) for pattern, *rest in RULES]
+_RULES = [(re.compile(rule[0].replace("#", r"\d+")), rule) for rule in RULES]
 
 
 @functools.lru_cache(10_000)
@@ -86,7 +86,7 @@ def reading_of(name: str) -> Known:
     if ours := OURS.fullmatch(name):
         scope, device, counter, unit = ours.groups()
         return Known(device, scope, counter, unit or "")
-    for pattern, (scope, counter, unit, factor, missing) in _RULES:
+    for pattern, (_, scope, counter, unit, factor, missing) in _RULES:
         if found := pattern.fullmatch(name):
             number = found[1] if found.groups() else "0"
             return Known(f"gpu{number}" if scope == "device" else "host", scope, counter, unit, factor, missing)

@@ -126,9 +126,15 @@ def _record(logged: Logged, target: tracking.Target | None, wishes: Wishes) -> r
             kept[name] = plain
     name, gpu = clean(logged.name, 200) or "run", logged.devices or _sampled_gpus(logged)
     sections, train = _sections(kept) if logged.ours else ({}, kept)
-    known = target and {"target_metric": target.metric.name, "higher_is_better": target.metric.higher_is_better}
-    train |= (known or {}) | ({"target": target.value} if target else {})
-    imported = {"tool": logged.tool, "id": clean(logged.id, 200), "name": name, "source": clean(logged.source, 500)}
+    if target is not None:
+        train |= {"target_metric": target.metric.name, "higher_is_better": target.metric.higher_is_better}
+        train["target"] = target.value
+    imported: dict[str, Any] = {
+        "tool": logged.tool,
+        "id": clean(logged.id, 200),
+        "name": name,
+        "source": clean(logged.source, 500),
+    }
     imported |= {"left_out": dict(logged.left_out), "notes": logged.notes, "places": places}
     config: Any = {"job": clean(logged.group, 120) or name, **sections, "train": train, "imported": imported}
     if logged.data:
@@ -275,12 +281,14 @@ def _write_events(
             file.write(json.dumps(runs.shielded(line), allow_nan=False) + "\n")
     last = max((point.time_ns for point in points), default=began_ns)
     result: dict[str, Any] = {"reason": reason, "ended_by": ended_by, "wall_s": (last - began_ns) / 1e9}
-    result |= {"steps": max((point.step for point in points), default=0), "target_reached": None}
+    result |= {"steps": max((point.step or 0 for point in points), default=0), "target_reached": None}
     result |= {"samples": max(samples.values(), default=None), "train_s": max(train_s.values(), default=None)}
     if target is not None:
         up = bool(train["higher_is_better"])
         where = (
-            int(tracking.crossing(values, [len(values)], [target], higher_is_better=up).item()) if len(values) else -1
+            int(tracking.crossing(values, np.array([len(values)]), np.array([target]), higher_is_better=up).item())
+            if len(values)
+            else -1
         )
         result["target_reached"] = where >= 0
         if where >= 0:

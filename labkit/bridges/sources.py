@@ -5,7 +5,7 @@ import importlib
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +33,7 @@ def import_runs(tool: str, path: str, runs_dir: Path, wishes: Wishes) -> Importe
     Raises:
         UserError: there is nothing of that tracker, its library is missing, or no run logged the target's metric.
     """
-    read: Callable[[str], Iterator[Logged]] = importlib.import_module(f"labkit.bridges.{tool}_runs").read
+    read: Callable[[str], Generator[Logged]] = importlib.import_module(f"labkit.bridges.{tool}_runs").read
     done, waiting, names = Imported(), [], set()
     with contextlib.closing(read(path)) as found:
         for logged in found:
