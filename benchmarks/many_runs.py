@@ -1,12 +1,14 @@
-"""How long the page of many runs takes: `python benchmarks/many_runs.py`.
+"""How long the list and the page of many runs take: `python benchmarks/many_runs.py`.
 
 Run folders are made up with labkit's own writer: two jobs under three budgets, each run with its own seed and twelve
 evaluations; one in ten diverges and one in ten is stopped by hand. Each way is timed in a process of its own, from its
-first import; beside it, how long this machine takes to read and parse the same files and do nothing with them.
+first import; beside it, how long this machine takes to read and parse the same files and do nothing with them. With
+`--before CHECKOUT` an older labkit does the same in turns.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,10 @@ from labkit.runs import Provenance, RunWriter
 EVALUATIONS = 12
 BUDGETS = {"one-core": 1.0, "all-cores": 1.7, "half": 1.3}
 WAYS = {
+    "list": """
+from labkit.cli import main
+assert main(["runs", "list", "--runs-dir", runs]) == 0
+""",
     "read": """
 import json, pyarrow.parquet
 for folder in pathlib.Path(runs).iterdir():
@@ -76,23 +82,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2000, help="how many (2000)")
     parser.add_argument("--turns", type=int, default=3, help="each way is timed so often (3)")
+    parser.add_argument("--before", type=Path, help="a checkout of an older labkit with its .venv")
     args = parser.parse_args()
-    taken: dict[str, list[float]] = {name: [] for name in WAYS}
+    pythons = {"now": sys.executable} | ({"before": args.before / ".venv/bin/python"} if args.before else {})
+    taken: dict[str, list[tuple[float, float]]] = {f"{way}, {when}": [] for way in WAYS for when in pythons}
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder) / "runs"
         make_runs(runs, args.runs)
         for _ in range(args.turns):
             for name, way in WAYS.items():
-                program = f"import pathlib, sys\nruns = sys.argv[1]\n{way}"
-                began = time.perf_counter()
-                subprocess.run([sys.executable, "-c", program, str(runs)], check=True, stdout=subprocess.DEVNULL)
-                taken[name].append(time.perf_counter() - began)
-                print(f"{name}: {taken[name][-1]:.1f} s", flush=True)
+                for when, python in pythons.items():
+                    program = f"import pathlib, sys\nruns = sys.argv[1]\n{way}"
+                    began, used = time.perf_counter(), cpu_s()
+                    subprocess.run(
+                        [python, "-c", program, str(runs)], check=True, cwd=folder, stdout=subprocess.DEVNULL
+                    )
+                    taken[f"{name}, {when}"].append((time.perf_counter() - began, cpu_s() - used))
+                    print(f"{name}, {when}: {taken[f'{name}, {when}'][-1]} s", flush=True)
         page = Path(f"{runs}.html").stat().st_size
-    seconds = {name: median(each) for name, each in taken.items()}
-    print(json.dumps(seconds))
-    if args.runs == 2000:
-        write_result("many_runs", runs=args.runs, seconds=seconds, page_bytes=page)
+    both = [{name: median(turn[place] for turn in each) for name, each in taken.items()} for place in (0, 1)]
+    print(*map(json.dumps, both), sep="\n")
+    name = "many_runs" if args.runs == 2000 else f"many_runs_{args.runs}"
+    load = os.getloadavg()
+    write_result(name, runs=args.runs, load=load, seconds=both[0], cpu_s=both[1], page_bytes=page)
+
+
+def cpu_s() -> float:
+    """Processor time of all programs that this process ran."""
+    return sum(os.times()[2:4])
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
     "import labkit": [sys.executable, "-c", "import labkit"],
     "labkit --help": [sys.executable, "-m", "labkit", "--help"],
+    "labkit runs list": [sys.executable, "-m", "labkit", "runs", "list"],
 }
 TURNS = 5
 
