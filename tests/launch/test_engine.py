@@ -154,7 +154,7 @@ def test_where_one_takes_no_step_none_is_let_go(tmp_path):
     outcomes, happened, _ = followed(tmp_path, [launch_of(job, tmp_path) for job in jobs], grace_s=20)
     assert ("idle", "Go") not in happened
     assert [outcome.status for outcome in outcomes] == ["done", "stopped"]
-    assert outcomes[1].reason == "not started, because idle ended before the start without a step"
+    assert outcomes[1].reason == "not started, because idle ended before the start without a step (the script ended)"
 
 
 def test_scripts_end_as_they_say_or_as_by_ctrl_c(tmp_path):
