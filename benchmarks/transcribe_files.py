@@ -1,9 +1,9 @@
 """How fast the shipped corpus is transcribed: `python benchmarks/transcribe_files.py --run RUN`.
 
 The command `labkit transcribe` takes turns with a plain loop: for each stretch its file is opened, sought and closed,
-and one recording is heard at a time by the plain kernels, with torch's own number of threads. With `--base PYTHON` the
-same command of another build takes a turn as well. A turn is a process, timed from its start to its end; processor
-time stands beside it.
+and one recording is heard at a time by the plain kernels, with torch's own number of threads. With `--base PYTHON` it
+takes turns with the same command of another build instead. A turn is a process, timed from its start to its end;
+processor time stands beside it.
 """
 
 import argparse
@@ -59,12 +59,9 @@ def main() -> None:
         return
     given = ["--run", str(args.run)]
     command = ["-m", "labkit", "transcribe", str(args.corpus), *given, "--json"]
-    ways = {
-        "plain loop": [sys.executable, __file__, "--plain", "--corpus", str(args.corpus), *given],
-        "labkit": [sys.executable, *command],
-    }
-    if args.base:
-        ways = {"labkit before": [args.base, *command]} | ways
+    plain = [sys.executable, __file__, "--plain", "--corpus", str(args.corpus), *given]
+    base = {"labkit before": [args.base, *command]} if args.base else {"plain loop": plain}
+    ways = base | {"labkit": [sys.executable, *command]}
     taken = {clock: {way: [] for way in ways} for clock in ("wall", "cpu")}
     load = []
     for turn in range(-1, args.turns):  # the first one fills the cache of files
@@ -75,12 +72,13 @@ def main() -> None:
                 for clock, values in taken.items():
                     values[way].append(seconds[clock])
                 print(json.dumps({"turn": turn, "way": way, **seconds}), file=sys.stderr, flush=True)
-    ratios = []
-    for base in [way for way in ways if way != "labkit"]:
-        for clock, values in taken.items():
-            pair = {way: values[way] for way in (base, "labkit")}
-            ratios += speed_ups(f"transcribe {args.corpus.name}, {clock}", pair, base=base, unit="s")
-    report("transcribe_files", ratios, turns=taken, load=load, median_load=median(load))
+    ratios = [
+        ratio
+        for clock, values in taken.items()
+        for ratio in speed_ups(f"transcribe {args.corpus.name}, {clock}", values, base=next(iter(ways)), unit="s")
+    ]
+    name = "transcribe_files_before" if args.base else "transcribe_files"
+    report(name, ratios, turns=taken, load=load, median_load=median(load))
 
 
 if __name__ == "__main__":
