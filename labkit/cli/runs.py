@@ -16,7 +16,7 @@ MOST_LINES = 40
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
-        "runs", help="list runs, show one, stop one; import, export, archive, reproduce them"
+        "runs", help="list runs, show one, stop one; import, export, archive, record and reproduce them"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, run, words in (

@@ -109,7 +109,7 @@ IN_HEADER = re.compile(r"(?i)\b(authorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?|b
 SHORT_NAMES = {"key", "sig", "signature", "auth", "code", "pat"}
 """Names that mean a secret only where the value looks drawn at random"""
 DRAWN = re.compile(r"(?=\S*[A-Za-z])(?=\S*\d)[\w+/=.-]{12,}")
-LIKE_A_TOKEN = re.compile(r"(?=\w*\d)(?=\w*[g-zA-Z])\w{20,}|xox|eyJ|PRIVATE KEY|hooks\.slack")
+LIKE_A_TOKEN = re.compile(r"\b(?=\w*\d)(?=\w*[g-zA-Z])\w{20,}|xox|eyJ|PRIVATE KEY|hooks\.slack")
 """What the patterns of known tokens are tried on: they come with a library that takes a moment to load"""
 
 

@@ -432,6 +432,11 @@ def test_secrets_are_known_by_name_place_and_look(value, expected):
     assert shielded(value) == expected
 
 
+@pytest.mark.timeout(20)
+def test_a_long_text_is_searched_for_secrets_in_linear_time():
+    assert shielded("a" * 10**6) == "a" * 10**6
+
+
 def test_a_resume_has_the_paths_of_now_and_asks_for_the_secrets(tmp_path, command_line, monkeypatch):
     folder = written(tmp_path).folder
     (folder / "checkpoint").mkdir()
