@@ -169,13 +169,14 @@ def run_reproduce(args: argparse.Namespace) -> int:
     from labkit.cli.run import repeated_command, run_here
 
     with _unpacked(args.which, args.runs_dir) as old:
-        command = repeated_command(args, old, args.script)
+        command, known = repeated_command(args, old, args.script), set(runs.run_folders(args.runs_dir))
         if args.json:
             with contextlib.redirect_stdout(sys.stderr):
                 status = run_here(command, as_json=False)
         else:
             status = run_here(command, as_json=False)
-        made = [folder for folder in runs.run_folders(args.runs_dir) if runs.read_run(folder).pid == os.getpid()]
+        found = [folder for folder in runs.run_folders(args.runs_dir) if folder not in known]
+        made = [folder for folder in found if runs.read_run(folder).pid == os.getpid()]
         if not made:
             raise UserError(f"{old.name}: its script was run again, but made no run to compare.")
         new = made[-1]

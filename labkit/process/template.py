@@ -118,7 +118,7 @@ def _readable(descriptor: int, timeout: float | None) -> bool:
 class Template:
     """A template that this process owns."""
 
-    def __init__(self, control: socket.socket, pid: int, process: subprocess.Popen | None = None):
+    def __init__(self, control: socket.socket, pid: int, process: "subprocess.Popen | None" = None):
         """`process` is one that was started for this process; it still has to import."""
         self._control, self.pid, self._process = control, pid, process
         self.owner = os.getpid()
