@@ -66,17 +66,18 @@ def paired_times(
     return pd.DataFrame(kept, columns=list(ways)).rename_axis("round")
 
 
-def undisturbed(measure: Callable[[], Measured], tries: int = 3) -> Measured:
+def undisturbed(measure: Callable[[], Measured], tries: int = 3, *, cores: int | None = None) -> Measured:
     """What `measure` returns when other programs leave the machine alone: it is called again after a disturbed try.
 
-    A single try, as notebooks make at the size "smoke", counts in any case.
+    A single try, as notebooks make at the size "smoke", counts in any case. `cores` are those that the measurement
+    keeps busy, if these are not all: others may have the rest.
 
     Raises:
         UserError: each of several tries was disturbed; the text names what to close.
     """
     disturbed: list[runs.Others] = []
     while len(disturbed) < tries:
-        look = telemetry.Look()
+        look = telemetry.Look(count=cores)
         measured = measure()
         others = look.others()
         if tries == 1 or not others["disturbed"]:

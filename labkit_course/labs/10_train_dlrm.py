@@ -523,7 +523,7 @@ def profile_adam():
     return labkit.profiling.profile_steps(step, folder, limits=card, skip=10, steps=5)
 
 
-observed = undisturbed(profile_adam, 1 if profile == "smoke" else 3)
+observed = undisturbed(profile_adam, 1 if profile == "smoke" else 3, cores=1)
 print(observed.headline)
 print(f"{predicted_ms:.1f} ms predicted, with {calls} calls")
 reveal("10.step_ms", observed.unprofiled_step_us / 1e3)
