@@ -130,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, nargs="+", default=[100, 1000], help="how many (100 and 1000)")
     parser.add_argument("--points", type=int, default=10_000, help="rows of the long curve of each (10,000)")
-    parser.add_argument("--turns", type=int, default=5, help="each is timed so often (5)")
+    parser.add_argument("--turns", type=int, default=5, help="how many times each is timed (5)")
     args = parser.parse_args()
     results = []
     for count in args.runs:

@@ -2,7 +2,7 @@
 
 Run folders are made up with labkit's own writer: two jobs under three budgets, each run with its own seed and twelve
 evaluations; one in ten diverges and one in ten is stopped by hand. Each way is timed in a process of its own, from its
-first import; beside it, how long this machine takes to read and parse the same files and do nothing with them. With
+first import; next to it, how long this machine takes to read and parse the same files and do nothing with them. With
 `--before CHECKOUT` an older labkit does the same in turns.
 """
 
@@ -81,7 +81,7 @@ def make_runs(runs_dir: Path, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2000, help="how many (2000)")
-    parser.add_argument("--turns", type=int, default=3, help="each way is timed so often (3)")
+    parser.add_argument("--turns", type=int, default=3, help="how many times each way is timed (3)")
     parser.add_argument("--before", type=Path, help="a checkout of an older labkit with its .venv")
     args = parser.parse_args()
     pythons = {"now": sys.executable} | ({"before": args.before / ".venv/bin/python"} if args.before else {})

@@ -1,8 +1,8 @@
 """How fast a Criteo file is prepared: `python benchmarks/prepare_clicks.py`, rows a second of one core's time.
 
 labkit's reader and the textbook's lines one by one take turns on one core; a turn is a process, so that the most memory
-it held is its own. With `--against polars` (to be installed beside labkit) both may use two cores, and what counts is
-the time on the clock, from the first import on; processor time stands beside it.
+it held is its own. With `--against polars` (to be installed next to labkit) both may use two cores, and what counts is
+the time on the clock, from the first import on; processor time stands next to it.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 
 Run folders are copies of one that labkit's own writer made, each with its own id and seed. The list is timed in a
 process of its own, without the cache (cold: every run.json is read and checked) and with it (warm); the command's
-whole time, from its first import, stands beside it. Samples lie in parts as the sampler merges them. They are asked by
+whole time, from its first import, stands next to it. Samples lie in parts as the sampler merges them. They are asked by
 SQL over the cache, through a database that is opened for each query and through one that stays open, and by
 `read_telemetry`, in turns. What making the cache takes, once, is timed on its own. Each time has the processor's
-seconds beside it, which other programs change less.
+seconds next to it, which other programs change less.
 """
 
 import argparse
@@ -155,7 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5000, help="how many are listed (5000)")
     parser.add_argument("--samples", type=int, default=100_000_000, help="samples of telemetry, over 1,000 runs (1e8)")
-    parser.add_argument("--turns", type=int, default=5, help="each way is timed so often (5)")
+    parser.add_argument("--turns", type=int, default=5, help="how many times each way is timed (5)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         make_runs(Path(folder) / "runs", args.runs)

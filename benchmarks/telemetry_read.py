@@ -69,7 +69,7 @@ def read(folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="of all runs together (10 million)")
-    parser.add_argument("--turns", type=int, default=5, help="each way reads so often (5)")
+    parser.add_argument("--turns", type=int, default=5, help="how many times each way reads (5)")
     parser.add_argument("--before", type=Path, help="a checkout of an older labkit with its .venv")
     parser.add_argument("--polars", help="a Python that has polars")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)

@@ -3,7 +3,7 @@
 The command `labkit transcribe` takes turns with a plain loop: for each stretch its file is opened, sought and closed,
 and one recording is heard at a time by the plain kernels, with torch's own number of threads. With `--base PYTHON` it
 takes turns with the same command of another build instead. A turn is a process, timed from its start to its end;
-processor time stands beside it.
+processor time stands next to it.
 """
 
 import argparse
