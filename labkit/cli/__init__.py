@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import io
 import sys
 import traceback
 import warnings
@@ -101,9 +100,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, 2 for the user's mistakes, 1 for ours, 130 on Ctrl-C."""
     if argv is None:  # this process is the command's own
         argv = sys.argv[1:]
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal shows "\\xfc" for "ü"
-                stream.reconfigure(errors="backslashreplace")
+        printing.spell_for_ascii()
         trains = argv[:1] == ["train"] and not {"--help", "-h"} & {*argv} and process.is_possible()
         if trains and (status := process.run_in_server(argv)) is not None:
             return status

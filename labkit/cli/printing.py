@@ -1,6 +1,8 @@
 """What commands print without a library for terminals, which takes longer to load than most of them take to answer."""
 
 import atexit
+import codecs
+import io
 import json
 import os
 import re
@@ -51,6 +53,24 @@ def plain_table(rows: list[dict[str, str]]) -> str | None:
         column[:] = [f"{text:{'>' if is_right else '<'}{wide}}" for text in column]
     head, *lines = ["  " + "   ".join(cells) + "  " for cells in zip(*columns, strict=True)]
     return "\n".join([" " * across, head, f" {'─' * (across - 2)} ", *lines, " " * across])
+
+
+SPELT = {"─": "-", "–": "-", "…": "...", "×": "x", "≥": ">=", "≤": "<=", "≈": "~", "·": "*", "±": "+-", "÷": "/"}
+"""Signs of tables and sentences as ASCII writes them"""
+
+
+def _spell(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError) or (sign := SPELT.get(error.object[error.start])) is None:
+        return codecs.backslashreplace_errors(error)
+    return sign, error.start + 1
+
+
+def spell_for_ascii() -> None:
+    r"""Let a terminal that knows ASCII only show signs in ASCII, and other letters as numbers: "\xfc" for "ü"."""
+    codecs.register_error("labkit.spell", _spell)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="labkit.spell")
 
 
 def say(line: object, *, to_stderr: bool = False) -> None:

@@ -54,6 +54,10 @@ def test_a_terminal_that_knows_ascii_only_shows_other_letters_as_numbers(tmp_pat
     assert done.returncode == 2 and r"\xfcbung" in done.stderr and "Traceback" not in done.stderr
     out = subprocess.run([*command[:3], "budgets"], env=environment, capture_output=True)
     assert out.returncode == 0 and out.stdout.isascii()
+    new_run(tmp_path, "x").finish("done", {})
+    command = [*command[:3], "runs", "list", "--runs-dir", tmp_path]
+    out = subprocess.run(command, env=environment, capture_output=True)
+    assert out.returncode == 0 and b"-----" in out.stdout and b"\\u" not in out.stdout
 
 
 def test_a_frame_is_printed_with_numbers_to_the_right_and_nothing_where_nothing_is_known():
