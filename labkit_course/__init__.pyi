@@ -16,6 +16,7 @@ from .claims import (
     write_evidence as write_evidence,
 )
 from .drawing import drawing as drawing
+from .grading import sandbox as sandbox
 from .lab import labs_on as labs_on
 from .notebook_file import authored as authored
 from .progress import (

@@ -6,15 +6,18 @@ A check sees the imports, functions and classes of the cells above it: what else
 import ast
 import contextlib
 import dataclasses
+import functools
 import inspect
 import os
 import re
 import secrets
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+from labkit.hardware import Budget
 from labkit.process import Child, Parent
 from labkit_course.checks import find, judge
 from labkit_course.exercise import Exercise, ExerciseError, Explanation, WrittenExercise
@@ -22,6 +25,8 @@ from labkit_course.lab import all_exercises, load_lab
 
 START_S = 120.0
 """Seconds in which the libraries of a lab are loaded, which are no fault of an answer."""
+MEMORY_BYTES = 4 * 2**30
+"""What an answer may use of it"""
 TAKES_UP = {"mine", "draw"}
 """What a line above an answer may call and still be run."""
 
@@ -53,6 +58,24 @@ def _is_answer(cell: Any) -> bool:
     return bool(kind.get("solution") and not kind.get("grade"))
 
 
+@functools.cache
+def sandbox() -> tuple[tuple[str, ...], str]:
+    """The command of a sandbox for an answer, without its folder, and what to say of it.
+
+    bubblewrap's: no network, nothing of this machine's files can be changed, and no other process is seen.
+    """
+    command = ("bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "--die-with-parent")
+    try:
+        subprocess.run([*command, "true"], check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError) as error:
+        why = "is not installed" if isinstance(error, FileNotFoundError) else "cannot make one here"
+        return (
+            (),
+            f"Answers run without a sandbox, as bubblewrap {why}: use an account that reaches nothing else.",
+        )
+    return command, "Each answer runs in a sandbox: without network, and with files that it can only read."
+
+
 def refusal(call: str, sources: list[str], limit_s: float, own: int = -1) -> str:
     """Why an answer gets no points; empty if it is right.
 
@@ -70,7 +93,11 @@ def refusal(call: str, sources: list[str], limit_s: float, own: int = -1) -> str
     content["above"] = [each for source in sources for each in _definitions(source, source is sources[own])]
     content["own"] = sources[own] if isinstance(exercise, Exercise) else ""  # what computes a number defines nothing
     with tempfile.TemporaryDirectory() as folder:
-        child = Child("labkit_course.grading", content, environment={"LABKIT_COURSE": folder}, grace_s=0)
+        command, _ = sandbox()
+        within = (*command, "--bind", folder, folder) if command else ()
+        # what a library keeps for later has to go where it can be written
+        variables = {"LABKIT_COURSE": folder, "TMPDIR": folder, "NUMBA_CACHE_DIR": folder}
+        child = Child("labkit_course.grading", content, environment=variables, grace_s=0, within=within)
         with child as worker, contextlib.suppress(EOFError):
             verdict = worker.next_message(START_S) and worker.next_message(limit_s)
             if verdict is None:
@@ -112,6 +139,7 @@ def _defines(statement: ast.stmt, own: bool) -> bool:
 
 def main() -> None:
     parent = Parent()
+    Budget("an answer", cores=None, memory_bytes=MEMORY_BYTES).cap_memory()
     task = parent.content
     name, verdict = task["name"], {"token": task["token"], "error": ""}
     exercise = find(name, Exercise | WrittenExercise)
@@ -153,6 +181,7 @@ def _labkits_code() -> dict[str, int]:
         f"{module.__name__} {owner.__name__} {name}": id(getattr(value, "__code__", value))
         for module, owner in owners
         for name, value in vars(owner).items()
+        if (owner, name) != (inspect, "getfile")  # torch.package replaces it, which an answer may load
     }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError, certain
+from labkit.runs import timestamp
 from labkit_course.checks import MYLAB
 from labkit_course.notebook_file import code_cells, has_answers, read_notebook
 from labkit_course.progress import done, first_guesses, kept, progress_file, ratio_error
@@ -87,7 +88,7 @@ def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: 
         student: who hands in.
 
     Returns:
-        The number of files; what `submission.json` says: who, which number each notebook has, answers not given,
+        The number of files; what `submission.json` says: who, when, which number each notebook has, answers not given,
         cells that are gone or copied, and links, which are left out because they may lead anywhere.
 
     Raises:
@@ -100,7 +101,11 @@ def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: 
         raise UserError(f"{notebooks}: no notebook{f' {lab}' if lab else ''} has an answer in it yet: save it first.")
     labs = {path.name[:2] for path in found}
     missing = {path.stem: [name for name, given in _asked(path) if not given] for path in found}
-    said: dict[str, Any] = {"student": student, "numbers": {path.stem: _number(path) for path in found}}
+    said: dict[str, Any] = {
+        "student": student,
+        "handed_in": timestamp(),
+        "numbers": {path.stem: _number(path) for path in found},
+    }
     said["missing"] = {name: names for name, names in missing.items() if names}
     said["damage"] = {path.stem: damage for path in found if (damage := _damage(path))}
     said["links"] = []

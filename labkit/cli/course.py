@@ -43,9 +43,38 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     submit.add_argument("--out", type=Path, metavar="FILE", help="default: submission.zip, or NAME and NN")
     submit.set_defaults(run=run_submit)
 
+    new = commands.add_parser("new", help="make an nbgrader course for a class, or bring it up to date")
+    new.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
+    new.add_argument("--students", type=Path, required=True, metavar="CSV", help="roster with the column student")
+    new.add_argument("--labs", nargs="+", default=[], metavar="NN", help="default: all")
+    words = "when a lab is due, such as 10=2026-12-10T23:59+01:00; may be repeated"
+    new.add_argument("--due", action="append", default=[], metavar="NN=TIME", help=words)
+    new.set_defaults(run=run_new)
+
+    collect = commands.add_parser("collect", help="put archives of `labkit course submit` into a course")
+    collect.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
+    collect.add_argument("archives", nargs="+", type=Path, metavar="ZIP")
+    collect.set_defaults(run=run_collect)
+
+    grade = commands.add_parser("grade", help="grade what was collected, each answer in a sandbox")
+    grade.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
+    grade.add_argument("--labs", nargs="+", default=[], metavar="NN", help="default: all that were handed in")
+    grade.set_defaults(run=run_grade)
+
+    grades = commands.add_parser("grades", help="write the grades of a course as a CSV file")
+    grades.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
+    grades.add_argument("--for", dest="form", choices=("csv", "canvas", "moodle"), default="csv", help="default: csv")
+    grades.add_argument("--out", type=Path, default=Path("grades.csv"), metavar="FILE", help="default: grades.csv")
+    grades.set_defaults(run=run_grades)
+
+    alike = commands.add_parser("alike", help="pairs of students whose answers to a lab share code")
+    alike.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
+    alike.add_argument("lab", metavar="NN")
+    alike.set_defaults(run=run_alike)
+
     inside = any(Path().glob("[0-9][0-9]_*.ipynb"))
     where = {"type": Path, "default": Path() if inside else Path("notebooks"), "metavar": "DIR"}
-    for command in (build, run, status, submit):
+    for command in (build, run, status, submit, new):
         command.add_argument("--notebooks", help="where they are: notebooks", **where)
 
     parser = subparsers.add_parser("claims", help="the papers' claims and your verdicts")
@@ -133,6 +162,62 @@ def run_submit(args: argparse.Namespace) -> int:
         print(f"Left out, as links may lead anywhere: {', '.join(said['links'])}.")
     if drawn := [name for name, number in said["numbers"].items() if number == 0]:
         print(f"{', '.join(drawn)}: `student` is 0: set it to your number if your course gave you one.")
+    return 0
+
+
+def run_new(args: argparse.Namespace) -> int:
+    from labkit_course import authored, classroom
+
+    notebooks = [_find(lab, args.notebooks) for lab in args.labs] or authored(args.notebooks)
+    students = classroom.read_roster(args.students)
+    due = classroom.due_dates(args.due, [path.stem for path in notebooks])
+    released = classroom.make_course(args.place, students, notebooks, due)
+    print(f"{args.place}: {len(students)} students, {len(notebooks)} labs, of which {len(released)} were released now.")
+    for lab, when in due.items():
+        print(f"{lab} is due on {when:%Y-%m-%d} at {when:%H:%M} UTC.")
+    print(f"Hand out {args.place / 'release'}, and each student's number: {args.place / classroom.ROSTER}.")
+    return 0
+
+
+def run_collect(args: argparse.Namespace) -> int:
+    from labkit_course import classroom
+
+    print(*classroom.collect_archives(args.place, args.archives), sep="\n")
+    return 0
+
+
+def run_grade(args: argparse.Namespace) -> int:
+    from labkit_course import classroom, sandbox
+
+    print(sandbox()[1])
+    labs = classroom.labs_handed_in(args.place, args.labs)
+    failed = [why for lab in labs for why in classroom.grade_class(args.place, lab)]
+    print(*failed, sep="\n", end="\n" * bool(failed))
+    grades = classroom.grades_of(args.place)
+    by_hand = sum(each.by_hand for each in grades)
+    print(f"{len(grades)} notebooks are graded, {by_hand} of them wait for grades by hand: `nbgrader formgrade`.")
+    return 1 if failed else 0
+
+
+def run_grades(args: argparse.Namespace) -> int:
+    from labkit_course import classroom
+
+    count = classroom.write_grades(args.place, args.form, args.out)
+    print(f"{args.out}: {count} students.")
+    return 0
+
+
+def run_alike(args: argparse.Namespace) -> int:
+    from labkit_course import classroom
+
+    (lab,) = classroom.labs_handed_in(args.place, [args.lab])
+    rows = [
+        {"alike": f"{share:.0%}", "student": one, "and": other}
+        for share, one, other in classroom.alike(args.place, lab)
+    ]
+    if rows:
+        print_frame(Console(soft_wrap=True), rows)
+    print(f"{len(rows)} pairs share half of their code or more. Read both before you ask: short answers look alike.")
     return 0
 
 

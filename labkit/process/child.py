@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,6 +46,7 @@ class Child:
         log: str | None = None,
         grace_s: float = GRACE_S,
         warm: bool = True,
+        within: Sequence[str] = (),
     ):
         """Describe the program; entering the block starts it.
 
@@ -57,8 +58,10 @@ class Child:
             log: file for its standard error.
             grace_s: seconds that it has to end by itself.
             warm: whether this process' template forks it, if there is one and it has what the program imports.
+            within: command that starts it, such as that of a sandbox; empty for none.
         """
         self._module, self._warm = module, warm and module.startswith("labkit.")
+        self._command = [*within, sys.executable, "-m", module]
         self._content, self._environment = content, environment or {}
         self._shows_errors, self._log, self._grace_s = shows_errors, log, grace_s
         self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -74,7 +77,7 @@ class Child:
         environment = {name: value for name, value in environment.items() if self._environment.get(name) != ""}
         with errors.refusals():
             self._process = self._fork(environment) or subprocess.Popen(
-                [sys.executable, "-m", self._module],
+                self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=None if self._shows_errors else self._errors,

@@ -197,7 +197,7 @@ class _Job(Child):
 
     def __init__(self, supervisor: "_Supervisor", name: str, module: str, content: Any, log: str, environment, warm):
         own = {PARENT: str(os.getpid()), JOB: name}
-        how = {"log": log or None, "shows_errors": not log, "grace_s": supervisor.grace_s, "warm": warm}
+        how: dict[str, Any] = {"log": log or None, "shows_errors": not log, "grace_s": supervisor.grace_s, "warm": warm}
         super().__init__(module, content, environment=environment | own, **how)
         self.name, self.supervisor = name, supervisor
         self.asked = False

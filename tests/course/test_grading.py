@@ -1,5 +1,6 @@
 """Six submissions of two labs: what is right has its points, a cheat costs what it cheated, and none ends the rest."""
 
+import os
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from nbformat import v4
 
 from labkit_course.build import exercise_version
 from labkit_course.exercise import Exercise
-from labkit_course.grading import grade, refusal
+from labkit_course.grading import grade, refusal, sandbox
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import SOLUTIONS, code_cells, read_notebook
 
@@ -64,6 +65,26 @@ def test_right_answers_have_their_points_and_each_cheat_none_of_what_it_cheated(
         cheated, other = handed_in(lab, cheat)
         assert cheated.output_type == "error" and said in cheated.evalue, (cheat, cheated)
         assert other.output_type == "stream", (cheat, other)
+
+
+def test_an_answer_may_load_what_replaces_a_function_of_python():
+    notebook = read_notebook(NOTEBOOKS / "60_performance_model.ipynb")
+    cells = code_cells(notebook)
+    place = next(place for place, cell in enumerate(cells) if 'check("60.extrapolate"' in cell.source)
+    call = re.search(r"^check\(.*\)$", cells[place].source, re.MULTILINE)[0]
+    assert refusal(call, [cell.source for cell in cells[:place]], LIMIT_S, place - 1) == ""
+
+
+def test_an_answer_in_the_sandbox_has_no_network_and_changes_no_file(tmp_path):
+    if not sandbox()[0]:
+        pytest.skip(sandbox()[1])
+    name = next(name for name, exercise in all_exercises().items() if isinstance(exercise, Exercise))
+    for body, words in (
+        (f"open({str(tmp_path / 'x')!r}, 'w')", "Read-only file system"),
+        ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "refused"),  # of its own, empty loopback
+        (f"import os\nos.kill({os.getpid()}, 0)", "No such process"),
+    ):
+        assert words in refusal(f'check("{name}", answer)', [f"{body}\nanswer = 1.0"], LIMIT_S, 0), body
 
 
 def test_a_number_is_judged_where_its_answer_does_not_run_and_an_untouched_one_has_no_points():

@@ -1,0 +1,125 @@
+"""A class from its roster to a platform's grades, with archives that are late, double, foreign or copied."""
+
+import csv
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from labkit import DataError, UserError
+from labkit_course import classroom
+from labkit_course.notebook_file import SOLUTIONS, canonical, read_notebook
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks" / SOLUTIONS
+LAB = "00_start_here"
+ROSTER = 'student,name,email\nann,Ann Lee,ann@example.org\nbob,"Kay, Bob",bob@example.org\neve,Eve,eve@example.org\n'
+OWN = "def {}(*given):\n    " + "\n    ".join(
+    f"part_{place} = [each * {place} for each in given if each is not None]" for place in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "words"),
+    [
+        ("name\nann\n", 1, None, "no column 'student'"),
+        ("student\nann\nbob\nann\n", 4, "student", "ann is in the roster twice"),
+        ("student\n../ann\n", 2, "student", "cannot name"),
+        ("student,number\nann,x\n", 2, "number", "is no number"),
+        ("student,number\nann,7\nbob,7\n", None, "number", "ann and bob both have the number 7"),
+    ],
+)
+def test_a_roster_is_refused_at_its_line(tmp_path, text, line, field, words):
+    (tmp_path / "r.csv").write_text(text)
+    with pytest.raises(DataError, match=words) as caught:
+        classroom.read_roster(tmp_path / "r.csv")
+    assert (caught.value.line, caught.value.field) == (line, field)
+
+
+def test_a_student_has_the_same_number_in_every_roster(tmp_path):
+    (tmp_path / "r.csv").write_text(ROSTER)
+    numbers = {student.id: student.number for student in classroom.read_roster(tmp_path / "r.csv")}
+    (tmp_path / "r.csv").write_text("student\neve\nzoe\nann\n")
+    later = {student.id: student.number for student in classroom.read_roster(tmp_path / "r.csv")}
+    assert len({*numbers.values()}) == 3 and later["ann"] == numbers["ann"] and later["eve"] == numbers["eve"]
+
+
+def test_due_dates_are_kept_in_utc_and_need_a_zone():
+    (due,) = classroom.due_dates(["00=2026-12-10T23:59+01:00"], [LAB, "10_train_dlrm"]).values()
+    assert due.isoformat() == "2026-12-10T22:59:00+00:00"
+    for text in ("00=2026-12-10T23:59", "90=2026-12-10T23:59Z", "=2026-12-10T23:59Z", "00"):
+        with pytest.raises(UserError, match="--due"):
+            classroom.due_dates([text], [LAB])
+
+
+def named_cells(notebook):
+    """The cells that nbgrader knows, by their names."""
+    named = {cell.metadata.get("nbgrader", {}).get("grade_id"): cell for cell in notebook.cells}
+    return {name: cell for name, cell in named.items() if name}
+
+
+def handed_in(path, student, answer, *, number=0, when="2026-12-09T12:00:00+00:00", name=LAB):
+    """An archive as `labkit course submit` makes it, each answer made from its reference."""
+    right = named_cells(read_notebook(NOTEBOOKS / f"{LAB}.ipynb"))
+    notebook = read_notebook(NOTEBOOKS.parent / f"{LAB}.ipynb")
+    for id, cell in named_cells(notebook).items():
+        if not id.startswith("answer-"):
+            continue
+        cell.source = answer(re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", right[id].source, flags=re.MULTILINE))
+    about = {"student": student, "numbers": {name: number}, "handed_in": when}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}.ipynb", canonical(notebook))
+        archive.writestr("submission.json", json.dumps(about))
+    return path
+
+
+def made_up(reference):
+    """An answer that is wrong, and long enough to be recognised."""
+    return OWN.format(re.search(r"def (\w+)", reference)[1])
+
+
+@pytest.mark.timeout(900)
+def test_from_the_roster_to_the_grades_of_a_platform(tmp_path):
+    (tmp_path / "r.csv").write_text(ROSTER)
+    students = classroom.read_roster(tmp_path / "r.csv")
+    place, source = tmp_path / "c", NOTEBOOKS / f"{LAB}.ipynb"
+    due = classroom.due_dates(["00=2026-12-10T00:00Z"], [LAB])
+    assert classroom.make_course(place, students, [source], due) == [LAB]
+    assert classroom.make_course(place, students, [source], {}) == []  # and the date stays
+    number = students[0].number
+    archives = [
+        handed_in(tmp_path / "ann-1.zip", "ann", made_up, number=number),
+        handed_in(tmp_path / "ann-2.zip", "ann", str, number=number, when="2026-12-10T01:00:00+01:00"),
+        handed_in(tmp_path / "bob.zip", "bob", made_up, number=number),
+        handed_in(tmp_path / "eve.zip", "eve", made_up, when="2026-12-11T00:00:00+00:00", number=students[2].number),
+        handed_in(tmp_path / "mal.zip", "mallory", str),
+        handed_in(tmp_path / "old.zip", "eve", str, name="05_gone"),
+        tmp_path / "r.csv",
+    ]
+    said = "\n".join(classroom.collect_archives(place, archives))
+    for words in (
+        "ann-2.zip counts", f"bob: {LAB} has the numbers of student {number}", "'mallory' is not in the roster",
+        "05_gone.ipynb is of another course", "r.csv: this is no archive", "3 notebooks of 3 students",
+    ):  # fmt: skip
+        assert words in said, said
+    assert "was collected before" in "\n".join(classroom.collect_archives(place, [archives[0]]))
+    assert classroom.grade_class(place, LAB) == [] == classroom.grade_class(place, LAB)
+    grades = {each.student: each for each in classroom.grades_of(place)}
+    assert grades["ann"].score == 10 and grades["bob"].score == 0
+    assert [grades[id].late_s for id in ("ann", "bob", "eve")] == [0, 0, 86_400]
+    assert [{*names} for _, *names in classroom.alike(place, LAB)] == [{"bob", "eve"}]
+
+    assert classroom.write_grades(place, "canvas", tmp_path / "canvas.csv") == 3
+    head, points, ann, bob, _ = csv.reader((tmp_path / "canvas.csv").read_text().splitlines())
+    assert head == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", LAB]
+    assert points[0].strip() == "Points Possible" and points[-1] == "12"
+    assert ann[0] == "Lee, Ann" and ann[3] == "ann" and (ann[-1], bob[-1]) == ("10", "0")
+    classroom.write_grades(place, "moodle", tmp_path / "moodle.csv")
+    assert (tmp_path / "moodle.csv").read_text().splitlines()[1] == "ann,ann@example.org,10"
+
+    shorter = read_notebook(source)
+    shorter.cells.remove(named_cells(shorter)["check-00-account"])
+    (tmp_path / source.name).write_text(canonical(shorter))
+    with pytest.raises(UserError, match="check-00-account was released"):
+        classroom.make_course(place, students, [tmp_path / source.name], {})
