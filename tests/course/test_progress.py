@@ -1,7 +1,6 @@
 """A student's progress: `labkit course status` and `submit`, and guesses."""
 
 import json
-import re
 import zipfile
 from copy import deepcopy
 from pathlib import Path
@@ -149,18 +148,6 @@ def test_submit_names_a_check_that_is_gone_and_a_cell_that_was_copied(tmp_path, 
     for step in (DeduplicateIds(), WithoutCopies(), CheckCellMetadata()):
         notebook, _ = step.preprocess(notebook, {})
     assert [cell.id for cell in notebook.cells if cell.id.startswith("copy-") and "nbgrader" in cell.metadata] == []
-
-
-def test_instructors_put_notebooks_where_nbgrader_looks(tmp_path, notebooks, cli):
-    (tmp_path / "notebooks" / "runs" / "one").mkdir(parents=True)
-    (tmp_path / "notebooks" / "runs" / "one" / "20_x.ipynb").write_text("")
-    cli("course submit --student ann --out any.zip")
-    guide = (Path(__file__).parents[2] / "docs" / "instructors.md").read_text(encoding="utf-8")
-    exec(re.search(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[1], {})
-    assert sorted(path.as_posix() for path in Path("submitted").rglob("*.ipynb")) == [
-        "submitted/ann/10_train_dlrm/10_train_dlrm.ipynb",
-        "submitted/ann/20_train_speech/20_train_speech.ipynb",
-    ]
 
 
 @pytest.mark.parametrize(
