@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from labkit import UserError, hardware, runs
 from labkit.cli.console import Console, print_frame
@@ -71,6 +72,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     alike.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
     alike.add_argument("lab", metavar="NN")
     alike.set_defaults(run=run_alike)
+
+    cost = commands.add_parser("cost", help="what a syllabus costs: minutes, joules, dollars and disk")
+    cost.add_argument("syllabus", type=Path, metavar="FILE", help="such as notebooks/syllabi/one_semester.md")
+    cost.add_argument("--executed", type=Path, default=made, metavar="DIR", help="what `course run` made")
+    cost.add_argument("--students", type=int, default=25, metavar="N", help="in the class (default: 25)")
+    cost.add_argument("--cores", type=int, default=2, metavar="N", help="of each student (default: 2)")
+    cost.add_argument("--hub-cores", type=int, default=16, metavar="N", help="that they share (default: 16)")
+    cost.set_defaults(run=run_cost)
 
     inside = any(Path().glob("[0-9][0-9]_*.ipynb"))
     where = {"type": Path, "default": Path() if inside else Path("notebooks"), "metavar": "DIR"}
@@ -219,6 +228,37 @@ def run_alike(args: argparse.Namespace) -> int:
         print_frame(Console(soft_wrap=True), rows)
     print(f"{len(rows)} pairs share half of their code or more. Read both before you ask: short answers look alike.")
     return 0
+
+
+def run_cost(args: argparse.Namespace) -> int:
+    from labkit_course import expenses
+
+    turns = expenses.sittings(args.students, args.cores, args.hub_cores)
+    found = [expenses.expense(lab, args.executed) for lab in expenses.labs_of(args.syllabus)]
+    columns = ("minutes", "runs", "energy_j", "cost_usd", "disk_bytes")
+    values = {name: [getattr(each, name) for each in found] for name in columns}
+    totals: dict[str, Any] = {name: None if None in own else sum(own) for name, own in values.items()}
+    rows = [{"lab": each.lab} | {name: getattr(each, name) for name in columns} for each in found]
+    print_frame(Console(soft_wrap=True), [_in_units(row) for row in [*rows, {"lab": "a student"} | totals]])
+    kinds = ", ".join(sorted({kind for each in found for kind in each.kinds}))
+    print(f"Measured in {args.executed}. Of its runs: kJ ({kinds or 'not known'}) and USD (rental, by the catalogue).")
+    at_once, hours = args.hub_cores // args.cores, totals["minutes"] / 60 * args.cores * args.students
+    disk = hardware.size_text(args.students * totals["disk_bytes"])
+    print(f"{args.students} students with {args.cores} cores each: {hours:.1f} core-hours and {disk} of disk.")
+    print(f"{at_once} of them have their own cores among {args.hub_cores}: timed cells take {turns} turns.")
+    return 0
+
+
+def _in_units(row: dict) -> dict:
+    """A row of expenses as people read it."""
+    return {
+        "lab": row["lab"],
+        "minutes": f"{row['minutes']:.1f}",
+        "runs": row["runs"],
+        "kJ": None if row["energy_j"] is None else f"{row['energy_j'] / 1e3:.1f}",
+        "USD": None if row["cost_usd"] is None else f"{row['cost_usd']:.4f}",
+        "disk": hardware.size_text(row["disk_bytes"]),
+    }
 
 
 def run_claims(args: argparse.Namespace) -> int:

@@ -7,9 +7,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from made_up import new_run
 
 from labkit import DataError, UserError
+from labkit.hardware import get_tier
 from labkit_course import classroom
+from labkit_course.expenses import expense, labs_of, sittings
 from labkit_course.notebook_file import SOLUTIONS, canonical, read_notebook
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks" / SOLUTIONS
@@ -123,3 +126,24 @@ def test_from_the_roster_to_the_grades_of_a_platform(tmp_path):
     (tmp_path / source.name).write_text(canonical(shorter))
     with pytest.raises(UserError, match="check-00-account was released"):
         classroom.make_course(place, students, [tmp_path / source.name], {})
+
+
+def test_a_syllabus_costs_what_its_executed_labs_took(tmp_path, cli):
+    (tmp_path / "s.md").write_text(f"| 9:00 | [{LAB}](../{LAB}.ipynb) | [again](../{LAB}.ipynb)")
+    notebook = read_notebook(NOTEBOOKS / f"{LAB}.ipynb")
+    notebook.metadata["papermill"] = {"duration": 90.0}
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / f"{LAB}.ipynb").write_text(canonical(notebook))
+    for seed in (1, 2):
+        run = new_run(tmp_path / "done" / LAB / "runs", "x", tier="t4", seed=seed)
+        run.finish("done", {"wall_s": 1800.0})
+    assert labs_of(tmp_path / "s.md") == [LAB]
+    found = expense(LAB, tmp_path / "done")
+    assert (found.minutes, found.runs, found.energy_j) == (1.5, 2, None)
+    assert found.cost_usd == pytest.approx(get_tier("t4").rental_price_usd_per_h)  # twice half an hour
+    said = cli("course cost", tmp_path / "s.md", "--executed", tmp_path / "done", "--students", 25, "--cores", 2).out
+    assert "1.2 core-hours" in said and "4 turns" in said  # 25 x 90 s x 2 cores; eight of them at once
+    with pytest.raises(UserError, match=r"course run 00 --profile standard"):
+        expense(LAB, tmp_path)
+    with pytest.raises(UserError, match="the hub has 1"):
+        sittings(25, 2, 1)
