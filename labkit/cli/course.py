@@ -226,7 +226,7 @@ def run_alike(args: argparse.Namespace) -> int:
     ]
     if rows:
         print_frame(Console(soft_wrap=True), rows)
-    print(f"{len(rows)} pairs share half of their code or more. Read both before you ask: short answers look alike.")
+    print("These pairs share at least half of their code." if rows else "No two share half of their code.")
     return 0
 
 
