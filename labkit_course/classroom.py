@@ -217,7 +217,7 @@ def collect_archives(place: Path, archives: Sequence[Path]) -> list[str]:
             about, names = _look_into(path)
             student = students.get(about["student"])
             if student is None:
-                raise UserError(f"{path}: {about['student'] or 'nobody'!r} is not in the roster of {place}.")
+                raise UserError(f"{path}: {about['student']!r} is not in the roster of {place}.")
         except UserError as error:
             said.append(f"not taken: {error}")
             continue

@@ -57,7 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--spin", action="store_true", help=spin)
     add("--repeats", type=int, metavar="N", help="run every round N times; 3 or more give intervals")
     add("--seconds", type=float, metavar="S", help="train labkit's jobs for S seconds, unless they name an end")
-    alone = "jobs that run alone first: each, one of those that differ in their seed only, or none (default: each)"
+    alone = "jobs that run alone first: each, one where only seeds differ, or none (default: each)"
     add("--baseline", choices=("each", "one", "none"), default="each", help=alone)
     add("--check", action="store_true", help="check the mix, and start nothing")
     add("--resume", metavar="MIX", help="go on with a mix that was cut short")

@@ -39,7 +39,7 @@ POLL_S = 0.5
 SHARE = 0.2
 """Share of the time that looking may take"""
 ALIVE_S = 15.0
-"""Seconds after which a silent connection is told that the server is alive"""
+"""Seconds after which a silent connection hears that the server is alive"""
 LARGEST_QUESTION = 8 * 2**20
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src data: blob:; connect-src 'self'; "

@@ -92,9 +92,9 @@ VIEWS = (
 def write_profile_page(profile: profiling.Profile, out: Path | None = None) -> Path:
     """Write the page, next to the trace unless a file is given, and return its absolute path."""
     place = profile.folder
-    beside = place.with_name(f"{place.name.split('.json')[0]}.profile.html")
+    next_to = place.with_name(f"{place.name.split('.json')[0]}.profile.html")
     return write_page(
-        out or (beside if profile.limits is None else place / "trace" / "profile.html"), profile_page(profile)
+        out or (next_to if profile.limits is None else place / "trace" / "profile.html"), profile_page(profile)
     )
 
 

@@ -23,14 +23,14 @@ GROWTH_BYTES = 150 << 20
 """By how much a process on a CPU grows after its first evaluation: oneDNN keeps a kernel for each shape of batch, and
 the heap gets holes. Measured on two cores over three epochs: 141 MiB speech:tour, 13 dlrm:tour on synthetic-small."""
 CUDA_CONTEXT_BYTES = 512 << 20
-"""Assumed where the driver does not tell a process' memory: what it holds on a GPU beside tensors, the context and
-loaded kernels. pytorch/pytorch#86509 tells of 287 MB with kernels loaded when they are needed and 667 MB without."""
+"""Assumed where the driver does not report a process' memory: what it holds on a GPU besides tensors, the context and
+loaded kernels. pytorch/pytorch#86509 reports 287 MB with kernels loaded when they are needed and 667 MB without."""
 
 
 def first_steps_bytes(command: "tracking.ScriptCommand", device_kind: str) -> int | None:
     """Take a script's first steps in a process of its own: how much memory of the device that held at its peak.
 
-    What was measured is kept (`needs.json` beside the prepared data) by machine, text of the Python files in the
+    What was measured is kept (`needs.json` next to the prepared data) by machine, text of the Python files in the
     script's folder and the folders in it, and arguments, in which {seed} still stands, so that many copies are tried
     once. The trial is ended before it takes more memory of the machine than is free.
 

@@ -193,7 +193,7 @@ class TelemetryWriter:
             else:
                 self._missing[series] = reading
             rows.append({"time_ns": time_ns, "pid": self._pid, **reading._asdict()})
-        self._parts.append(*rows)  # a reader that follows the parts tells what is new by its time
+        self._parts.append(*rows)  # a reader that follows the parts knows what is new by its time
 
 
 def sample(

@@ -662,7 +662,7 @@ results(
 
 - A utilisation counts time in which something ran. It does not count work.
 - A core that waits for memory is as busy as a core that multiplies.
-- GPU utilisation hardly tells one thread from a full GPU. SM activity says how many SMs had work, and occupancy says how full they were.
+- GPU utilisation hardly distinguishes one thread from a full GPU. SM activity says how many SMs had work, and occupancy says how full they were.
 - The number that is there equals the number that comes per second, times how long each stays. A kernel of many tiny blocks leaves most of a GPU without work.
 - Ask which question a counter answers before you let a program decide by it.
 

@@ -373,7 +373,7 @@ EXERCISES["31.why_pairs"] = Explanation(
         "trade-off: what more rounds or longer turns would cost, and what they would show.",
     ),
     "With labkit's sampler at 10 Hz a light step took 0.84 to 1.06 times as long (8 pairs, the author's machine): the interval "
-    "includes 1, so no effect can be told from noise. A machine that warms up or is shared slows all observers of one "
+    "includes 1, so no effect stands out from noise. A machine that warms up or is shared slows all observers of one "
     "round alike: the ratio within a round loses that, and the random order spreads what changes within it. Four "
     "times as many rounds, 32, would halve the interval and take four times as long.",
     half="The interval of the 10 Hz sampler is 0.84 to 1.06 and includes 1, so we cannot tell. Pairs are used because the "

@@ -237,7 +237,7 @@ EXERCISES["50.outcomes"] = WrittenExercise(
             "hits[-1]",
         ): "That is the last evaluation at or past the target; the time to it is the first one's.",
         ("values.argmax() >= patience", "values.argmax() > len(values)"): (
-            "A curve that has turned tells something: its run failed, and is not censored."
+            "A curve that has turned has an answer: its run failed, and is not censored."
         ),
     },
     variants=(outcomes_row_by_row,),
