@@ -122,6 +122,7 @@ LABS = (
     Lab("41_a_queue_and_its_faults", "A queue and its faults", disk_gb=0.5),
     Lab("50_time_to_accuracy", "Time to accuracy", ("scipy",)),
     Lab("51_cost_and_energy", "Cost and energy", ("scipy", "soundfile")),
+    Lab("52_experiment_data", "Experiment data", ("duckdb", "pyarrow", "scipy"), disk_gb=0.5),
     Lab("60_performance_model", "Predict a step", ("scipy",)),
 )
 

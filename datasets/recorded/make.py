@@ -78,6 +78,11 @@ def resnet() -> dict[str, pd.DataFrame]:
     return {"steps.parquet": steps.assign(loader_us=loader_us).rename_axis("step").iloc[1:].reset_index()}
 
 
+def radt() -> dict[str, pd.DataFrame]:
+    samples = pd.read_csv(HERE / "radt-cpu" / "original" / "samples.csv.gz")
+    return {"samples.parquet": samples.sort_values(["timestamp_ms", "metric"], ignore_index=True)}
+
+
 MAKERS = {
     "zeus-nsdi23": zeus,
     "mlperf-rcp": mlperf,
@@ -85,6 +90,7 @@ MAKERS = {
     "pmdlt-a100": pmdlt,
     "param-v100": param,
     "param-rtx2080ti": resnet,
+    "radt-cpu": radt,
 }
 
 if __name__ == "__main__":

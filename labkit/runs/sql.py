@@ -202,6 +202,7 @@ def _fill(stores: list, wanted: Iterable[str], names: list[str]) -> duckdb.DuckD
 
     settings = {"python_enable_replacements": "false", "temp_directory": "", "autoinstall_known_extensions": "false"}
     connection = _duckdb().connect(":memory:", config=settings | {"autoload_known_extensions": "false"})
+    connection.execute("SET enable_progress_bar = false")  # it would stay in the output of a notebook
     connection.register("_runs", runs)
     times = ", ".join(f"make_timestamp({name}_ns // 1000) AS {name}" for name in ("started", "ended"))
     connection.execute(f"CREATE TABLE runs AS SELECT *, {times} FROM _runs")

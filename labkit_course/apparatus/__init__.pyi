@@ -18,6 +18,7 @@ from .figures import (
     figure_walks as figure_walks,
 )
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits
+from .made_up_runs import make_runs as make_runs, neighbour as neighbour, planted as planted
 from .memory import counted_bytes as counted_bytes, largest_batch as largest_batch, memory_held as memory_held
 from .observer_effect import (
     observe as observe,

@@ -987,5 +987,5 @@ results(
 - The cheapest tier belongs to a job, a target and a price; here rents differed more than energies did.
 - Past some batch size a larger one costs time *and* energy. A power limit trades one for the other, on a front that prices choose from: η is the share of electricity in the price of an hour at full power.
 
-**Next:** [Predict a step](60_performance_model.ipynb)
+**Next:** [Experiment data](52_experiment_data.ipynb)
 """
