@@ -48,6 +48,8 @@ INSTEAD = [
     (r"labkit energy trial .*--power-limits.*", "labkit energy trial --help", "needs a GPU and its rights"),
     (r"labkit data recorded fetch .*", "labkit data recorded fetch --help", "tests use no network"),
     (r"labkit live.*", "labkit live --help", "serves until Ctrl-C: tests/live"),
+    (r"labkit sweep runs/register.yaml", "labkit sweep runs/register.yaml --dry-run", "takes minutes: tests/course"),
+    (r"labkit course capstone", "labkit course capstone --help", "needs those runs: tests/course/test_capstone.py"),
     (r"make bench.*", "{make} bench bench-peers", "takes half an hour"),
     (r"\.venv/bin/ruff .*", "python -m ruff --version", "tests/test_project.py runs it on the checkout"),
 ]
@@ -85,6 +87,7 @@ def write_example_files(folder: Path) -> None:
     And the checkout's datasets and two notebooks, one with answers, in whose folder a reader of these pages stands.
     """
     (folder / "datasets").symlink_to(REPOSITORY / "datasets")
+    (folder / "examples").symlink_to(REPOSITORY / "examples")
     (folder / "notebooks").mkdir()
     shutil.copy(REPOSITORY / "notebooks" / "00_start_here.ipynb", folder / "notebooks")
     shutil.copy(REPOSITORY / "notebooks" / "solutions" / "10_train_dlrm.ipynb", folder / "notebooks")

@@ -81,6 +81,15 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     cost.add_argument("--hub-cores", type=int, default=16, metavar="N", help="that they share (default: 16)")
     cost.set_defaults(run=run_cost)
 
+    register = commands.add_parser("register", help="register a plan before its runs begin: docs/capstone.md")
+    register.add_argument("plan", type=Path, metavar="PLAN", help="a TOML file")
+    register.set_defaults(run=run_register)
+
+    capstone = commands.add_parser("capstone", help="judge the runs of a registered plan")
+    capstone.set_defaults(run=run_capstone)
+    for command in (register, capstone):
+        command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="run folders: runs")
+
     inside = any(Path().glob("[0-9][0-9]_*.ipynb"))
     where = {"type": Path, "default": Path() if inside else Path("notebooks"), "metavar": "DIR"}
     for command in (build, run, status, submit, new):
@@ -259,6 +268,33 @@ def _in_units(row: dict) -> dict:
         "USD": None if row["cost_usd"] is None else f"{row['cost_usd']:.4f}",
         "disk": hardware.size_text(row["disk_bytes"]),
     }
+
+
+def run_register(args: argparse.Namespace) -> int:
+    from labkit_course import capstone
+
+    made = capstone.register(args.plan, args.runs)
+    plan = made.plan
+    print(f"Registered at {made.registered_at}, SHA-256 {made.sha256}.")
+    print(f"{len(plan.seeds)} pairs under each of {' and '.join(plan.budgets)}; a power of 80 % needs {plan.needed}.")
+    print(f"Run it: labkit sweep {args.runs / capstone.SWEEP} --runs-dir {args.runs}")
+    return 0
+
+
+def run_capstone(args: argparse.Namespace) -> int:
+    from labkit_course import capstone
+
+    made = capstone.read_register(args.runs)
+    found, console = capstone.judge(made, args.runs), Console(soft_wrap=True)
+    console.print(f"{made.plan.question} Registered at {made.registered_at}, SHA-256 {made.sha256}.")
+    for title, frame in (
+        ("what was run", found.cells),
+        (f"times as fast with {made.plan.setting} {made.plan.values[1]}: pairs, 95 % interval", found.effects),
+        (f"intervals for {made.plan.level:.0%} of the runs: interval score of logarithms", found.calibration),
+    ):
+        print_frame(console, frame.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value), title)
+    print(*found.remarks, sep="\n", end="\n" * bool(found.remarks))
+    return 0
 
 
 def run_claims(args: argparse.Namespace) -> int:
