@@ -47,6 +47,7 @@ INSTEAD = [
     (r"make test.*", "{make} test", "is what runs this test"),
     (r"labkit energy trial .*--power-limits.*", "labkit energy trial --help", "needs a GPU and its rights"),
     (r"labkit data recorded fetch .*", "labkit data recorded fetch --help", "tests use no network"),
+    (r"labkit sweep .*--executor slurm.*", "labkit sweep --help", "needs a cluster: tests/launch/test_slurm.py"),
     (r"labkit live.*", "labkit live --help", "serves until Ctrl-C: tests/live"),
     (r"labkit sweep runs/register.yaml", "labkit sweep runs/register.yaml --dry-run", "takes minutes: tests/course"),
     (r"labkit course capstone", "labkit course capstone --help", "needs those runs: tests/course/test_capstone.py"),

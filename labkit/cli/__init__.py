@@ -111,6 +111,9 @@ def main(argv: list[str] | None = None) -> int:
             return 2
     if argv[:2] in (["energy", "trial"], ["sweep", "show"]):  # argparse has no command next to an argument of its own
         argv = [" ".join(argv[:2]), *argv[2:]]
+    if argv[:1] == ["sweep"] and "--slurm" in argv[:-1]:  # argparse takes a value that begins with dashes for a flag
+        at = argv.index("--slurm")
+        argv = [*argv[:at], "=".join(argv[at : at + 2]), *argv[at + 2 :]]
     parser = build_parser(argv[0] if argv else None)
     args, passed_on = parser.parse_known_args(argv)
     if getattr(args, "passes_on", False):

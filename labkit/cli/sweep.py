@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 EPILOG = """examples:
   labkit sweep dlrm_batch_accuracy --dry-run        (a study that ships)
   labkit sweep sweep.yaml
+  labkit sweep sweep.yaml --executor slurm --slurm "--partition=gpu --time=4:00:00" --at-most 20
   labkit sweep show sweep.yaml --x batch_size --y samples_per_s --html sweep.html
 The same command continues a sweep that was stopped or killed, or whose file has more values now. docs/sweeps.md has
-the fields of a file.
+the fields of a file, docs/clusters.md what Slurm and other schedulers need.
 """
 MOST_LINES = 8
 """Most lines of a figure whose reader did not choose them"""
@@ -36,12 +37,18 @@ BY = {
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     words: dict[str, Any] = {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    said = "Run each cell of a grid of settings, seeds and budgets, one after another."
+    said = "Run each cell of a grid of settings, seeds and budgets: one after another, or as tasks of Slurm."
     parser = subparsers.add_parser("sweep", help="run a grid of settings, seeds and budgets", description=said, **words)
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="a sweep in YAML, or the name of a study that ships")
     add("--dry-run", action="store_true", help="say how many cells there are and how long they take; start nothing")
     add("--retry-failed", action="store_true", help="try cells that have failed again")
+    add(
+        "--executor", choices=("local", "slurm"), default="local", help="where cells run (default: local, this machine)"
+    )
+    add("--slurm", metavar="FLAGS", help='flags of sbatch, such as "--partition=gpu --time=4:00:00"')
+    add("--at-most", type=int, metavar="N", help="tasks of Slurm that may run at the same time")
+    add("--cell", metavar="KEY", help="run this cell alone: for schedulers, which may call this twice")
     add_flags(parser, "runs_dir", "json", run=run_sweep)
 
     said = "Print a row for each cell of a sweep, finished or not, and draw what came of a setting."
@@ -68,11 +75,24 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_sweep(args: argparse.Namespace) -> int:
+    _refuse_flags(args)
+    if args.cell is not None:
+        return run_cell(args)
     there = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
     sweep, console = launch.read_sweep_file(args.file), Console(stderr=args.json)
     if args.dry_run:
         progress = launch.read_progress(sweep, args.runs_dir)
         print_preview(console, progress)
+        print_queue(console, progress)
+    elif args.executor == "slurm":
+        with launch.opened(sweep, args.runs_dir, retry_failed=args.retry_failed, elsewhere=True) as progress:
+            print_preview(console, progress)
+            flags = {"flags": args.slurm or "", "at_most": args.at_most}
+            jobs = launch.submit(progress, launch.find_sweep_file(args.file), args.runs_dir, **flags)
+            if jobs:
+                console.print_line(f"Submitted to Slurm as {', '.join(jobs)}: `scancel {' '.join(jobs)}` stops it.")
+            print_queue(console, progress)
+            console.print_line(f"`labkit sweep {args.file} --dry-run{there}` says how far it is.")
     else:
         with launch.opened(sweep, args.runs_dir, retry_failed=args.retry_failed) as progress:
             print_preview(console, progress)
@@ -84,11 +104,54 @@ def run_sweep(args: argparse.Namespace) -> int:
                 raise KeyboardInterrupt
         console.print_line(f"{_counts(progress)}. `labkit sweep show {args.file}{there}` has the table.")
     if args.json:
-        counts = {state: progress.count(state) for state in ("done", "failed", "waiting")}
+        counts = {state: progress.count(state) for state in ("done", "failed", "running", "waiting")}
         seconds, by = progress.time_left()
-        count = len(sweep.cells)
-        print_json({"name": sweep.name, "cells": count, **counts, "predicted_s": seconds, "predicted_by": by})
+        count, parts = len(sweep.cells), progress.launches.parts
+        keys = [cell.key for cell in sweep.cells if parts[cell.key].status == "waiting"]
+        told = {"predicted_s": seconds, "predicted_by": by, "waiting_keys": keys}
+        print_json({"name": sweep.name, "cells": count, **counts, **told})
     return int(not args.dry_run and progress.count("failed") > 0)
+
+
+def _refuse_flags(args: argparse.Namespace) -> None:
+    for flag, value in (("--slurm", args.slurm), ("--at-most", args.at_most)):
+        if value is not None and args.executor != "slurm":
+            raise UserError(f"{flag} is for Slurm: add --executor slurm, or omit it.")
+    if args.at_most is not None and args.at_most < 1:
+        raise UserError(f"--at-most is {args.at_most}: give a whole number of at least 1.")
+    if args.cell is not None and (args.dry_run or args.executor != "local"):
+        raise UserError("--cell runs one cell on this machine: omit --dry-run and --executor.")
+
+
+def run_cell(args: argparse.Namespace) -> int:
+    """Run one cell, under what this process was given; 0 if it is done, before or now, and 1 if it has failed."""
+    console = Console(stderr=args.json)
+    with tracking.StopRequest() as stop:
+        launch.take_cores(console.print_line, lambda: bool(stop))
+        sweep = launch.read_sweep_file(args.file).only(args.cell)  # whose budgets are parts of those cores
+        with launch.opened_cell(sweep, args.runs_dir, retry_failed=args.retry_failed) as progress:
+            part, name = progress.launches.parts[args.cell], sweep.words(sweep.cells[0]) or sweep.job
+            if part.has_ended:
+                again = "; --retry-failed tries it again" * (part.status == "failed")
+                console.print_line(f"{name}: {part.status} already{again}.")
+            else:
+                with SweepDisplay(console, progress, args.runs_dir) as display:
+                    launch.run_sweep(progress, display.show_part, stop)
+    if stop and not part.has_ended:
+        raise KeyboardInterrupt
+    if args.json:
+        print_json({"cell": args.cell, "state": part.status, "run": part.run, "error": part.reason or None})
+    return int(part.status != "done")
+
+
+def print_queue(console: Console, progress: launch.Progress) -> None:
+    """Print how many tasks of a sweep are in Slurm's queue, if it was ever submitted."""
+    tasks = {part.more[launch.TASK] for part in progress.launches.parts.values() if launch.TASK in part.more}
+    if tasks:
+        try:
+            console.print_line(f"In Slurm's queue: {len(tasks & launch.queued())} of its tasks.")
+        except UserError as error:
+            console.print_line(f"Its tasks in Slurm's queue are not known: {error}")
 
 
 def print_preview(console: Console, progress: launch.Progress) -> None:
@@ -115,8 +178,9 @@ def print_preview(console: Console, progress: launch.Progress) -> None:
 
 
 def _counts(progress: launch.Progress) -> str:
-    failed = progress.count("failed")
-    return f"{progress.count('done')} of {len(progress.sweep.cells)} done" + f", {failed} failed" * bool(failed)
+    failed, running = progress.count("failed"), progress.count("running")
+    counts = f"{progress.count('done')} of {len(progress.sweep.cells)} done" + f", {failed} failed" * bool(failed)
+    return counts + f", {running} running" * bool(running)
 
 
 def _time_left(progress: launch.Progress, *, why: bool = False) -> str:

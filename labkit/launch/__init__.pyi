@@ -20,15 +20,24 @@ from .mix_file import (
     read_yaml_mix as read_yaml_mix,
 )
 from .rows import Mistakes as Mistakes, Row as Row, read_settings as read_settings, read_yaml as read_yaml
+from .slurm import TASK as TASK, queued as queued, submit as submit, take_cores as take_cores
 from .sweep import (
+    Progress as Progress,
+    opened as opened,
+    opened_cell as opened_cell,
+    read_progress as read_progress,
+    run_sweep as run_sweep,
+)
+from .sweep_file import (
+    Cell as Cell,
+    cells_too_large as cells_too_large,
+    find_sweep_file as find_sweep_file,
+    read_sweep_file as read_sweep_file,
+)
+from .sweep_table import (
     OF_A_CELL as OF_A_CELL,
     OF_ITS_RUN as OF_ITS_RUN,
     OF_ITS_TARGET as OF_ITS_TARGET,
-    Progress as Progress,
-    opened as opened,
-    read_progress as read_progress,
     read_sweep as read_sweep,
-    run_sweep as run_sweep,
 )
-from .sweep_file import Cell as Cell, cells_too_large as cells_too_large, read_sweep_file as read_sweep_file
 from .tour import ScriptRuns as ScriptRuns, plan_tour as plan_tour, run_tour as run_tour, watch as watch

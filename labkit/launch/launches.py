@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import secrets
+import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 
 import filelock
 
-from labkit import DataError, UserError, json_data, runs, tracking
+from labkit import DataError, UserError, errors, json_data, runs, tracking
 
 FILE = "launches.jsonl"
+LOCK = ".lock"
 SCHEMA_VERSION = 3
 """1 and 2 were group.json, queue.json and a file for each cell of a sweep"""
 ENDED = ("done", "failed", "stopped", "timed_out", "out_of_memory")
@@ -133,8 +135,9 @@ class Launches:
     long the list is, and after `kill -9` everything but a line that was half written is there.
     """
 
-    def __init__(self, folder: Path, head: Head, launches: Iterable[Launch] = ()):
+    def __init__(self, folder: Path, head: Head, launches: Iterable[Launch] = (), *, file: str = FILE):
         self.folder, self.head, self._is_locked = Path(folder), head, False
+        self.file = self.folder / file
         self.parts: dict[str, Part] = {}
         """By name, in the order in which they start"""
         for launch in launches:
@@ -160,8 +163,9 @@ class Launches:
         return cls(folder, Head(kind=kind, id=folder.name, content=content), launches)
 
     @property
-    def file(self) -> Path:
-        return self.folder / FILE
+    def title(self) -> str:
+        """Its folder, and for a launch that has a file of its own its name."""
+        return str(self.folder if self.file.name == FILE else self.file.with_suffix(""))
 
     @property
     def runs_dir(self) -> Path:
@@ -193,7 +197,7 @@ class Launches:
         lines = [_line("head", self.head)]
         for part in self.parts.values():
             lines += [_line("launch", part.launch), _line("state", part)]
-        if self.file.exists():
+        if self.file.exists() or self.file.parent != self.folder:
             runs.replace_text(self.file, "".join(lines))
         else:  # without a second file, which a kill would leave behind; `count` shows whether it is whole
             with runs.disk_full_as_user_error(self.folder):
@@ -218,30 +222,34 @@ class Launches:
                 raise
 
     @contextlib.contextmanager
-    def locked(self) -> Generator[None]:
+    def locked(self, wait_s: float = 0.0) -> Generator[None]:
         """Keep other processes from running the same list, for as long as the block lasts and this process lives.
 
         Raises:
-            UserError: another process runs it.
+            UserError: another process runs it, and still does after `wait_s` seconds.
         """
         if self._is_locked:
             yield
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / ".lock"
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        path = self.folder / ".lock" if self.file.name == FILE else self.file.with_suffix(LOCK)
         # where the file system has no locks, a file that outlives its holder would be no lock either
         lock = filelock.FileLock(path, fallback_to_soft=False)
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=wait_s)
         except filelock.Timeout:
             holder = f"process {path.read_text() or 'of another user'}"
             raise UserError(
-                f"{self.folder}: {holder} runs this: wait for it, end it, or choose another --runs-dir or name."
+                f"{self.title}: {holder} runs this: wait for it, end it, or choose another --runs-dir or name."
             ) from None
+        except (NotImplementedError, OSError) as error:
+            if errors.refused_number(error) is not None:
+                raise
+            raise UserError(f"{path}: this file system has no locks ({error}): choose another --runs-dir.") from error
         self._is_locked = True
         try:
-            path.write_text(str(os.getpid()))
-            for left_over in self.folder.glob(f".{FILE}.*"):  # of a process that was killed
+            path.write_text(f"{os.getpid()} on {platform.node()}")
+            for left_over in self.file.parent.glob(f".{self.file.name}.*"):  # of a process that was killed
                 left_over.unlink(missing_ok=True)
             yield
         finally:
@@ -264,13 +272,13 @@ class Launches:
             self.save_head()
 
     @classmethod
-    def read(cls, folder: Path | str, kind: str | None = None) -> "Launches":
-        """Read a list; one whose process died shows as "interrupted".
+    def read(cls, folder: Path | str, kind: str | None = None, *, file: str = FILE) -> "Launches":
+        """Read a list; one whose process died, or of another host that is silent, shows as "interrupted".
 
         Raises:
             UserError: there is none, or it is damaged, or another version of labkit wrote it.
         """
-        path = Path(folder) / FILE
+        path = Path(folder) / file
         fix = "Restore it from a copy, or delete it: the run folders stay readable."
         try:
             *lines, _ = path.read_bytes().split(b"\n")  # what follows the last line end is not yet whole
@@ -282,7 +290,7 @@ class Launches:
                 content = runs.restored(json_data.parse_json(line))
                 if number == 1 and content["head"].get("schema_version") != SCHEMA_VERSION:
                     raise UserError(f"{path}: another version of labkit wrote this: open it there, or run it again.")
-                found = _read_line(content, found, cls, Path(folder))
+                found = _read_line(content, found, cls, Path(folder), file)
             if found is None or len(found.parts) < found.head.count:
                 raise UserError(f"{folder}: nothing was started here before its launcher was killed: start it again.")
             head = found.head
@@ -292,11 +300,17 @@ class Launches:
             raise DataError(f"this record is damaged ({error}).", file=path, line=number, fix=fix) from error
         if kind is not None and head.kind != kind:
             raise UserError(f"{folder}: this is a {head.kind}, not a {kind}.")
-        if head.status == "running" and not (
-            head.host == platform.node() and runs.is_alive(head.pid, head.pid_started)
-        ):
+        if head.status == "running" and not found._is_alive():
             head.status = "interrupted"
         return found
+
+    def _is_alive(self) -> bool:
+        """Whether its process lives; on another host, whether its file or the folder of a run under way changes."""
+        if self.head.host == platform.node():
+            return runs.is_alive(self.head.pid, self.head.pid_started)
+        under_way = [self.record_of(part) for part in self.parts.values() if part.status == "running"]
+        is_new = time.time() - self.file.stat().st_mtime < runs.SILENT_S
+        return is_new or any(record and record.status == "running" for record in under_way)
 
     @classmethod
     def folders(cls, runs_dir: Path | str, kind: str) -> list[Path]:
@@ -328,13 +342,15 @@ def _line(kind: str, value: Head | Launch | Part) -> str:
     return json.dumps({kind: runs.shielded(content)}) + "\n"
 
 
-def _read_line(content: dict[str, Any], found: Launches | None, cls: type[Launches], folder: Path) -> Launches:
+def _read_line(
+    content: dict[str, Any], found: Launches | None, cls: type[Launches], folder: Path, file: str
+) -> Launches:
     """Take a fact into a list; the first is its head."""
     ((kind, values),) = content.items()
     if kind == "head":
         head = json_data.from_json(Head, values)
         if found is None:
-            return cls(folder, head)
+            return cls(folder, head, file=file)
         found.head = head
     elif found is None:
         raise ValueError("its first line is no head")

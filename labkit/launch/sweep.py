@@ -1,41 +1,37 @@
-"""Sweeps: the cells of a grid as launches one after another, and what became of each cell, also as a frame.
+"""Sweeps: the cells of a grid as launches, one after another or each on its own, and what became of each cell.
 
 The records of the runs overrule the state file: a cell is done when a run of it is, whatever was written down.
 """
 
 import contextlib
+import platform
 import time
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
-from labkit import UserError, errors, hardware, process, tracking, tta
+from labkit import UserError, errors, hardware, process, tracking
 from labkit.launch.engine import End, Engine, OnEvent, Start, end_left_over, lent_cores
-from labkit.launch.launches import FILE, Head, Launches, Part
-from labkit.launch.sweep_file import Sweep, find_sweep_file, read_sweep_file
-from labkit.runs import RunRecord, is_alive, read_metrics, read_run, readable_runs, restored, run_folders
-
-if TYPE_CHECKING:
-    import pandas as pd
+from labkit.launch.launches import FILE, LOCK, Head, Launches, Part
+from labkit.launch.sweep_file import Sweep
+from labkit.runs import SILENT_S, RunRecord, is_alive, read_run, readable_runs, restored, run_folders
 
 FOLDER = "sweeps"
 """Below --runs-dir: a folder for each sweep, by its name"""
+CELLS = "cells"
+"""Below that: files of cells that ran on their own (`opened_cell`), which are newer than the sweep's"""
+LOCK_WAIT_S = 60.0
+"""Time in which many cells that start at once each look at the sweep"""
 MOST_ATTEMPTS = 2
+RESUME = "resume"
+"""In `Part.more`: the run that was cut off, in which its cell goes on"""
 USAGE_ERROR = 2
 """Exit status of a script whose command line does not know an argument"""
 LOOK_S = 0.1
 """Seconds between two looks at whether a process has ended"""
-OF_A_CELL = ["budget", "seed", "repeat", "state", "run", "folder", "seconds", "error"]
-OF_ITS_RUN = [
-    "provenance", "disturbed", "samples_per_s", "wall_s", "train_s", "samples", "peak_memory_bytes",
-    "peak_gpu_memory_bytes", "energy_j",
-]  # fmt: skip
-"""Columns of `labkit.tta.run_table`"""
-OF_ITS_TARGET = ["target_reached", "time_to_target_s", "cost_usd"]
 Found = dict[str, list[tuple[Path, RunRecord]]]
 """The runs of each cell of a sweep by its key, oldest first"""
 
@@ -106,24 +102,42 @@ def check_sweep(name: str, runs_dir: Path) -> None:
     raise UserError(f"there is no sweep {name!r} in {runs_dir}: {hint}")
 
 
-def read_states(name: str, runs_dir: Path | str) -> Launches:
-    """The state of a sweep as it was saved; no launches where none was."""
+def read_states(name: str, runs_dir: Path | str, *, alive: Collection[str] | None = None, key: str = "*") -> Launches:
+    """The state of a sweep as it was saved; no launches where none was.
+
+    What was under way in a process that is gone waits again. Who holds the sweep's lock knows that no other process
+    runs it, and of which cells processes of their own are `alive`; what the others left then ends. With `key` only
+    that cell's own file is read.
+    """
     folder = sweep_folder(runs_dir, name)
-    return Launches.read(folder) if (folder / FILE).is_file() else Launches(folder, Head(kind="sweep", id=name))
+    launches = Launches(folder, Head(kind="sweep", id=name))
+    files = [folder / FILE] * (folder / FILE).is_file() + sorted((folder / CELLS).glob(f"{key}.jsonl"))
+    for path in files:
+        each = Launches.read(folder, file=str(path.relative_to(folder)))
+        runs = each.head.status == "running" if alive is None else path.stem in alive
+        under_way = [] if runs else [part for part in each.parts.values() if part.status == "running"]
+        if under_way and alive is not None:
+            end_left_over(each)
+        for part in under_way:
+            part.status, part.attempts, part.broken_off = "waiting", part.attempts - 1, part.broken_off + 1
+        launches.head = each.head if path.name == FILE else launches.head
+        launches.parts |= each.parts
+    return launches
 
 
-def find_runs(name: str, runs_dir: Path, *, ends_running: bool = False) -> tuple[Found, list[RunRecord]]:
+def find_runs(
+    name: str, runs_dir: Path, *, ends: Callable[[str], bool] = lambda key: False
+) -> tuple[Found, list[RunRecord]]:
     """The runs of a sweep below a folder, and the records of all other runs.
 
-    With `ends_running`, waits for runs of the sweep that still go on, and kills those that do not end.
+    Waits for the runs of cells that `ends` names, and kills those that do not end.
     """
     found, others = defaultdict(list), []
     for folder, record in readable_runs(run_folders(runs_dir)):
         swept = record.config.get("sweep", {})
         if swept.get("name") == name:
-            if ends_running and record.status == "running":
-                end_orphan(record.pid, record.pid_started)
-                record = read_run(folder)
+            if record.status == "running" and ends(swept["cell"]):
+                record = ended_record(folder, record)
             found[swept["cell"]].append((folder, record))
         else:
             others.append(record)
@@ -138,17 +152,21 @@ def is_result(record: RunRecord, out_of_time: bool) -> bool:
 
 
 def reconcile(part: Part, runs: Sequence[tuple[Path, RunRecord]]) -> None:
-    """Correct a state by the records of its runs; a run that was cut off with the sweep is to be repeated."""
+    """Correct a state by the records of its runs; a run that was cut off goes on, or is repeated where it cannot."""
     failed = [(folder, record) for folder, record in runs if record.status == "failed"][part.forgiven :]
     # an attempt that broke off without a record counts for nothing; nor does a result that was deleted
-    begun = 0 if part.status == "done" else part.attempts - (part.status == "running")
+    begun = 0 if part.status == "done" else part.attempts
+    part.more.pop(RESUME, None)
     if ended := [(folder, record) for folder, record in runs if is_result(record, part.out_of_time)]:
         folder, _ = ended[-1]
         part.status, part.run, part.reason = "done", folder.name, ""
         part.attempts = max(part.attempts, 1)
-    elif part.status != "failed":
-        part.broken_off += part.status == "running"
+    elif going_on := [folder for folder, record in runs if record.status == "running"]:
+        part.status, part.run = "running", going_on[-1].name
+    elif part.status not in ("failed", "running"):
         part.status, part.attempts = "waiting", begun
+        if runs and goes_on(part, *runs[-1]):
+            part.more[RESUME] = runs[-1][0].name
         if failed and len(failed) > begun:  # it was recorded, and the sweep ended before it knew
             folder, record = failed[-1]
             part.attempts, part.run, part.reason = len(failed), folder.name, (record.result or {}).get("reason") or ""
@@ -157,13 +175,36 @@ def reconcile(part: Part, runs: Sequence[tuple[Path, RunRecord]]) -> None:
         part.out_of_time = False
 
 
-def end_orphan(pid: int, pid_started: float) -> None:
-    """Wait for the process of a run whose sweep was killed, which thereby asked it to end; kill one that does not."""
-    until = time.monotonic() + process.GRACE_S
-    while is_alive(pid, pid_started) and time.monotonic() < until:
+def goes_on(part: Part, folder: Path, record: RunRecord) -> bool:
+    """Whether a run that was cut off has a checkpoint to go on from.
+
+    Where the engine counts a cell's time from the start of its process, a second process would give it more time.
+    """
+    is_cut_off = record.status in ("stopped", "interrupted") and part.launch.limit_s is None
+    return is_cut_off and (folder / "checkpoint" / "latest.pt").exists()
+
+
+def ended_record(folder: Path, record: RunRecord) -> RunRecord:
+    """The record of a run whose sweep is gone, once it has ended: its process was thereby asked to, and is killed late.
+
+    Raises:
+        UserError: it goes on on another host.
+    """
+    if record.host == platform.node():
+        _await_end(lambda: is_alive(record.pid, record.pid_started), process.GRACE_S)
+        if is_alive(record.pid, record.pid_started):
+            process.kill_session(record.pid)
+    else:  # a host that is gone is silent from now on
+        _await_end(lambda: read_run(folder).status == "running", SILENT_S + process.GRACE_S)
+    if (record := read_run(folder)).status == "running" and record.host != platform.node():
+        raise UserError(f"{folder}: this run of the cell goes on on {record.host}: wait for it, or end it there.")
+    return record
+
+
+def _await_end(goes_on: Callable[[], bool], most_s: float) -> None:
+    until = time.monotonic() + most_s
+    while goes_on() and time.monotonic() < until:
         time.sleep(LOOK_S)
-    if is_alive(pid, pid_started):
-        process.kill_session(pid)
 
 
 def read_progress(sweep: Sweep, runs_dir: Path) -> Progress:
@@ -195,33 +236,85 @@ def _reconciled(sweep: Sweep, launches: Launches, found: Found, others: Sequence
 
 
 @contextlib.contextmanager
-def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> Generator[Progress]:
+def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False, elsewhere: bool = False) -> Generator[Progress]:
     """Hold a sweep for the block, in which `run_sweep` may run it; what an earlier process left of it has ended then.
+
+    With `elsewhere` it only starts its cells somewhere else, and cells may have processes of their own meanwhile.
 
     Raises:
         UserError: another process runs it, or the disk is full.
     """
     launches = Launches(sweep_folder(runs_dir, sweep.name), Head(kind="sweep", id=sweep.name))
-    with launches.locked():
+    with contextlib.ExitStack() as cells, launches.locked():
         (launches.folder / "logs").mkdir(exist_ok=True)
-        before = read_states(sweep.name, runs_dir)
-        end_left_over(before)
-        found, others = find_runs(sweep.name, runs_dir, ends_running=True)
+        alive = set()
+        for path in sorted((launches.folder / CELLS).glob(f"*{LOCK}")):
+            try:
+                cells.enter_context(_own_file(launches, path.stem).locked())
+            except UserError:
+                if not elsewhere:
+                    raise
+                alive.add(path.stem)
+        before = read_states(sweep.name, runs_dir, alive=alive)
+        found, others = find_runs(sweep.name, runs_dir, ends=lambda key: key not in alive)
         progress = _reconciled(sweep, before, found, others)
         after: tuple[str, ...] = ()
         # those that were under way when the sweep broke off come last: one may have taken the machine with it
         for cell in sorted(sweep.cells, key=lambda each: before.parts[each.key].broken_off):
             part = launches.parts[cell.key] = before.parts.pop(cell.key)
             part.launch, after = sweep.launch(cell, runs_dir, after), (cell.key,)
-            if retry_failed and part.status == "failed":
-                part.status, part.attempts = "waiting", 0
-                part.forgiven = sum(record.status == "failed" for _, record in found.get(cell.key, []))
+            if retry_failed:
+                _forgive(part, found.get(cell.key, []))
         for key, part in before.parts.items():  # they were in its file once
             reconcile(part, found.get(key, []))
             part.status = "left_out" if part.status == "waiting" else part.status
             launches.parts[key] = part
         launches.write()
+        for path in (launches.folder / CELLS).glob("*.jsonl"):
+            if path.stem not in alive:  # the sweep's file has it now
+                path.unlink()
+        cells.close()
         yield replace(progress, launches=launches)
+
+
+@contextlib.contextmanager
+def opened_cell(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> Generator[Progress]:
+    """Hold the one cell of a `Sweep.only` for the block, in which `run_sweep` may run it, next to others.
+
+    Any number of processes may do so on any number of hosts that share the folder: of one cell one at a time.
+
+    Raises:
+        UserError: another process runs the cell or the whole sweep, or the disk is full.
+    """
+    (cell,) = sweep.cells
+    whole = Launches(sweep_folder(runs_dir, sweep.name), Head(kind="sweep", id=sweep.name))
+    launches = _own_file(whole, cell.key)
+    with contextlib.ExitStack() as stack:
+        with whole.locked(LOCK_WAIT_S):
+            stack.enter_context(launches.locked())
+        (launches.folder / "logs").mkdir(exist_ok=True)
+        before = read_states(sweep.name, runs_dir, alive=(), key=cell.key)
+        found, others = find_runs(sweep.name, runs_dir, ends=lambda key: key == cell.key)
+        before.parts = {key: part for key, part in before.parts.items() if key == cell.key}
+        progress = _reconciled(sweep, before, found, others)
+        part = launches.parts[cell.key] = before.parts[cell.key]
+        part.launch = sweep.launch(cell, runs_dir)
+        if retry_failed:
+            _forgive(part, found.get(cell.key, []))
+        launches.write()
+        yield replace(progress, launches=launches)
+
+
+def _own_file(sweep: Launches, key: str) -> Launches:
+    """The file of a cell that runs on its own."""
+    return Launches(sweep.folder, Head(kind="sweep", id=sweep.head.id), file=f"{CELLS}/{key}.jsonl")
+
+
+def _forgive(part: Part, runs: Sequence[tuple[Path, RunRecord]]) -> None:
+    """Let a cell that has failed wait again."""
+    if part.status == "failed":
+        part.status, part.attempts = "waiting", 0
+        part.forgiven = sum(record.status == "failed" for _, record in runs)
 
 
 def run_sweep(progress: Progress, on_event: OnEvent, stop: "tracking.StopRequest") -> None:
@@ -254,11 +347,14 @@ class _SweepEngine(Engine):
         # here and not in its own process, so that waiting for cores is none of its time
         if cores := errors.certain(part.launch.job.budget).cores:
             self._cores.enter_context(hardware.leased_cores(cores, say=say, stopped=lambda: bool(self.stop)))
-        return [Start(part.launch.job, lent_cores())]
+        run = part.more.get(RESUME)
+        command = replace(part.launch.job, resume=str(self.launches.runs_dir / run)) if run else part.launch.job
+        return [Start(command, lent_cores())]
 
     def settle(self, part: Part, end: End) -> None:
         self._cores.close()
         record = self.launches.record_of(part)
+        was_resumed = part.more.pop(RESUME, None) is not None
         if record is not None and is_result(record, part.out_of_time):
             part.status, part.reason = "done", ""
             (self.launches.folder / part.log).unlink(missing_ok=True)
@@ -275,7 +371,10 @@ class _SweepEngine(Engine):
             self._give_back(part)
             raise UserError(f"{self._sweep.where}: the script does not take these arguments: {reason}")
         was_killed = end.was_killed and part.out_of_time
-        if self.stop and end.status == "stopped" and not was_killed:
+        was_cut_off = end.status == "stopped" or record is None or record.status in ("stopped", "interrupted")
+        if self.stop and was_cut_off and not was_killed:
+            return self._give_back(part)
+        if was_resumed and end.said.get("refused"):  # as on another kind of machine: it starts again
             return self._give_back(part)
         if was_killed:
             limit = f"its {part.launch.limit_s:g} s were over"
@@ -291,87 +390,3 @@ class _SweepEngine(Engine):
         part.attempts -= 1
         part.wait_again()
         self.launches.save(part)
-
-
-def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> "pd.DataFrame":
-    """Read what became of a sweep, finished or not: one row per cell in the order in which they run.
-
-    Args:
-        sweep: the path of its file, whose cells count; or the name of a sweep that has run, of which all count that
-            ever were in its file; or that of a study that ships.
-        runs_dir: the folder with the runs.
-
-    Returns:
-        The settings that vary, each a column (of numbers where all of its values are), then OF_A_CELL (seconds is what
-        the process took), OF_ITS_RUN and OF_ITS_TARGET (cost_usd is the time to the target at the tier's price), then
-        the last value of each number that the script evaluated or logged, and test_NAME of its test split. Cells
-        without a result have NaN there. A setting or number named as another column is NAME_setting or NAME_logged.
-
-    Raises:
-        UserError: there is no such sweep, or its file has mistakes.
-    """
-    import pandas as pd
-
-    runs_dir, path = Path(runs_dir), Path(sweep)
-    if not path.is_file() and not sweep_folder(runs_dir, str(sweep)).is_dir():
-        path = find_sweep_file(path)
-    if path.is_file() or path.suffix in (".yaml", ".yml"):
-        asked = read_sweep_file(path)
-        launches = read_states(asked.name, runs_dir)
-        parts = [launches.parts.get(cell.key, Part(launch=asked.launch(cell, runs_dir))) for cell in asked.cells]
-    else:
-        check_sweep(str(sweep), runs_dir)
-        launches = read_states(str(sweep), runs_dir)
-        parts = list(launches.parts.values())
-    found, _ = find_runs(launches.head.id, runs_dir)
-    for part in parts:
-        if launches.head.status != "running" or part.status != "running":
-            reconcile(part, found.get(part.name, []))
-    settings = pd.DataFrame([part.launch.about["settings"] for part in parts])
-    table = settings.apply(_as_numbers).rename(columns=lambda name: _free(name, "setting"))
-    cells = [
-        {
-            "budget": errors.certain(part.launch.job.budget).name,
-            "seed": part.launch.about["seed"],
-            "repeat": part.launch.about["repeat"],
-            "state": part.status,
-            "run": part.run,
-            "folder": part.run and str(launches.runs_dir / part.run),
-            "seconds": part.seconds,
-            "error": part.reason or None,
-        }
-        for part in parts
-    ]
-    table = table.join(pd.DataFrame(cells, columns=OF_A_CELL), how="right")
-    done = {runs_dir / errors.certain(part.run): part for part in parts if part.status == "done"}
-    records = {folder: dict(found[part.name])[folder] for folder, part in done.items()}
-    return table.merge(_results(records), on="run", how="left")
-
-
-def _results(records: dict[Path, RunRecord]) -> "pd.DataFrame":
-    """One row a run: run, OF_ITS_RUN, OF_ITS_TARGET, last values."""
-    import pandas as pd
-
-    runs = tta.table_of(records.items())
-    targets = [{"run": folder.name} | (record.result or {}) for folder, record in records.items()]
-    ends = pd.DataFrame(targets, columns=["run", "target_reached", "time_to_target_s"])
-    ends["time_to_target_s"] = ends["time_to_target_s"].astype(float)
-    ends["cost_usd"] = ends["time_to_target_s"] * tta.usd_per_s(runs["tier"])
-    last = read_metrics(records).groupby(["run", "name"]).tail(1)  # .last() would pass over a NaN
-    last = last.set_index(["run", "name"])["value"].unstack("name")
-    tests = {folder.name: (record.result or {}).get("metrics", {}) for folder, record in records.items()}
-    tested = pd.DataFrame.from_dict(tests, orient="index").add_prefix("test_")
-    numbers = last.join(tested, how="outer").rename(columns=lambda name: _free(name, "logged"))
-    return runs[["run", *OF_ITS_RUN]].merge(ends, on="run").merge(numbers, left_on="run", right_index=True, how="left")
-
-
-def _free(name: str, kind: str) -> str:
-    return f"{name}_{kind}" if name in (*OF_A_CELL, *OF_ITS_RUN, *OF_ITS_TARGET) else name
-
-
-def _as_numbers(column: "pd.Series") -> "pd.Series":
-    """The column as numbers, where all of its values are."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(column, errors="coerce")
-    return numbers if numbers.notna().sum() == column.notna().sum() else column

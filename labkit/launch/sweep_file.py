@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ ELSEWHERE = {
 """Settings that have a field of their own"""
 WHOLE = "whole"
 """Name of the budget that is the whole device: the first GPU, or all cores"""
+BY_MACHINE = {WHOLE: ("one-core", "all-cores", "gpu", "gpu:0"), "all-cores": ("one-core", "all-cores")}
+"""What budgets that are named for a machine can be called there"""
 MOST_CELLS = 10_000
 """More are a typing error"""
 DIGITS = 4
@@ -56,6 +58,8 @@ class Cell:
     """None where the sweep of a script names none"""
     repeat: int
     """From 1"""
+    other_keys: tuple[str, ...] = ()
+    """Its keys on machines where the budget that was asked for has another name"""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,20 @@ class Sweep:
     """Whether max_seconds is counted from the start of its process, by the engine"""
     where: str = ""
     """Where the job was named: a file and its line"""
+
+    def only(self, key: str) -> "Sweep":
+        """The sweep with one cell, which has that key here or on the machine that listed the keys.
+
+        Raises:
+            UserError: it has no such cell.
+        """
+        for cell in self.cells:
+            if key in (cell.key, *cell.other_keys):
+                return replace(self, cells=(replace(cell, key=key),))
+        raise UserError(
+            f"{self.where.partition(', line')[0]}: no cell has the key {key!r}: the file has changed since that was "
+            "listed, or it is of another sweep. `labkit sweep FILE --dry-run --json` lists the keys of cells that wait."
+        )
 
     def words(self, cell: Cell) -> str:
         """What sets a cell apart from the others: "batch_size 128, seed 1"."""
@@ -132,7 +150,8 @@ def read_sweep_file(path: Path | str) -> Sweep:
         mistakes.raise_if_any()
     if target.kind is not None and "arguments" in given:
         mistakes.add_field(top, "arguments", f"only a script has arguments: write settings of {target.job} as fields.")
-    budgets = _budgets(given.get("budget", [WHOLE]), top, mistakes)
+    asked = given.get("budget", [WHOLE])
+    budgets = _budgets(asked, top, mistakes)
     seeds = given.get("seeds", [0 if target.is_job else None])
     for seed in seeds:
         if seed is not None and not 0 <= seed < 2**63:
@@ -149,14 +168,17 @@ def read_sweep_file(path: Path | str) -> Sweep:
     limit_s, cells = given.get("max_seconds"), []
     # drift over hours hits all settings alike: all of a repeat before the next, all of a seed, budgets taking turns
     for repeat, seed in itertools.product(repeats, seeds):
-        for settings, budget in itertools.product(mixes.found, budgets):
+        for settings, (name, budget) in itertools.product(mixes.found, zip(asked, budgets, strict=True)):
             try:
                 everything, job = target.complete(mixes.fixed | settings, seed, limit_s)
             except UserError as error:
                 mixes.note(error, settings)
                 continue
-            key = cell_key(target.script_name, target.first, everything, budget.name, seed, repeat)
-            cells.append(Cell(key, settings, job, budget, seed, repeat))
+            key, *others = (
+                cell_key(target.script_name, target.first, everything, each, seed, repeat)
+                for each in (budget.name, *BY_MACHINE.get(name, ()))
+            )
+            cells.append(Cell(key, settings, job, budget, seed, repeat, tuple(others)))
     mistakes.raise_if_any()
     varies = mixes.counts | {"seed": len(seeds), "budget": len(budgets), "repeat": len(repeats)}
     return Sweep(

@@ -47,6 +47,7 @@ from .record import (
     BUSY as BUSY,
     MOST_OF_A_CORE as MOST_OF_A_CORE,
     SCHEMA_VERSION as SCHEMA_VERSION,
+    SILENT_S as SILENT_S,
     Kind as Kind,
     Others as Others,
     Provenance as Provenance,

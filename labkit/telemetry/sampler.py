@@ -203,8 +203,9 @@ def sample(
     runs.spare_pandas()
     pyarrow.set_cpu_count(1)  # do not take cores from the job
     sys.setswitchinterval(5e-4)  # the thread that writes parts must not delay a sample
-    # Ctrl-C in the terminal is for the job, which then ends the sampler
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C in the terminal, or SIGTERM from Slurm to all processes, is for the job, which then ends the sampler
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     from labkit.telemetry.sources.ladder import open_ladder  # last: its imports take longest
 
     closed = threading.Event()

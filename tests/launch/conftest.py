@@ -27,3 +27,14 @@ def light(monkeypatch):
 
     monkeypatch.setattr(engine, "WORKER", "light_run")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])]))
+
+
+@pytest.fixture
+def light_cells(light, tmp_path, monkeypatch):
+    """The same in commands of `labkit sweep` that a test or a scheduler starts."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import sys\nif 'sweep' in sys.orig_argv:\n"
+        "    from labkit.launch import engine\n    engine.WORKER = 'light_run'\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), os.environ["PYTHONPATH"]]))

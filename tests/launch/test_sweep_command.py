@@ -71,8 +71,9 @@ def test_the_command_goes_on_where_it_was_and_says_what_its_file_has_no_more(wri
     cli("sweep", write("grid: {x: [1, 2]}\n"), *runs)
     file = write("grid: {x: [2, 3, 4]}\nsettings: {ends: done}\nmax_seconds: 9\n")
     told = cli("sweep --dry-run --json", file, *runs).json
-    assert told == {"name": "s", "cells": 3, "done": 0, "failed": 0, "waiting": 3} | {
+    assert told == {"name": "s", "cells": 3, "done": 0, "failed": 0, "running": 0, "waiting": 3} | {
         "predicted_s": pytest.approx(told["predicted_s"]), "predicted_by": "cells",
+        "waiting_keys": [cell.key for cell in read_sweep_file(file).cells],
     }  # fmt: skip
 
     monkeypatch.setattr(StopRequest, "__bool__", lambda stop: True)

@@ -199,7 +199,7 @@ def test_a_second_process_is_refused_and_a_run_without_a_folder_has_ended_before
     file = write("settings: {late: 3}\n")
     process = start(file)
     wait_for(lambda: cells_of(runs))
-    with pytest.raises(UserError, match=rf"process {process.pid} runs this"):
+    with pytest.raises(UserError, match=rf"process {process.pid} on .* runs this"):
         run(file, runs)
     process.kill()
     process.wait()
