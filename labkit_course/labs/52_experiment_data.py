@@ -182,7 +182,7 @@ def _taken(*rows: tuple[str, int, tuple[str, str], float | None], threads: int =
         with duckdb.connect() as connection:
             connection.register("telemetry", telemetry.astype({"value": float}).replace({np.nan: None}))
             connection.register("settings", settings)
-            text = f"WITH samples AS ({code(threads)}) SELECT run, time_ns, taken::DOUBLE FROM samples ORDER BY run, time_ns"
+            text = f"WITH samples AS ({code(threads)}) SELECT run, time_ns, taken::DOUBLE FROM samples ORDER BY ALL"
             return [[run, time_ns, taken] for run, time_ns, taken in connection.execute(text).fetchall()]
 
     return ask
@@ -243,9 +243,8 @@ def series(sql, database=database):
 
 
 taken = series(taken_sql(2))
-print(
-    f"{len(taken)} runs, {sum(map(len, taken.values())):,} samples, of which the longest run has {max(map(len, taken.values()))}"
-)
+lengths = [*map(len, taken.values())]
+print(f"{len(taken)} runs, {sum(lengths):,} samples; the longest run has {max(lengths):,}, emulated")
 
 # %% ex-52-thin [markdown]
 """
@@ -337,7 +336,7 @@ EXERCISES["52.thin"] = WrittenExercise(
             "stretch = np.minimum((share * pixels).astype(int), pixels - 1)",
             "stretch = np.arange(len(time)) * pixels // len(time)",
         ): (
-            "These stretches have the same number of samples. A pixel is a length of time, and a pause is drawn as long as it was."
+            "These stretches have the same number of samples. A pixel is a length of time: a pause is as long as it was."
         ),
         (
             "keep |= set(own[missing][:1].tolist())",
@@ -373,19 +372,24 @@ lines = {name: (hours[list(own)], joined[list(own)]) for name, own in places.ite
 means = pd.DataFrame({"hours": hours, "taken": joined}).groupby(pixel).mean()
 lines["mean"] = means["hours"], means["taken"]
 
+
+# %% shown
+def pixels_above(x, y):
+    return {int(at * 3600 * 2) * pixels // len(joined) for at in np.asarray(x)[np.asarray(y) > 1]}
+
+
+shown = {name: len(pixels_above(*line)) for name, line in lines.items()}
+whole, every = shown["lowest and highest"], shown["every n-th"]
+finding = f"{whole} of {pixels} pixels have a sample above one core; every n-th shows {every}."
+reveal("52.spikes", 100 * every / whole)
+
 # %% figure-lines
-shown = {
-    name: len({int(at * 2 * 3600) * pixels // len(joined) for at in x[np.asarray(y) > 1]})
-    for name, (x, y) in lines.items()
-}
-finding = f"{shown['lowest and highest']} of {pixels} pixels have a sample above one core; every n-th shows {shown['every n-th']}."
 figure = labkit.plots.new_figure("time of 100 runs after each other (h)", "cores taken from the run", finding)
 for number, (name, (x, y)) in enumerate(lines.items()):
     look = labkit.plots.encoding(number)
     line = {"color": look.color, "dash": look.dash, "width": 1 if number == 0 else 2}
     figure.add_scatter(x=x, y=y, mode="lines", line=line, **labkit.plots.named(name, "emulated"))
 labkit.plots.show(figure)
-reveal("52.spikes", 100 * shown["every n-th"] / shown["lowest and highest"])
 
 # %% lines-words [markdown]
 """
@@ -501,7 +505,8 @@ reveal("52.planted", 100 * len(disturbed) / count)
 
 # %% figure-choice
 tried = pd.DataFrame({s: score(find(taken, above, s, 0.5)) for s in (0.5, 1, 2, 5, 20, 60)}).T
-finding = f"With {at_least_s:g} s the precision is {score(found)['precision']:.2f}, and the recall {score(found)['recall']:.2f}."
+mine = score(found)
+finding = f"With {at_least_s:g} s the precision is {mine['precision']:.2f}, and the recall {mine['recall']:.2f}."
 figure = labkit.plots.new_figure("seconds without a break", "share", finding, xaxis_type="log", yaxis_range=[0, 1.05])
 for number, name in enumerate(("precision", "recall")):
     look = labkit.plots.encoding(number).curve()
@@ -755,8 +760,10 @@ lowest, highest = (
     by_metric.loc["system/SMI - Mem Util", "highest"],
     by_metric.loc["system/DCGMI - SM Active", "highest"],
 )
-said = f"{counter_steps} step in {int(is_counter.sum()):,} samples of counters, {by_metric.loc['accuracy', 'steps']} in the "
-said += f"accuracy that the script logged; {lowest:g} by nvidia-smi and {highest:g} by dcgmi for no value"
+said = (
+    f"{counter_steps} step in {int(is_counter.sum()):,} samples of counters, {by_metric.loc['accuracy', 'steps']} in "
+)
+said += f"the accuracy that the script logged; {lowest:g} by nvidia-smi and {highest:g} by dcgmi for no value"
 ### BEGIN SOLUTION
 verdict = "holds here" if (counter_steps, lowest, highest) == (1, -1, 0) else "does not hold here"
 answer = (
@@ -772,7 +779,8 @@ claim("D3", said, answer, how="recorded")
 """
 
 # %% claim D2 points=1
-said = f"{samples / 1e6:.1f} million samples of {count} runs: {folders_s:.0f} s folder by folder, {query_s:.2f} s by a query"
+said = f"{samples / 1e6:.1f} million samples of {count} runs: "
+said += f"{folders_s:.0f} s folder by folder, {query_s:.2f} s by a query"
 ### BEGIN SOLUTION
 verdict = "holds here" if folders_s > 10 else "does not hold here"
 verdict = verdict if samples >= 5e6 else "cannot be tested here"
@@ -802,7 +810,7 @@ results(
     recall_of_mark=(score(marked)["recall"], 0.15, 0.45),
     sgd_slower_at_first=(winner.loc["none", "sgd slower by %"], -25, -3),
     sgd_slower_at_last=(winner.loc["found by both", "sgd slower by %"], 2.5, 8),
-    spikes_by_every_nth=(shown["every n-th"] / shown["lowest and highest"], 0, 0.7),
+    spikes_by_every_nth=(every / whole, 0, 0.7),
     radt_steps=(counter_steps, 1, 1),
     slowdown=(slower, 0.5, 20),
 )
