@@ -67,6 +67,9 @@ COMMANDS = {
         "calibrate": "time this CPU's operators in two minutes, for `labkit predict`",
         "predict": "the time of a training step on the machine of a card",
     },
+    "pipeline": {
+        "pipeline": "whole pipelines on small machines: stages, the limit of memory, figure of merit, serving",
+    },
     "transcribe": {
         "transcribe": "write what is said in audio files, with a recogniser that was trained here",
     },

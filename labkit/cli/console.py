@@ -234,6 +234,8 @@ class TrainingDisplay(Display):
         rows |= {f"test {name}": f"{value:.4f}" for name, value in result["metrics"].items()}
         if result["samples"]:
             rows["throughput"] = f"{result['samples_per_s']:,.0f} samples/s"
+        elif "stages" in result:
+            rows["stages"] = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in result["stages"].items())
         else:
             steps_per_s = result["steps"] / result["wall_s"] if result["wall_s"] else 0
             rows["throughput"] = f"{steps_per_s:,.1f} steps/s" if steps_per_s else "no step was counted"

@@ -3,7 +3,9 @@ from .budgets import (
     OF_A_GPU as OF_A_GPU,
     THREAD_VARIABLES as THREAD_VARIABLES,
     Budget as Budget,
+    Part as Part,
     memory_error as memory_error,
+    now_in as now_in,
     offered_budgets as offered_budgets,
     parse_budget as parse_budget,
     possible_budgets as possible_budgets,
@@ -53,7 +55,12 @@ from .doctor import (
     which as which,
 )
 from .leases import holder_of as holder_of, leased_cores as leased_cores, own_cores as own_cores, take as take
-from .memory_watch import hard_limit as hard_limit, held as held, is_out_of_memory as is_out_of_memory
+from .memory_watch import (
+    hard_limit as hard_limit,
+    held as held,
+    is_out_of_memory as is_out_of_memory,
+    leave_out as leave_out,
+)
 from .mps import find_mps as find_mps, start_mps as start_mps
 from .tiers import (
     FIGURES as FIGURES,

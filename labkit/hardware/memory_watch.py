@@ -85,6 +85,11 @@ def note(**facts: Any) -> None:
     _order(facts=facts)
 
 
+def say_instead(message: str) -> None:
+    """What to print if this process has to be killed from now on, such as which of its stages needs the memory."""
+    _order(message=message)
+
+
 def leave_out(pid: int) -> None:
     """Do not count a child of this process, such as an observer, whose memory is not the job's."""
     _order(leave_out=pid)
@@ -226,6 +231,7 @@ class Watch:
             *lines, self._unread = (self._unread + chunk).split(b"\n")
             for order in map(json.loads, lines):
                 self._facts |= order.get("facts", {})
+                self._message = order.get("message", self._message)
                 if "leave_out" in order:
                     self._left_out.add(order["leave_out"])
                     self._counted_at = -FAMILY_S

@@ -89,6 +89,7 @@ class Config(TypedDict, total=False):
     sweep: Swept
     model: Any  # Any: a user's script may have a setting of this name
     profile: Any
+    pipeline: Any
 
 
 class UsedBudget(TypedDict, total=False):

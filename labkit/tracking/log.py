@@ -53,6 +53,8 @@ class RunLog:
         self._look: telemetry.Look | None = None
         self._forward: Forward | None = None
         self._peak_gpu_before = 0
+        self.stages: dict[str, float] = {}
+        """Seconds of each stage that is finished"""
         if own_rank() != 0:
             self._run: runs.RunWriter | None = None
             self.folder = Path(resumed or harness.command.runs_dir)

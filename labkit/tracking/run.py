@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from labkit.tracking.goal import CONFIRM, Goal, Target, evaluated_name
 from labkit.tracking.harness import Harness, ScriptCommand, SpawnedHarness, current_harness
 from labkit.tracking.log import RunLog, nothing_to_do
 from labkit.tracking.position import Loop, Meter, Position
+from labkit.tracking.stages import Stage, measured
 from labkit.tracking.values import real, settings, whole
 from labkit.tracking.watch import Watch
 
@@ -152,6 +153,7 @@ class Run:
             self._loop.let_go()
             self.result = self._watch.result()
             self.result |= {"metrics": self._test_metrics, "reason": reason + self.remark, "ended_by": word}
+            self.result |= {"stages": self._log.stages} if self._log.stages else {}
             if isinstance(error, SystemExit) and isinstance(error.code, int):
                 self.result["exit_code"] = error.code
             try:
@@ -307,6 +309,25 @@ class Run:
     def phase(self, name: str) -> contextlib.AbstractContextManager:
         """Name a phase of the step for profilers: "forward", "backward", "optimiser", or a name of your own."""
         return phase(name)
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, at: str = "", smaller: str = "") -> Generator[Stage]:
+        """A part of the run that is no training step: its seconds, joules and most memory are recorded.
+
+            with run.stage("load", at="scale 4", smaller="--scale 2") as stage:
+                table = pd.read_csv(path)
+                stage.note(rows=len(table))
+
+        If memory runs out inside it, the message names the stage, `at` which size, and what makes it `smaller`.
+        """
+        self._must_be_open("stage")
+        self.start_clock(self._entered_at)
+        self._meter.book(training=False)
+        with measured(Stage(name), self._log, self._harness.budget, at, smaller) as stage:
+            yield stage
+        self._meter.book(training=True)
+        if not self.position.has_loop and self.over == "stopped":
+            raise Stopped
 
     def log(self, **numbers: float) -> None:
         """Record numbers of your own, at this step."""

@@ -1,0 +1,176 @@
+"""`labkit pipeline`: whole pipelines under a budget: their stages, where memory ends them, their figure of merit."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from labkit import UserError, errors, hardware, jobs, pipelines, runs
+from labkit.cli.console import Console, json_rows, print_frame
+from labkit.cli.flags import RUN, add_flags, add_harness_flags
+from labkit.cli.printing import print_json
+from labkit.cli.run import harness_command, run_here
+
+RUNS_DIR: dict[str, Any] = {"nargs": "?", "type": Path, "default": Path("runs"), "metavar": "RUNS_DIR"}
+RATES = "100,200,400,800"
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    about = "Run whole pipelines, from loading to serving, and say which stage takes what, and what limits it."
+    parser = subparsers.add_parser("pipeline", help="whole pipelines on small machines", description=about)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    command = commands.add_parser(
+        "run", help="run one: seconds, memory, joules and bytes of its stages", add_help=False
+    )
+    names = "; ".join(f"{name}: {kind.words}" for name, kind in pipelines.PIPELINES.items())
+    command.add_argument("name", metavar="NAME", nargs="?", help=names)
+    add_harness_flags(command)
+    command.add_argument("--help", "-h", action="store_true", help="show this, and the flags of the pipeline NAME")
+    command.set_defaults(run=run_pipeline, parser=command, passes_on=True)
+
+    command = commands.add_parser("show", help="the stages of a run, and the bytes that would leave the machine")
+    command.add_argument("RUN", **RUN)
+    add_flags(command, "runs_dir", "json", run=show)
+
+    words = "the scale at which memory ends each pipeline, and in which stage, from runs at two scales"
+    command = commands.add_parser("limits", help=words)
+    command.add_argument("folder", **RUNS_DIR)
+    more = "a tier or budget that limits memory, such as memory=400MiB; may be repeated (default: every edge board)"
+    command.add_argument("--budget", action="append", metavar="B", help=more)
+    add_flags(command, "json", run=limits)
+
+    command = commands.add_parser("merit", help="the figure of merit of the newest run of each pipeline, and per watt")
+    command.add_argument("folder", **RUNS_DIR)
+    command.add_argument("--power", type=float, metavar="W", help="predict with this power where none was measured")
+    add_flags(command, "json", run=merit)
+
+    command = commands.add_parser("ways", help="make the features of trips in every way, with one result, and time it")
+    command.add_argument("--scale", type=float, default=0.5, help="size of the data (default: 0.5)")
+    command.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds, in turn (default: 3)")
+    add_flags(command, "json", run=ways)
+
+    command = commands.add_parser("serve", help="serve the model of trips here, under an open loop of requests")
+    command.add_argument("--rates", default=RATES, metavar="R,R", help=f"requests per second (default: {RATES})")
+    command.add_argument("--seconds", type=float, default=5.0, metavar="S", help="seconds at each rate (default: 5)")
+    words = "milliseconds for which a micro-batch collects; 0 predicts each request alone (default: 0,4)"
+    command.add_argument("--wait-ms", default="0,4", metavar="W,W", help=words)
+    command.add_argument("--port", type=int, default=0, help="where to listen on 127.0.0.1 (default: a free port)")
+    add_flags(command, "json", run=serve)
+
+
+def run_pipeline(args: argparse.Namespace) -> int:
+    kind = pipelines.PIPELINES.get(args.name)
+    if args.help:
+        args.parser.print_help()
+        if kind is not None:
+            flags = jobs.job_flags(kind, omit=("help",)).format_help()
+            print(f"\nthe pipeline's own flags:{flags.partition('options:')[2]}".rstrip())
+        return 0
+    if kind is None:
+        raise UserError(
+            f"there is no pipeline {args.name!r}: {errors.did_you_mean(args.name or '', pipelines.PIPELINES)}"
+        )
+    job = kind.from_settings(jobs.read_flags(kind, args.passed_on, prog=f"labkit pipeline run {args.name}"))
+    before = {folder.name for folder in runs.run_folders(args.runs_dir)}
+    try:
+        return run_here(harness_command(args, job.command()), args.json)
+    finally:
+        new = [each for each in runs.run_folders(args.runs_dir) if each.name not in before]
+        if new and not args.json:
+            _print_stages(Console(), pipelines.read_pipeline(new[-1]))
+
+
+def show(args: argparse.Namespace) -> int:
+    run = pipelines.read_pipeline(runs.find_run(args.RUN, args.runs_dir))
+    if args.json:
+        answer = {"stages": json_rows(pipelines.stage_table(run)), "shipped": json_rows(pipelines.shipped(run))}
+        return print_json(answer | {"pipeline": run.pipeline, "scale": run.scale, "unfinished": run.unfinished})
+    _print_stages(Console(), run)
+    return 0
+
+
+def _print_stages(console: Console, run: "pipelines.PipelineRun") -> None:
+    table, kind = pipelines.stage_table(run), run.record.provenance.kind
+    rows = []
+    for row in table.to_dict("records"):
+        known = {name: value for name, value in row.items() if value == value and value is not None}
+        cells = dict.fromkeys(("stage", "seconds", "memory", "joules", "makes", "per item", "fewer than raw"), "")
+        cells |= {"stage": row["stage"], "seconds": f"{row['seconds']:.3g}" if "seconds" in known else "not finished"}
+        if "peak_bytes" in known:
+            cells["memory"] = hardware.size_text(int(row["peak_bytes"]))
+        if "energy_j" in known:
+            cells["joules"] = f"{row['energy_j']:.3g}"
+        if "bytes" in known:
+            cells["makes"] = f"{row['bytes'] / 1e6:,.3g} MB"
+            cells["per item"] = f"{row['bytes_per_item']:,.3g} B of {row['items']:,.0f} {row['of']}"
+            cells["fewer than raw"] = f"{table['bytes_per_item'].iloc[0] / row['bytes_per_item']:,.3g}x"
+        rows.append(cells)
+    print_frame(console, rows, f"{run.pipeline} at scale {run.scale:g} ({kind})")
+    notes = {note for note in table.get("energy_note", []) if isinstance(note, str) and note}
+    console.print_line(
+        "Memory is the most that was held in the stage. Bytes are computed from rows and types: what would leave the "
+        "machine if only this stage's result did."
+    )
+    for note in sorted(notes):
+        console.print_line(f"Joules: {note}.")
+
+
+def limits(args: argparse.Namespace) -> int:
+    table = pipelines.limits_table(pipelines.pipeline_runs(args.folder), args.budget or pipelines.EDGE)
+    if table.empty:
+        raise UserError(
+            f"{args.folder} has no pipeline that ran at two scales: `labkit pipeline run trips --scale 1` and then "
+            "`--scale 2`."
+        )
+    if args.json:
+        return print_json(json_rows(table))
+    table["memory"] = [hardware.size_text(size) for size in table.pop("memory_bytes")]
+    shown = table[["pipeline", "budget", "memory", "fitted", "breaks_at", "stage", "seen"]]
+    print_frame(Console(), shown.rename(columns={"breaks_at": "breaks at scale", "fitted": "fitted at"}))
+    Console().print_line(
+        "Predicted by a line per stage through the peaks that were measured; what an operating system and other "
+        "programs of a board hold is not in it."
+    )
+    return 0
+
+
+def merit(args: argparse.Namespace) -> int:
+    if args.power is not None and not args.power > 0:
+        raise UserError(f"--power is {args.power:g}: give a number of watts above 0.")
+    table = pipelines.merit_table(pipelines.pipeline_runs(args.folder), args.power)
+    if table.empty:
+        raise UserError(f"{args.folder} has no finished run of a pipeline: `labkit pipeline run trips` makes one.")
+    if args.json:
+        return print_json(json_rows(table))
+    names = {"per_minute": "pipelines/minute", "watts": "W", "per_minute_w": "pipelines/minute/W", "kind": "times"}
+    print_frame(Console(), table.rename(columns=names))
+    Console().print_line(f"60 · S · N / (load · prepare · train · serve)^¼, after TPCx-AI; {pipelines.NOT_COMPARABLE}.")
+    return 0
+
+
+def ways(args: argparse.Namespace) -> int:
+    table = pipelines.time_ways(args.scale, args.rounds)
+    if args.json:
+        return print_json(json_rows(table))
+    print_frame(Console(), table)
+    Console().print_line(f"All ways are equal within {pipelines.TOLERANCE:g} of the largest value of a column.")
+    return 0
+
+
+def serve(args: argparse.Namespace) -> int:
+    try:
+        rates, waits = ([float(part) for part in text.split(",")] for text in (args.rates, args.wait_ms))
+    except ValueError:
+        raise UserError("--rates and --wait-ms: write numbers with commas between them, such as 100,400.") from None
+    console = Console()
+    with console.doing("making the model of trips ..."):
+        model, rows = pipelines.make_model(pipelines.TripsJob())
+    table = pipelines.serve_at(model.predict, rows, rates, waits, args.seconds, port=args.port)
+    if args.json:
+        return print_json(json_rows(table))
+    print_frame(console, table)
+    console.print_line(
+        "Latencies count from the planned times. The generator's own lateness (late_p99_ms) is in them: it shares this "
+        "machine with the server."
+    )
+    return 0

@@ -1,0 +1,68 @@
+"""What a stage of a pipeline made: items, and bytes that are computed from rows and types."""
+
+import contextlib
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from labkit import tracking
+from labkit.pipelines.kinds import PipelineJob
+
+HELD_OUT = 0.2
+"""Share of the data that is not trained on, and that is served"""
+
+
+@contextlib.contextmanager
+def stage(run: "tracking.Run", job: PipelineJob, name: str) -> Generator["Made"]:
+    """A stage of a pipeline's run; what it makes is recorded as items and bytes."""
+    made = Made(job.items)
+    with run.stage(name, at=f"scale {job.scale:g}", smaller=f"--scale {job.scale / 2:g}") as about:
+        yield made
+        about.note(**made.facts)
+
+
+class Made:
+    """What a stage made."""
+
+    def __init__(self, items: str):
+        self._items, self.facts = items, {}
+
+    def __call__(self, count: int, data: Any) -> None:
+        """Note the number of items, and their data: bytes, or what `bytes_of` knows."""
+        self.facts = {
+            "items": int(count),
+            "of": self._items,
+            "bytes": data if isinstance(data, int) else bytes_of(data),
+        }
+
+
+def bytes_of(data: Any) -> int:
+    """Bytes of data, computed from its rows and types; a text counts as UTF-8.
+
+    Counters of the system, such as /proc/PID/io, would not do: a CSV that pandas maps is not read by their count, and
+    each import is.
+
+    Args:
+        data: an array, a sparse matrix, a frame, a column of one, or a sequence of these.
+
+    >>> bytes_of(np.zeros((10, 3), "float32"))
+    120
+    """
+    if isinstance(data, np.ndarray):
+        return data.nbytes
+    if hasattr(data, "indptr"):
+        return data.data.nbytes + data.indices.nbytes + data.indptr.nbytes
+    if hasattr(data, "columns"):
+        return sum(bytes_of(data[name]) for name in data.columns)
+    if hasattr(data, "dtype"):
+        itemsize = getattr(data.dtype, "itemsize", None)
+        if isinstance(data.dtype, np.dtype) and itemsize and data.dtype != object:
+            return len(data) * itemsize
+        return sum(len(text.encode()) for text in data)
+    return sum(map(bytes_of, data))
+
+
+def held_out(items: int) -> int:
+    """The first item that is held out: a pipeline trains on what was there first, and serves what comes later."""
+    return max(1, min(items - 1, round(items * (1 - HELD_OUT))))

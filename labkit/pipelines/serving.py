@@ -1,0 +1,184 @@
+"""A model behind HTTP on this machine, one request at a time or in micro-batches, in a process of its own."""
+
+import asyncio
+import contextlib
+import errno
+import multiprocessing
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Callable, Generator
+from multiprocessing.connection import Connection
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+import threadpoolctl
+
+from labkit import UserError
+
+HERE = "127.0.0.1"
+STARTS_S = 60.0
+"""Seconds in which a server has to start"""
+MOST = 512
+"""Most requests of a micro-batch"""
+Predict = Callable[[np.ndarray], np.ndarray]
+"""Predictions (n,) of features float32 (n, F)"""
+
+
+class Batches(Protocol):
+    """What collects requests: `MicroBatches`, or one of yours."""
+
+    async def predict(self, row: np.ndarray) -> int | float:
+        """The prediction for one row (F,)."""
+
+
+class MicroBatches:
+    """Collects rows for `wait_s`, and predicts them at once."""
+
+    def __init__(self, predict: Predict, wait_s: float):
+        self._predict, self._wait_s = predict, wait_s
+        self._waiting: list[tuple[np.ndarray, asyncio.Future]] = []
+
+    async def predict(self, row: np.ndarray) -> int | float:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._waiting.append((row, future))
+        if len(self._waiting) == 1:
+            loop.call_later(self._wait_s, self._flush)
+        elif len(self._waiting) == MOST:
+            self._flush()
+        return await future
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:  # the batch was full before its time
+            return
+        try:
+            answers = self._predict(np.stack([row for row, _ in waiting]))
+        except Exception as error:
+            for _, future in waiting:
+                future.set_exception(error)
+            return
+        for (_, future), answer in zip(waiting, answers, strict=True):
+            if not future.cancelled():
+                future.set_result(answer)
+
+
+class OneByOne:
+    """Predicts each row alone."""
+
+    def __init__(self, predict: Predict, wait_s: float = 0.0):
+        self._predict = predict
+
+    async def predict(self, row: np.ndarray) -> int | float:
+        return self._predict(row[None])[0]
+
+
+@contextlib.contextmanager
+def serving(
+    predict: Predict,
+    *,
+    wait_s: float = 0.0,
+    batches: Callable[[Predict, float], Batches] | None = None,
+    port: int = 0,
+    core: int | None = None,
+) -> Generator[int]:
+    """Serve a model on 127.0.0.1 during the block: POST /predict takes a row as float32 bytes, and answers as text.
+
+    Args:
+        predict: the model's function.
+        wait_s: seconds for which a micro-batch collects; 0 predicts each request alone.
+        batches: what collects, called with `predict` and `wait_s`; by default `MicroBatches`, or `OneByOne`.
+        port: where to listen; 0 takes a free one.
+        core: core of the server's process, where the system can bind it.
+
+    Returns:
+        The port.
+
+    Raises:
+        UserError: the port is taken, or tornado is not there.
+    """
+    with _listening(port) as taken:
+        chosen = batches or (MicroBatches if wait_s else OneByOne)
+        what = _pickler().dumps((predict, wait_s, chosen))
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        child = context.Process(target=_serve, args=(theirs, taken, what, core), daemon=True)
+        child.start()
+        theirs.close()
+        try:
+            if not ours.poll(STARTS_S):
+                raise UserError(f"the server did not start within {STARTS_S:g} s: close other programs, and try again.")
+            try:
+                ours.recv()
+            except EOFError:
+                raise UserError("the server ended while it started; its error is printed above.") from None
+            yield taken.getsockname()[1]
+        finally:
+            ours.close()
+            child.terminate()
+            child.join()
+
+
+def _pickler() -> ModuleType:
+    """What pickles also a class that was written in a notebook, of which the server's process has no file."""
+    try:
+        import cloudpickle
+        import tornado  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(f"serving needs {error.name}: install it with `pip install 'labkit[pipelines]'`.") from error
+    return cloudpickle
+
+
+@contextlib.contextmanager
+def _listening(port: int) -> Generator[socket.socket]:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind((HERE, port))
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            raise UserError(
+                f"port {port} of this machine is taken by another program: give another one, or 0 for a free one.",
+                field="port",
+            ) from None
+        taken.listen(1024)
+        yield taken
+
+
+def _serve(pipe: Connection, taken: socket.socket, what: bytes, core: int | None) -> None:
+    """The server's process."""
+
+    def watch() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            pipe.recv()  # ends when the process that started this one is gone, even killed
+        os._exit(0)
+
+    import tornado.httpserver
+    import tornado.web
+
+    if core is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core})
+    predict, wait_s, chosen = pickle.loads(what)
+    threadpoolctl.threadpool_limits(
+        1
+    )  # threads of one request would wait busily for each other, and for other requests
+
+    async def run() -> None:
+        batches = chosen(predict, wait_s)
+
+        class Answer(tornado.web.RequestHandler):
+            async def post(self) -> None:
+                self.finish(str(await batches.predict(np.frombuffer(self.request.body, np.float32))))
+
+        application = tornado.web.Application([("/predict", Answer)], log_function=lambda handler: None)
+        taken.setblocking(False)
+        tornado.httpserver.HTTPServer(application).add_sockets([taken])
+        pipe.send(None)
+        threading.Thread(target=watch, daemon=True).start()
+        await asyncio.Event().wait()
+
+    asyncio.run(run())

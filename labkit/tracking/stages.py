@@ -1,0 +1,70 @@
+"""Stages of a run, such as loading and cleaning: their seconds, joules and most memory, and which one memory ended."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+from labkit import hardware
+from labkit.tracking.energy import window
+from labkit.tracking.events import phase
+from labkit.tracking.log import RunLog
+
+LOOK_S = 0.004
+"""Seconds between two looks at the memory that this process holds: a look takes 40 µs"""
+
+
+class Stage:
+    """One stage; `seconds` and `peak_bytes` are known after its block."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.seconds: float | None = None
+        self.peak_bytes: int | None = None
+        """Most memory that this process held, counted as a budget counts it; None where the system does not say"""
+        self.facts: dict[str, Any] = {}
+
+    def note(self, **facts: Any) -> None:
+        """Record numbers of your own with this stage, such as its rows."""
+        self.facts |= facts
+
+
+@contextlib.contextmanager
+def measured(stage: Stage, log: RunLog, budget: hardware.Budget, at: str, smaller: str) -> Generator[Stage]:
+    """Measure a stage and record it; see `Run.stage`. What its block raises leaves it without an end in the record."""
+    log.event("stage_began", name=stage.name)
+    log.flush()  # a stage that needs too much memory may be killed
+    hardware.give_memory_back()  # or each stage would hold what the largest before it held
+    words = f" in its stage {stage.name!r}{f' at {at}' if at else ''}"
+    hardware.now_in(hardware.Part(words, f"make it smaller{f': {smaller}' if smaller else ''}"), budget)
+    began = time.perf_counter()
+    with _looking(stage), window(stage.name), phase(stage.name):
+        yield stage
+    stage.seconds = log.stages[stage.name] = time.perf_counter() - began
+    log.event("stage", name=stage.name, seconds=stage.seconds, peak_bytes=stage.peak_bytes, **stage.facts)
+    hardware.now_in(hardware.Part(), budget)  # after an error it stays, for its message
+
+
+@contextlib.contextmanager
+def _looking(stage: Stage) -> Generator[None]:
+    """Look at this process' memory again and again.
+
+    The kernel's own high-water mark would not do: it counts mapped files, and pandas maps the CSV that it reads.
+    """
+    ended, peaks = threading.Event(), [hardware.held(os.getpid())]
+
+    def look() -> None:
+        while peaks[0] is not None and not ended.wait(LOOK_S):
+            peaks[0] = max(peaks[0], hardware.held(os.getpid()) or 0)
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        if peaks[0] is not None:
+            stage.peak_bytes = max(peaks[0], hardware.held(os.getpid()) or 0)
