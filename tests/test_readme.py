@@ -28,6 +28,7 @@ SMALLER = [
     # the shipped corpus: tests/launch/test_tour.py
     (r"(labkit train speech(?!.*--data).*)", r"\1 --data utterances.jsonl"),
     (r"(labkit train .*)", r"\1 --max-epochs 1 --max-seconds 2"),
+    (r"(labkit pipeline run \w+ --scale) (\d)(.*)", r"\1 0.0\2\3"),
     (r"(labkit transcribe) datasets/speech (.*)", r"\1 utterances.jsonl \2"),  # tests/transcription
     (r"(labkit plan dlrm --tables) \d+x\d+ (.*)", r"\1 4x10000 \2"),
     (r"(labkit energy trial) --trials 5 --seconds 60 (.*)", r"\1 --trials 1 --seconds 2 \2"),

@@ -153,7 +153,9 @@ def ways(args: argparse.Namespace) -> int:
     if args.json:
         return print_json(json_rows(table))
     print_frame(Console(), table)
-    Console().print_line(f"All ways are equal within {pipelines.TOLERANCE:g} of the largest value of a column.")
+    unequal = [row["way"] for row in table.to_dict("records") if row["difference"] > pipelines.TOLERANCE]
+    who = f"Not equal: {', '.join(unequal)}. The others" if unequal else "All ways"
+    Console().print_line(f"{who} are equal within {pipelines.TOLERANCE:g} of the largest value of a column.")
     return 0
 
 

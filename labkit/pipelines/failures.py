@@ -3,13 +3,12 @@
 import numpy as np
 import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.metrics import roc_auc_score
 
 import labkit
 from labkit.jobs import read_job
 from labkit.pipelines import data
 from labkit.pipelines.kinds import FailuresJob
-from labkit.pipelines.made import held_out, stage
+from labkit.pipelines.made import auc, held_out, stage
 
 WEEK = 7
 READINGS = ["temperature", "sectors", "seek_ms"]
@@ -49,7 +48,7 @@ def main() -> None:
         with stage(run, job, "serve") as made:
             scores = model.predict_proba(matrix[first:])[:, 1].astype("float32")
             made(len(scores), scores)
-        run.evaluate(auc=float(roc_auc_score(fails[first:], scores)))
+        run.evaluate(auc=auc(fails[first:], scores, job.scale))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit import tracking
+from labkit import UserError, tracking
 from labkit.pipelines.kinds import PipelineJob
 
 HELD_OUT = 0.2
@@ -66,3 +66,20 @@ def bytes_of(data: Any) -> int:
 def held_out(items: int) -> int:
     """The first item that is held out: a pipeline trains on what was there first, and serves what comes later."""
     return max(1, min(items - 1, round(items * (1 - HELD_OUT))))
+
+
+def auc(is_positive: np.ndarray, scores: np.ndarray, scale: float) -> float:
+    """The area under the ROC curve.
+
+    Raises:
+        UserError: what is held out is all of one kind.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    if len(np.unique(is_positive)) < 2:
+        raise UserError(
+            f"scale (--scale) is {scale:g}: the {len(is_positive):,} items that are held out are all of one kind, so "
+            "they cannot be scored: give a larger scale.",
+            field="scale",
+        )
+    return float(roc_auc_score(is_positive, scores))

@@ -2,14 +2,13 @@
 
 import pandas as pd
 from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import MultinomialNB
 
 import labkit
 from labkit.jobs import read_job
 from labkit.pipelines import data
 from labkit.pipelines.kinds import SpamJob
-from labkit.pipelines.made import held_out, stage
+from labkit.pipelines.made import auc, held_out, stage
 
 
 def main() -> None:
@@ -33,7 +32,7 @@ def main() -> None:
         with stage(run, job, "serve") as made:
             scores = model.predict_proba(counts[first:])[:, 1].astype("float32")
             made(len(scores), scores)
-        run.evaluate(auc=float(roc_auc_score(is_spam[first:], scores)))
+        run.evaluate(auc=auc(is_spam[first:], scores, job.scale))
 
 
 if __name__ == "__main__":

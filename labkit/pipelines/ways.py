@@ -55,8 +55,9 @@ def by_function(lines: pd.DataFrame) -> Features:
 
 def by_pandas(lines: pd.DataFrame) -> Features:
     """pandas' own aggregations over whole columns."""
-    spent, ones = lines["quantity"] * lines["price"], np.ones(len(lines))
-    values = pd.DataFrame({"trip": lines["trip"], "quantity": lines["quantity"], "spent": spent, "lines": ones})
+    quantity, ones = lines["quantity"].astype(float), np.ones(len(lines))
+    spent = quantity * lines["price"]
+    values = pd.DataFrame({"trip": lines["trip"], "quantity": quantity, "spent": spent, "lines": ones})
     cells = values.groupby(["trip", lines["department"]]).sum().unstack(fill_value=0.0)
     cells = cells.reindex(columns=[(name, d) for d in range(DEPARTMENTS) for name in values.columns[1:]], fill_value=0)
     whole = values.groupby("trip").sum()
@@ -111,13 +112,14 @@ def by_polars(lines: pd.DataFrame) -> Features:
     except ModuleNotFoundError as error:
         raise UserError("the way 'polars' needs polars: `pip install polars`.", field="way") from error
     department, quantity, price = pl.col("department"), pl.col("quantity"), pl.col("price")
-    sums = []
-    for which in (*(department == each for each in range(DEPARTMENTS)), pl.lit(value=True)):
-        for number, value in enumerate((quantity, quantity * price, pl.lit(1.0))):
-            sums.append(pl.when(which).then(value).otherwise(0).sum().alias(f"{len(sums)}-{number}"))
-    more = [price.max().alias("highest"), (quantity < 0).sum().alias("returned")]
+    spent, sums = quantity * price, []
+    for number in range(DEPARTMENTS):
+        own = department == number
+        sums += [quantity.filter(own).sum(), spent.filter(own).sum(), own.sum()]
+    sums += [quantity.sum(), spent.sum(), pl.len(), price.max(), (quantity < 0).sum()]
+    sums = [each.alias(str(number)) for number, each in enumerate(sums)]
     frame = pl.DataFrame({name: lines[name].to_numpy() for name in COLUMNS})
-    found = frame.group_by("trip").agg(*sums, *more).sort("trip")
+    found = frame.group_by("trip").agg(*sums).sort("trip")
     return found["trip"].to_numpy(), found.drop("trip").cast(pl.Float64).to_numpy()
 
 
