@@ -59,9 +59,8 @@ def limits() -> None:
                 died_in = _run(name, middle, folder, BUDGET)
                 low, high, stage = (middle, high, stage) if died_in is None else (low, middle, died_in)
             found = (low * high) ** 0.5
-            rows.append(
-                {"pipeline": name, "predicted": predicted, "stage": fit.dies_in(high, pipelines.memory_of(BUDGET))}
-            )
+            dies_in = fit.dies_in(high, pipelines.memory_of(BUDGET))
+            rows.append({"pipeline": name, "predicted": predicted, "stage": dies_in})
             rows[-1] |= {"found": found, "died_in": stage, "error": predicted / found - 1}
             print(rows[-1], flush=True)
     write_result("pipelines_limits", budget=BUDGET, rows=rows)
@@ -81,10 +80,8 @@ def serving() -> None:
     tables = [pipelines.serve_at(model.predict, rows, RATES, (0, 4), SECONDS) for _ in range(3)]
     most = [table.groupby("wait_ms")["answered_per_s"].max() for table in tables]
     gains = [each[4] / each[0] for each in most]
-    print(
-        tables[-1].to_string(),
-        f"\nmicro-batches answer {median(gains):.2f} times as many ({min(gains):.2f} to {max(gains):.2f})",
-    )
+    print(tables[-1].to_string())
+    print(f"micro-batches answer {median(gains):.2f} times as many ({min(gains):.2f} to {max(gains):.2f})")
     rounds = [json.loads(table.to_json(orient="records")) for table in tables]
     write_result("pipelines_serving", gains=gains, rounds=list(itertools.chain.from_iterable(rounds)))
 
