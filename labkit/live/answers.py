@@ -2,6 +2,7 @@
 
 import base64
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from labkit import UserError, plots, runs, tta
 from labkit.live.board import Board
 from labkit.live.curves import HIGH, LOW, MEAN, Curve, coarser, extremes, smoothed, within
 from labkit.live.feed import RunFeed, X
+from labkit.live.spending import SPENT, Spending, spending
 
 MOST_POINTS = 40_000
 """Points of all single curves together: a browser redraws all of them"""
@@ -19,6 +21,8 @@ MOST_GRID = 300
 """Places at which a band is calculated"""
 MOST_DETAILED = 40
 """Curves that are read from disk again when the reader looks closely"""
+MOST_WITH_ENERGY = 200
+"""Runs whose counters are read for an axis of joules"""
 MOST_SINGLE = 300
 """Single curves that are drawn"""
 KINDS = ("NaN", "+∞", "−∞")
@@ -43,8 +47,8 @@ class Asked:
     """Whether to give each run's curve as well as the band of its group"""
 
     def __post_init__(self):
-        if self.x not in X:
-            raise UserError(f"the axis {self.x!r} is not known: choose from {', '.join(X)}.", field="x")
+        if self.x not in X + SPENT:
+            raise UserError(f"the axis {self.x!r} is not known: choose from {', '.join(X + SPENT)}.", field="x")
         if not 0 <= self.smooth < 1:
             raise UserError(f"smooth is {self.smooth:g}: give a number from 0 to below 1.", field="smooth")
         if not 1 <= self.width <= 10_000:
@@ -52,7 +56,7 @@ class Asked:
 
     @property
     def column(self) -> int:
-        return X.index(self.x)
+        return X.index("wall_s" if self.x in SPENT else self.x)
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -64,27 +68,53 @@ def curves(board: Board, asked: Asked) -> dict[str, Any]:
 
     Returns:
         Lists go by group. An array is plotly's own: its type and its bytes. `exact` is false where stretches of rows
-        are drawn by their extremes; `odd` are the places of values that are not numbers.
+        are drawn by their extremes; `odd` are the places of values that are not numbers; `spent` says what an axis of
+        joules or dollars is from, and how many runs it leaves out.
+
+    Raises:
+        UserError: the energy of too many runs is asked for.
     """
     with board.lock:
         feeds = [[board.feeds[name] for name in names if name in board.feeds] for names in asked.groups]
         held = [[(feed, feed.curves[asked.metric]) for feed in own if asked.metric in feed.curves] for own in feeds]
+    held, spent, words = _spent(held, asked)
     count = sum(map(len, held))
     most = int(np.clip(MOST_POINTS // max(count, 1), 40, 2 * asked.width))
     groups, is_exact = [], True
-    if asked.start is not None and count <= MOST_DETAILED:
+    if asked.start is not None and count <= MOST_DETAILED and not spent:
         held = _detailed(held, asked)
     for own in held:
         seen = []
         for feed, curve in own:
             is_exact &= curve.size == 1
-            stretches = within(curve.stretches, asked.column, asked.start, asked.end)
-            seen.append((feed.name, curve, stretches))
+            place = spent[feed.name].on if spent else np.asarray
+            stretches = within(place(curve.stretches), asked.column, asked.start, asked.end)
+            seen.append((feed.name, curve, stretches, place(curve.odd)))
         groups.append(_group(seen, asked, most))
-    return {"groups": groups, "exact": is_exact, "singles": asked.singles and count <= MOST_SINGLE, "runs": count}
+    answer = {"groups": groups, "exact": is_exact, "singles": asked.singles and count <= MOST_SINGLE, "runs": count}
+    return answer | {"spent": words}
 
 
-def _detailed(held: list[list[tuple[RunFeed, Curve]]], asked: Asked) -> list[list[tuple[RunFeed, Curve]]]:
+Held = list[list[tuple[RunFeed, Curve]]]
+
+
+def _spent(held: Held, asked: Asked) -> tuple[Held, dict[str, Spending], list[str]]:
+    """The curves of runs that have a place on the axis, what these spent, and the sources as text."""
+    if asked.x not in SPENT:
+        return held, {}, []
+    if asked.x == "energy_j" and (count := sum(map(len, held))) > MOST_WITH_ENERGY:
+        raise UserError(f"energy is read of {MOST_WITH_ENERGY} runs at most, and these are {count}: filter the runs.")
+    found = {feed.name: spending(feed, asked.x) for own in held for feed, _ in own}
+    spent = {name: each for name, each in found.items() if each is not None}
+    sources = Counter(each.how for each in spent.values())
+    words = [f"{plots.counted(count, 'run')} {how}" for how, count in sources.items()]
+    if gone := len(found) - len(spent):
+        what = "price" if asked.x == "cost_usd" else "counter of energy, and no tier with a known power"
+        words.append(f"{plots.counted(gone, 'run')} not drawn: no {what}")
+    return [[each for each in own if each[0].name in spent] for own in held], spent, words
+
+
+def _detailed(held: Held, asked: Asked) -> Held:
     """The curves with their visible rows from disk, where the stretches in memory are wider than a pixel."""
     coarse, steps = [], []
     for feed, curve in (each for own in held for each in own):
@@ -105,17 +135,21 @@ def _detailed(held: list[list[tuple[RunFeed, Curve]]], asked: Asked) -> list[lis
     return [[(feed, detail.get(feed.name, curve)) for feed, curve in own] for own in held]
 
 
-def _group(seen: Sequence[tuple[str, Curve, np.ndarray]], asked: Asked, most: int) -> dict[str, Any]:
+Seen = tuple[str, Curve, np.ndarray, np.ndarray]
+"""A run, its curve, the visible stretches, and the rows that are no numbers; both by the axis that is asked for"""
+
+
+def _group(seen: Sequence[Seen], asked: Asked, most: int) -> dict[str, Any]:
     column, lines = asked.column, []
-    for _, curve, stretches in seen:
+    for _, curve, stretches, _ in seen:
         values = smoothed(stretches, asked.smooth, curve.size) if asked.smooth else stretches[:, MEAN, -1]
         lines.append((stretches[:, MEAN, column], values))
     lines = [line for line in lines if len(line[0])]
     answer: dict[str, Any] = {"runs": len(lines), **_band(lines, asked.width), **_odd(seen, asked)}
-    answer["range"] = _statistics([stretches for _, _, stretches in seen if len(stretches)], asked)
+    answer["range"] = _statistics([stretches for _, _, stretches, _ in seen if len(stretches)], asked)
     if asked.singles or len(lines) == 1:
         answer["curves"] = []
-        for (name, curve, stretches), line in zip([each for each in seen if len(each[2])], lines, strict=True):
+        for (name, curve, stretches, _), line in zip([each for each in seen if len(each[2])], lines, strict=True):
             drawn = coarser(stretches, most if curve.size == 1 and len(stretches) <= most else max(most // 2, 1))
             rows = extremes(drawn)
             own = {"run": name, "x": packed(rows[:, column]), "y": packed(rows[:, -1])}
@@ -159,14 +193,14 @@ def _interval(values: np.ndarray, mean: np.ndarray, counts: np.ndarray) -> tuple
     return mean - half, mean + half
 
 
-def _odd(seen: Sequence[tuple[str, Curve, np.ndarray]], asked: Asked) -> dict[str, Any]:
+def _odd(seen: Sequence[Seen], asked: Asked) -> dict[str, Any]:
     """Where values are no numbers, by kind; and how many there are."""
     places: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for _, curve, _ in seen:
-        for row in curve.odd:
+    for _, _, _, odd in seen:
+        for row in odd:
             value, at = row[-1], row[asked.column]
             places[KINDS[0] if math.isnan(value) else KINDS[1] if value > 0 else KINDS[2]].append(at)
-    return {"odd": places, "odd_count": sum(curve.odd_count for _, curve, _ in seen)}
+    return {"odd": places, "odd_count": sum(curve.odd_count for _, curve, _, _ in seen)}
 
 
 def _statistics(seen: list[np.ndarray], asked: Asked) -> dict[str, float] | None:

@@ -42,6 +42,8 @@ class RunFeed:
         self.events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self.version = 0
         """Raised with every change"""
+        self.energy: tuple[str, float, Any] = ("", 0.0, None)
+        """What `labkit.live.spending` last read: the run's status and the moment then, and what it found"""
         self._record_as_of: tuple[int, ...] = ()
         self._forget()
 

@@ -5,7 +5,8 @@
   const { token, palettes, looks } = JSON.parse(byId("live-data").textContent);
   const { config } = JSON.parse(byId("report-data").textContent);
   const SHOWN = 60, MOST_GROUPS = 300, MOST_FACETS = 9;
-  const AXES = { wall_s: "Wall time since training began (s)", train_s: "Training time (s)", step: "Step", samples: "Samples" };
+  const AXES = { wall_s: "Wall time since training began (s)", train_s: "Training time (s)", step: "Step", samples: "Samples",
+    energy_j: "Energy since the first sample (J)", cost_usd: "Cost at the price of the tier ($)" };
   const STARTS = { filter: "", running: "", metric: "", x: "wall_s", by: "", facet: "", smooth: "0", singles: "", log: "", from: "",
     to: "", machine: "", counter: "", a: "", b: "", target: "", sort: "started", up: "" };
   const view = { ...STARTS, ...Object.fromEntries(new URLSearchParams(location.hash.slice(1))) };
@@ -315,6 +316,7 @@
       groups.length > 40 ? "More than 40 groups are drawn without their bands." : "",
       left > 0 ? `${counted(left, "group")} more not drawn: filter the runs.` : "",
       question.smooth ? `Smoothed by an exponential moving average that keeps ${question.smooth} per row; thin lines are not smoothed.` : "",
+      answer.spent.length ? `Horizontal axis: ${answer.spent.join("; ")}.` : "",
       answer.exact ? "Every row is drawn." : "Of long runs the lowest and highest row of each stretch are drawn, and means of stretches.",
       view.singles && !answer.singles ? `${answer.runs} single curves are too many to draw: filter the runs.` : "",
       odd ? `${counted(odd, "value")} that ${odd === 1 ? "is" : "are"} no number: a cross marks NaN, a triangle infinity.` : "",

@@ -11,6 +11,7 @@ from labkit.live.answers import Asked, packed
 from labkit.live.board import Board
 from labkit.live.curves import Curve, coarser, extremes, within
 from labkit.live.feed import RunFeed, X
+from labkit.live.spending import SPENT, spending
 
 MOST_HELD = 8
 """Runs whose telemetry is held in memory"""
@@ -106,8 +107,13 @@ class Machines:
             # from the last moment before that is known on both clocks: a resume leaves a gap
             before = np.clip(np.searchsorted(times, seconds, side="right") - 1, 0, None)
             wall = walls[before] + seconds - times[before]
+            if spent is not None:
+                return np.interp(wall, spent.wall_s, spent.spent)
             return wall if asked.x == "wall_s" else np.interp(wall, points[:, 1], points[:, asked.column])
 
+        spent = spending(feed, asked.x) if asked.x in SPENT else None
+        if asked.x in SPENT and spent is None:
+            raise UserError(f"{feed.name} has no place on this axis, so its samples have none.")
         return places
 
 

@@ -9,6 +9,7 @@ import pytest
 from made_up import new_run, write_run, write_samples
 
 from labkit import UserError
+from labkit.hardware import get_tier
 from labkit.live.answers import Asked, compare, curves, facts, frames, table_rows
 from labkit.live.board import Board
 from labkit.live.curves import HIGH, LOW, MEAN, MOST_STRETCHES, Curve, smoothed, within
@@ -222,6 +223,42 @@ def test_telemetry_lies_on_the_clock_of_the_run_with_its_evaluations(tmp_path, l
     assert "evaluated" in facts(board, run.folder.name)["events"][-1]
     with pytest.raises(UserError, match="may have been deleted"):
         machines.answer("no-run", "", Asked("", []))
+
+
+def test_joules_and_dollars_are_axes_that_say_where_they_are_from(tmp_path, looked):
+    when = lambda second: f"2001-09-09T01:46:{40 + second:02d}.000+00:00"  # noqa: E731 - 10^9 s since 1970 and later
+    for name, tier in (("counted", "cloud-cpu-2"), ("assumed", "a40"), ("neither", None)):
+        run = new_run(tmp_path, name, tier=tier)
+        events = [{"event": "began", "time": when(0), "clock_s": 0.0}]
+        for second in (4, 8):
+            at = {"step": second, "wall_s": float(second), "train_s": float(second), "samples": second}
+            run.metric(name="auc", value=np.inf if second == 4 else 0.8, **at)
+            run.metric(name="loss", value=1 / second, **at)
+            events.append({"event": "evaluated", "time": when(second), "metrics": {}, **at})
+        with (run.folder / "events.jsonl").open("w") as file:
+            file.writelines(json.dumps(event) + "\n" for event in events)
+        if name == "counted":
+            joules = {second: 10.0 * second if second < 5 else 40 + 50.0 * (second - 4) for second in range(9)}
+            write_samples(run.folder, "host", "cpu_energy_0", joules, begin_s=1_000_000_000)
+        run.finish("done", {})
+    board = looked()
+    names = sorted(board.feeds, key=lambda each: ["counted", "assumed", "neither"].index(each.split("-")[2]))
+    answer = curves(board, Asked("loss", [[name] for name in names], "energy_j"))
+    counted, assumed, neither = (unpacked(own["x"]).tolist() for own in answer["groups"])
+    assert counted == pytest.approx([40, 240], abs=2), "by the counter"
+    watts = get_tier("a40").figure("power_w").value
+    assert assumed == pytest.approx([4 * watts, 8 * watts], rel=0.01) and neither == []
+    assert answer["spent"][0] == "1 run measured: RAPL" and "predicted" in answer["spent"][1]
+    assert answer["spent"][2].startswith("1 run not drawn") and len(answer["spent"]) == 3
+    dollars = curves(board, Asked("auc", [[name] for name in names], "cost_usd"))
+    price = get_tier("a40").rental_price_usd_per_h
+    assert unpacked(dollars["groups"][1]["x"]).tolist() == pytest.approx([8 * price / 3600])
+    assert dollars["groups"][1]["odd"]["+∞"] == pytest.approx([4 * price / 3600])
+    assert "predicted from measured time" in dollars["spent"][0]
+    machines = Machines(board)
+    (counter,) = machines.answer(names[0], "", Asked("", []))["counters"]
+    under = machines.answer(names[0], counter, Asked("", [], "energy_j"))
+    assert unpacked(under["x"])[-1] == pytest.approx(240, abs=2)
 
 
 @pytest.mark.parametrize("wrong", [{"x": "joules"}, {"smooth": 1.0}, {"width": 0}])

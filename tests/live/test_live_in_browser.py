@@ -153,6 +153,14 @@ def test_runs_are_filtered_grouped_faceted_and_sorted(page):
     assert seeds[0] == "9" and page.locator("th[aria-sort]").inner_text().startswith("Seed")
 
 
+def test_dollars_are_an_axis_that_says_where_its_prices_are_from(page):
+    page.get_by_role("radio", name="Dollars").check(force=True)
+    drawn(page, "plot.layout.xaxis.title.text.startsWith('Cost at the price')")
+    caption = page.locator("#caption").inner_text()
+    assert "runs predicted from" in caption and "by the catalogue" in caption and "1 run not drawn: no price" in caption
+    assert len(traces(page)) == 2
+
+
 def test_zoom_statistics_smoothing_and_the_link_to_what_is_seen(page, browser):
     page.locator("#from").fill("1.5")
     page.locator("#to").fill("5")
