@@ -53,6 +53,7 @@ from .doctor import (
     installed_version as installed_version,
     package_versions as package_versions,
     which as which,
+    why_no_torchrec as why_no_torchrec,
 )
 from .leases import holder_of as holder_of, leased_cores as leased_cores, own_cores as own_cores, take as take
 from .memory_watch import (

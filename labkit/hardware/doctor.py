@@ -161,6 +161,7 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
         *_package_advice(versions),
         *_gpu_advice(gpus, versions.get("torch") or ""),
         *_torchaudio_advice(versions.get("torch") or ""),
+        *_torchrec_advice(versions.get("torch") or ""),
         *_profiler_advice(report),
     ]
     if cpu.memory_available_bytes < 2e9:
@@ -196,6 +197,27 @@ def _torchaudio_advice(torch_version: str) -> list[tuple[str, str]]:
     why = f"torchaudio {version} needs CUDA, but torch {torch_version} has none: importing it or transformers fails"
     index = "--index-url https://download.pytorch.org/whl/cpu"
     return [(why, f"python -m pip install --force-reinstall --no-deps {index} torchaudio (or uninstall torchaudio)")]
+
+
+def why_no_torchrec() -> str | None:
+    """What is wrong with the pair of packages that shards tables, and its two install lines; None where it works."""
+    return "; ".join(f"{why}: {do}" for why, do in _torchrec_advice(installed_version("torch") or "")) or None
+
+
+def _torchrec_advice(torch_version: str) -> list[tuple[str, str]]:
+    """What to do about TorchRec and FBGEMM, whose version belongs to torch's: 1.X to 2.(X + 5)."""
+    if not (minor := re.match(r"2\.(\d+)", torch_version)):
+        return []
+    version = f"1.{int(minor[1]) - 5}.0"
+    found = {"torchrec": installed_version("torchrec")}
+    found["fbgemm-gpu-cpu"] = installed_version("fbgemm-gpu-cpu") or installed_version("fbgemm-gpu")
+    if all(each is not None and each.split(".")[:2] == version.split(".")[:2] for each in found.values()):
+        return []
+    here = ", ".join(f"{name} {each or 'is missing'}" for name, each in found.items())
+    # torchrec's own requirements name the CUDA build of fbgemm-gpu, so both come without theirs
+    do = f"python -m pip install --no-deps fbgemm-gpu-cpu=={version} torchrec=={version} && python -m pip install "
+    do += "pyre-extensions tensordict torchmetrics==1.0.3 iopath tqdm"
+    return [(f"tables cannot be sharded (`--sharding`) with torch {torch_version}: {here}", do)]
 
 
 def _gpu_advice(gpus: list[Device], torch_version: str) -> list[tuple[str, str]]:

@@ -81,6 +81,10 @@ def evaluate(model: nn.Module, split, precision: str, device: str) -> dict[str, 
 def main() -> None:
     # settings
     job = read_job(DlrmJob)
+    if job.sharding is not None:
+        from labkit.jobs import dlrm_sharded  # which imports from here
+
+        return dlrm_sharded.main()
     preset = job.preset_values
     device = labkit.device(job.device)
     precision, why = chosen_precision(job.precision, device)

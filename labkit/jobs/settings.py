@@ -169,6 +169,8 @@ class DlrmJob(TrainingJob):
     """Method for embedding tables with fewer rows than there are categories"""
     compress_to: float = setting(1.0, metavar="SHARE")
     """Share of the tables' bytes that --compress may use, such as 0.1"""
+    sharding: Literal["auto", "table", "row", "column", "data"] | None = setting()
+    """How TorchRec shards the tables over processes (default: it does not); auto: its planner chooses for each"""
 
     def __post_init__(self):
         if self.schema is not None and self.data is None:
@@ -185,6 +187,24 @@ class DlrmJob(TrainingJob):
                 "the two.",
                 field="compress",
             )
+
+        if self.sharding is not None:
+            self._refuse_unsharded()
+
+    def _refuse_unsharded(self) -> None:
+        """Stop at settings that sharded tables do not have."""
+        why = ""
+        if self.optimiser == "adam":
+            why = "--optimiser adam: FBGEMM's kernels have none on CPUs; give sgd, adagrad or rowwise-adagrad, and --lr"
+        elif (self.sharding, self.optimiser) == ("column", "rowwise-adagrad"):
+            why = (
+                "--optimiser rowwise-adagrad: each part of a row would have a state of its own, which is another "
+                "optimiser (losses differ by 1e-2 within 30 steps); choose --sharding row or table, or sgd or adagrad"
+            )
+        elif self.placement.kind != "device" or self.compress != "none":
+            why = "--placement and --compress: omit either them or --sharding"
+        if why:
+            raise UserError(f"--sharding {self.sharding} cannot be combined with {why}.", field="sharding")
 
     def refuse_large_tables(self, config: "models.DlrmConfig") -> None:
         """Stop before tables are made that, with their optimiser's state, need more than the budget or their tier has.

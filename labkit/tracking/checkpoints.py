@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
 from labkit import UserError, runs
@@ -38,6 +39,11 @@ class Kept:
     def modules(self) -> dict[str, Any]:
         """Parts that have parameters."""
         return {name: part for name, part in self.parts.items() if hasattr(part, "parameters")}
+
+    @property
+    def shared(self) -> list[Any]:
+        """Parts whose `state_dict` all ranks call together, because each of them has a share of the state."""
+        return [part for part in self.parts.values() if getattr(part, "saves_together", False)]
 
     def parameters(self) -> Iterator[Any]:
         for module in self.modules.values():
@@ -87,22 +93,37 @@ class Kept:
         for name, weights in self._best.items():
             self.parts[name].load_state_dict(weights)
 
+    def agree(self) -> None:
+        """After an evaluation, let the first rank say whether all save their shares now; nothing if there are none."""
+        if self.shared:
+            words = [self._has_rested]
+            dist.broadcast_object_list(words)
+            self._position.needs_checkpoint = words[0]
+
+    @property
+    def _has_rested(self) -> bool:
+        return time.perf_counter() - self._saved_at >= REST * self._took_s
+
     def at_safe_point(self, *, ends_here: bool = False) -> None:
         """Save a checkpoint if one is needed.
 
         With `ends_here` the loop ends within an epoch, and a resume starts from here, whatever the script does next.
         """
-        has_rested = time.perf_counter() - self._saved_at >= REST * self._took_s
-        if ends_here or (self._position.needs_checkpoint and has_rested):
+        if ends_here or (self._position.needs_checkpoint and (self.shared or self._has_rested)):
             self.save()
         self._position.is_frozen = self._position.is_frozen or ends_here
 
     def save(self) -> None:
         """Save the best weights, if they are new, and what a resume needs; nothing if nothing has changed."""
-        if not (self.parts and self._meter.is_running and self._log.saves):
+        if not (self.parts and self._meter.is_running and (self._log.saves or self.shared)):
             return
         position = self._position
         if position.is_frozen and not position.needs_checkpoint:
+            return
+        if not self._log.saves:  # the first rank writes the rest
+            for part in self.shared if not position.is_frozen else ():
+                part.state_dict()
+            position.needs_checkpoint = False
             return
         began = time.perf_counter()
         # everything before this checkpoint goes to disk first, because a resume from it repeats no earlier step

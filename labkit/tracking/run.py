@@ -212,6 +212,7 @@ class Run:
         self._meter.report(evaluated=True)
         self._meter.book(training=False)
         self.position.needs_checkpoint = True
+        self._kept.agree()
         if not self.position.has_loop:
             self._kept.at_safe_point()
         self._watch.agree()

@@ -102,3 +102,26 @@ def test_the_command_prints_every_section(cli, monkeypatch):
     ):
         assert word in printed
     assert {"cpu", "labs"} <= cli("doctor --json").json.keys()
+
+
+@pytest.mark.parametrize(
+    ("torch_version", "found", "asked"),
+    [
+        ("2.13.0+cpu", {"torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}, None),
+        ("2.13.0+cu130", {"torchrec": "1.8.1", "fbgemm-gpu": "1.8.0"}, None),  # the build for CUDA
+        ("2.13.0+cpu", {}, "fbgemm-gpu-cpu==1.8.0 torchrec==1.8.0"),
+        ("2.13.0+cpu", {"torchrec": "1.8.0"}, "fbgemm-gpu-cpu==1.8.0 torchrec==1.8.0"),
+        ("2.14.1", {"torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}, "fbgemm-gpu-cpu==1.9.0 torchrec==1.9.0"),
+    ],
+)
+def test_torchrec_and_fbgemm_belong_to_the_version_of_torch(monkeypatch, torch_version, found, asked):
+    versions = {"torch": torch_version} | found
+
+    def version(package):
+        if package not in versions:
+            raise metadata.PackageNotFoundError
+        return versions[package]
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    why = doctor.why_no_torchrec()
+    assert why is None if asked is None else asked in why and "torchmetrics==1.0.3" in why and torch_version in why

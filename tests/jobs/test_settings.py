@@ -233,3 +233,19 @@ def test_a_larger_exponent_names_fewer_rows():
 def test_a_shape_that_memory_has_no_room_for_is_refused():
     with pytest.raises(UserError, match="free: give fewer tables"):
         ShapeJob(num_rows=10**12).refuse_too_large()
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({"optimiser": "rowwise-adagrad", "lr": 0.1}, "another optimiser"),
+        ({"optimiser": "adam"}, "rowwise-adagrad"),
+        ({"optimiser": "sgd", "lr": 0.1, "placement": "host"}, "--placement"),
+        ({"optimiser": "sgd", "lr": 0.1, "compress": "hash", "compress_to": 0.5}, "--compress"),
+    ],
+)
+def test_what_sharded_tables_cannot_do_is_refused_with_the_reason(more, word):
+    assert DlrmJob(sharding="column", optimiser="sgd", lr=0.1).arguments[:2] == ("--optimiser", "sgd")
+    with pytest.raises(UserError, match=word) as refused:
+        DlrmJob.from_settings({"sharding": "column"} | more)
+    assert refused.value.field == "sharding"
