@@ -89,7 +89,8 @@ def write_example_files(folder: Path) -> None:
     And the checkout's datasets and two notebooks, one with answers, in whose folder a reader of these pages stands.
     """
     (folder / "datasets").symlink_to(REPOSITORY / "datasets")
-    (folder / "examples").symlink_to(REPOSITORY / "examples")
+    for name in ("examples", "league"):
+        (folder / name).symlink_to(REPOSITORY / name)
     (folder / "notebooks").mkdir()
     shutil.copy(REPOSITORY / "notebooks" / "00_start_here.ipynb", folder / "notebooks")
     shutil.copy(REPOSITORY / "notebooks" / "solutions" / "10_train_dlrm.ipynb", folder / "notebooks")

@@ -59,6 +59,9 @@ COMMANDS = {
         "course": "build, run and publish the notebooks",
         "claims": "the papers' claims and your verdicts",
     },
+    "league": {
+        "league": "who reaches a target soonest on a small budget: tracks, records, challengers",
+    },
     "whatif": {
         "whatif": "the gain of a change to a training or its machine",
         "plan": "say where a model's embedding tables fit, and where they are fastest",

@@ -83,6 +83,7 @@ class Swept(TypedDict):
 
 class Config(TypedDict, total=False):
     job: str
+    script_sha256: str
     data: dict[str, Any]
     train: Train
     collocation: Shared

@@ -9,6 +9,7 @@ the harness shows it, stops it, and returns its answer.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import multiprocessing
 import os
@@ -195,6 +196,9 @@ class Harness:
             script = main.__spec__.name if main.__spec__ else script
         if script is not None:
             described |= {"script": script, "arguments": arguments}
+            code = Path(script if Path(script).is_file() else getattr(main, "__file__", None) or script)
+            if code.is_file():
+                described["script_sha256"] = hashlib.sha256(code.read_bytes()).hexdigest()
         for name in ("settings", "collocation", "trial", "sweep"):
             described[name] = getattr(self.command, name)
         described["profile"] = self.observer and self.observer.describe()

@@ -28,7 +28,7 @@ FORMAT = 5
 LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
 """Settings that may change when a run is resumed, as may max_epochs, which is set later."""
 IGNORED = {"threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "budget"}
-IGNORED |= {"keeps", "max_epochs", "trial", "sweep", "settings", "sharding", "plan"}
+IGNORED |= {"script_sha256", "keeps", "max_epochs", "trial", "sweep", "settings", "sharding", "plan"}
 """Settings that decide nothing, or are set later; a resumed run keeps the name of its budget."""
 
 

@@ -1,0 +1,65 @@
+"""`labkit league`: the tracks and records, whether a challenger beats the standing one, and a new record."""
+
+import argparse
+from pathlib import Path
+
+from labkit.cli.console import Console, print_frame
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser("league", help="who reaches a target soonest on a small budget: docs/league.md")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    show = commands.add_parser("show", help="the tracks, and every record of their history")
+    show.set_defaults(run=run_show)
+    judge = commands.add_parser("judge", help="whether runs beat the standing record's; exit status 0 if they do")
+    judge.set_defaults(run=run_judge)
+    enter = commands.add_parser("enter", help="write a record into the history, with its script")
+    enter.set_defaults(run=run_enter)
+    for command in (judge, enter):
+        command.add_argument("track", metavar="TRACK", help="by its name in `labkit league show`")
+        words = "run folders of the standing record's script, two of each seed"
+        how = {"nargs": "+", "type": Path, "metavar": "RUN"}
+        command.add_argument(
+            "--standing", help=words, **how, **({"default": []} if command is enter else {"required": True})
+        )
+        command.add_argument("--challenger", help="run folders, one of each seed", required=True, **how)
+    enter.add_argument("--holder", required=True, metavar="NAME", help="whose record it is")
+    enter.add_argument("--script", required=True, type=Path, metavar="FILE", help="what the runs ran")
+    for command in (show, judge, enter):
+        words = "with tracks.toml and history.csv (default: league)"
+        command.add_argument("--league", type=Path, default=Path("league"), metavar="DIR", help=words)
+
+
+def run_show(args: argparse.Namespace) -> int:
+    from labkit_course import league
+
+    tracks, history, console = league.read_tracks(args.league), league.read_history(args.league), Console()
+    print_frame(console, [{"track": name} | vars(track) for name, track in tracks.items()], "tracks")
+    rows = [{name: each[name] for name in league.COLUMNS[:-1]} for each in history]
+    if rows:
+        print_frame(console, rows, "records, oldest first: measured, each on its machine")
+    else:
+        console.print("No record stands yet: the first one needs no standing record to beat.")
+    return 0
+
+
+def run_judge(args: argparse.Namespace) -> int:
+    from labkit_course import league
+
+    found = league.judge(league.track_named(args.league, args.track), args.standing, args.challenger)
+    failed = f"{found.failed[0]} runs of the standing record failed, and {found.failed[1]} of the challenger"
+    print(f"{found.seeds} seeds; {failed}.")
+    noise = f"two standing runs of a seed differ {found.floor:.3g} times"
+    print(f"{found.times_as_fast:.3g} times as fast (median of the pairs); {noise}.")
+    word = "a record" if found.is_record else "no record"
+    print(f"p = {found.p:.2g} above that noise: {word} (below {league.LEVEL}).")
+    return 0 if found.is_record else 1
+
+
+def run_enter(args: argparse.Namespace) -> int:
+    from labkit_course import league
+
+    made = league.enter(args.league, args.track, args.holder, args.script, args.standing, args.challenger)
+    print(f"{made['track']}: {made['median_s']} s by {made['holder']}, in {args.league / league.HISTORY}.")
+    print(f"Its script is {args.league / made['code']}. Commit both, and keep the runs (`labkit runs archive`).")
+    return 0
