@@ -108,6 +108,7 @@ def main(argv: list[str] | None = None) -> int:
         argv = sys.argv[1:]
         printing.spell_for_ascii()
         trains = argv[:1] == ["train"] and not {"--help", "-h"} & {*argv} and process.is_possible()
+        trains = trains and not any(each.startswith("--nproc") for each in argv)  # its ranks start cold
         if trains and (status := process.run_in_server(argv)) is not None:
             return status
         printing.print_at_exit()

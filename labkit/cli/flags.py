@@ -33,6 +33,14 @@ FLAGS: dict[str, dict[str, Any]] = {
         "metavar": "NAME=VALUES",
         "help": "part of a recording to keep, such as batch_size=32,64 or power_limit_w=max; may be repeated",
     },
+    "nproc": {"type": int, "metavar": "N", "help": "run it on N processes, which exchange their gradients"},
+    "nodes": {"type": int, "metavar": "N", "help": "machines that share these processes, for --print"},
+    "print": {"action": "store_true", "help": "print the command that starts it on several machines"},
+    "hang_s": {
+        "type": float,
+        "metavar": "S",
+        "help": "seconds without a step after which the processes are ended as hung; 0: never (default: 30)",
+    },
     "resume": {"metavar": "RUN", "help": "run to continue: its folder, id, or the beginning of its id"},
 }
 RUN = {"metavar": "RUN", "help": "a run's folder, id, or the beginning of its id"}

@@ -24,6 +24,7 @@ EPILOG = """examples:
   labkit run --budget one-core --seeds 3 train.py --seed {seed}
   labkit run -m mypackage.train
   labkit run --resume runs/20261122-101502-my-cnn-7f3a
+  labkit run --nproc 2 train.py
 All arguments after the script are passed to it. What it reports through labkit.Run is recorded: losses, metrics, the
 time to its target. Without labkit.Run the steps of its optimiser are counted.
 """
@@ -38,7 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_harness_flags(parser)
-    add_flags(parser, "resume")
+    add_flags(parser, "resume", "nproc", "nodes", "print", "hang_s")
     words = "run it N times, with seeds from 0; {seed} in its arguments stands for one"
     parser.add_argument("--seeds", type=int, metavar="N", help=words)
     add_script(parser, nargs="?")
@@ -47,7 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("train", help="train a model to a target accuracy, and record what it took")
     commands = parser.add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
     for name, job in jobs.JOBS.items():
-        add_flags(_add_job(commands, name, job.words, run_train), "resume")
+        add_flags(_add_job(commands, name, job.words, run_train), "resume", "nproc", "nodes", "print", "hang_s")
 
 
 def _add_job(subparsers: argparse._SubParsersAction, name: str, words: str, run: Run) -> argparse.ArgumentParser:
@@ -83,12 +84,14 @@ def run_run(args: argparse.Namespace) -> int:
         if args.seeds is not None or (args.script or "").endswith(".py"):
             what = args.script or "--seeds"
             raise UserError(f"--resume continues one run with its own script and seed: omit {what}.")
-        return run_here(resumed_command(args, [args.script, *args.arguments] if args.script else []), args.json)
+        return _run_one(args, resumed_command(args, [args.script, *args.arguments] if args.script else []))
     if args.script is None:
         raise UserError("labkit run: name the script to run, such as `labkit run train.py`, or --resume a run.")
     command = given_command(args)
     if args.seeds is None:
-        return run_here(command, args.json)
+        return _run_one(args, command)
+    if args.nproc is not None:
+        raise UserError("--seeds and --nproc cannot be given together: run each seed with --nproc by itself.")
     if args.seeds < 1:
         raise UserError(f"--seeds is {args.seeds}: give a whole number of at least 1.")
     return _run_seeds(command, args.seeds, args.json)
@@ -99,7 +102,7 @@ def run_train(args: argparse.Namespace) -> int:
         command = harness_command(args, read_settings(args)[0].command())
     else:
         command = resumed_command(args, args.passed_on, args.job)
-    status = run_here(command, args.json)
+    status = _run_one(args, command)
     if process.is_possible():
         process.leave_server()
     return status
@@ -217,6 +220,40 @@ def _recorded_command(config: Mapping[str, Any], given: list[str], folder: Path)
     if (kind := jobs.known_job(path)) is not None:  # recorded before runs had their settings
         return kind.from_settings(jobs.read_flags(kind, arguments)).command()
     return tracking.ScriptCommand(str(path), tuple(arguments), module=module)
+
+
+def _run_one(args: argparse.Namespace, command: tracking.ScriptCommand) -> int:
+    """Run a script in this process, or on as many as --nproc says, or print what starts it on several machines."""
+    count = args.nproc
+    if count is None and command.resume is not None:
+        count = runs.read_run(command.resume).config.get("ranks")
+    if args.nodes is not None or args.print:
+        if args.nodes is None or count is None or not args.print:
+            raise UserError(
+                "--nodes and --print go together, with --nproc: `labkit run --nproc 8 --nodes 2 --print train.py` "
+                "prints the line that starts train.py on two machines, which you give on each of them."
+            )
+        print(launch.several_machines(command, count, args.nodes))
+        return 0
+    if count is None:
+        return run_here(command, args.json)
+    return _run_ranks(command, count, args)
+
+
+def _run_ranks(command: tracking.ScriptCommand, count: int, args: argparse.Namespace) -> int:
+    """Run a script on several processes of this machine, shown on the terminal; the exit status."""
+    with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=args.json) as display:
+        tracking.bind_process(command, display.show, stop)
+        end = launch.RankedRun(command, count, stop=stop, on_event=display.show, hang_s=args.hang_s).run()
+    if args.json and end.answer:
+        print_last(end.answer)
+    elif end.answer and not end.reason:
+        display.print_result(end.answer)
+    if end.reason:
+        say(f"labkit: {end.reason}", to_stderr=True)
+        if display.folder is not None:
+            say(f"labkit: the run is in {display.folder}", to_stderr=True)
+    return end.exit_status
 
 
 def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:

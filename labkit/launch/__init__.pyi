@@ -19,6 +19,12 @@ from .mix_file import (
     read_jobs as read_jobs,
     read_yaml_mix as read_yaml_mix,
 )
+from .ranks import (
+    RankedRun as RankedRun,
+    RanksEnd as RanksEnd,
+    rank_commands as rank_commands,
+    several_machines as several_machines,
+)
 from .rows import Mistakes as Mistakes, Row as Row, read_settings as read_settings, read_yaml as read_yaml
 from .slurm import TASK as TASK, queued as queued, submit as submit, take_cores as take_cores
 from .sweep import (

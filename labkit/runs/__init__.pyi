@@ -43,6 +43,17 @@ from .published import (
     recorded_table as recorded_table,
     recordings as recordings,
 )
+from .ranks import (
+    BEAT_S as BEAT_S,
+    HANG_S as HANG_S,
+    HANG_VARIABLE as HANG_VARIABLE,
+    RANKS as RANKS,
+    HangWatch as HangWatch,
+    RankWord as RankWord,
+    first_failure as first_failure,
+    hang_s as hang_s,
+    read_ranks as read_ranks,
+)
 from .record import (
     BUSY as BUSY,
     MOST_OF_A_CORE as MOST_OF_A_CORE,

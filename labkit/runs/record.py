@@ -91,6 +91,7 @@ class Config(TypedDict, total=False):
     model: Any  # Any: a user's script may have a setting of this name
     profile: Any
     pipeline: Any
+    ranks: int
 
 
 class UsedBudget(TypedDict, total=False):
@@ -182,7 +183,8 @@ class RunRecord:
         """The name of its budget; if it shared its device, the mode and the jobs instead."""
         if self.shared is not None:
             return f"{self.shared['mode']}, {self.shared['jobs']}"
-        return self.budget.get("name", "whole machine")
+        name = self.budget.get("name", "whole machine")
+        return f"{name}, {self.config['ranks']} processes" if self.config.get("ranks", 1) > 1 else name
 
     def save(self, folder: Path) -> None:
         """Write `run.json` in one step, without home folders and secrets."""

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -148,16 +149,22 @@ class RunWriter:
             stack.callback(self.flush)
 
 
-def fail_killed(folder: Path | str, reason: str) -> dict[str, Any] | None:
-    """Record the end of a run whose process was killed, and return it as an answer; None if the run has not died."""
+def fail_killed(
+    folder: Path | str, reason: str, *, even: Collection[Status] = ("interrupted",)
+) -> dict[str, Any] | None:
+    """Record the end of a run whose process was killed, and return it as an answer; None if the run has not died.
+
+    `even` are the statuses that this replaces: a run of several ranks fails with one of them.
+    """
     folder, record = Path(folder), read_run(folder)
-    if record.status != "interrupted":
+    if record.status not in even:
         return None
     ended = {"event": "ended", "status": "failed", "reason": reason, "ended_by": "killed"}
     with _open_lines(folder / "events.jsonl") as events:
         for event in ({"event": "fault", "kind": "error", "what": reason}, ended):
             events.write(json.dumps(event | {"time": timestamp()}) + "\n")
-    result: Any = {"reason": reason, "ended_by": "killed"}
+    before = record.result if record.status == "failed" else None
+    result: Any = {**(before or {}), "reason": reason, "ended_by": "killed"}
     record.status, record.result, record.ended_at = "failed", result, timestamp()
     record.save(folder)
     return {"run": record.id, "folder": str(folder), "status": record.status, "result": result}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -48,6 +49,14 @@ class StopRequest:
         if self.reason is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.request(signal.Signals(number).name)
+
+
+def is_cut_off(error: BaseException | None) -> bool:
+    """Whether a rank lost its connection to another one, which then is the one to look at."""
+    if not isinstance(error, RuntimeError):
+        return False
+    is_torchs = any(kind.__name__ == "DistError" for kind in type(error).__mro__)
+    return is_torchs or re.search(r"gloo|nccl|connection (closed|reset)|broken pipe", str(error).lower()) is not None
 
 
 class RunFailed(UserError):

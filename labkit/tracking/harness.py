@@ -52,6 +52,8 @@ class ScriptCommand:
     """Folder for the run's folder"""
     budget: hardware.Budget | None = None
     """Budget that binds the process; None: the whole device"""
+    shared: hardware.Budget | None = None
+    """Budget of all ranks of the run together, where this process is one of them"""
     waits_for_cores: bool = True
     """Whether it waits, or is refused, while other runs hold the cores of its budget"""
     device: str | None = None
@@ -97,7 +99,8 @@ def device(name: str = "auto") -> str:
 
     here = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     bound = _current.command.budget if _current is not None else None
-    wanted = {"cuda": "cuda:0", "auto": bound.torch_name if bound else here[min(1, len(here) - 1)]}.get(name, name)
+    own = here[min(1 + int(os.environ.get("LOCAL_RANK", "0")), len(here) - 1)]  # each rank has a GPU of its own
+    wanted = {"cuda": "cuda:0", "auto": bound.torch_name if bound else own}.get(name, name)
     if wanted not in here:
         raise UserError(
             f"device {name!r} does not exist here: use one of {', '.join(here)}, or run `labkit doctor` to see what is "
@@ -153,6 +156,11 @@ class Harness:
     """Whether the observer ended the run, whatever the script makes of that"""
     _computing_on: str | None = None
 
+    @property
+    def answer(self) -> dict[str, Any]:
+        """The answer of the last run that has ended; empty if there is none."""
+        return self.answers[-1] if self.answers else {}
+
     @contextlib.contextmanager
     def wrapped(self) -> Generator[Harness]:
         """Make this the harness of the process during the block."""
@@ -165,8 +173,13 @@ class Harness:
             _current = None
 
     @property
+    def given_budget(self) -> hardware.Budget | None:
+        """The budget of the run, which several ranks may share; None: the whole device."""
+        return self.command.shared or self.command.budget
+
+    @property
     def budget(self) -> hardware.Budget:
-        return self.command.budget or whole_device(self.torch_name)
+        return self.given_budget or whole_device(self.torch_name)
 
     @property
     def torch_name(self) -> str:

@@ -22,28 +22,44 @@ from labkit.tracking.events import Notice, Point, Ready, Started
 from labkit.tracking.forward import Forward
 from labkit.tracking.goal import Goal
 from labkit.tracking.harness import Harness, whole_device
+from labkit.tracking.ranks import Ranks
 
 FORMAT = 5
 """Format of checkpoints"""
 LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
 """Settings that may change when a run is resumed, as may max_epochs, which is set later."""
 IGNORED = {"threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "budget"}
-IGNORED |= {"script_sha256", "keeps", "max_epochs", "trial", "sweep", "settings", "sharding", "plan"}
+IGNORED |= {"script_sha256", "keeps", "max_epochs", "trial", "sweep", "settings", "sharding", "plan", "ranks"}
 """Settings that decide nothing, or are set later; a resumed run keeps the name of its budget."""
 
 
 class RunLog:
     """Writes one run for its harness; of several ranks, only rank 0 writes."""
 
-    def __init__(self, harness: Harness, name: str, config: dict[str, Any], goal: Goal, seed: int | None):
-        """Make the run's folder, or open the folder of a resumed run; dictionaries in `config` are sections."""
+    def __init__(
+        self,
+        harness: Harness,
+        name: str,
+        config: dict[str, Any],
+        goal: Goal,
+        seed: int | None,
+        ranks: Ranks | None = None,
+        any_ranks: bool = False,
+    ):
+        """Make the run's folder, or open the folder of a resumed run; dictionaries in `config` are sections.
+
+        With `any_ranks` a resumed run may have another number of ranks.
+        """
         sections = {key: value for key, value in config.items() if isinstance(value, dict)}
         train = {key: value for key, value in config.items() if key not in sections} | sections.pop("train", {})
         train |= goal.described()
         if harness.command.power_limit_w is not None:
             train["power_limit_w"] = harness.command.power_limit_w
-        self._harness = harness
+        self._harness, self.ranks = harness, ranks
         self.config: Any = {"job": name, **sections, "train": train} | harness.described()
+        if ranks is not None:
+            self.config["ranks"] = ranks.count
+            ranks.meet(_settings(self.config))
         resumed = harness.command.resume
         self.before = None if resumed is None else runs.read_run(resumed)
         """Record that an earlier process of this run left; None for a new run."""
@@ -55,12 +71,21 @@ class RunLog:
         self._peak_gpu_before = 0
         self.stages: dict[str, float] = {}
         """Seconds of each stage that is finished"""
-        if own_rank() != 0:
-            self._run: runs.RunWriter | None = None
-            self.folder = Path(resumed or harness.command.runs_dir)
-        else:
-            self._run = self._create(name, seed) if resumed is None else self._reopen(Path(resumed))
-            self.folder = self._run.folder
+        folders: list[str] = []
+        with ranks.first_makes(folders) if ranks is not None else contextlib.nullcontext():
+            if self.before is not None and not any_ranks:
+                refuse_other_ranks(self.before, ranks.count if ranks is not None else 1, Path(errors.certain(resumed)))
+            if own_rank() != 0:
+                self._run: runs.RunWriter | None = None
+                self.folder = Path(resumed or harness.command.runs_dir)
+            else:
+                self._run = self._create(name, seed) if resumed is None else self._reopen(Path(resumed))
+                self.folder = self._run.folder
+                folders.append(str(self.folder.absolute()))
+        self._shared = folders[0] if folders else None
+        """The run's folder, as far as this rank knows it"""
+        if self._run is None and self._shared is not None:
+            self.folder = Path(self._shared)
         self._windows = Windows(self.event)
         self._until_end.enter_context(harness.listening())
         self._until_end.callback(self._windows.close)
@@ -87,7 +112,7 @@ class RunLog:
         try:
             refuse_another_run(before, self.config, folder)
             # without a budget, the device is not known before the script's models are
-            now = self._harness.command.budget or whole_device(before.budget["torch_name"])
+            now = self._harness.given_budget or whole_device(before.budget["torch_name"])
             refuse_another_machine(before, now, folder)
             self._peak_gpu_before = (before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the record keeps its old configuration until `started`; only then is the new one known to be the same run
@@ -111,6 +136,11 @@ class RunLog:
 
     # while it goes on
 
+    def follow(self, position: Any) -> None:
+        """Let this rank write where it is."""
+        if self.ranks is not None:
+            self.ranks.begin(self._shared, position)
+
     def started(self) -> None:
         """Report that the run has started, with its final configuration."""
         self.describe_training()
@@ -127,6 +157,8 @@ class RunLog:
     def begin(self, torch_name: str) -> None:
         """Start the sampler once everything is built, and report that the run is ready."""
         self._torch_name = self._windows.torch_name = torch_name
+        if self.ranks is not None and self._harness.observer is None:
+            self._until_end.enter_context(self.ranks.phases.watching())
         telemetry.forget_peak_memory()
         if torch_name.startswith("cuda"):
             torch.cuda.empty_cache()
@@ -229,6 +261,9 @@ class RunLog:
                     energy, peak = telemetry.run_energy(samples), telemetry.peak_memory(samples)
                     result |= {"peak_memory_bytes": peak, "peak_gpu_memory_bytes": self._peak_gpu_memory()}
                     result |= {"energy_j": energy.value_j, "energy_note": energy.note}
+                    if self.ranks is not None and (table := self.ranks.table(waits=status != "failed")):
+                        result["ranks"] = table
+                        result["peak_memory_bytes"] = sum(row["peak_memory_bytes"] for row in table)
                     if is_fault:
                         self.event("fault", kind="error", what=result["reason"])
                     self._run.event("ended", status=status, reason=result["reason"], ended_by=result["ended_by"])
@@ -296,6 +331,16 @@ def refuse_another_run(before: runs.RunRecord, described: dict[str, Any], folder
         raise UserError(f"{folder}: this run diverged, and would again: start a new run with a lower learning rate.")
     if before.status == "done" and not changed and "max_epochs" not in before.config.get("train", {}):
         raise nothing_to_do(folder, (before.result or {}).get("reason") or "")
+
+
+def refuse_other_ranks(before: runs.RunRecord, count: int, folder: Path) -> None:
+    """Refuse a resume on another number of ranks: what each of them draws and sees would be another part."""
+    if (was := before.config.get("ranks", 1)) != count:
+        how = f"--nproc {was}" if was > 1 else "one process, without --nproc"
+        raise UserError(
+            f"{folder}: this run had {was} process{'es' * (was > 1)}, but here it has {count}: resume it with {how}, "
+            "or start a new run."
+        )
 
 
 def refuse_another_machine(before: runs.RunRecord, budget: hardware.Budget, folder: Path) -> None:

@@ -73,7 +73,7 @@ class Position:
     seen_enough: bool = field(metadata=NOT_SAVED, default=False)
     """Whether an observer has seen enough steps; this ends even a script that catches `Enough`."""
     agreed: str = field(metadata=NOT_SAVED, default="")
-    """Reason why a run of several ranks is over, as agreed at the latest evaluation."""
+    """Reason why a run of several ranks is over, as agreed at the latest step or evaluation."""
     needs_checkpoint: bool = field(metadata=NOT_SAVED, default=False)
     """Whether there was an evaluation since the last checkpoint."""
     is_frozen: bool = field(metadata=NOT_SAVED, default=False)
@@ -103,11 +103,13 @@ class Meter:
     def __init__(self, position: Position, log: RunLog, diverged: Callable[[str, Point], Exception]):
         """`diverged` makes the error for a loss that is not a number."""
         self.position, self._log, self.diverged = position, log, diverged
+        self._ranks = log.ranks if log.ranks is not None and log.ranks.exchanges else None
         self.listeners: list[OnEvent] = []
         self.loss = math.nan
         """The latest loss that has reached the host."""
         self._on_their_way: deque[tuple[torch.Tensor, torch.cuda.Event | None, Point]] = deque()
-        """Losses of steps. Those on a GPU are copied while training goes on, and read once they have arrived."""
+        """Losses of steps, or what the ranks exchanged in them. Those on a GPU are copied while training goes on, and
+        read once they have arrived."""
         self._has_losses = False
         self._at: float | None = None
         self._reported_at = 0.0
@@ -134,11 +136,16 @@ class Meter:
         self.book(training=True)
         position = self.position
         position.step += 1
-        position.samples += samples
         position.batch = position.given_out
         if loss is not None:
             self._has_losses = True
-            self._take(loss, position.point)
+            loss = self._one_number(loss)
+        if self._ranks is not None:
+            self._send(self._ranks.exchange(loss, samples), position.point)
+        else:
+            position.samples += samples
+            if loss is not None:
+                self._send(loss, position.point)
         self.read_losses()
         now = time.perf_counter()
         if now - self._reported_at >= REPORT_EVERY_S:
@@ -147,8 +154,8 @@ class Meter:
                 self._log.metric("steps", position.step, position.point)
             self.report(evaluated=False)
 
-    def _take(self, loss: Any, point: Point) -> None:
-        """Take a step's loss: a number, or a tensor with one number on any device."""
+    def _one_number(self, loss: Any) -> torch.Tensor:
+        """A step's loss as a tensor: from a number, or a tensor with one number on any device."""
         if not isinstance(loss, torch.Tensor):
             loss = torch.tensor(real(loss, "run.step: loss"), dtype=torch.float64)
         if loss.numel() != 1:
@@ -156,13 +163,17 @@ class Meter:
                 f"run.step got a loss of shape {tuple(loss.shape)}: give one number for the step, for example "
                 "loss.mean()."
             )
-        host, arrived = loss.detach(), None
-        if loss.is_cuda:
+        return loss.detach()
+
+    def _send(self, numbers: torch.Tensor, point: Point) -> None:
+        """Put the numbers of a step on their way to the host."""
+        host, arrived = numbers, None
+        if numbers.is_cuda:
             # an asynchronous copy into pinned memory, so that the host does not wait for the GPU
-            host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
-            host.copy_(loss.detach(), non_blocking=True)
+            host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            host.copy_(numbers, non_blocking=True)
             arrived = torch.cuda.Event()
-            arrived.record(torch.cuda.current_stream(loss.device))  # it may not be the current device
+            arrived.record(torch.cuda.current_stream(numbers.device))  # it may not be the current device
         self._on_their_way.append((host, arrived, point))
 
     def read_losses(self, *, wait: bool = False) -> None:
@@ -170,14 +181,22 @@ class Meter:
         with phase(SYNC) if wait else contextlib.nullcontext():
             while self._on_their_way:
                 host, arrived, point = self._on_their_way[0]
-                if arrived is not None and wait:
+                # ranks wait for each step, because it may say that they are over
+                if arrived is not None and (wait or self._ranks is not None):
                     arrived.synchronize()
                 elif arrived is not None and not arrived.query():
                     break
                 self._on_their_way.popleft()
-                self.loss = float(host)
-                if not math.isfinite(self.loss):
-                    what, at = f"the training loss is {self.loss}", replace(self.position.point, step=point.step)
+                loss, where = float(host) if self._ranks is None else None, ""
+                if self._ranks is not None:
+                    loss, samples, where = self._ranks.read(host)
+                    self.position.samples += samples
+                    point = replace(point, samples=self.position.samples)
+                if loss is None:
+                    continue
+                self.loss = loss
+                if not math.isfinite(loss):
+                    what, at = f"the training loss is {loss}{where}", replace(self.position.point, step=point.step)
                     raise self.diverged(what, at)
                 self._log.metric("loss", self.loss, point)
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from labkit import UserError, errors, runs
 from labkit.tracking.checkpoints import Kept
-from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Stopped, StopRequest, in_notebook
+from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Stopped, StopRequest, in_notebook, is_cut_off
 from labkit.tracking.events import INPUT, ProgressLine, phase
 from labkit.tracking.goal import CONFIRM, Goal, Target, evaluated_name
 from labkit.tracking.harness import Harness, ScriptCommand, SpawnedHarness, current_harness
-from labkit.tracking.log import RunLog, nothing_to_do
+from labkit.tracking.log import RunLog, nothing_to_do, own_rank
 from labkit.tracking.position import Loop, Meter, Position
+from labkit.tracking.ranks import Ranks
 from labkit.tracking.stages import Stage, measured
 from labkit.tracking.values import real, settings, whole
 from labkit.tracking.watch import Watch
@@ -56,6 +57,7 @@ class Run:
         evaluate_every: int | None = None,
         patience: int | None = None,
         seed: int | None = None,
+        any_ranks: bool = False,
     ):
         """Describe a run; entering the block starts it.
 
@@ -71,11 +73,12 @@ class Run:
             evaluate_every: number of samples after which `run.due` asks for an evaluation; None: each epoch's end.
             patience: number of evaluations without a better value after which the run is over.
             seed: seed to record; the default is the one with which a labkit command seeded Python, NumPy and torch.
+            any_ranks: whether the run can be resumed on another number of processes.
         """
         if not isinstance(name, str) or not name.strip():
             raise UserError(f"labkit.Run({name!r}): give the run a name, for example labkit.Run('my-cnn').")
         self.name, self.config, self._runs_dir = name, settings(config), Path(runs_dir)
-        self.seed = None if seed is None else whole(seed, "labkit.Run: seed")
+        self.seed, self._any_ranks = None if seed is None else whole(seed, "labkit.Run: seed"), any_ranks
         wanted = Target.parse(target) if isinstance(target, str) else target
         self.goal = Goal(wanted, confirm, max_seconds, evaluate_every, patience)
         self.position = Position(next_evaluation=self.goal.evaluate_every or 0)
@@ -108,7 +111,9 @@ class Run:
             self.goal = replace(self.goal, target=None, max_seconds=None, patience=None)
         self._test_metrics: dict[str, float] = {}
         self.seed = self._harness.settle_seed(self.seed)
-        self._log = RunLog(self._harness, self.name, self.config, self.goal, self.seed)
+        self._ranks = Ranks.found(exchanges=not self.is_implicit)
+        self._exchange = None if self.is_implicit else self._ranks
+        self._log = RunLog(self._harness, self.name, self.config, self.goal, self.seed, self._ranks, self._any_ranks)
         self.folder: Path = self._log.folder
         self._meter = Meter(self.position, self._log, lambda what, at: self._kept.diverged(what, at))
         self._loop = Loop(self.position, self._log.event)
@@ -119,6 +124,7 @@ class Run:
             if self._log.before is not None:
                 self._kept.resume()
             self._log.started()
+            self._log.follow(self.position)
         except BaseException as error:
             self._leave(error)
             raise
@@ -136,6 +142,10 @@ class Run:
         """Record how it ended. Returns its status."""
         global _open_run
         status, word, reason = self._watch.ending_of(error)
+        if self._ranks is not None:
+            if is_cut_off(error):
+                reason = self._ranks.blame() or reason
+            self._ranks.close(error, status, reason)
         if self._log.before is not None and not self._meter.is_running and word == "refused":
             _open_run = None
             self._log.leave_as_it_was(reason)
@@ -201,10 +211,13 @@ class Run:
         self._meter.book(training=False)
         if self._observer is not None:
             return False
-        numbers = self._watch.numbers({evaluated_name(name): value for name, value in metrics.items()})
+        with self._exchange.together() if self._exchange else contextlib.nullcontext():
+            numbers = self._watch.numbers({evaluated_name(name): value for name, value in metrics.items()})
+            self._meter.read_losses(wait=True)
+            self._kept.check_weights()
+        if self._exchange is not None:
+            numbers = self._exchange.first_says(numbers)
         self._watch.check(numbers)
-        self._meter.read_losses(wait=True)
-        self._kept.check_weights()
         if self.position.samples >= self.position.next_evaluation:  # otherwise it is an extra one
             self.position.next_evaluation = self.position.samples + (self.goal.evaluate_every or 0)
         if self._watch.take(numbers):
@@ -236,6 +249,14 @@ class Run:
         if self._meter.is_running:
             self._meter.book(training=True)
         return True
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes the run: rank 0, or the only one.
+
+        The others may call `evaluate` and `test` without metrics: those of rank 0 count.
+        """
+        return own_rank() == 0
 
     @property
     def over(self) -> str:
@@ -345,8 +366,9 @@ class Run:
         if self._observer is not None or self.over == "stopped":
             return False
         tests = self._log.tests()
-        if tests and tests[-1].get("best_step") == self.position.tested_step:
-            self._test_metrics = tests[-1]["metrics"]
+        is_tested = bool(tests) and tests[-1].get("best_step") == self.position.tested_step
+        if self._exchange.first_says(is_tested) if self._exchange is not None else is_tested:
+            self._test_metrics = tests[-1]["metrics"] if is_tested else {}
             return False
         self._kept.save()
         self.position.is_frozen = True  # or a resume would start from the best weights, not from the last
@@ -377,6 +399,8 @@ class Run:
         self._kept.restored = None  # the script has named everything that it keeps
         began = time.perf_counter()
         self._log.begin(self._harness.computes_on(self._kept.parameters()))
+        if self._exchange is not None:
+            self._exchange.first_says(None)  # the clocks of all ranks start once rank 0 has its sampler
         now = time.perf_counter()
         since = now if since is None else since + now - began
         self._meter.start(since)

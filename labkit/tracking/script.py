@@ -51,7 +51,7 @@ def run_command(
     `more` are fields of `Harness`.
 
     Returns:
-        `{"run", "folder", "status", "result"}` of the script's last run.
+        `{"run", "folder", "status", "result"}` of the script's last run; empty on a rank that does not write one.
 
     Raises:
         RunFailed: a run diverged, or was cut short. Errors that the script raises before it has a run pass unchanged.
@@ -105,6 +105,8 @@ def run_command(
             if not harness.answers and open_run() is None:
                 raise
             implicit.end(error)
+            if not harness.answers:
+                raise
             if error.code not in (None, 0) and harness.answers[-1]["status"] == "done":
                 said = f"{script}: the run is done, but then the script ended by sys.exit({error.code!r})"
                 raise RunFailed(said, harness.answers[-1]) from error
@@ -117,6 +119,8 @@ def run_command(
         except BaseException as error:
             implicit.begin(None)
             implicit.end(error)
+            if not harness.answers and int(os.environ.get("RANK", "0")):
+                raise  # rank 0 writes the record
             if (refused := script_refusal(error)) is not None:
                 answer = harness.answers[-1] if harness.answers else None
                 raise RunFailed(answer["result"]["reason"] if answer else str(refused), answer) from error
@@ -125,15 +129,17 @@ def run_command(
             if isinstance(error, KeyboardInterrupt) and harness.stop:
                 if not harness.answers:
                     raise SystemExit(EXIT_STOPPED) from None  # before it had a run
-                return harness.answers[-1]
+                return harness.answer
             if hardware.is_out_of_memory(error):
                 raise RunFailed(harness.answers[-1]["result"]["reason"], harness.answers[-1]) from error
             raise
-    return harness.answers[-1]
+    return harness.answer
 
 
 def exit_status(answer: Mapping[str, Any]) -> int:
     """Exit status for a run's answer: 130 if it was stopped, else 0, 1, or the status of the script."""
+    if not answer:
+        return 0
     status = {"done": 0, "stopped": EXIT_STOPPED}.get(answer["status"], 1)
     return answer["result"].get("exit_code", status) if answer["status"] == "failed" else status
 

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch.distributed as dist
 
 from labkit import UserError, errors, runs
 from labkit.tracking.ending import Diverged, Enough, Stopped, script_refusal
@@ -24,7 +23,9 @@ class Watch:
         """`stopped_by` returns who asked the run to stop, or an empty text."""
         self.goal, self.target, self._meter, self._log = goal, goal.target, meter, log
         self.position, self.stopped_by = meter.position, stopped_by
-        self._are_several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        self._are_several = log.ranks is not None and log.ranks.exchanges
+        if log.ranks is not None:
+            log.ranks.own_reason = self._own_reason
         self._confirm = {"first": 1, "sustained": goal.confirm}
         self._values: list[float] = []
         self._points: list[Point] = []
@@ -136,17 +137,18 @@ class Watch:
     def agree(self) -> None:
         """Let several ranks take the first one's reason.
 
-        Their clocks differ, and a rank that left its loop alone would let the others hang.
+        Their clocks differ, and a rank that left its loop alone would let the others hang. So a stop request or a time
+        limit also counts from the step on that all of them have taken.
         """
         if self._are_several:
-            words = [self._own_reason()]
-            dist.broadcast_object_list(words, src=0)
-            self.position.agreed = words[0]
+            self.position.agreed = errors.certain(self._log.ranks).first_says(self._own_reason())
 
     @property
     def over(self) -> str:
         """The value of `Run.over`."""
-        return self.position.agreed if self._are_several else self._own_reason()
+        if self._are_several:
+            return self.position.agreed or "max_epochs" * self._epochs_are_over
+        return self._own_reason()
 
     def _own_reason(self) -> str:
         if self.position.seen_enough:
@@ -157,14 +159,18 @@ class Watch:
             return "target"
         if self._is_late:
             return "max_seconds"
-        if self.position.num_epochs is not None and self.position.epoch >= self.position.num_epochs:
+        if self._epochs_are_over:
             return "max_epochs"
         return "patience" if self.goal.is_out_of_patience(self.position.best_age) else ""
 
     @property
+    def _epochs_are_over(self) -> bool:
+        return self.position.num_epochs is not None and self.position.epoch >= self.position.num_epochs
+
+    @property
     def out_of_time(self) -> bool:
         """Whether the time limit asks for a last evaluation; several ranks evaluate together, so they agree first."""
-        return self._is_late and (not self._are_several or bool(self.position.agreed))
+        return self.position.agreed == "max_seconds" if self._are_several else self._is_late
 
     @property
     def _is_late(self) -> bool:
@@ -196,7 +202,7 @@ class Watch:
         """The reason as a sentence."""
         target, position = self.target, self.position
         if word == "stopped":
-            return self.stopped_by()
+            return self.stopped_by() or "stopped by another rank"
         if word == "target":
             return "target reached"
         if word == "max_seconds":

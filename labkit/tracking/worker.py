@@ -4,6 +4,7 @@ Run as a program, this is that process. It gets a `ScriptCommand`, and the order
 it. It sends the events of `labkit.tracking.events`, and at last "Ended" or "Failed".
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -14,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from labkit import UserError, errors, hardware, json_data, process, runs, telemetry
-from labkit.tracking.ending import RunFailed, StopRequest
+from labkit.tracking.ending import RunFailed, StopRequest, is_cut_off
 from labkit.tracking.events import Notice, OnEvent, Ready
 from labkit.tracking.harness import ScriptCommand
 
@@ -43,8 +44,8 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
             say(note)
     if process.is_warm():
         hardware.set_threads(budget.cores if budget is not None and budget.cores else len(telemetry.own_affinity()))
-    if command.collocation is not None:
-        return  # the command that runs jobs together has checked, and chosen
+    if command.collocation is not None or "RANK" in os.environ:
+        return  # the command that runs several processes has checked, and chosen
     # on all cores that it could have had: programs on other cores do not disturb it
     found = runs.disturbance_text(telemetry.others_now(count=budget and budget.cores, cores=cores))
     if not found:
@@ -96,7 +97,8 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
         if isinstance(error, KeyboardInterrupt):
             reason = "it was stopped before its run started"
         if reason is None:
-            traceback.print_exc()
+            if not is_cut_off(error):  # the rank that is to blame prints its own
+                traceback.print_exc()
             reason = f"{type(error).__name__}: {error}"
         has_no_memory = any(each and hardware.is_out_of_memory(each) for each in (error, error.__cause__))
         code = error.code if isinstance(error, SystemExit) else None
@@ -109,6 +111,7 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
             refused=isinstance(reason, UserError),
             disk_full=runs.is_disk_full(error),
             exit_code=code if isinstance(code, int) else None,
+            cut_off=is_cut_off(error),
         )
         return 2
     parent.tell("Ended", **answer)
@@ -120,4 +123,7 @@ if __name__ == "__main__":
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
+    if "RANK" in os.environ:
+        atexit._run_exitfuncs()
+        os._exit(status)  # closing its process group could abort the process, now and then
     sys.exit(status)  # threads, exit handlers and open files of the script end as usual

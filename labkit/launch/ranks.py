@@ -1,0 +1,240 @@
+"""One run on several processes of this machine: starts them, and names the rank that failed first.
+
+torch.distributed.run would start them, too, but it blames the neighbour of a rank that was killed or left, leaves its
+ranks behind when it is killed itself, leaves a folder in the system's temporary folder, and waits for a hung rank as
+long as gloo does, half an hour. Here the supervisor holds the ranks, and this process holds the store where they meet,
+at a port that the system gave it. What a rank sees is the same as under torchrun.
+"""
+
+import contextlib
+import os
+import platform
+import shlex
+import socket
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from labkit import UserError, hardware, json_data, process, runs, telemetry, tracking
+
+WORKER = "labkit.tracking.worker"
+SETTLE_S = 2.5
+"""Seconds in which the other ranks may write their last words after one has failed"""
+HOST = "127.0.0.1"
+STOPPED = 130
+
+
+@dataclass
+class RanksEnd:
+    """How a run on several processes ended."""
+
+    answer: dict[str, Any] = field(default_factory=dict)
+    """Run, folder, status and result; empty where there is no run"""
+    reason: str = ""
+    """The rank that failed first, and why; empty if none did"""
+    exit_status: int = 0
+
+
+def rank_commands(
+    command: "tracking.ScriptCommand", count: int
+) -> "list[tuple[tracking.ScriptCommand, dict[str, str]]]":
+    """The command and the environment of each rank: its share of this process' cores as threads, and of its memory.
+
+    Raises:
+        UserError: this system or this process has no room for them.
+    """
+    cores = len(telemetry.own_affinity())
+    if count < 1:
+        raise UserError(f"--nproc is {count}: give a whole number of at least 1.")
+    if sys.platform == "win32":
+        raise UserError(
+            "--nproc needs Linux or macOS, where labkit can end all processes of a run together: omit it, or use WSL."
+        )
+    if count > cores:
+        raise UserError(
+            f"--nproc {count}: this process may use {cores} core{'s' * (cores > 1)} on {platform.node()}, and each "
+            f"process needs its own: use at most --nproc {cores}, or a larger budget."
+        )
+    budget = command.budget
+    if budget is not None and budget.torch_name != "cpu":
+        raise UserError(
+            f"The budget {budget.name!r} is a part of one GPU, and several processes need a GPU each: omit --budget."
+        )
+    each = cores // count
+    own = budget and replace(budget, cores=None, memory_bytes=budget.memory_bytes and budget.memory_bytes // count)
+    common = dict.fromkeys(hardware.THREAD_VARIABLES, str(each)) | {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": HOST,
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "")
+    if loopback and "GLOO_SOCKET_IFNAME" not in os.environ:
+        common["GLOO_SOCKET_IFNAME"] = loopback  # the host's own name may lead nowhere
+    bound = replace(command, budget=own, shared=budget)
+    return [(bound, common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(count)]
+
+
+def several_machines(command: "tracking.ScriptCommand", count: int, nodes: int) -> str:
+    """The line that starts a script on several machines, to be given on each of them.
+
+    Raises:
+        UserError: the processes cannot be divided among them.
+    """
+    if nodes < 1 or count % nodes:
+        raise UserError(f"--nproc {count} --nodes {nodes}: give each machine the same number of processes.")
+    if command.budget is not None:
+        raise UserError("--budget binds processes of one machine: omit it, or let the cluster's scheduler bind them.")
+    script = ["-m", command.module] if command.module else [str(command.script)]
+    line = ["torchrun", "--nnodes", str(nodes), "--nproc-per-node", str(count // nodes), "--rdzv-backend", "c10d"]
+    line += ["--rdzv-endpoint", f"{platform.node()}:29400", "--", *script, *command.arguments]
+    return shlex.join(line)
+
+
+class RankedRun:
+    """One run on several processes: `run` goes to its end and leaves none of them."""
+
+    def __init__(
+        self,
+        command: "tracking.ScriptCommand",
+        count: int,
+        *,
+        stop: "tracking.StopRequest",
+        on_event: "tracking.OnEvent" = lambda event: None,
+        hang_s: float | None = None,
+    ):
+        """`on_event` is called with the events of rank 0; `hang_s` is the limit of `labkit.runs.HangWatch`."""
+        self._ranks, self._stop, self._on_event = rank_commands(command, count), stop, on_event
+        self._hang_s = runs.hang_s() if hang_s is None else hang_s or float("inf")
+        self._pids: dict[int, int] = {}
+        self._failed: dict[int, dict[str, Any]] = {}
+        """What ranks reported of their failure, in the order in which they did"""
+        self._statuses: dict[int, int | None] = {}
+        """Exit statuses of the ranks that have ended by themselves"""
+        self._done: set[int] = set()
+        """Ranks that reported an end that is no failure"""
+        self._left = set(range(count))
+        self._answer: dict[str, Any] = {}
+        self._folder: str | None = None
+        self._watch: runs.HangWatch | None = None
+        self._hung = ""
+        self._failed_at: float | None = None
+        self._is_ending = False
+
+    def run(self) -> RanksEnd:
+        """Start the ranks, and wait for their end."""
+        with process.SupervisedJobs(shows_output=True) as jobs, contextlib.closing(socket.socket()) as listening:
+            listening.bind((HOST, 0))
+            listening.listen(len(self._ranks))
+            port = {"MASTER_PORT": str(listening.getsockname()[1]), runs.HANG_VARIABLE: f"{self._hang_s:g}"}
+            if self._hang_s == float("inf"):
+                port[runs.HANG_VARIABLE] = "0"
+            for rank, (command, environment) in enumerate(self._ranks):
+                content = json_data.to_json(command)
+                jobs.start(process.JobProcess(str(rank), WORKER, content, "", environment | port))
+            store = _store(listening)  # meanwhile they import torch, too
+            try:
+                while self._left:
+                    self._listen(jobs)
+            except process.SupervisorDied as error:
+                return RanksEnd(self._answer, str(error), 1)
+            finally:
+                del store
+        return self._end()
+
+    def _listen(self, jobs: "process.SupervisedJobs") -> None:
+        event = jobs.next_event(0.1)
+        while event is not None:
+            self._hear(event)
+            event = jobs.next_event(0)
+        if self._stop and not self._is_ending:
+            self._is_ending = True
+            for rank in self._left:
+                jobs.end(str(rank))
+        if self._watch is not None and not self._hung and (found := self._watch.look()) is not None:
+            self._hung, self._failed_at = found[1], 0.0
+        if self._failed_at is not None and time.monotonic() - self._failed_at > SETTLE_S:
+            self._failed_at, self._is_ending = float("inf"), True
+            for rank in self._left:
+                jobs.kill(str(rank))
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        rank = int(event["job"])
+        if event["kind"] == "started":
+            self._pids[rank] = event["pid"]
+        elif event["kind"] == "ended":
+            self._left.discard(rank)
+            if not event["asked"] and rank not in self._done:
+                self._statuses[rank] = event["status"]
+                self._note_failure(event["status"] != 0)
+        elif (told := event["event"])["kind"] == "Failed":
+            self._failed.setdefault(rank, told)
+            self._answer = self._answer or told["answer"] or {}
+            self._note_failure(True)
+        elif told["kind"] == "Ended":
+            self._done.add(rank)
+            if rank == 0:
+                self._answer = {name: value for name, value in told.items() if name != "kind"}
+        elif rank == 0:
+            if told["kind"] == "Started":
+                self._folder, self._answer = told["folder"], {}
+                # the ranks look themselves, and first, but all of them may be stopped
+                self._watch = runs.HangWatch(Path(told["folder"]), self._hang_s + 1)
+            self._on_event(tracking.read_event(told))
+
+    def _note_failure(self, failed: bool) -> None:
+        if failed and self._failed_at is None:
+            self._failed_at = time.monotonic()
+
+    def _end(self) -> RanksEnd:
+        rank, reason = self._judged()
+        said = self._failed.get(rank, {})
+        if not reason or (self._stop and not self._hung):
+            status = STOPPED if self._stop else tracking.exit_status(self._answer)
+            return RanksEnd(self._answer, "" if status in (0, STOPPED) else reason, status)
+        words = runs.read_ranks(self._folder) if self._folder else []
+        first = next((word for word in words if word.rank == 0), None)
+        if self._folder and (first is None or first.ended in ("", "cut_off", "hung")):
+            with contextlib.suppress(UserError, OSError):
+                record = runs.read_run(self._folder)
+                if (record.result or {}).get("reason") != reason or record.status == "interrupted":
+                    even = ("interrupted", "running", "failed")
+                    self._answer = runs.fail_killed(self._folder, reason, even=even) or self._answer
+        status = said.get("exit_code") or (2 if said.get("refused") else 1)
+        return RanksEnd(self._answer, reason, status)
+
+    def _judged(self) -> tuple[int, str]:
+        """The rank that failed first, and a sentence on it; the sentence is empty if none failed."""
+        if self._hung:
+            return -1, self._hung
+        count, words = len(self._ranks), runs.read_ranks(self._folder) if self._folder else []
+        own = {rank: said["reason"] for rank, said in self._failed.items() if not said.get("cut_off")}
+        if len(own) == count and len({*own.values()}) == 1:
+            return min(own), own[0]  # for example, the data is missing
+        gone = {rank: _how_ended(status) for rank, status in self._statuses.items() if status}
+        gone = {rank: why for rank, why in gone.items() if rank not in self._failed}
+        found = runs.first_failure(words, gone | own)
+        if found is None or found[0].ended in ("done", "stopped"):  # perhaps one failed outside its run
+            for rank, why in (own | gone).items():
+                return rank, f"rank {rank} of {count} on {platform.node()} (process {self._pids.get(rank)}): {why}"
+        if found is not None:
+            return found[0].rank, found[0].words if found[0].ended == "diverged" else found[1]
+        return next(((rank, said["reason"]) for rank, said in self._failed.items()), (0, ""))
+
+
+def _how_ended(status: int | None) -> str:
+    if status is not None and status > 0:
+        return f"the script ended its process with status {status}"
+    return process.how_ended({"status": status})
+
+
+def _store(listening: socket.socket) -> Any:
+    """The store where the ranks meet, at a socket that already listens."""
+    import torch.distributed as dist
+
+    port = listening.getsockname()[1]
+    return dist.TCPStore(HOST, port, None, True, wait_for_workers=False, master_listen_fd=listening.detach())
