@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,9 +26,6 @@ import torch.distributed as dist
 from labkit import UserError, errors, hardware, runs, telemetry
 from labkit.tracking.ending import Diverged, Stopped, is_cut_off
 from labkit.tracking.events import watched_by
-
-if TYPE_CHECKING:
-    from labkit.tracking.position import Position
 
 WORDS = ("", "stopped", "target", "max_seconds", "max_epochs", "patience", "profiled")
 """Reasons why rank 0 is over, by the number that the others get"""
@@ -51,7 +48,7 @@ class Ranks:
         """Why this process is over by itself, as `Run.over` says it"""
         self.everyone: list[dict[str, Any]] = []
         """Host, pid, versions and settings of all ranks, by rank; empty without exchanges"""
-        self._position: Position | None = None
+        self._position: Any = None  # Any: a Position, whose file imports this one
         pid, started = runs.own_process()
         self._word = runs.RankWord(self.rank, self.count, platform.node(), pid, started)
         self._folder: Path | None = None
@@ -123,7 +120,7 @@ class Ranks:
             self._store.set("labkit/folder", content[0])
         return content
 
-    def begin(self, folder: str | None, position: Position) -> None:
+    def begin(self, folder: str | None, position: Any) -> None:
         """Write of this rank into the run's folder from here on, if this host sees it."""
         self._position = position
         if folder is not None and Path(folder).is_dir():
@@ -269,7 +266,7 @@ class Ranks:
         self._word.save(self._folder)
 
 
-def _progress(position: Position) -> int:
+def _progress(position: Any) -> int:
     return position.step + position.given_out + position.epoch + max(position.evaluated_step, 0)
 
 
