@@ -225,7 +225,7 @@ def _recorded_command(config: Mapping[str, Any], given: list[str], folder: Path)
 def _run_one(args: argparse.Namespace, command: tracking.ScriptCommand) -> int:
     """Run a script in this process, or on as many as --nproc says, or print what starts it on several machines."""
     count = args.nproc
-    if count is None and command.resume is not None:
+    if count is None and command.resume is not None and command.module != "torch.distributed.run":
         count = runs.read_run(command.resume).config.get("ranks")
     if args.nodes is not None or args.print:
         if args.nodes is None or count is None or not args.print:

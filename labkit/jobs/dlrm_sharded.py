@@ -181,7 +181,7 @@ def train(job: DlrmJob) -> None:
                         optimizer.zero_grad()
                 shown = loss.detach() / dist.get_world_size()
                 dist.all_reduce(shown)
-                run.step(shown, samples=len(batch[0]))
+                run.step(shown, samples=int(weight.count_nonzero()))  # those of this share
                 if run.due:
                     run.evaluate(**evaluate(together, validation, precision, device))
         if run.load_best():

@@ -62,6 +62,8 @@ class Kept:
                     f"{self._folder}: its checkpoint has {', '.join(self.restored)} but no {name}, so another script "
                     "wrote it: resume with that script, or start a new run."
                 )
+            if not getattr(part, "saves_together", False):
+                self._log.refuse_other_ranks()
             part.load_state_dict(self.restored[name])
         self.parts[name] = part
         if not getattr(part, "keeps_best", True) and self._position.keeps_best:

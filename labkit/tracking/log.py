@@ -44,12 +44,8 @@ class RunLog:
         goal: Goal,
         seed: int | None,
         ranks: Ranks | None = None,
-        any_ranks: bool = False,
     ):
-        """Make the run's folder, or open the folder of a resumed run; dictionaries in `config` are sections.
-
-        With `any_ranks` a resumed run may have another number of ranks.
-        """
+        """Make the run's folder, or open the folder of a resumed run; dictionaries in `config` are sections."""
         sections = {key: value for key, value in config.items() if isinstance(value, dict)}
         train = {key: value for key, value in config.items() if key not in sections} | sections.pop("train", {})
         train |= goal.described()
@@ -73,8 +69,6 @@ class RunLog:
         """Seconds of each stage that is finished"""
         folders: list[str] = []
         with ranks.first_makes(folders) if ranks is not None else contextlib.nullcontext():
-            if self.before is not None and not any_ranks:
-                refuse_other_ranks(self.before, ranks.count if ranks is not None else 1, Path(errors.certain(resumed)))
             if own_rank() != 0:
                 self._run: runs.RunWriter | None = None
                 self.folder = Path(resumed or harness.command.runs_dir)
@@ -135,6 +129,16 @@ class RunLog:
         return [devices[0], *(computing or amd_gpus(torch_name))]
 
     # while it goes on
+
+    def refuse_other_ranks(self) -> None:
+        """Refuse a resume on another number of ranks."""
+        was, count = (self.before or self).config.get("ranks", 1), self.ranks.count if self.ranks is not None else 1
+        if was != count:
+            how = f"--nproc {was}" if was > 1 else "one process, without --nproc"
+            raise UserError(
+                f"{self.folder}: this run had {was} process{'es' * (was > 1)}, but here it has {count}, and what it "
+                f"keeps is one for all of them: resume it with {how}, or start a new run."
+            )
 
     def follow(self, position: Any) -> None:
         """Let this rank write where it is."""
@@ -331,16 +335,6 @@ def refuse_another_run(before: runs.RunRecord, described: dict[str, Any], folder
         raise UserError(f"{folder}: this run diverged, and would again: start a new run with a lower learning rate.")
     if before.status == "done" and not changed and "max_epochs" not in before.config.get("train", {}):
         raise nothing_to_do(folder, (before.result or {}).get("reason") or "")
-
-
-def refuse_other_ranks(before: runs.RunRecord, count: int, folder: Path) -> None:
-    """Refuse a resume on another number of ranks: what each of them draws and sees would be another part."""
-    if (was := before.config.get("ranks", 1)) != count:
-        how = f"--nproc {was}" if was > 1 else "one process, without --nproc"
-        raise UserError(
-            f"{folder}: this run had {was} process{'es' * (was > 1)}, but here it has {count}: resume it with {how}, "
-            "or start a new run."
-        )
 
 
 def refuse_another_machine(before: runs.RunRecord, budget: hardware.Budget, folder: Path) -> None:

@@ -57,7 +57,6 @@ class Run:
         evaluate_every: int | None = None,
         patience: int | None = None,
         seed: int | None = None,
-        any_ranks: bool = False,
     ):
         """Describe a run; entering the block starts it.
 
@@ -73,12 +72,11 @@ class Run:
             evaluate_every: number of samples after which `run.due` asks for an evaluation; None: each epoch's end.
             patience: number of evaluations without a better value after which the run is over.
             seed: seed to record; the default is the one with which a labkit command seeded Python, NumPy and torch.
-            any_ranks: whether the run can be resumed on another number of processes.
         """
         if not isinstance(name, str) or not name.strip():
             raise UserError(f"labkit.Run({name!r}): give the run a name, for example labkit.Run('my-cnn').")
         self.name, self.config, self._runs_dir = name, settings(config), Path(runs_dir)
-        self.seed, self._any_ranks = None if seed is None else whole(seed, "labkit.Run: seed"), any_ranks
+        self.seed = None if seed is None else whole(seed, "labkit.Run: seed")
         wanted = Target.parse(target) if isinstance(target, str) else target
         self.goal = Goal(wanted, confirm, max_seconds, evaluate_every, patience)
         self.position = Position(next_evaluation=self.goal.evaluate_every or 0)
@@ -113,7 +111,7 @@ class Run:
         self.seed = self._harness.settle_seed(self.seed)
         self._ranks = Ranks.found(exchanges=not self.is_implicit)
         self._exchange = None if self.is_implicit else self._ranks
-        self._log = RunLog(self._harness, self.name, self.config, self.goal, self.seed, self._ranks, self._any_ranks)
+        self._log = RunLog(self._harness, self.name, self.config, self.goal, self.seed, self._ranks)
         self.folder: Path = self._log.folder
         self._meter = Meter(self.position, self._log, lambda what, at: self._kept.diverged(what, at))
         self._loop = Loop(self.position, self._log.event)
