@@ -3,6 +3,7 @@ from . import (
     errors as errors,
     fast as fast,
     hardware as hardware,
+    indexes as indexes,
     jobs as jobs,
     launch as launch,
     live as live,

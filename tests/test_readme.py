@@ -38,6 +38,7 @@ SMALLER = [
     # memory that is given is not measured: tests/sharing
     (r"(labkit collocate --jobs \"dlrm:tour\[data=synthetic-small)(.*)", r"\1,memory=1GiB\2"),
     (r"(labkit collocate --jobs \"train.py)( x2.*)", r"\1[memory=1GiB]\2"),
+    (r"(labkit index run .*)", r"\1 --n 2e3 --requests 500 --instrument replay"),  # tests/indexes
     (r"(labkit calibrate)(.*)", r"\1 --seconds 20\2"),
     (r"(labkit pack) (datasets/\S*)/queue_8.yaml (--check)", r"head -5 \2/queue_8.yaml > queue.yaml; \1 queue.yaml \3"),
 ]
