@@ -74,7 +74,7 @@ COMMANDS = {
         "pipeline": "whole pipelines on small machines: stages, the limit of memory, figure of merit, serving",
     },
     "index": {
-        "index": "what a request to a learned index, a B+-tree or a radix tree costs, by several instruments",
+        "index": "what a request to a learned index, a B+-tree or a radix tree costs, counted by several instruments",
     },
     "transcribe": {
         "transcribe": "write what is said in audio files, with a recogniser that was trained here",
