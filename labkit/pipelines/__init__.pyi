@@ -8,14 +8,14 @@ from .limits import (
     limits_table as limits_table,
     memory_of as memory_of,
 )
-from .load import Load as Load, open_loop as open_loop, serve_at as serve_at
+from .load import Load as Load, open_loop as open_loop, poisson_times as poisson_times, serve_at as serve_at
 from .made import bytes_of as bytes_of, held_out as held_out
 from .merit import (
     NOT_COMPARABLE as NOT_COMPARABLE,
     merit_table as merit_table,
     pipelines_per_minute as pipelines_per_minute,
 )
-from .serving import serving as serving
+from .serving import MicroBatches as MicroBatches, OneByOne as OneByOne, serving as serving
 from .stages import (
     PipelineRun as PipelineRun,
     pipeline_runs as pipeline_runs,

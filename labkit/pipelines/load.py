@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from labkit import UserError
-from labkit.pipelines.serving import HERE, Predict, serving
+from labkit.pipelines.serving import HERE, MicroBatches, OneByOne, Predict, serving
 
 CONNECTIONS = 64
 LATE_S = 0.25
@@ -86,14 +86,14 @@ async def _connections(port: int) -> AsyncGenerator[asyncio.Queue]:
             writer.close()
 
 
-async def _load(port: int, rows: np.ndarray, planned_s: np.ndarray) -> list[tuple[float, float]]:
+async def _load(port: int, way: str, rows: np.ndarray, planned_s: np.ndarray) -> list[tuple[float, float]]:
     bodies = [row.tobytes() for row in np.ascontiguousarray(rows, np.float32)]
     async with _connections(port) as free:
 
         async def send(number: int) -> None:
             body = bodies[number % len(bodies)]
             reader, writer = connection = await free.get()
-            head = f"POST /predict HTTP/1.1\r\nHost: {HERE}\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"POST /{way} HTTP/1.1\r\nHost: {HERE}\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
             answer = await reader.readuntil(b"\r\n\r\n")
             length = int(answer.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
@@ -107,9 +107,16 @@ async def _load(port: int, rows: np.ndarray, planned_s: np.ndarray) -> list[tupl
 
 
 def open_loop(
-    port: int, rows: np.ndarray, per_s: float, seconds: float, *, seed: int = 0, late_s: float = LATE_S
+    port: int,
+    rows: np.ndarray,
+    per_s: float,
+    seconds: float,
+    *,
+    way: str = "alone",
+    seed: int = 0,
+    late_s: float = LATE_S,
 ) -> Load:
-    """Send rows (n, F) to a server of `serving` at a rate, at Poisson times that are planned before.
+    """Send rows (n, F) to a way of a server of `serving` at a rate, at Poisson times that are planned before.
 
     Raises:
         UserError: the server is gone or does not answer, or the generator was later than `late_s`.
@@ -121,7 +128,7 @@ def open_loop(
     planned = poisson_times(per_s, seconds, seed)
     try:
         with ThreadPoolExecutor(1) as thread:  # a notebook has an event loop of its own in this one
-            found = np.array(thread.submit(asyncio.run, _load(port, rows, planned)).result())
+            found = np.array(thread.submit(asyncio.run, _load(port, way, rows, planned)).result())
     except TimeoutError:
         most = f"the server on port {port} did not answer all requests within {TIMEOUT_S:g} s of the last planned time"
         raise UserError(f"{most}: plan fewer than {per_s:g} requests per second.", field="per_s") from None
@@ -139,7 +146,12 @@ def open_loop(
 
 
 def serve_at(
-    predict: Predict, rows: np.ndarray, rates: Sequence[float], waits_ms: Sequence[float], seconds: float, **server: Any
+    predict: Predict,
+    rows: np.ndarray,
+    rates: Sequence[float],
+    waits_ms: Sequence[float],
+    seconds: float,
+    port: int = 0,
 ) -> pd.DataFrame:
     """Serve a model alone and in micro-batches, at each of these rates.
 
@@ -149,15 +161,19 @@ def serve_at(
         rates: requests per second.
         waits_ms: milliseconds for which a micro-batch collects; 0 predicts each request alone.
         seconds: how long each rate lasts.
-        server: more arguments of `serving`.
+        port: where to listen; 0 takes a free one.
 
     Returns:
         A row per wait and rate: wait_ms and the columns of `Load.row`. A row whose generator was too late says so in
         its late_p99_ms.
     """
-    found = []
-    for wait_ms in waits_ms:
-        with serving(predict, wait_s=wait_ms / 1e3, **server) as port:
-            for rate in rates:
-                found.append({"wait_ms": wait_ms} | open_loop(port, rows, rate, seconds, late_s=np.inf).row())
+    ways = {
+        f"{wait_ms:g}": partial(MicroBatches, wait_s=wait_ms / 1e3) if wait_ms else OneByOne for wait_ms in waits_ms
+    }
+    with serving(predict, ways, port=port) as port:
+        found = [
+            {"wait_ms": float(way)} | open_loop(port, rows, rate, seconds, way=way, late_s=np.inf).row()
+            for way in ways
+            for rate in rates
+        ]
     return pd.DataFrame(found)

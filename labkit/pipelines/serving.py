@@ -8,9 +8,9 @@ import os
 import pickle
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from multiprocessing.connection import Connection
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Protocol
 
 import numpy as np
@@ -37,7 +37,7 @@ class Batches(Protocol):
 class MicroBatches:
     """Collects rows for `wait_s`, and predicts them at once."""
 
-    def __init__(self, predict: Predict, wait_s: float):
+    def __init__(self, predict: Predict, wait_s: float = 0.004):
         self._predict, self._wait_s = predict, wait_s
         self._waiting: list[tuple[np.ndarray, asyncio.Future]] = []
 
@@ -69,7 +69,7 @@ class MicroBatches:
 class OneByOne:
     """Predicts each row alone."""
 
-    def __init__(self, predict: Predict, wait_s: float = 0.0):
+    def __init__(self, predict: Predict):
         self._predict = predict
 
     async def predict(self, row: np.ndarray) -> int | float:
@@ -79,33 +79,28 @@ class OneByOne:
 @contextlib.contextmanager
 def serving(
     predict: Predict,
+    ways: Mapping[str, Callable[[Predict], Batches]] = MappingProxyType({"alone": OneByOne}),
     *,
-    wait_s: float = 0.0,
-    batches: Callable[[Predict, float], Batches] | None = None,
     port: int = 0,
-    core: int | None = None,
 ) -> Generator[int]:
-    """Serve a model on 127.0.0.1 during the block: POST /predict takes a row as float32 bytes, and answers as text.
+    """Serve a model on 127.0.0.1 during the block: POST /WAY takes a row as float32 bytes, and answers as text.
 
     Args:
         predict: the model's function.
-        wait_s: seconds for which a micro-batch collects; 0 predicts each request alone.
-        batches: what collects, called with `predict` and `wait_s`; by default `MicroBatches`, or `OneByOne`.
+        ways: what collects the rows of each path, made from `predict`, such as `OneByOne`; also one of yours.
         port: where to listen; 0 takes a free one.
-        core: core of the server's process, where the system can bind it.
 
     Returns:
         The port.
 
     Raises:
-        UserError: the port is taken, or tornado is not there.
+        UserError: the port is taken, or a library is not there.
     """
     with _listening(port) as taken:
-        chosen = batches or (MicroBatches if wait_s else OneByOne)
-        what = _pickler().dumps((predict, wait_s, chosen))
+        what = _pickler().dumps((predict, dict(ways)))
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        child = context.Process(target=_serve, args=(theirs, taken, what, core), daemon=True)
+        child = context.Process(target=_serve, args=(theirs, taken, what), daemon=True)
         child.start()
         theirs.close()
         try:
@@ -149,32 +144,31 @@ def _listening(port: int) -> Generator[socket.socket]:
         yield taken
 
 
-def _serve(pipe: Connection, taken: socket.socket, what: bytes, core: int | None) -> None:
+def _serve(pipe: Connection, taken: socket.socket, what: bytes) -> None:
     """The server's process."""
+    import tornado.httpserver
+    import tornado.web
 
     def watch() -> None:
         with contextlib.suppress(EOFError, OSError):
             pipe.recv()  # ends when the process that started this one is gone, even killed
         os._exit(0)
 
-    import tornado.httpserver
-    import tornado.web
-
-    if core is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {core})
-    predict, wait_s, chosen = pickle.loads(what)
+    predict, ways = pickle.loads(what)
     threadpoolctl.threadpool_limits(
         1
     )  # threads of one request would wait busily for each other, and for other requests
 
+    class Answer(tornado.web.RequestHandler):
+        def initialize(self, batches: Batches) -> None:
+            self.batches = batches
+
+        async def post(self) -> None:
+            self.finish(str(await self.batches.predict(np.frombuffer(self.request.body, np.float32))))
+
     async def run() -> None:
-        batches = chosen(predict, wait_s)
-
-        class Answer(tornado.web.RequestHandler):
-            async def post(self) -> None:
-                self.finish(str(await batches.predict(np.frombuffer(self.request.body, np.float32))))
-
-        application = tornado.web.Application([("/predict", Answer)], log_function=lambda handler: None)
+        paths = [(f"/{name}", Answer, {"batches": make(predict)}) for name, make in ways.items()]
+        application = tornado.web.Application(paths, log_function=lambda handler: None)
         taken.setblocking(False)
         tornado.httpserver.HTTPServer(application).add_sockets([taken])
         pipe.send(None)

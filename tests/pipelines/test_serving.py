@@ -114,7 +114,7 @@ def test_a_server_answers_and_leaves_no_process():
         async def predict(self, row):
             return await super().predict(row) + 1
 
-    with serving(add_up, batches=Written) as port:
+    with serving(add_up, {"alone": Written, "batched": MicroBatches}) as port:
         load = open_loop(port, rows, 200, 0.2, late_s=np.inf)
         assert load.row()["answered_per_s"] > 0 and len(load.latencies_s) == 40
         assert (load.latencies_s >= load.late_s).all()
@@ -126,7 +126,10 @@ def test_a_server_answers_and_leaves_no_process():
         ):
             pass
         assert refused.value.field == "port"
-        with pytest.raises(UserError, match="the server answered"):
+        assert len(open_loop(port, rows, 100, 0.1, way="batched", late_s=np.inf).latencies_s) == 10
+        with pytest.raises(UserError, match=r"the server answered .* 404"):
+            open_loop(port, rows, 50, 0.1, way="other", late_s=np.inf)
+        with pytest.raises(UserError, match=r"the server answered .* 500"):
             open_loop(port, -rows, 50, 0.1, late_s=np.inf)
         with pytest.raises(UserError, match="the load generator itself was up to") as late:
             open_loop(port, rows, 50, 0.1, late_s=-1.0)
