@@ -9,6 +9,7 @@ from . import (
     live as live,
     models as models,
     perfmodel as perfmodel,
+    pipelines as pipelines,
     placement as placement,
     plots as plots,
     process as process,

@@ -24,7 +24,7 @@ EVERY_LAB = ("jupyterlab", "ipykernel", "torch", "pandas", "plotly")
 MEMORY_GB = 2.0
 """Every notebook has a path for two cores and 2 GB."""
 _CELL = re.compile(r"^(?=# %%(?: |$))", re.MULTILINE)
-_DEFINITION = re.compile(r"^(def|class) ", re.MULTILINE)
+_DEFINITION = re.compile(r"^(async def|def|class) ", re.MULTILINE)
 _TAKEN_UP = re.compile(r"^\w+ = mine\(.*\)$", re.MULTILINE)
 
 
@@ -124,6 +124,7 @@ LABS = (
     Lab("51_cost_and_energy", "Cost and energy", ("scipy", "soundfile")),
     Lab("52_experiment_data", "Experiment data", ("duckdb", "pyarrow", "scipy"), disk_gb=0.5),
     Lab("60_performance_model", "Predict a step", ("scipy",)),
+    Lab("70_edge_pipeline", "A pipeline on the edge", ("cloudpickle", "numba", "scikit-learn", "tornado"), disk_gb=0.5),
 )
 
 

@@ -26,6 +26,7 @@ from .observer_effect import (
     whole_run as whole_run,
 )
 from .own_job import OwnPolicy as OwnPolicy, small_dlrm as small_dlrm, train_clicks as train_clicks
+from .pipeline_figures import figure_gain_over_scale as figure_gain_over_scale, figure_knee as figure_knee
 from .recorded_step import (
     RecordedStep as RecordedStep,
     read_step as read_step,
