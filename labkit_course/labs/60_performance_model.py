@@ -990,5 +990,5 @@ results(
 - Popular rows stay in the cache: a formula for uniform ids is too pessimistic.
 - With several processes the slowest decides. Whether *k* right choices of *n* are enough, an interval says.
 
-**Next:** go back to [Train a DLRM to a target](10_train_dlrm.ipynb), and ask `labkit whatif dlrm --measure` of its training, or `labkit whatif run your_script.py --change batch-size=4096` of a script of yours.
+**Next:** [A pipeline on the edge](70_edge_pipeline.ipynb). Or go back to your training of a DLRM, and ask `labkit whatif dlrm --measure` of it, or `labkit whatif run your_script.py --change batch-size=4096` of a script of yours.
 """
