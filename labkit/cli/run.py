@@ -244,6 +244,8 @@ def _run_ranks(command: tracking.ScriptCommand, count: int, args: argparse.Names
     """Run a script on several processes of this machine, shown on the terminal; the exit status."""
     with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=args.json) as display:
         tracking.bind_process(command, display.show, stop)
+        if slower := jobs.why_slower(command, count):
+            display.show(tracking.Notice(slower))
         end = launch.RankedRun(command, count, stop=stop, on_event=display.show, hang_s=args.hang_s).run()
     if args.json and end.answer:
         print_last(end.answer)

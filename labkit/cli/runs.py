@@ -87,16 +87,53 @@ def run_show(args: argparse.Namespace) -> int:
     console.print_line(marked("[bold]{}[/bold]  {}  ({})", record.id, record.status, folder))
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
+    if ranks := _rank_rows(folder, record):
+        hosts = len({row["host"] for row in ranks})
+        console.print(f"{len(ranks)} processes on {plots.counted(hosts, 'host')}")
+        print_frame(console, ranks, "ranks (exchange and waiting: measured, main threads that do not compute)")
+        if record.status != "done" and (found := runs.first_failure(runs.read_ranks(folder))) is not None:
+            console.print_line(f"failed first: {found[1]}")
     print_frame(console, [_event_row(event) for event in events if event["event"] != "checkpoint"], "what happened")
     logged = runs.read_metrics([folder]).groupby("name")["value"].agg(["last", "size"])
     if len(logged):
         named = zip(logged.index, logged["last"], logged["size"], strict=True)
         rows = [{"logged": name, "last": f"{last:.6g}", "times": f"{size:,}"} for name, last, size in named]
         print_frame(console, rows)
-    for title, content in (("result", record.result or {}), ("config", record.config), ("software", record.software)):
+    result = _without_ranks(record.result)
+    for title, content in (("result", result), ("config", record.config), ("software", record.software)):
         flat = pd.json_normalize(dict(content)).iloc[:1].astype(str)
         print_frame(console, pd.DataFrame({title: [*flat], "": [*flat.to_numpy().ravel()]}))
     return 0
+
+
+def _without_ranks(result: Any) -> dict[str, Any]:
+    """The result without the ranks, which have a table of their own."""
+    return {name: value for name, value in (result or {}).items() if name != "ranks"}
+
+
+def _rank_rows(folder: Path, record: runs.RunRecord) -> list[dict[str, Any]]:
+    """A row for each rank of a run: where it ran, how it ended, its memory, its seconds of exchange and waiting."""
+    ranks = (record.result or {}).get("ranks") or [asdict(word) for word in runs.read_ranks(folder)]
+    phases = runs.exchange_s(ranks)
+    rows = []
+    for place, row in enumerate(ranks):
+        waited = {name: (exchange, waits[place]) for name, (exchange, waits) in phases.items()}
+        said = [
+            ", ".join(f"{name} {seconds[which]:.1f} s" for name, seconds in waited.items() if seconds[which] >= 0.05)
+            for which in (0, 1)
+        ]
+        rows.append(
+            {
+                "rank": str(row["rank"]),
+                "host": row["host"],
+                "process": str(row["pid"]),
+                "ended": row["ended"] or "without a word",
+                "peak memory": f"{row['peak_memory_bytes'] / 2**30:.2f} GiB",
+                "exchange": said[0],
+                "waiting": said[1],
+            }
+        )
+    return rows
 
 
 def run_stop(args: argparse.Namespace) -> int:

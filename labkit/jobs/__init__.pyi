@@ -17,6 +17,7 @@ from .launching import (
     job_from_json as job_from_json,
     known_job as known_job,
     named_job as named_job,
+    why_slower as why_slower,
 )
 from .presets import NO_TARGET as NO_TARGET
 from .settings import (

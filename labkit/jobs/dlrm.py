@@ -10,10 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import labkit
+from labkit import UserError
 from labkit.compiled import why_not_compiled
 from labkit.data.clicks import ClickBatches, click_metrics, in_order, load_clicks
 from labkit.fast import EmbeddingTables, PairwiseProducts, autocast, chosen_precision, fast_optimisers, quick_optimiser
 from labkit.jobs.job import read_job
+from labkit.jobs.ranks import Company
 from labkit.jobs.settings import DlrmJob
 from labkit.models import CompressedTables, Dlrm, DlrmConfig, RowwiseAdagrad, TableAFeature
 from labkit.placement import PlacedOptimiser, PlacedTables, ahead, described, placed_tables
@@ -87,6 +89,7 @@ def main() -> None:
         return dlrm_sharded.main()
     preset = job.preset_values
     device = labkit.device(job.device)
+    company = Company(device)
     precision, why = chosen_precision(job.precision, device)
 
     # data
@@ -94,7 +97,7 @@ def main() -> None:
     log = load_clicks(job.data, schema=job.schema, on_bad_row=job.on_bad_row, progress=tell_preparing, **options)
     train, validation = log.split("train"), log.split("validation").spread(WATCHED_ROWS)
     job = job.fitted(len(train))
-    batches = ClickBatches(train, job.batch_size, job.seed)
+    batches = company.share(ClickBatches(train, job.batch_size, job.seed))
 
     # model and optimiser
     config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
@@ -102,7 +105,13 @@ def main() -> None:
     torch.manual_seed(job.seed)
     model = build_model(config, job.kernels, chosen_tables(job, device)).to(device)
     optimizers = build_optimizers(model, job.optimiser, job.lr, job.kernels)
+    forward = company.parallel(model)
     is_placed = isinstance(model.tables, PlacedTables)
+    if is_placed and company.count > 1:
+        raise UserError(
+            f"--placement {job.placement.kind} with {company.count} processes: each of them would train tables of its "
+            "own. Use --placement device, or --sharding, which divides the tables among them."
+        )
     stored_rows = [len(weight) for weight in model.tables.table_weights()]
     settings = job.run_settings(
         log,
@@ -121,14 +130,14 @@ def main() -> None:
                 with run.phase("host-to-device"):
                     batch = [tensor.to(device, non_blocking=True) for tensor in batch]
                 with run.phase("forward"), autocast(precision, device):
-                    loss = loss_of(model, batch)
+                    loss = loss_of(forward, batch)
                 with run.phase("backward"):
-                    loss.backward()
+                    loss.backward(company.weight)
                 with run.phase("optimiser"):
                     for optimizer in optimizers:
                         optimizer.step()
                         optimizer.zero_grad()
-                run.step(loss, samples=len(batch[0]))
+                run.step(loss, samples=company.counts * len(batch[0]))
                 if run.due:
                     run.evaluate(**evaluate(model, validation, precision, device))
 
@@ -138,6 +147,7 @@ def main() -> None:
         # the test split is touched once, with the weights that were best on the validation split
         if run.load_best():
             run.test(**evaluate(model, log.split("test"), precision, device))
+    company.leave()
 
 
 if __name__ == "__main__":

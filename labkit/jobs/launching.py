@@ -6,7 +6,7 @@ from typing import Any
 
 from labkit import UserError, errors, hardware, tracking
 from labkit.jobs.job import Job, ScriptJob, as_flags
-from labkit.jobs.settings import JOBS, ShapeJob, TrainingJob
+from labkit.jobs.settings import JOBS, DlrmJob, ShapeJob, TrainingJob
 
 KITS_SCRIPTS = Path(__file__).parent
 """The folder of labkit's scripts, where a script is looked for last"""
@@ -40,6 +40,25 @@ def find_script(text: str, folders: Sequence[Path]) -> Path:
     places = " nor ".join(dict.fromkeys(map(str, looked)))
     counted = "the plan's folder" if folders[0] != Path() else "the working folder"
     raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
+
+
+PAYS_FROM = 4096
+"""Samples per step from which several processes of CPUs train a DLRM as fast as one, on two cores of an AMD EPYC"""
+
+
+def why_slower(command: "tracking.ScriptCommand", count: int) -> str:
+    """Why a job on several processes of this machine would be slower than on one; empty if there is no reason."""
+    job = None if command.settings is None else job_from_json(command.settings)
+    if not isinstance(job, DlrmJob) or count == 1 or job.sharding is not None or job.batch_size >= PAYS_FROM:
+        return ""
+    if job.device == "auto" and len(hardware.get_devices()) > 1:
+        return ""  # several GPUs were not measured
+    return (
+        f"{count} processes will probably be slower than one: they exchange what a step changes in the tables, and at "
+        "batch size 512 two of them reached 0.2 to 0.4 times the samples per second of one (recorded on two cores of "
+        f"an AMD EPYC). From about {PAYS_FROM:,} samples per step on it pays: give --batch-size {PAYS_FROM}, or omit "
+        "--nproc."
+    )
 
 
 def job_from_json(data: Mapping[str, Any]) -> Job | ScriptJob:

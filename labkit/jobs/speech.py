@@ -26,6 +26,7 @@ from labkit.data.speech import (
 )
 from labkit.fast import ChannelsLastBlock, UnpackedBothWays, autocast, chosen_precision, quick_optimiser
 from labkit.jobs.job import read_job
+from labkit.jobs.ranks import Company
 from labkit.jobs.settings import ENDLESS, SpeechJob
 from labkit.models import SpeechConfig, SpeechModel
 from labkit.tracking import tell_preparing
@@ -105,6 +106,7 @@ def main() -> None:
     # settings
     job = read_job(SpeechJob)
     device = labkit.device(job.device)
+    company = Company(device)
     precision, why = chosen_precision(job.precision, device)
 
     # data: features made once and batches of similar length, or made again for each utterance in random order
@@ -127,6 +129,7 @@ def main() -> None:
 
     # model and optimiser
     model = build_model(shape, job.kernels).to(device)
+    forward, batches = company.parallel(model), company.share(batches)
     optimizer = build_optimizer(model, job.optimiser, job.lr, job.kernels)
     limits = [] if job.max_epochs == ENDLESS else [f"{job.max_epochs} epochs"]
     if job.max_seconds:
@@ -146,29 +149,30 @@ def main() -> None:
         total_steps = len(batches) * job.max_epochs
 
         def done(step: int) -> float:
-            return max(step / total_steps, run.position.wall_s / (job.max_seconds or math.inf))
+            return max(step / total_steps, run.wall_s / (job.max_seconds or math.inf))
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(job, done))
         run.keep(model=model, optimizer=optimizer, schedule=schedule)
         for _ in run.epochs(job.max_epochs):
             for batch in run.batches(batches):
                 with run.phase("forward"), autocast(precision, device):
-                    loss = loss_of(model, batch, device)
+                    loss = loss_of(forward, batch, device)
                 with run.phase("backward"):
-                    loss.backward()
+                    loss.backward(company.weight)
                 with run.phase("optimiser"):
                     if job.clip_norm:
                         nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
                     optimizer.step()
                     schedule.step()
                     optimizer.zero_grad()
-                run.step(loss, samples=len(batch.texts))
+                run.step(loss, samples=company.counts * len(batch.texts))
                 if run.due:
                     run.evaluate(**evaluate(model, held_out["validation"], speech.alphabet, precision, device))
 
         # the test split is touched once, with the weights that were best on the validation split
         if run.load_best():
             run.test(**evaluate(model, held_out["test"], speech.alphabet, precision, device))
+    company.leave()
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ from .ranks import (
     RANKS as RANKS,
     HangWatch as HangWatch,
     RankWord as RankWord,
+    exchange_s as exchange_s,
     first_failure as first_failure,
     hang_s as hang_s,
     read_ranks as read_ranks,

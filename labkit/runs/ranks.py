@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from labkit import json_data
 from labkit.runs.record import is_alive
@@ -85,6 +86,17 @@ def read_ranks(folder: Path | str) -> list[RankWord]:
         with contextlib.suppress(OSError, ValueError):
             found.append(json_data.from_json(RankWord, json_data.parse_json(path.read_bytes())))
     return sorted(found, key=lambda word: word.rank)
+
+
+def exchange_s(ranks: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, list[float]]]:
+    """From the rows of a result's `ranks`, by phase: the seconds of exchange, and those that each rank waited.
+
+    The last rank to arrive waits for none: where its main thread did not compute, it was the exchange itself, or other
+    programs.
+    """
+    phases = ranks[0]["phases_s"].keys() if ranks else ()
+    idle = {name: [row["phases_s"].get(name, (0.0, 0.0))[1] for row in ranks] for name in phases}
+    return {name: (min(each), [seconds - min(each) for seconds in each]) for name, each in idle.items()}
 
 
 def first_failure(words: Sequence[RankWord], ended: Mapping[int, str] | None = None) -> tuple[RankWord, str] | None:

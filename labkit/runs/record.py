@@ -124,6 +124,7 @@ class Result(TypedDict, total=False):
     energy_j: float | None
     energy_note: str | None
     others: Others | None
+    ranks: list[dict[str, Any]]
     metrics: Any  # Any: records of older versions are not checked for it
 
 

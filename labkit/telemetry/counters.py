@@ -50,7 +50,7 @@ class Reading(NamedTuple):
     device: str
     """"host", or the UUID of a GPU."""
     scope: str
-    """"host", "process" (the job and its children), "device" or "mig"."""
+    """"host", "process" (the job and its children), "rank", "device" or "mig"."""
     counter: str
     value: float | None
     unit: str

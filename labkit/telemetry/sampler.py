@@ -10,8 +10,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 
@@ -37,11 +38,14 @@ class Sampler:
         hz: float = DEFAULT_HZ,
         on_fault: OnFault = lambda kind, what: None,
         apart: Sequence[int] = (),
+        ranks: Mapping[int, int] | None = None,
     ):
         """Sample into `folder`/telemetry, `hz` times per second; `on_fault` is called in another thread.
 
-        `apart` are children of this process that are not the job's.
+        `apart` are children of this process that are not the job's; `ranks` are the processes of a job that has
+        several, by pid, with their numbers.
         """
+        self._ranks = ranks or {}
         self.folder, self.hz, self._on_fault, self._apart = folder, hz, on_fault, list(apart)
         self.failure: str | None = None
         """Reason why sampling stopped, or a fault that could not be recorded; None if all is well."""
@@ -77,8 +81,8 @@ class Sampler:
 
     def _start(self) -> str | None:
         """Start a sampler and wait for its first sample. Returns the reason if there will be none, else None."""
-        content = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "restarts": len(self.deaths)}
-        content["apart"] = self._apart
+        content: dict[str, Any] = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "apart": self._apart}
+        content |= {"restarts": len(self.deaths), "ranks": [*self._ranks.items()]}
         child = process.Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S)
         try:
             self._child = child.start()
@@ -197,7 +201,13 @@ class TelemetryWriter:
 
 
 def sample(
-    parent: "process.Parent", folder: str, pid: int, hz: float, restarts: int, apart: Sequence[int] = ()
+    parent: "process.Parent",
+    folder: str,
+    pid: int,
+    hz: float,
+    restarts: int,
+    apart: Sequence[int] = (),
+    ranks: Sequence[tuple[int, int]] = (),
 ) -> None:
     """Sample until the parent asks to stop or process `pid` ends. `restarts` samplers of it died before this one."""
     runs.spare_pandas()
@@ -214,7 +224,12 @@ def sample(
     try:
         with (
             open_ladder(
-                pid, hardware.get_devices(), hz, lambda kind, what: parent.tell(kind, what=what), apart=apart
+                pid,
+                hardware.get_devices(),
+                hz,
+                lambda kind, what: parent.tell(kind, what=what),
+                apart=apart,
+                ranks=dict(ranks),
             ) as ladder,
             TelemetryWriter(Path(folder), pid) as writer,  # closed first: a driver may hang on the way out
         ):

@@ -198,6 +198,7 @@ class RunLog:
             hz=self._harness.command.sample_hz or telemetry.DEFAULT_HZ,
             on_fault=on_fault,
             apart=[self._forward.pid] if self._forward is not None else (),
+            ranks=self.ranks.here if self.ranks is not None else None,
         )
         try:
             with sampler:

@@ -74,6 +74,8 @@ class Position:
     """Whether an observer has seen enough steps; this ends even a script that catches `Enough`."""
     agreed: str = field(metadata=NOT_SAVED, default="")
     """Reason why a run of several ranks is over, as agreed at the latest step or evaluation."""
+    agreed_wall_s: float | None = field(metadata=NOT_SAVED, default=None)
+    """Wall time of rank 0 at the latest step, where there are several ranks."""
     needs_checkpoint: bool = field(metadata=NOT_SAVED, default=False)
     """Whether there was an evaluation since the last checkpoint."""
     is_frozen: bool = field(metadata=NOT_SAVED, default=False)

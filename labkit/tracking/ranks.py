@@ -97,6 +97,12 @@ class Ranks:
                         "versions."
                     )
 
+    @property
+    def here(self) -> dict[int, int]:
+        """The ranks of this host, by pid."""
+        own = self._word.host
+        return {each["pid"]: rank for rank, each in enumerate(self.everyone) if each["host"] == own}
+
     @contextlib.contextmanager
     def first_makes(self, folders: list[str]) -> Generator[None]:
         """In this block rank 0 makes the run's folder and puts it into `folders`; afterwards all ranks have it there.
@@ -133,7 +139,7 @@ class Ranks:
         """Sum this step over all ranks; `read` reads what came of it."""
         on_gpu = isinstance(loss, torch.Tensor) and loss.is_cuda
         on_gpu = "nccl" in dist.get_backend() or (on_gpu and "gloo" not in dist.get_backend())
-        numbers = torch.zeros(7, dtype=torch.float64, device="cuda" if on_gpu else "cpu")
+        numbers = torch.zeros(8, dtype=torch.float64, device="cuda" if on_gpu else "cpu")
         if loss is not None:
             weight = samples or 1
             numbers[0], numbers[1] = loss.detach() if isinstance(loss, torch.Tensor) else loss, weight
@@ -144,7 +150,7 @@ class Ranks:
         reason = self.own_reason()
         numbers[5] = float(reason == "stopped")
         if self.rank == 0:
-            numbers[6] = WORDS.index(reason)
+            numbers[6], numbers[7] = WORDS.index(reason), errors.certain(self._position).wall_s
         dist.all_reduce(numbers)
         return numbers
 
@@ -153,9 +159,9 @@ class Ranks:
 
         It also takes the reason why the run is over.
         """
-        loss, weight, samples, bad, bad_rank, stopped, word = numbers.tolist()
-        if self._position is not None:
-            self._position.agreed = "stopped" if stopped else WORDS[int(word)]
+        loss, weight, samples, bad, bad_rank, stopped, word, wall_s = numbers.tolist()
+        self._position.agreed = "stopped" if stopped else WORDS[int(word)]
+        self._position.agreed_wall_s = wall_s
         where = f" on rank {int(bad_rank) - 1}" if bad == 1 else f" on {bad:.0f} ranks" if bad else ""
         return (loss / weight if weight else None), int(samples), where
 

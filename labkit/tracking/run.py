@@ -257,6 +257,12 @@ class Run:
         return own_rank() == 0
 
     @property
+    def wall_s(self) -> float:
+        """Seconds since the clock started; on all of several ranks those of rank 0 at the latest step."""
+        agreed = self.position.agreed_wall_s
+        return self.position.wall_s if agreed is None else agreed
+
+    @property
     def over(self) -> str:
         """Why the run is over: "stopped", "target", "max_seconds", "max_epochs" or "patience"; empty if it is not."""
         return self._watch.over if self._log is not None else ""

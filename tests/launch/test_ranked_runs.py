@@ -29,6 +29,7 @@ from labkit.runs import (
     read_metrics,
     read_ranks,
     read_run,
+    read_telemetry,
     run_folders,
 )
 from labkit.tracking import ScriptCommand, StopRequest
@@ -142,7 +143,7 @@ def runs_of(tmp_path_factory):
         return {key: each.result() for key, each in started.items()}
 
 
-def test_one_folder_has_the_mean_loss_the_sum_of_samples_and_every_rank(runs_of):
+def test_one_folder_has_the_mean_loss_the_sum_of_samples_and_every_rank(runs_of, capfd):
     ended = runs_of["none", -1]
     record, result = ended.record, ended.record.result
     assert (ended.status, record.status, result["ended_by"]) == (0, "done", "max_epochs"), ended.printed
@@ -155,6 +156,15 @@ def test_one_folder_has_the_mean_loss_the_sum_of_samples_and_every_rank(runs_of)
     ranks = result["ranks"]
     assert [(each["rank"], each["host"], each["ended"]) for each in ranks] == [(r, record.host, "done") for r in (0, 1)]
     assert result["peak_memory_bytes"] == sum(each["peak_memory_bytes"] for each in ranks) > 2 * 50e6
+    telemetry = read_telemetry(run_folders(ended.folder / "runs"))
+    of_ranks = telemetry[telemetry["scope"] == "rank"]
+    assert {*of_ranks["device"]} == {"rank 0", "rank 1"}
+    assert {*of_ranks["counter"]} == {"cpu_percent", "memory_resident"}
+    whole = telemetry[(telemetry["scope"] == "process") & (telemetry["counter"] == "memory_resident")]["value"]
+    assert whole.max() > 1.5 * of_ranks["value"].max(), "the job is all of its ranks"
+    assert main(["runs", "show", str(run_folders(ended.folder / "runs")[0])]) == 0
+    shown = capfd.readouterr().out
+    assert "2 processes on 1 host" in shown and str(ranks[1]["pid"]) in shown
     assert not left(ended.folder)
 
 

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,38 +74,46 @@ class RaplCounters:
 class ProcessCounters:
     """CPU, memory and threads of a process and its descendants, without those that serve labkit."""
 
-    def __init__(self, pid: int, apart: set[int]):
-        """Read process `pid` without its children `apart`.
+    def __init__(self, pid: int, apart: set[int], ranks: Mapping[int, int] | None = None):
+        """Read process `pid` without its children `apart`; `ranks` are the job's processes by pid, if it has several.
 
         Raises ProcessLookupError if it does not exist; `read` does so once it has ended.
         """
         # a sampler that started warm is the child of a template, not of the job
         template = {os.getppid()} if process.is_warm() else set()
         self._root, self._helpers, self._look_at = pid, apart | template, 0.0
-        self._family = {pid: _Process(pid)}
+        self._family, self._ranks = {pid: _Process(pid)}, ranks or {}
 
     def read(self) -> Iterator[Reading]:
         if time.monotonic() >= self._look_at:
             self._find_children()
             self._look_at = time.monotonic() + FAMILY_S
-        values = [self._family[self._root].read()]
+        values = {self._root: self._family[self._root].read()}
         for pid in [*self._family][1:]:
             try:
-                values.append(self._family[pid].read())
+                values[pid] = self._family[pid].read()
             except ProcessLookupError:
                 del self._family[pid]
-        cpu, resident, threads = map(sum, zip(*values, strict=True))
+        cpu, resident, threads = map(sum, zip(*values.values(), strict=True))
         yield Reading("host", "process", "cpu_percent", cpu, "% of a core", "CPU clock of the processes")
         yield Reading("host", "process", "memory_resident", resident, "bytes", "psutil")
         yield Reading("host", "process", "threads", threads, "count", "psutil")
         if peak := peak_bytes(self._root):
             yield Reading("host", "process", "memory_resident_peak", peak, "bytes", "/proc/PID/status VmHWM")
+        for pid, rank in self._ranks.items():
+            if pid in values:
+                own = f"rank {rank}", "rank"
+                yield Reading(*own, "cpu_percent", values[pid][0], "% of a core", "CPU clock of the processes")
+                yield Reading(*own, "memory_resident", values[pid][1], "bytes", "psutil")
 
     def pids(self) -> set[int]:
         return {*self._family}
 
     def _find_children(self) -> None:
-        waiting = [self._root]
+        waiting = [self._root, *self._ranks]
+        for pid in self._ranks.keys() - self._family.keys():
+            with contextlib.suppress(ProcessLookupError):
+                self._family[pid] = _Process(pid)
         while waiting:
             for pid in _children(waiting.pop()):
                 if pid not in self._helpers:

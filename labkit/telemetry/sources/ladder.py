@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Protocol
 
@@ -132,6 +132,7 @@ def open_ladder(
     on_fault: OnFault,
     *,
     apart: Sequence[int] = (),
+    ranks: Mapping[int, int] | None = None,
     nvml: "hardware.Nvml | None" = None,
 ) -> Generator[Ladder]:
     """The ladder of this machine, open during the block.
@@ -142,12 +143,13 @@ def open_ladder(
         hz: number of times per second that the ladder will be read.
         on_fault: called when something breaks.
         apart: children of the job that are not its own, such as the program that sends it to MLflow.
+        ranks: the job's processes on this host by pid, with their numbers, if it has several.
         nvml: a session that is not open yet; the default is the driver of this machine.
 
     Raises:
         ProcessLookupError: there is no process `pid`.
     """
-    job = None if pid is None else ProcessCounters(pid, {os.getpid(), *apart})
+    job = None if pid is None else ProcessCounters(pid, {os.getpid(), *apart}, ranks)
     gpus = gpus_and_slices(devices)
     sources: list[Counters] = [HostCounters(), *([job] if job else []), RaplCounters()]
     with contextlib.ExitStack() as stack:
