@@ -10,6 +10,8 @@ from labkit.cli.bridges import add_commands
 from labkit.cli.flags import RUN, add_flags, read_only
 from labkit.cli.printing import plain_table, print_json, say
 
+LATE = 0.05
+"""Share of the training time from which a rank that others wait for is named"""
 MOST_LINES = 40
 """Most series that a page of a recording shows"""
 
@@ -91,6 +93,9 @@ def run_show(args: argparse.Namespace) -> int:
         hosts = len({row["host"] for row in ranks})
         console.print(f"{len(ranks)} processes on {plots.counted(hosts, 'host')}")
         print_frame(console, ranks, "ranks (exchange and waiting: measured, main threads that do not compute)")
+        late, train_s = runs.late_rank((record.result or {}).get("ranks", ())), (record.result or {}).get("train_s")
+        if late is not None and train_s and (share := late[1] / train_s) >= LATE:
+            console.print_line(f"rank {late[0]} is late: the others waited for it in {share:.0%} of the training time")
         if record.status != "done" and (found := runs.first_failure(runs.read_ranks(folder))) is not None:
             console.print_line(f"failed first: {found[1]}")
     print_frame(console, [_event_row(event) for event in events if event["event"] != "checkpoint"], "what happened")

@@ -92,6 +92,8 @@ def several_machines(command: "tracking.ScriptCommand", count: int, nodes: int) 
     script = ["-m", command.module] if command.module else [str(command.script)]
     line = ["torchrun", "--nnodes", str(nodes), "--nproc-per-node", str(count // nodes), "--rdzv-backend", "c10d"]
     line += ["--rdzv-endpoint", f"{platform.node()}:29400", "--", *script, *command.arguments]
+    if command.settings is not None and command.runs_dir != "runs":
+        line += ["--runs-dir", command.runs_dir]
     return shlex.join(line)
 
 

@@ -53,6 +53,7 @@ from .ranks import (
     exchange_s as exchange_s,
     first_failure as first_failure,
     hang_s as hang_s,
+    late_rank as late_rank,
     read_ranks as read_ranks,
 )
 from .record import (

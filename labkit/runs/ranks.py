@@ -99,6 +99,15 @@ def exchange_s(ranks: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, lis
     return {name: (min(each), [seconds - min(each) for seconds in each]) for name, each in idle.items()}
 
 
+def late_rank(ranks: Sequence[Mapping[str, Any]]) -> tuple[int, float] | None:
+    """The rank that the others wait for, and their mean seconds of waiting; None if there are not several ranks."""
+    waits = [sum(each) for each in zip(*(waited for _, waited in exchange_s(ranks).values()), strict=True)]
+    if len(waits) < 2:
+        return None
+    late = waits.index(min(waits))
+    return ranks[late]["rank"], (sum(waits) - waits[late]) / (len(waits) - 1)
+
+
 def first_failure(words: Sequence[RankWord], ended: Mapping[int, str] | None = None) -> tuple[RankWord, str] | None:
     """The rank that failed first, and a sentence on it; None if none failed.
 

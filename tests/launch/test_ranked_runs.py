@@ -24,7 +24,9 @@ from labkit.launch import RankedRun, rank_commands, several_machines
 from labkit.runs import (
     HangWatch,
     RankWord,
+    exchange_s,
     first_failure,
+    late_rank,
     own_process,
     read_metrics,
     read_ranks,
@@ -102,7 +104,9 @@ class Ended(NamedTuple):
 def start(folder: Path, *arguments: object) -> subprocess.Popen:
     (folder / "tmp").mkdir(parents=True)
     (folder / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "labkit", "run", "--nproc", "2", "--hang-s", "3", "train.py", *map(str, arguments)]
+    limit_s = "5" if arguments[0] in ("silent", "hung") else "60"  # others may rest that long on a busy machine
+    command = [sys.executable, "-m", "labkit", "run", "--nproc", "2", "--hang-s", limit_s, "train.py"]
+    command += map(str, arguments)
     more = {"TMPDIR": str(folder / "tmp"), MARK: str(folder), "LABKIT_QUIET": "1"}
     with (folder / "printed").open("w") as printed:
         how = {"stdout": printed, "stderr": printed, "start_new_session": True}
@@ -346,6 +350,16 @@ def test_before_the_first_step_nothing_hangs_and_a_rank_that_has_ended_leaves_th
     watch = HangWatch(tmp_path, 10)
     assert not looks(tmp_path, watch, 0, word(0), done)
     assert "rank 1 of 3" in looks(tmp_path, watch, 11, word(0), done)
+
+
+def test_the_last_to_arrive_waits_for_none_and_is_the_late_one():
+    rows = [
+        {"rank": 0, "phases_s": {"forward": [5.0, 0.5], "backward": [9.0, 4.0]}},
+        {"rank": 1, "phases_s": {"forward": [5.0, 0.5], "backward": [9.0, 1.0]}},
+    ]
+    assert exchange_s(rows) == {"forward": (0.5, [0.0, 0.0]), "backward": (1.0, [3.0, 0.0])}
+    assert late_rank(rows) == (1, 3.0)
+    assert exchange_s([]) == {} and late_rank([]) is None
 
 
 def test_a_silent_rank_is_found_although_it_cannot_say_so(tmp_path):
