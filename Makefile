@@ -33,7 +33,7 @@ help:
 	@echo 'make setup   create .venv and install labkit into it'
 	@echo 'make tour    train both jobs under every budget of this machine and write report/index.html'
 	@echo 'make test    run every test, including the style checks'
-	@echo 'make soak    the long robustness tests: damaged inputs and killed launchers (make test runs a sample of them)'
+	@echo 'make soak    the long robustness tests: damaged inputs, killed launchers and writers (make test runs a sample of them)'
 	@echo 'make bench   measure what the fast paths gain here (half an hour); BENCH="dlrm_step" runs that part only'
 	@echo 'make claims  run the notebooks and write what they say of the papers (an hour)'
 	@echo 'make docs    build the pages of docs/ and the API reference into site/docs'

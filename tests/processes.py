@@ -1,7 +1,11 @@
 """Processes that labkit marks as its own, and waiting for what is to come."""
 
+import contextlib
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from pathlib import Path
 
 import psutil
 
@@ -30,3 +34,18 @@ def wait_for(condition: Callable[[], object]) -> object:
         assert time.monotonic() < until, "it did not come to that"
         time.sleep(0.05)
     return found
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Generator[tuple[str, subprocess.Popen]]:
+    """The address of the page of a server of its own, which ends with the block."""
+    command = [sys.executable, "-m", "labkit", "live", str(folder), "--no-browser"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = server.stdout.readline()
+        assert line.startswith("The page is at "), line
+        yield line.split()[-1], server
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()

@@ -42,7 +42,7 @@ runs_dir = "runs"  # run folders are made in its subfolders
 
 A sweep compares two optimizers over many seeds. It ran on 16 machines with 2, 4 or 8 cores. Each run can keep two cores busy. Other people use the machines, too.
 
-The runs are *made up*: no program ran, and their provenance says so. Their folders are those of real runs, with five counters twice per second. In exchange somebody knows which runs were disturbed: what was planted is written nowhere in the folders, and can be seen in the counters only.
+The runs are *made up*: no program ran, and their provenance says so. Their folders are those of real runs, with five counters twice per second. What disturbed some of them was planted. It is written nowhere in the folders; only the counters show it.
 """
 
 # %% sweep
@@ -107,11 +107,12 @@ Which optimizer reaches the target sooner? The mean over the seeds:
 times = database.query(
     "SELECT run, optimizer, time_to_target_s, disturbed FROM runs JOIN settings USING (run) WHERE job = 'made-up'"
 ).set_index("run")
-labkit.plots.show(times.groupby("optimizer")["time_to_target_s"].agg(["count", "mean", "median"]))
+means = times.groupby("optimizer")["time_to_target_s"].agg(["count", "mean", "median"])
+labkit.plots.show(means.assign(provenance="emulated"))
 
 # %% guess-planted-prose [markdown]
 """
-The mean and the median disagree. Somebody was there. **In how many per cent of the runs did another program disturb the training?**
+The mean and the median disagree, so some runs took much longer than others. **In how many per cent of the runs did another program disturb the training?**
 """
 
 # %% guess-planted
@@ -756,16 +757,12 @@ Say that D3 holds if no counter has another step than 0, and if both −1 and 0 
 """
 
 # %% claim D3 points=1
-lowest, highest = (
-    by_metric.loc["system/SMI - Mem Util", "highest"],
-    by_metric.loc["system/DCGMI - SM Active", "highest"],
-)
-said = (
-    f"{counter_steps} step in {int(is_counter.sum()):,} samples of counters, {by_metric.loc['accuracy', 'steps']} in "
-)
-said += f"the accuracy that the script logged; {lowest:g} by nvidia-smi and {highest:g} by dcgmi for no value"
+no_value = by_metric.loc[["system/SMI - Mem Util", "system/DCGMI - SM Active"], "highest"].tolist()
+said = f"{counter_steps} step in {int(is_counter.sum()):,} samples of counters, "
+said += f"{by_metric.loc['accuracy', 'steps']} in the accuracy that the script logged; "
+said += f"{no_value[0]:g} by nvidia-smi and {no_value[1]:g} by dcgmi for no value"
 ### BEGIN SOLUTION
-verdict = "holds here" if (counter_steps, lowest, highest) == (1, -1, 0) else "does not hold here"
+verdict = "holds here" if [counter_steps, *no_value] == [1, -1, 0] else "does not hold here"
 answer = (
     verdict,
     "radT 0.2.30 ran for real, with stand-ins for the GPU's tools; what a script logs has its epoch as step",

@@ -1,33 +1,15 @@
 """The live page in a real browser: runs that grow, the reader's choices, the keyboard, and who may ask."""
 
-import contextlib
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from made_up import new_run, write_run, write_samples
-from processes import wait_for
+from processes import served, wait_for
 
 EVIL = '<img src=x onerror="window.broken=1">'
-
-
-@contextlib.contextmanager
-def served(folder):
-    """The address of the page of a server of its own, which ends with the block."""
-    command = [sys.executable, "-m", "labkit", "live", str(folder), "--no-browser"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        line = server.stdout.readline()
-        assert line.startswith("The page is at "), line
-        yield line.split()[-1], server
-    finally:
-        server.kill()
-        server.wait()
-        server.stdout.close()
 
 
 @pytest.fixture(scope="module")
