@@ -131,7 +131,7 @@ def _defines(statement: ast.stmt, own: bool) -> bool:
         return all(isinstance(each, ast.Name) for each in statement.targets) and (own or called <= TAKES_UP)
     if isinstance(statement, ast.AnnAssign):
         return own
-    return isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+    return isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
 # --- in the process of one answer

@@ -46,7 +46,7 @@ A benchmark of training measures one stage. A device in a shop or a car runs a w
 
 Here the pipelines and their data are labkit's own. Only the paper's abstract is judged. Which stage limits a small machine, and by what: time, memory, or bytes?
 
-The first pipeline tells apart five kinds of shopping *trips*. A trip has some lines: a department, a quantity (negative if something was returned), and a price.
+The first pipeline distinguishes five kinds of shopping *trips*. A trip has some lines: a department, a quantity (negative if something was returned), and a price.
 """
 
 # %% imports
@@ -322,7 +322,8 @@ def _pass_by_trip(trip, department, quantity, price):
     for at in range(len(trips)):
         for row in np.flatnonzero(trip == trips[at]):
             for column in (3 * department[row], 36):
-                found[at, column : column + 3] += np.array([quantity[row], quantity[row] * price[row], 1.0])
+                found[at, column : column + 3] += quantity[row] * np.array([1.0, price[row], 0.0])
+                found[at, column + 2] += 1
             found[at, 39] = max(found[at, 39], price[row])
             if quantity[row] < 0:
                 found[at, 40] += 1

@@ -9,7 +9,7 @@ from nbformat import v4
 
 from labkit_course.build import exercise_version
 from labkit_course.exercise import Exercise
-from labkit_course.grading import _is_answer, grade, refusal, sandbox
+from labkit_course.grading import _definitions, _is_answer, grade, refusal, sandbox
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import SOLUTIONS, code_cells, read_notebook
 
@@ -111,3 +111,10 @@ def test_a_number_is_judged_where_its_answer_does_not_run_and_an_untouched_one_h
     cells[place].metadata.nbgrader.update(grade=True)
     grade([*cells[:place], tried, cells[place]], LIMIT_S)
     assert cells[place].outputs[0].output_type == "stream"
+
+
+def test_functions_of_each_kind_are_defined_for_the_answers_below_them():
+    cell = "import math\n\ndef one():\n    pass\n\nasync def two():\n    pass\n\nclass Three:\n    pass\n\nprint(1)"
+    assert [each.split("(")[0].split(":")[0] for each in _definitions(cell, own=False)] == [
+        "import math", "def one", "async def two", "class Three",
+    ]  # fmt: skip

@@ -31,6 +31,7 @@ from labkit.pipelines import (
     stage_table,
 )
 from labkit.pipelines.failures import READINGS, week_features
+from labkit.pipelines.trips import add_moments
 from labkit.runs import run_folders
 
 GIB = 2**30
@@ -199,6 +200,15 @@ def test_a_week_of_a_disk_never_reaches_into_the_disk_before():
     readings = pd.DataFrame(random.random((len(disks), len(READINGS))), columns=READINGS).assign(disk=disks)
     means = readings.groupby("disk")[READINGS].rolling(7, min_periods=1).mean()
     assert week_features(readings)[:, 3:6] == pytest.approx(means.to_numpy(), rel=1e-5)
+
+
+def test_features_tell_trips_a_minute_apart_although_they_are_float32():
+    moments = data.EPOCH_S + 90 * 86_400 + 60 * np.arange(5)
+    assert len(np.unique(moments.astype("float32"))) < 5  # as a feature, seconds of Unix time would not
+    about = pd.DataFrame({"trip": [3, 4, 7, 8, 9], "time_s": moments})
+    matrix = add_moments(np.zeros((5, 1)), about["trip"].to_numpy(), about)
+    assert matrix.dtype == "float32" and (matrix[:, 1] == 90).all()
+    assert matrix[:, 2] * 60 == pytest.approx(np.arange(5), abs=1e-3)
 
 
 @pytest.mark.parametrize(("items", "first"), [(2, 1), (10, 8), (1000, 800)])
