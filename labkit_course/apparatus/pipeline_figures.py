@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.plots import encoding, named, new_figure
+from labkit.plots import encoding, log_ticks, named, new_figure
 
 
 def figure_gain_over_scale(a: float, b: float, c: float, processes: float, seen: tuple[int, float]) -> go.Figure:
@@ -28,7 +28,7 @@ def figure_gain_over_scale(a: float, b: float, c: float, processes: float, seen:
     mark = encoding(2).mark(11)
     figure.add_scatter(x=seen[:1], y=seen[1:], mode="markers", marker=mark, **named("compiled", "measured"))
     figure.add_hline(y=10, line={"dash": "dot", "width": 1})
-    return figure.update_xaxes(type="log").update_yaxes(type="log")
+    return figure.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
 
 
 def figure_knee(loads: pd.DataFrame) -> go.Figure:
@@ -52,4 +52,4 @@ def figure_knee(loads: pd.DataFrame) -> go.Figure:
             customdata=own["answered_per_s"],
             hovertemplate="%{x:,.0f}/s planned, %{customdata:,.0f}/s answered: %{y:.3g} ms<extra></extra>",
         )
-    return figure.update_xaxes(type="log").update_yaxes(type="log")
+    return figure.update_xaxes(type="log", **log_ticks()).update_yaxes(type="log", **log_ticks())

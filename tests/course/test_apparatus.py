@@ -23,6 +23,8 @@ from labkit_course.apparatus import (
     expected_hit_rate,
     fault_run,
     figure_fault_timeline,
+    figure_gain_over_scale,
+    figure_knee,
     figure_shares,
     largest_batch,
     memory_held,
@@ -368,3 +370,17 @@ def test_each_client_has_a_line_and_the_finding_has_the_rates():
     assert [trace.name for trace in figure.data] == ["faulty · measured", "neighbour-1 · measured"]
     assert list(figure.data[1].y) == [10.0, 12.0, 5.0, 20.0]
     assert "neighbour-1: 11 steps/s before, 5 until the client was gone, 20 after" in figure.layout.meta["finding"]
+
+
+def test_the_gain_over_the_scale_passes_ten_where_it_says_and_the_knee_has_a_line_per_way():
+    figure = figure_gain_over_scale(a=1e-3, b=1e-6, c=1.0, processes=1.5, seen=(5000, 4.9))
+    compiled, processes, seen = figure.data
+    at = np.interp(10.0, compiled.y, compiled.x)
+    assert at == pytest.approx(10 / (1e-3 - 1e-5), rel=0.1) and set(processes.y) == {1.5}
+    assert (list(seen.x), list(seen.y)) == ([5000], [4.9])
+    assert "from 10,101 trips on" in figure.layout.meta["finding"]
+    loads = pd.DataFrame({"way": ["alone", "batched"] * 2, "planned_per_s": [100, 100, 800, 800]})
+    loads = loads.assign(answered_per_s=[100, 100, 400, 790], p50_ms=[4, 8, 1300, 9])
+    figure = figure_knee(loads)
+    assert [trace.name for trace in figure.data] == ["alone · measured", "batched · measured"]
+    assert list(figure.data[1].y) == [8, 9] and "alone 400, batched 790" in figure.layout.meta["finding"]
