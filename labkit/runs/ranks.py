@@ -16,6 +16,7 @@ from typing import Any
 
 from labkit import json_data
 from labkit.runs.record import is_alive
+from labkit.runs.safe_files import shielded
 
 RANKS = "ranks"
 """Folder of these files in a run's folder"""
@@ -52,7 +53,7 @@ class RankWord:
     waits: bool = False
     """Whether it is in torch or labkit there, and not in the script itself"""
     cpu_s: float = 0.0
-    """CPU time of its process"""
+    """CPU time of its process and its children, such as a data loader's workers"""
     ended: str = ""
     """done, stopped, cut_off, hung, or one of FAILED; empty while it goes on"""
     words: str = ""
@@ -75,7 +76,8 @@ class RankWord:
         path = folder / RANKS / f"{self.rank}.json"
         with contextlib.suppress(OSError):  # a full disk is reported where something is lost by it
             path.parent.mkdir(exist_ok=True)
-            (new := path.with_suffix(".new")).write_text(json.dumps(asdict(self)), encoding="utf-8")
+            content = asdict(self) | {"words": shielded(self.words)}
+            (new := path.with_suffix(".new")).write_text(json.dumps(content), encoding="utf-8")
             new.replace(path)
 
 

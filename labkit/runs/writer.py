@@ -105,7 +105,12 @@ class RunWriter:
             record.provenance = replace(record.provenance, note=note)
         record.status, record.ended_at, record.config = "running", None, config
         record.host, (record.pid, record.pid_started) = host, own_process()
-        for left_over in [*folder.glob("*/.*.pt.*"), *folder.glob("*/.part-*"), *folder.glob(".run.json.*")]:
+        for left_over in [
+            *folder.glob("*/.*.pt.*"),
+            *folder.glob("*/.part-*"),
+            *folder.glob(".run.json.*"),
+            *folder.glob("ranks/*"),
+        ]:
             left_over.unlink(missing_ok=True)  # files that a killed writer had not renamed into place
         (folder / STOP).unlink(missing_ok=True)  # it was meant for an earlier process of this run
         record.save(folder)

@@ -42,6 +42,7 @@ from .sampler import (
 from .sources.host import (
     HIP as HIP,
     ProcessCounters as ProcessCounters,
+    family_cpu_s as family_cpu_s,
     forget_peak_memory as forget_peak_memory,
     own_peak_bytes as own_peak_bytes,
 )

@@ -267,7 +267,11 @@ class Ranks:
         place, waits = _place(frames)
         position = self._position
         at = {} if position is None else {"step": position.step, "progress": _progress(position)}
-        now = {"written_at": time.time(), "cpu_s": time.process_time(), "peak_memory_bytes": telemetry.own_peak_bytes()}
+        now = {
+            "written_at": time.time(),
+            "cpu_s": telemetry.family_cpu_s(),
+            "peak_memory_bytes": telemetry.own_peak_bytes(),
+        }
         self._word = replace(self._word, **at, **now, place=place, waits=waits, phases_s=self.phases.seconds, **more)
         self._word.save(self._folder)
 

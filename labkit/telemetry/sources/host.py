@@ -156,6 +156,17 @@ class _Process:
             raise ProcessLookupError(self._pid) from error
 
 
+def family_cpu_s() -> float:
+    """CPU time of this process and of its descendants that live."""
+    total, waiting = time.process_time(), [os.getpid()]
+    while waiting:
+        for pid in _children(waiting.pop()):
+            waiting.append(pid)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                total += _Process(pid)._cpu_s
+    return total
+
+
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError, psutil.Error):

@@ -14,6 +14,7 @@ import pytest
 from fake_nvml import fake_nvml
 from made_up import new_run, write_samples
 
+from labkit import telemetry
 from labkit.hardware import JETSON, Device, Nvml, get_devices, is_jetson, match_tier
 from labkit.telemetry.counters import vocabulary
 from labkit.telemetry.energy import Sample, cpu_energy, run_energy
@@ -296,3 +297,12 @@ def test_the_note_of_joules_of_an_amd_card_says_that_none_was_ever_tried(tmp_pat
     writer.finish("done", {})
     energy = run_energy(writer.folder)
     assert (energy.value_j, energy.source) == (200, "Zeus, AMD's energy counter") and "never tested" in energy.note
+
+
+def test_the_cpu_time_of_a_family_counts_its_children():
+    burn = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", burn], **pipes) as child:
+        assert child.stdout.readline() == "done\n"
+        assert telemetry.family_cpu_s() - time.process_time() > 0.25
+        child.communicate("\n")
