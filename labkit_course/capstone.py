@@ -271,7 +271,7 @@ def judge(made: Register, runs_dir: Path) -> Judgement:
         else:
             first[key] = row["run"]
             if row["disturbed"]:
-                remarks.append(f"{row['run']} counts, though other programs disturbed it: {row['disturbed']}")
+                remarks.append(f"{row['run']} counts, though {row['disturbed']}.")
     if not first:
         raise UserError(" ".join([f"{runs_dir}: no run of the plan counts yet: `labkit sweep` makes them.", *remarks]))
     counted = table[table["run"].isin(first.values())].reset_index(drop=True)

@@ -1200,5 +1200,5 @@ results(
 - One number for a system hides what it is made of. Look at the formula before you improve it.
 - Count latency from the planned time, in an open loop, with the generator's own lateness next to it.
 
-**Next:** go back to [Train a DLRM to a target](10_train_dlrm.ipynb), and measure the stages of a training of yours: `with run.stage("load"):`.
+**Next:** [Capstone](90_capstone.ipynb). Measure the stages of a training of yours there, too: `with run.stage("load"):`.
 """

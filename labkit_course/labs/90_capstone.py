@@ -69,6 +69,7 @@ grid = {"grid": {"lr": rates}, "seeds": list(range(90, 92 if quick else 94)), "b
 pilot = place / "pilot" / "pilot.yaml"
 pilot.write_text(json.dumps({"script": f"../{script.name}", "settings": settings} | grid))
 # %env LABKIT_WARM=1
+# %env TERM=dumb
 # !{python} -m labkit sweep {pilot} --runs-dir {place / "pilot"}
 
 # %% pilot-times
@@ -679,5 +680,5 @@ results(
 - A search pays for what it tries: cut off what cannot win.
 - A record needs pairs, noise and a small p; otherwise ten challengers make one by luck.
 
-**Next:** a capstone of your own: write its plan, and hand in the SHA-256 of its register before the first run.
+**Next:** a capstone of your own. Take a question from a lab, such as one of [Make it fast](33_make_it_fast.ipynb), write its plan, and hand in the SHA-256 of its register before the first run.
 """
