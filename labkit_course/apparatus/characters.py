@@ -1,4 +1,4 @@
-"""A training script: a perceptron foretells the next character of Python's own documentation from the eight before it.
+"""A training script: a perceptron predicts the next character of Python's own documentation from the eight before it.
 
 Shapes: B batch, T context, D width.
 """
@@ -43,7 +43,7 @@ with labkit.Run("characters", target=f"bits_per_character <= {args.bits}", seed=
     for step in range(1, args.steps + 1):
         loss = loss_of(windows[torch.randint(len(windows), (args.batch_size,))])
         gradients = torch.autograd.grad(loss, list(model.parameters()))
-        with torch.no_grad():  # SGD by hand: the first optimiser of a process loads torch's compiler, which takes longer
+        with torch.no_grad():  # SGD by hand: a first optimiser loads torch's compiler, which takes longer than this run
             for weights, gradient in zip(model.parameters(), gradients, strict=True):
                 weights -= args.lr * gradient
         run.step(loss, samples=args.batch_size)

@@ -42,7 +42,7 @@ student = 0  # whose market it is
 """
 ## A question and a pilot
 
-A small perceptron foretells the next character of Python's own documentation from the eight before it. Its script trains by plain SGD until it needs at most so many bits per character. *Does it get there sooner with twice the learning rate, on one core and on all cores?*
+A small perceptron predicts the next character of Python's own documentation from the eight before it. Its script trains by plain SGD until it needs at most so many bits per character. *Does it get there sooner with twice the learning rate, on one core and on all cores?*
 
 A plan needs to know how much pairs vary. A pilot is a few pairs that do not count later.
 """
