@@ -118,6 +118,7 @@ LABS = (
     Lab("32_profile_top_down", "Profile top-down"),
     Lab("33_make_it_fast", "Make it fast", ("scipy",), disk_gb=0.5),
     Lab("34_clinics", "Clinics"),
+    Lab("35_memory", "Memory", ("scipy",)),
     Lab("40_sharing_a_device", "Sharing a device", ("scipy",), disk_gb=0.5),
     Lab("41_a_queue_and_its_faults", "A queue and its faults", disk_gb=0.5),
     Lab("50_time_to_accuracy", "Time to accuracy", ("scipy",)),

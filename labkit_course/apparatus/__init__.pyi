@@ -4,6 +4,14 @@ from .cache_hit_rates import (
     simulate_hit_rate as simulate_hit_rate,
     zipf_shares as zipf_shares,
 )
+from .char_transformer import (
+    VOCABULARY as VOCABULARY,
+    Block as Block,
+    CharTransformer as CharTransformer,
+    char_batch as char_batch,
+    char_text as char_text,
+    grown_by as grown_by,
+)
 from .fault_run import documented_behaviour as documented_behaviour, run_fault as run_fault
 from .faulty_client import FAULTS as FAULTS
 from .figures import (
@@ -19,7 +27,12 @@ from .figures import (
 )
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits
 from .made_up_runs import make_runs as make_runs, neighbour as neighbour, planted as planted
-from .memory import counted_bytes as counted_bytes, largest_batch as largest_batch, memory_held as memory_held
+from .memory import (
+    counted_bytes as counted_bytes,
+    largest_batch as largest_batch,
+    memory_held as memory_held,
+    tried_sizes as tried_sizes,
+)
 from .observer_effect import (
     observe as observe,
     observers as observers,

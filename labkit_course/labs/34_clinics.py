@@ -831,5 +831,5 @@ results(
 - Time what you name: the step, or the loading, or both, and say which.
 - A model is its shapes, not its name.
 
-**Next:** [Sharing a device](40_sharing_a_device.ipynb)
+**Next:** [Memory](35_memory.ipynb)
 """
