@@ -578,11 +578,11 @@ labkit.plots.show(
 """
 ### Write: `power_law` (15 minutes)
 
-Lower envelopes of such curves are often close to a power law, $loss = a \cdot t^{-b}$: a line in logarithms (Kaplan et al., [arXiv 2001.08361](https://arxiv.org/abs/2001.08361)).
+Lower envelopes of such curves are often close to a power law, $loss = a t^{-b}$: a line in logarithms (Kaplan et al., [arXiv 2001.08361](https://arxiv.org/abs/2001.08361)).
 
 `power_law(seconds, losses, at)` fits the line by least squares, and returns a tuple of three losses at the time `at`: the prediction, and the lower and upper end of its 95 % interval for *one new measurement*.
 
-With x the logarithms of n times, r the residuals of the line and x₀ that of `at`, the standard error of a new logarithm is $s \sqrt{1 + 1/n + (x_0 - \bar x)^2 / \sum (x - \bar x)^2}$ with $s^2 = \sum r^2 / (n - 2)$. The interval is the prediction ± t times that, t the 97.5 % quantile of Student's distribution with n − 2 degrees of freedom (`scipy.stats.t.ppf`).
+With x the logarithms of n times, r the residuals of the line and x₀ that of `at`, m the mean of x, the standard error of a new logarithm is s · √(1 + 1/n + (x₀ − m)² / Σ(x − m)²), with s² = Σr² / (n − 2). The interval is the prediction ± t times that, t the 97.5 % quantile of Student's distribution with n − 2 degrees of freedom (`scipy.stats.t.ppf`).
 """
 
 # %% answer 35.scaling
