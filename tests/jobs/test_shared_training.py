@@ -111,7 +111,7 @@ def shares_of(batch, monkeypatch, count=2):
 
 
 def test_shares_are_a_batch_and_their_weighted_mean_is_its_mean(monkeypatch):
-    numbers = torch.arange(5.0)
+    numbers = torch.arange(5.0).square()
     texts = list("abcde")
     lengths = torch.arange(5)
     found = shares_of(Batch(numbers, lengths, numbers, lengths, texts), monkeypatch)
