@@ -64,9 +64,7 @@ class Shards:
 
     def __init__(self, tables: ShardedTables, mlps: nn.Module, of_mlps: torch.optim.Optimizer, run: labkit.Run):
         self._tables, self._mlps, self._of_mlps, self._run, self._saved = tables, mlps, of_mlps, run, -1
-        folder = [run.folder / "checkpoint" / "sharded"]
-        dist.broadcast_object_list(folder)  # only the first process knows the folder of a new run
-        self._folder = folder[0]
+        self._folder = run.folder / "checkpoint" / "sharded"
 
     def state_dict(self) -> dict[str, Any]:
         """Write a checkpoint together with the other processes; a run's own checkpoint names its step."""
@@ -179,9 +177,9 @@ def train(job: DlrmJob) -> None:
                     for optimizer in optimizers:
                         optimizer.step()
                         optimizer.zero_grad()
-                shown = loss.detach() / dist.get_world_size()
-                dist.all_reduce(shown)
-                run.step(shown, samples=int(weight.count_nonzero()))  # those of this share
+                own, all_samples = int(weight.count_nonzero()), len(batch[0])
+                mean = loss.detach() * all_samples / (max(own, 1) * dist.get_world_size())  # of this share
+                run.step(mean, samples=own)
                 if run.due:
                     run.evaluate(**evaluate(together, validation, precision, device))
         if run.load_best():
