@@ -125,6 +125,7 @@ LABS = (
     Lab("51_cost_and_energy", "Cost and energy", ("scipy", "soundfile")),
     Lab("52_experiment_data", "Experiment data", ("duckdb", "pyarrow", "scipy"), disk_gb=0.5),
     Lab("60_performance_model", "Predict a step", ("scipy",)),
+    Lab("63_sharding", "Sharding", ("scipy",)),
     Lab("70_edge_pipeline", "A pipeline on the edge", ("cloudpickle", "numba", "scikit-learn", "tornado"), disk_gb=0.5),
     Lab("90_capstone", "Capstone", ("scipy",)),
 )

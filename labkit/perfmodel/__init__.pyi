@@ -36,6 +36,7 @@ from .sharding import (
     Tables as Tables,
     compare_placements as compare_placements,
     fit_transfer as fit_transfer,
+    on_processes as on_processes,
     sent_share as sent_share,
 )
 from .table_plan import (

@@ -187,16 +187,16 @@ def _local_step(
 
 def time_exchanges(processes: int, sizes: Sequence[int] = SIZES) -> list[float]:
     """Seconds of an all-to-all (gloo) between processes of this machine, for tensors of these bytes."""
-    return _on_processes(processes, _time_exchanges, tuple(sizes))
+    return on_processes(processes, _time_exchanges, tuple(sizes))
 
 
 def measure_placements(tables: Tables, ways: dict[str, Placement], processes: int) -> dict[str, float]:
     """Measured seconds of a step with each placement (median), with one thread per process."""
-    return _on_processes(processes, _measure_placements, tables, ways)
+    return on_processes(processes, _measure_placements, tables, ways)
 
 
-def _on_processes(processes: int, work: Callable[..., Any], *given: Any) -> Any:
-    """Run a function on processes connected by gloo; the first one's result."""
+def on_processes(processes: int, work: Callable[..., Any], *given: Any) -> Any:
+    """Run a function on processes that gloo connects, with one thread each; the first one's result."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.pt"
         arguments = (processes, f"file://{folder}/meet", str(found), work, given)

@@ -46,6 +46,13 @@ from .recorded_step import (
     with_overheads as with_overheads,
 )
 from .recorder import Recorder as Recorder
+from .several import (
+    RecordedSet as RecordedSet,
+    on_threads as on_threads,
+    recorded_collectives as recorded_collectives,
+    recorded_plans as recorded_plans,
+    train_on as train_on,
+)
 from .sharing_figures import (
     figure_fault_timeline as figure_fault_timeline,
     figure_gain_against_slowdown as figure_gain_against_slowdown,

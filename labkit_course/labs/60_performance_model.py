@@ -7,7 +7,7 @@ After this notebook you will be able to
 - **write** the walk that predicts a training step on a GPU from the calls of its host;
 - **say** what the five overheads of a step are worth, for one GPU and for eight that wait for each other;
 - **predict** what a change of your own step gains, measure it, and say which model was wrong and why;
-- **judge** seven claims of Lin et al., *Building a Performance Model for Deep Learning Recommendation Model Training on GPUs* ([arXiv 2201.07821](https://arxiv.org/abs/2201.07821)), and of its successor for several GPUs ([arXiv 2404.12674](https://arxiv.org/abs/2404.12674)).
+- **judge** six claims of Lin et al., *Building a Performance Model for Deep Learning Recommendation Model Training on GPUs* ([arXiv 2201.07821](https://arxiv.org/abs/2201.07821)).
 
 **Time:** 105 minutes in two halves: a recorded step, then your machine. The machine computes for about four of them on 2 CPU cores. No GPU is needed.
 
@@ -851,6 +851,8 @@ print(f"{sum(right)} of {len(right)} choices were right: predicted, then measure
 
 # %% prose-claim-B2 [markdown]
 """
+Whether so many right choices are enough for the claim of the paper's successor, [Sharding](63_sharding.ipynb) judges, by 20 recorded sets.
+
 ## Judge
 
 **B2.** The paper's abstract: "both the device active time (the sum of kernel runtimes) but also the device idle time" are important. The paper's own predictions of a step are 8 % off, so an idle time below a tenth of the step would not be noticed. Say that the claim holds from a tenth on. Which of your numbers can test it: the share of your CPU's step in which no operator computes, or the recorded rank's kernels and collectives?
@@ -896,7 +898,7 @@ claim("B1", said, answer, how="recorded")
 
 # %% prose-claim-B3 [markdown]
 """
-**B3.** The abstract: all kernel models are less than 10 % off (geometric mean). Yours are those of your card, on operators that they had not seen. Say that the claim holds if kinds that make up nine tenths of the operators' time are less than 10 % off: a kind that takes no time may be off. A card that was called too poor above tests nothing; this goes for B6, B9 and B14, too.
+**B3.** The abstract: all kernel models are less than 10 % off (geometric mean). Yours are those of your card, on operators that they had not seen. Say that the claim holds if kinds that make up nine tenths of the operators' time are less than 10 % off: a kind that takes no time may be off. A card that was called too poor above tests nothing; this goes for B6 and B9, too.
 """
 
 # %% claim B3 points=1
@@ -938,22 +940,6 @@ answer = verdict, "all left out of the fit; few steps of each"
 ### END SOLUTION
 claim("B9", said, answer)
 
-# %% prose-claim-B14 [markdown]
-"""
-**B14.** The multi-GPU paper picks the fastest sharding 85 % of the time. Often half of the six placements are within 5 % of the best, so a choice at random would be right about half of the time. Ask for 70 % or more. With few sets the share itself decides nothing: take Wilson's interval, your `success_interval` of [Time to accuracy](50_time_to_accuracy.ipynb). If it lies above 70 %, the claim holds; if it lies below, it does not; if it contains 70 %, your sets cannot test it. (At 85 % some 40 sets would, as with `profile = "full"`.)
-"""
-
-# %% claim B14 points=1
-low, high = mine("50.success")(sum(right), len(right))
-said = f"{sum(right)} of {len(right)} placements within 5 % of the best of six; by the interval {low:.0%} to {high:.0%}"
-### BEGIN SOLUTION
-untold = "does not hold here" if high < 0.7 else "cannot be tested here"
-verdict = "holds here" if low >= 0.7 else untold
-verdict = "cannot be tested here" if card.is_poor else verdict
-answer = verdict, "two processes with gloo on two cores, tables placed whole"
-### END SOLUTION
-claim("B14", said, answer)
-
 # %% scores-prose [markdown]
 """
 How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
@@ -988,7 +974,7 @@ results(
 - A model that is given a step's own times can only be tested by it. What it predicts otherwise has to be measured.
 - Predict the gain first, then measure in turns. A data sheet knows operations and weights; it misses calls, caches and rows that are looked up.
 - Popular rows stay in the cache: a formula for uniform ids is too pessimistic.
-- With several processes the slowest decides. Whether *k* right choices of *n* are enough, an interval says.
+- With several processes the slowest decides.
 
-**Next:** [A pipeline on the edge](70_edge_pipeline.ipynb). Or go back to your training of a DLRM, and ask `labkit whatif dlrm --measure` of it, or `labkit whatif run your_script.py --change batch-size=4096` of a script of yours.
+**Next:** [Sharding](63_sharding.ipynb). Or go back to your training of a DLRM, and ask `labkit whatif dlrm --measure` of it, or `labkit whatif run your_script.py --change batch-size=4096` of a script of yours.
 """

@@ -1,0 +1,131 @@
+"""Several processes: a student's step on them, recorded collectives of eight GPUs, recorded placements of tables."""
+
+import gzip
+import inspect
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.perfmodel import on_processes
+from labkit.project import shipped_datasets
+
+SAMPLES, FEATURES = 250, 64
+ITEM_BYTES = {"float": 4, "int": 4, "long int": 8}
+
+ParallelStep = Callable[[nn.Module, torch.optim.Optimizer, tuple[Tensor, Tensor], int, int, Callable], float]
+"""The student's step: model, optimizer, batch, rank, number of ranks, what sums a tensor over them; the loss"""
+
+
+@dataclass(frozen=True)
+class RecordedSet:
+    """Tables, and each way to place them on two processes with its times (ms) in several passes."""
+
+    rows: tuple[int, ...]
+    lookups: tuple[int, ...]
+    passes_ms: dict[tuple[int, ...], list[float]]
+    planner: tuple[int, ...]
+    """What TorchRec's planner chose with its own constants"""
+    planner_here: tuple[int, ...]
+    """What it chose with the constants of the machine that measured"""
+
+
+def recorded_plans() -> tuple[list[RecordedSet], dict[str, Any]]:
+    """The recorded sets, and what the file says of them and of the machine."""
+    about = json.loads((shipped_datasets() / "recorded" / "sharding_plans.json").read_text("utf-8"))
+    sets = [
+        RecordedSet(
+            tuple(each["rows"]),
+            tuple(each["lookups"]),
+            {tuple(map(int, way)): passes for way, passes in each["ms"].items()},
+            tuple(each["planner"]),
+            tuple(each["planner_here"]),
+        )
+        for each in about.pop("sets")
+    ]
+    return sets, about
+
+
+def recorded_collectives() -> pd.DataFrame:
+    """The collectives of the recorded step of eight V100s: kind, bytes of a rank, and exchange (µs).
+
+    An exchange begins when the last rank has entered the collective, and ends when the last one has left it.
+    """
+    spans = []
+    for path in sorted((shipped_datasets() / "recorded" / "param-v100" / "original").iterdir()):
+        events = sorted(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"], key=lambda each: each["ts"])
+        asked = [each for each in events if each["name"].startswith("nccl:")]
+        ran = [each for each in events if each["name"].startswith("ncclKernel")]
+        spans.append([(each["ts"], each["ts"] + each["dur"]) for each in ran])
+    rows = []
+    for call, of_ranks in zip(asked, zip(*spans, strict=True), strict=True):
+        (count,), kind = call["args"]["Input Dims"][0], call["args"]["Input type"][0]
+        exchange_us = max(end for _, end in of_ranks) - max(begin for begin, _ in of_ranks)
+        rows.append((call["name"].removeprefix("nccl:"), count * ITEM_BYTES[kind], exchange_us))
+    return pd.DataFrame(rows, columns=["collective", "bytes", "exchange_us"])
+
+
+def train_on(ranks: int, step: FunctionType, steps: int) -> tuple[list[float], float]:
+    """The losses of a student's step on that many processes, and the seconds per step (measured)."""
+    source = "from __future__ import annotations\n" + inspect.getsource(step)
+    return on_processes(ranks, _train, source, step.__name__, steps)
+
+
+def _train(source: str, name: str, steps: int) -> tuple[list[float], float]:
+    known: dict[str, Any] = {"torch": torch, "F": F}
+    exec(compile(source, name, "exec"), known)
+    (model, optimizer, batches), step = parts(steps), known[name]
+    rank, ranks, began = dist.get_rank(), dist.get_world_size(), time.perf_counter()
+    losses = [float(step(model, optimizer, batch, rank, ranks, dist.all_reduce)) for batch in batches]
+    return losses, (time.perf_counter() - began) / steps
+
+
+def parts(steps: int, samples: int = SAMPLES) -> tuple[nn.Module, torch.optim.Optimizer, list[tuple[Tensor, Tensor]]]:
+    """A small model, its optimiser and its batches; the same ones each time."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(FEATURES, 128), nn.Tanh(), nn.Linear(128, 1))
+        batches = [(torch.randn(samples, FEATURES), torch.rand(samples).round()) for _ in range(steps)]
+    return model, torch.optim.SGD(model.parameters(), lr=0.5), batches
+
+
+def on_threads(step: ParallelStep, ranks: int, steps: int, samples: int) -> list[Any]:
+    """The losses and the final weights of each rank, where threads of this process stand for the ranks."""
+    meeting, given, found = threading.Barrier(ranks, timeout=10), {}, {}
+
+    def all_reduce(rank: int, tensor: Tensor) -> None:
+        given[rank] = tensor.detach().clone()
+        meeting.wait()
+        total = sum(given[each] for each in range(ranks))
+        meeting.wait()
+        tensor.detach().copy_(total)
+
+    def run(rank: int, model: nn.Module, optimizer: torch.optim.Optimizer, batches: list) -> None:
+        try:
+            losses = [step(model, optimizer, b, rank, ranks, lambda each: all_reduce(rank, each)) for b in batches]
+            found[rank] = [losses, [each.detach() for each in model.parameters()]]
+        except Exception as error:
+            found[rank] = error
+            meeting.abort()
+
+    threads = [threading.Thread(target=run, args=(rank, *parts(steps, samples))) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    failed = [each for each in found.values() if isinstance(each, Exception)]
+    for error in failed:
+        if not isinstance(error, threading.BrokenBarrierError):
+            raise error
+    if failed:
+        raise RuntimeError("some ranks wait in all_reduce for the others: all have to call it equally often")
+    return [found[rank] for rank in range(ranks)]
