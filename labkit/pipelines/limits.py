@@ -62,7 +62,7 @@ def fit_memory(scales: Sequence[float], peaks: Sequence[Mapping[str, float]]) ->
 
 def fit_runs(runs: Sequence[PipelineRun]) -> MemoryFit:
     """The fit of finished runs that differ in scale only."""
-    kept = [run for run in runs if run.unfinished is None and run.stages["peak_bytes"].notna().all()]
+    kept = [run for run in runs if run.unfinished is None]
     return fit_memory([run.scale for run in kept], [_peaks(run) for run in kept])
 
 

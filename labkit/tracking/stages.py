@@ -1,11 +1,12 @@
 """Stages of a run, such as loading and cleaning: their seconds, joules and most memory, and which one memory ended."""
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Generator
 from typing import Any
+
+import psutil
 
 from labkit import hardware
 from labkit.tracking.energy import window
@@ -23,7 +24,7 @@ class Stage:
         self.name = name
         self.seconds: float | None = None
         self.peak_bytes: int | None = None
-        """Most memory that this process held, counted as a budget counts it; None where the system does not say"""
+        """Most memory that this process held, counted as a budget counts it"""
         self.facts: dict[str, Any] = {}
 
     def note(self, **facts: Any) -> None:
@@ -53,18 +54,23 @@ def _looking(stage: Stage) -> Generator[None]:
 
     The kernel's own high-water mark would not do: it counts mapped files, and pandas maps the CSV that it reads.
     """
-    ended, peaks = threading.Event(), [hardware.held(os.getpid())]
+    own, ended, peak = psutil.Process(), threading.Event(), 0
 
     def look() -> None:
-        while peaks[0] is not None and not ended.wait(LOOK_S):
-            peaks[0] = max(peaks[0], hardware.held(os.getpid()) or 0)
+        nonlocal peak
+        peak = max(peak, hardware.held(own.pid) or own.memory_info().rss)  # without /proc, mapped files count, too
 
-    watcher = threading.Thread(target=look, daemon=True)
+    def look_on() -> None:
+        while not ended.wait(LOOK_S):
+            look()
+
+    look()
+    watcher = threading.Thread(target=look_on, daemon=True)
     watcher.start()
     try:
         yield
     finally:
         ended.set()
         watcher.join()
-        if peaks[0] is not None:
-            stage.peak_bytes = max(peaks[0], hardware.held(os.getpid()) or 0)
+        look()
+        stage.peak_bytes = peak

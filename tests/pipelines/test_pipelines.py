@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from labkit.pipelines import (
     PIPELINES,
     STAGES,
     MemoryFit,
+    PipelineRun,
     bytes_of,
     data,
     fit_memory,
@@ -174,6 +176,31 @@ def test_a_line_through_two_peaks_says_what_dies_and_where():
     assert MemoryFit({"load": (100, 0.0)}).breaks_at(50) == (math.inf, None)
     with pytest.raises(UserError, match="a line needs two"):
         fit_memory([2, 2], peaks)
+
+
+def made_run(scale: float, load_mib: float, *, budget: str = "all-cores", limit: int | None = None, died: bool = False):
+    """A run of `segments` whose stages hold what a scale needs, as its record and events have it."""
+    names = STAGES[:1] if died else STAGES
+    peaks = [(load_mib if name == "load" else 100 + 10 * scale) * 2**20 for name in names]
+    columns = {"stage": names, "seconds": [scale] * len(names), "peak_bytes": peaks}
+    frame = pd.DataFrame(columns).iloc[: 0 if died else None]
+    record = SimpleNamespace(
+        config={"job": "segments", "pipeline": {"scale": scale, "seed": 0, "clusters": 4}},
+        budget={"name": budget, "memory_bytes": limit},
+        status="failed" if died else "done",
+    )
+    return PipelineRun(Path("made"), record, frame, "load" if died else None)
+
+
+def test_limits_are_predicted_from_two_scales_and_stand_next_to_what_was_seen():
+    budget, limit = "memory=400MiB", 400 * 2**20
+    under = {"budget": budget, "limit": limit}
+    runs = [made_run(2, 240), made_run(4, 280), made_run(9, 380, **under), made_run(12, 440, **under, died=True)]
+    (row,) = limits_table(runs, [budget]).to_dict("records")
+    assert (row["pipeline"], row["stage"], row["fitted"]) == ("segments", "load", "2, 4, 9")
+    assert row["breaks_at"] == pytest.approx((400 - 200) / 20)
+    assert row["seen"] == "scale 9 done; scale 12 failed in load"
+    assert limits_table(runs[:1] + runs[-1:], [budget]).empty  # one scale that was finished is no line
 
 
 def test_the_memory_of_a_tier_or_a_budget():
