@@ -127,6 +127,7 @@ LABS = (
     Lab("60_performance_model", "Predict a step", ("scipy",)),
     Lab("63_sharding", "Sharding", ("scipy",)),
     Lab("70_edge_pipeline", "A pipeline on the edge", ("cloudpickle", "numba", "scikit-learn", "tornado"), disk_gb=0.5),
+    Lab("71_learned_index", "A learned index, counted", ("numba",)),
     Lab("90_capstone", "Capstone", ("scipy",)),
 )
 

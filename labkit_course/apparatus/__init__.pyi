@@ -25,6 +25,7 @@ from .figures import (
     figure_shares as figure_shares,
     figure_walks as figure_walks,
 )
+from .index_costs import count_inserts as count_inserts, time_packages as time_packages, time_reads as time_reads
 from .limits import Curve as Curve, Limits as Limits, measure_limits as measure_limits
 from .made_up_runs import make_runs as make_runs, neighbour as neighbour, planted as planted
 from .memory import (

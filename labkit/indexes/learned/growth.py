@@ -4,8 +4,8 @@ from labkit.indexes.kernels import FULL, NO_KEY, kernel
 from labkit.indexes.learned import layout as of
 from labkit.indexes.learned.layout import child_place, is_taken, lay_out, leaf_of, room_for
 
-MOST_ROOM = 2**17
-"""Slots of the largest leaf"""
+MOST_ROOM = 2**20
+"""Slots of the largest leaf (16 MiB of keys and values, as in ALEX)"""
 FANOUT = 16
 """Pointers of an inner node that is not from the bulk load"""
 

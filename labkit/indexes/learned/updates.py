@@ -43,12 +43,18 @@ def next_taken(marks, slot, end, work):
 
 
 @kernel
+def scan_end(guess, end):
+    """Where a scan for the next taken slot may end: the key will not go behind the guess."""
+    return min(guess + 1, end)
+
+
+@kernel
 def free_slot(marks, slot, guess, end, bounded, work):
     """Where to insert before `slot`: there, or in the gap that begins there, as near as possible to the guess."""
     if guess <= slot or is_taken(marks, slot):
         return slot
-    limit = guess + 1 if bounded else end  # ALEX looks for the end of the gap, however far it is
-    return min(guess, next_taken(marks, slot, limit, work) - 1)
+    # ALEX looks for the end of the gap, however far it is
+    return min(guess, next_taken(marks, slot, scan_end(guess, end) if bounded else end, work) - 1)
 
 
 @kernel
