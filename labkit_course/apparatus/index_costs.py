@@ -27,7 +27,9 @@ def time_reads(
     frames = []
     for count in counts:
         requests = indexes.make_requests(indexes.Workload("uniform", count, "reads", number, seed))
-        ways = {kind: partial(indexes.Index(kind, requests.loaded).get_many, requests.keys) for kind in kinds}
+        ways: dict[str, Callable[[], object]] = {
+            kind: partial(indexes.Index(kind, requests.loaded).get_many, requests.keys) for kind in kinds
+        }
         ways["searchsorted"] = partial(np.searchsorted, requests.loaded, requests.keys)
         frames.append((1e9 / number * paired_times(ways, rounds)).assign(keys=count))
     return pd.concat(frames).reset_index().melt(["keys", "round"], var_name="index", value_name="read_ns")

@@ -1201,5 +1201,5 @@ results(
 - One number for a system hides what it is made of. Look at the formula before you improve it.
 - Count latency from the planned time, in an open loop, with the generator's own lateness next to it.
 
-**Next:** [Capstone](90_capstone.ipynb). Measure the stages of a training of yours there, too: `with run.stage("load"):`.
+**Next:** [A learned index, counted](71_learned_index.ipynb). Measure the stages of a training of yours, too: `with run.stage("load"):`.
 """

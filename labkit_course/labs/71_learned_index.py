@@ -915,5 +915,5 @@ results(
 - Each number has its instrument: a clock knows no instructions, callgrind no time, a replay neither. Cycles come from the CPU's counters only.
 - Counters of work name the cause. One line, found by them, saves half of an append's instructions.
 
-**Next:** run `labkit index run btree learned --keys adversarial` for keys that no line fits, and read [docs/learned-index.md](../docs/learned-index.md).
+**Next:** [Capstone](90_capstone.ipynb). Before it, try `labkit index run btree learned --keys adversarial`, for keys that no line fits.
 """
