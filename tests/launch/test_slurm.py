@@ -110,6 +110,8 @@ def test_a_cell_that_was_preempted_has_the_results_of_one_that_ran_here(write, r
         slurm("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=true")
         cli("sweep --runs-dir", tmp_path / "here", file)  # meanwhile
         assert ended(file, runs) == {"done": 1}
+    (log,) = runs.glob("sweeps/s/logs/slurm-*.log")
+    assert "PREEMPTION" in log.read_text() and "sampler" not in log.read_text(), "it heeds no signal that is the job's"
     there, here = read_sweep(file, runs), read_sweep(file, tmp_path / "here")
     same = ["lr", "budget", "seed", "state", "provenance", "samples", "loss", "error_logged"]
     assert there[same].equals(here[same]) and list(there) == list(here)
