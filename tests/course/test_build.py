@@ -23,7 +23,7 @@ from labkit_course.gate import faults
 from labkit_course.lab import FOLDER, LABS, all_exercises, answer_cell, sources
 from labkit_course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook
 
-NAME = "90_x"
+NAME = "99_x"
 EXPLAINED = next(name for name, exercise in all_exercises("10").items() if isinstance(exercise, Explanation))
 
 
