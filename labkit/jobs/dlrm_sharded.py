@@ -83,8 +83,8 @@ class Shards:
                 dcp.load(content, checkpoint_id=path)
         except Exception as error:
             raise UserError(
-                f"{path}: these shards cannot be read from this checkpoint ({type(error).__name__}: {error}): resume "
-                "with the --sharding that wrote it, or start a new run."
+                f"{path}: these shards cannot be read from this checkpoint ({type(error).__name__}: {error}): restore "
+                "its files, resume with the --sharding that wrote it, or start a new run."
             ) from error
         set_state_dict(self._mlps, self._of_mlps, model_state_dict=content["mlps"], optim_state_dict=content["optim"])
         self._saved = saved["step"]

@@ -851,7 +851,7 @@ print(f"{sum(right)} of {len(right)} choices were right: predicted, then measure
 
 # %% prose-claim-B2 [markdown]
 """
-Whether so many right choices are enough for the claim of the paper's successor, [Sharding](63_sharding.ipynb) judges, by 20 recorded sets.
+Is that share of right choices enough for the claim of the paper's successor? [Sharding](63_sharding.ipynb) judges it, with 20 recorded sets.
 
 ## Judge
 

@@ -633,7 +633,7 @@ EXERCISES["63.place"] = WrittenExercise(
 """
 ## Whose constants?
 
-A sharder needs a cost. TorchRec's planner takes the bytes that are looked up over the bandwidth of the memory, once forward and twice backward, and the bytes of the sums that are exchanged over the bandwidth of the network, forward and back. Its constants are those of a V100, unless somebody says otherwise: 897 GiB/s for the memory, 600 GiB/s for the network, and 32 GiB for the tables of a GPU. The machine that measured the sets has a memory and a *gloo* that were measured, too.
+A sharder needs a cost. TorchRec's planner takes the bytes that are looked up over the bandwidth of the memory, once forward and twice backward, and the bytes of the sums that are exchanged over the bandwidth of the network, forward and back. Its constants are those of a V100, unless it is given others: 897 GiB/s for the memory, 600 GiB/s for the network, and 32 GiB for the tables of a GPU. The machine that measured the sets has a memory and a *gloo* that were measured, too.
 """
 
 
