@@ -208,19 +208,20 @@ with Stage(stages, "clean", held):
 
 # %% train
 from sklearn.ensemble import HistGradientBoostingClassifier
+from threadpoolctl import threadpool_limits
 
 with Stage(stages, "features", held):
     trips, matrix = pipelines.make_features(lines, "pandas")  # (T,), (T, 41)
     matrix, kinds = matrix.astype("float32"), about.set_index("trip").loc[trips, "type"].to_numpy()
 first = pipelines.held_out(len(trips))  # from here on trips are not trained on, but served
-with Stage(stages, "train", held):
+with Stage(stages, "train", held), threadpool_limits(1):  # threads of small steps wait busily for each other
     model = HistGradientBoostingClassifier(max_iter=10, early_stopping=False, random_state=seed)
     model.fit(matrix[:first], kinds[:first])
 with Stage(stages, "serve", held):
     predicted = model.predict(matrix[first:]).astype("int8")
-print(f"accuracy {np.mean(predicted == kinds[first:]):.3f} on {len(predicted):,} trips that it had not seen")
 
 # %% stages
+print(f"accuracy {np.mean(predicted == kinds[first:]):.3f} on {len(predicted):,} trips that it had not seen")
 table = pd.DataFrame(stages, columns=["stage", "seconds, measured", "peak MB, measured"])
 table["peak MB, measured"] = (table["peak MB, measured"] / 1e6).round(1)
 share = table["seconds, measured"] / table["seconds, measured"].sum()
