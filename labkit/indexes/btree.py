@@ -66,8 +66,7 @@ def lower_bound(keys, node, key):
     """The first slot of a node whose key is not smaller; the last slot if there is none."""
     slot, step = node * SLOTS, SLOTS // 2
     while step > 0:
-        if keys[slot + step - 1] < key:
-            slot += step
+        slot += step * (keys[slot + step - 1] < key)  # without a branch, which would be mispredicted half of the time
         step >>= 1
     return slot
 
