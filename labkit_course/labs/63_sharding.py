@@ -720,10 +720,8 @@ EXERCISES["63.why_constants"] = Explanation(
 What no planner's cost above has is the length of a table. A row of a long one is rarely in the cache. The multi-GPU paper fits its models to the machine, and so does the next cell, with four numbers: a time per step, a time per row that a process looks up for a sample in short tables, another one in long tables (100,000 rows and more, 13 MB), and a time per table. The process with the most work decides. The numbers are fitted to one half of the sets, and predict all placements of the other half; then the halves change roles.
 """
 
+
 # %% model
-from scipy.optimize import nnls
-
-
 def parts_of(each, way):
     processes = []
     for process in (0, 1):
@@ -733,11 +731,23 @@ def parts_of(each, way):
     return max(processes, key=lambda parts: parts[1] + 4 * parts[2])  # a row of a long table counts more
 
 
+# %% fitted-prose [markdown]
+"""
+The fit is by least squares of the relative errors, and no number may be below zero. The table has the four numbers, fitted to all sets.
+"""
+
+# %% fitted
+from scipy.optimize import nnls
+
+
 def fitted(training):
     rows = [(parts_of(each, way), np.median(times)) for each in training for way, times in each.passes_ms.items()]
     weighted = np.array([np.array(parts) / measured for parts, measured in rows])  # relative errors count
     return nnls(weighted, np.ones(len(rows)))[0]
 
+
+shares = pd.Series(fitted(sets), ["step", "short lookup", "long lookup", "table"]).to_frame("ms, fitted to all sets")
+labkit.plots.show(shares.round(2))
 
 # %% model-used-prose [markdown]
 """
@@ -755,8 +765,6 @@ for half in (0, 1):
 error = np.exp(np.mean(errors)) - 1
 noise = np.exp(np.mean([abs(np.log(one / np.median(p))) for s in sets for p in s.passes_ms.values() for one in p])) - 1
 right = scored(choices["fitted model"])["right"]
-shares = pd.Series(fitted(sets), ["step", "short lookup", "long lookup", "table"]).to_frame("ms, fitted to all sets")
-labkit.plots.show(shares.round(2))
 print(f"predicted times are {error:.0%} off, one pass {noise:.0%}; right in {right:.0f} of {len(sets)} sets: recorded")
 
 # %% prose-claim-B14 [markdown]
