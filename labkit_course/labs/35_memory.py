@@ -659,7 +659,7 @@ EXERCISES["35.scaling"] = WrittenExercise(
 """
 
 # %% scaling-predicted
-fitted, low, high = power_law(best.index, best, 4 * seconds)
+fitted, low, high = power_law(best.index.to_numpy(), best.to_numpy(), 4 * seconds)
 winner = int(curves.iloc[-1].idxmin())
 larger = widths[min(widths.index(winner) + 1, len(widths) - 1)]
 reached = {width: trained(width, [4 * seconds])[0] for width in dict.fromkeys((winner, larger))}
