@@ -71,7 +71,7 @@ COMMANDS = {
         "predict": "the time of a training step on the machine of a card",
     },
     "pipeline": {
-        "pipeline": "whole pipelines on small machines: stages, the limit of memory, figure of merit, serving",
+        "pipeline": "whole pipelines on small machines",
     },
     "index": {
         "index": "what a request to a learned index, a B+-tree or a radix tree costs, counted by several instruments",

@@ -7,7 +7,9 @@ from labkit.cli.console import Console, print_frame
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("league", help="who reaches a target soonest on a small budget: tracks, records, challengers")
+    parser = subparsers.add_parser(
+        "league", help="who reaches a target soonest on a small budget: tracks, records, challengers"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = commands.add_parser("show", help="the tracks, and every record of their history")
     show.set_defaults(run=run_show)
