@@ -89,7 +89,7 @@ from labkit_course import check, explain, guess, model_answer, reveal
 guess("90.ratio", 1.5, "times as fast")
 
 # %% ex-90-pairs [markdown]
-"""
+r"""
 ## How many pairs
 
 ### Write: `pairs_needed` (15 minutes)
@@ -97,7 +97,7 @@ guess("90.ratio", 1.5, "times as fast")
 `pairs_needed(before_s, after_s, smallest, power=0.8)` returns the least number of pairs with which a share `power` of such studies finds a true effect of `smallest`. `before_s` and `after_s` are the seconds of the pilot's pairs, and a `smallest` of 0.2 means 1.2 times as fast.
 
 1. A pair's effect is the logarithm of its ratio of times. Its spread is the standard deviation of the sample.
-2. A study of $n$ pairs finds the effect if its 95 % interval does not hold 0. It does so with that power if $(t_{0.975} + t_\\text{power}) \\cdot s / \\sqrt n$ is at most the smallest effect, as a logarithm. Both quantiles of Student's $t$ have $n - 1$ degrees of freedom.
+2. A study of $n$ pairs finds the effect if its 95 % interval does not hold 0. It does so with that power if $(t_{0.975} + t_\text{power}) \cdot s / \sqrt n$ is at most the smallest effect, as a logarithm. Both quantiles of Student's $t$ have $n - 1$ degrees of freedom.
 3. Begin with two pairs.
 
 Hint: `scipy.stats.t.ppf(share, freedom)` is a quantile.
@@ -370,14 +370,14 @@ figure.add_hline(y=1 + smallest, line_dash="dash")
 labkit.plots.show(figure)
 
 # %% ex-90-score [markdown]
-"""
+r"""
 ## How well did you know it?
 
 ### Write: `calibration` (10 minutes)
 
 `calibration(low, high, found, level)` returns the share of the values `found` inside the predicted interval, and the mean interval score.
 
-1. An interval that is to hold a share `level` has the score $(b - a) + \\frac{2}{1 - \\text{level}} \\cdot d$, where $a$, $b$ and $x$ are the *logarithms* of low, high and the value, and $d$ is how far $x$ is outside (Gneiting and Raftery 2007, equation 43). Lower is better.
+1. An interval that is to hold a share `level` has the score $(b - a) + \frac{2}{1 - \text{level}} \cdot d$, where $a$, $b$ and $x$ are the *logarithms* of low, high and the value, and $d$ is how far $x$ is outside (Gneiting and Raftery 2007, equation 43). Lower is better.
 2. A failed run has `math.inf` in `found`. It is outside, and the mean of the scores is over the other runs.
 """
 

@@ -36,7 +36,10 @@ from labkit.runs import (
 )
 from labkit.tracking import ScriptCommand, StopRequest
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes as Linux shows them")
+pytestmark = [
+    pytest.mark.quiet,  # ranks that get no core for seconds look as if they hung
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes as Linux shows them"),
+]
 KILLS = 50 if "LABKIT_SOAK" in os.environ else 6
 """`make soak` has more."""
 SCRIPT = """
@@ -256,7 +259,7 @@ def test_random_kills_of_any_process_leave_nothing(tmp_path):
         wait_for(lambda folder=folder: not left(folder))
         assert not [*(folder / "tmp").iterdir()]
         for run in run_folders(folder / "runs"):
-            assert read_run(run).status in ("stopped", "failed", "interrupted")
+            assert read_run(run).status in ("stopped", "failed", "interrupted", "done")  # killed after its last word
 
 
 COMMAND = ScriptCommand("train.py", ("--lr", "0.1"))

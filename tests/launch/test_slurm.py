@@ -13,7 +13,8 @@ from slurm_cluster import slurm, slurm_cluster, steps, why_not
 from labkit.launch import read_progress, read_sweep, read_sweep_file
 from labkit.runs import readable_runs, run_folders
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+# its cells wait for cores that tests beside it hold, for longer than a test waits
+pytestmark = [pytest.mark.quiet, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 TRAIN = """
 import argparse, time, torch, labkit
