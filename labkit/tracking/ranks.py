@@ -131,6 +131,7 @@ class Ranks:
         self._position = position
         if folder is not None and Path(folder).is_dir():
             self._folder = Path(folder)
+        self._say()  # a rank that stops within its first half second is known, too
         self._writer.start()
 
     # steps

@@ -202,7 +202,7 @@ def write_records(folder: Path) -> None:
     next(iter(queue.parts.values())).more = {"status": "done", "attempts": [attempt]}
     for name, launches in (("group", mix), ("queue", queue)):
         (folder / name).mkdir()
-        launches.folder = folder / name
+        launches.folder, launches.file = folder / name, folder / name / launches.file.name
         launches.write()
     guesses = [{"kind": "guess", "name": f"0{n}.x", "guess": n + 0.5, "truth": 2.0, "unit": "s"} for n in range(4)]
     (folder / "progress.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in guesses))

@@ -31,7 +31,7 @@ def test_a_stage_records_its_time_memory_and_facts(run):
     assert [window["name"] for window in events(open_run.folder, "windows")] == ["load", "clean"]
     result = read_run(open_run.folder).result
     assert list(result["stages"]) == ["load", "clean"]
-    assert result["train_s"] == pytest.approx(sum(result["stages"].values()), rel=0.5)  # and between them, hardly any
+    assert result["train_s"] >= sum(result["stages"].values()) > 0
 
 
 def test_memory_that_was_given_back_within_a_stage_is_in_its_peak(run):
