@@ -113,7 +113,7 @@ class Register:
     plan: Plan
     registered_at: json_data.Moment
     sha256: str
-    """Of plan and time: whoever has it can see later that neither was changed"""
+    """Of plan and time: a reader who has it can see later that neither was changed"""
 
     @classmethod
     def of(cls, plan: Plan, registered_at: str) -> "Register":
@@ -224,12 +224,12 @@ def interval_score(low: float, high: float, found: float, level: float) -> float
 def verdict(low: float, high: float, smallest: float) -> str:
     """What the interval of a mean log-ratio of times says, next to the smallest one that matters."""
     if math.isnan(low):
-        return "cannot be told: too few pairs"
+        return "cannot be decided: too few pairs"
     if low >= smallest:
         return "sooner by what matters"
     if high <= -smallest:
         return "later by what matters"
-    return "no difference that matters" if -smallest < low and high < smallest else "cannot be told: more pairs"
+    return "no difference that matters" if -smallest < low and high < smallest else "cannot be decided: run more pairs"
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ def _effect(plan: Plan, own: pd.DataFrame, budget: str) -> dict[str, Any]:
         return (
             row
             | dict.fromkeys(("times_as_fast", "low", "high"), np.nan)
-            | {"verdict": "cannot be told: runs failed, see expected_s"}
+            | {"verdict": "cannot be decided: runs failed, see expected_s"}
         )
     logs = np.log((before.loc[common, "time_to_target_s"] / after.loc[common, "time_to_target_s"]).to_numpy(float))
     mean, low, high = tta.mean_interval(logs) if len(logs) else (np.nan,) * 3

@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from typing import Any
 
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
-from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 
 from labkit.errors import DataError, UserError
@@ -141,8 +139,8 @@ def make_course(
             )
     place.mkdir(parents=True, exist_ok=True)
     shutil.copy(notebooks[0].parent / CONFIG, place)
-    replace_text(place / ROSTER, _csv([COLUMNS, *(vars(student).values() for student in students)]))
-    with Gradebook(_database(place)) as gradebook:
+    replace_text(place / ROSTER, csv_text([COLUMNS, *(vars(student).values() for student in students)]))
+    with Gradebook(database_of(place)) as gradebook:
         for student in students:
             first, _, last = student.name.rpartition(" ")
             fields: dict[str, Any] = {"first_name": first, "last_name": last, "email": student.email}
@@ -160,7 +158,8 @@ def make_course(
         replace_text(source, text)
         if (rules := path.parents[1] / ASSISTANTS).is_file():
             shutil.copy(rules, source.parent)
-        _must(_api(place).generate_assignment(path.stem, force=True), f"{path.stem}: nbgrader does not release it")
+        made = nbgrader_of(place).generate_assignment(path.stem, force=True)
+        must_succeed(made, f"{path.stem}: nbgrader does not release it")
         released.append(path.stem)
     return released
 
@@ -170,24 +169,24 @@ def _grade_ids(path: Path) -> set[str]:
     return {cell["grade_id"] for cell in cells if cell.get("grade")}
 
 
-def _csv(rows: Iterable[Iterable[Any]]) -> str:
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
-def _database(place: Path) -> str:
+def database_of(place: Path) -> str:
     return f"sqlite:///{(place / 'gradebook.db').absolute()}"
 
 
-def _api(place: Path) -> NbGraderAPI:
+def nbgrader_of(place: Path) -> NbGraderAPI:
     config = Config()
     configure(config)
     config.CourseDirectory.root = str(place.absolute())
     return NbGraderAPI(config=config)
 
 
-def _must(done: Mapping[str, Any], what: str) -> None:
+def must_succeed(done: Mapping[str, Any], what: str) -> None:
     if not done["success"]:
         why = (done.get("error") or done.get("log") or "").strip().splitlines()
         raise UserError(f"{what} ({why[-1][:300] if why else 'it does not say why'}).")
@@ -271,106 +270,6 @@ def _utc(text: str | None, path: Path) -> str:
     """A time as nbgrader writes it, which sorts as text; the file's own where the archive has none."""
     moment = datetime.fromisoformat(text) if text else datetime.fromtimestamp(path.stat().st_mtime, UTC)
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'microseconds')} UTC"
-
-
-def labs_handed_in(place: Path, wanted: Sequence[str]) -> list[str]:
-    """The labs of which something was collected, by the beginnings of their names.
-
-    Raises:
-        UserError: a wanted lab is none of them.
-    """
-    students_of(place)
-    labs = sorted({path.name for path in (place / "submitted").glob("*/*") if path.is_dir()})
-    for each in wanted:
-        if not any(lab.startswith(each) for lab in labs):
-            raise UserError(f"{place}: nothing of lab {each} was collected, but of {', '.join(labs) or 'no lab'}.")
-    return [lab for lab in labs if not wanted or any(lab.startswith(each) for each in wanted)]
-
-
-def grade_class(place: Path, lab: str) -> list[str]:
-    """Grade what was handed in of a lab, and return why students could not be graded.
-
-    nbgrader grades again only what was handed in since, so a second call grades nothing twice.
-    """
-    students_of(place)
-    api, failed = _api(place), []
-    for folder in sorted((place / "submitted").glob(f"*/{lab}")):
-        student = folder.parent.name
-        graded = place / "autograded" / student / lab / "timestamp.txt"
-        stamp = (folder / "timestamp.txt").read_text(encoding="utf-8")
-        if graded.is_file() and graded.read_text(encoding="utf-8") == stamp:
-            continue
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SAWarning)  # of how nbgrader adds to its database
-                _must(api.autograde(lab, student, force=True), f"{student}: {lab} is not graded")
-        except UserError as error:
-            failed.append(str(error))
-    return failed
-
-
-@dataclass(frozen=True)
-class Grade:
-    """What a student has for a lab."""
-
-    student: str
-    lab: str
-    score: float
-    most: float
-    by_hand: bool
-    """Whether a part still waits for a grade by hand"""
-    late_s: float
-
-
-def grades_of(place: Path) -> list[Grade]:
-    """The grades of a course, in the order of labs and students."""
-    students_of(place)
-    found = []
-    with Gradebook(_database(place)) as gradebook:
-        for assignment in gradebook.assignments:
-            each: Any
-            for each in gradebook.assignment_submissions(assignment.name):
-                late_s = each.total_seconds_late or 0.0
-                points = each.score, each.max_score, each.needs_manual_grade
-                found.append(Grade(each.student_id, str(assignment.name), *points, late_s))
-    return sorted(found, key=lambda each: (each.lab, each.student))
-
-
-def write_grades(place: Path, form: str, file: Path) -> int:
-    """Write grades as a CSV file; a lab that was not handed in is empty. Returns the number of students.
-
-    Args:
-        place: the course.
-        form: "canvas" (its gradebook's columns, with the row "Points Possible"), "moodle" (its own names of the columns
-            that identify a student, and one column a lab), or "csv" (one row a student and lab).
-        file: the new file.
-
-    Raises:
-        UserError: nothing is graded, or a student lacks what the form needs.
-    """
-    students, grades = students_of(place), grades_of(place)
-    labs = {each.lab: each.most for each in grades}
-    if not grades:
-        raise UserError(f"{place}: nothing is graded yet: run `labkit course grade {place}`.")
-    scores = {(each.student, each.lab): f"{each.score:g}" for each in grades}
-    rows: list[list[Any]] = []
-    if form == "csv":
-        rows = [["student", "lab", "score", "max_score", "needs_grade_by_hand", "late_s"]]
-        rows += [[e.student, e.lab, f"{e.score:g}", f"{e.most:g}", int(e.by_hand), f"{e.late_s:.0f}"] for e in grades]
-    elif form == "canvas":
-        fixed = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
-        rows = [[*fixed, *labs], ["    Points Possible", "", "", "", "", *(f"{most:g}" for most in labs.values())]]
-        for id, student in students.items():
-            first, _, last = student.name.rpartition(" ")
-            own = [f"{last}, {first}" if first else last, student.canvas_id, id, id, student.section]
-            rows.append([*own, *(scores.get((id, lab), "") for lab in labs)])
-    else:
-        if without := next((id for id, student in students.items() if not student.email), None):
-            raise UserError(f"{without} has no email in the roster, by which Moodle finds a student: add it.")
-        rows = [["Username", "Email address", *labs]]
-        rows += [[id, each.email, *(scores.get((id, lab), "") for lab in labs)] for id, each in students.items()]
-    replace_text(file, _csv(rows))
-    return len(students)
 
 
 def alike(place: Path, lab: str, least: float = 0.5) -> list[tuple[float, str, str]]:

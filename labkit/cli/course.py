@@ -205,37 +205,36 @@ def run_collect(args: argparse.Namespace) -> int:
 
 
 def run_grade(args: argparse.Namespace) -> int:
-    from labkit_course import classroom, sandbox
+    from labkit_course import sandbox
+    from labkit_course.grades import grade_class, grades_of, labs_handed_in
 
     print(sandbox()[1])
-    labs = classroom.labs_handed_in(args.place, args.labs)
-    failed = [why for lab in labs for why in classroom.grade_class(args.place, lab)]
+    labs = labs_handed_in(args.place, args.labs)
+    failed = [why for lab in labs for why in grade_class(args.place, lab)]
     print(*failed, sep="\n", end="\n" * bool(failed))
-    grades = classroom.grades_of(args.place)
-    by_hand = sum(each.by_hand for each in grades)
-    print(f"{len(grades)} notebooks are graded, {by_hand} of them wait for grades by hand: `nbgrader formgrade`.")
+    found = grades_of(args.place)
+    by_hand = sum(each.by_hand for each in found)
+    print(f"{len(found)} notebooks are graded, {by_hand} of them wait for grades by hand: `nbgrader formgrade`.")
     return 1 if failed else 0
 
 
 def run_grades(args: argparse.Namespace) -> int:
-    from labkit_course import classroom
+    from labkit_course.grades import write_grades
 
-    count = classroom.write_grades(args.place, args.form, args.out)
-    print(f"{args.out}: {count} students.")
+    print(f"{args.out}: {write_grades(args.place, args.form, args.out)} students.")
     return 0
 
 
 def run_alike(args: argparse.Namespace) -> int:
-    from labkit_course import classroom
+    from labkit_course.classroom import alike
+    from labkit_course.grades import labs_handed_in
 
-    (lab,) = classroom.labs_handed_in(args.place, [args.lab])
-    rows = [
-        {"alike": f"{share:.0%}", "student": one, "and": other}
-        for share, one, other in classroom.alike(args.place, lab)
-    ]
-    if rows:
+    (lab,) = labs_handed_in(args.place, [args.lab])
+    pairs = alike(args.place, lab)
+    if pairs:
+        rows = [{"alike": f"{share:.0%}", "student": one, "and": other} for share, one, other in pairs]
         print_frame(Console(soft_wrap=True), rows)
-    print("These pairs share at least half of their code." if rows else "No two share half of their code.")
+    print("These pairs share at least half of their code." if pairs else "No two share half of their code.")
     return 0
 
 

@@ -108,8 +108,8 @@ def run_sweep(args: argparse.Namespace) -> int:
         seconds, by = progress.time_left()
         count, parts = len(sweep.cells), progress.launches.parts
         keys = [cell.key for cell in sweep.cells if parts[cell.key].status == "waiting"]
-        told = {"predicted_s": seconds, "predicted_by": by, "waiting_keys": keys}
-        print_json({"name": sweep.name, "cells": count, **counts, **told})
+        more = {"predicted_s": seconds, "predicted_by": by, "waiting_keys": keys}
+        print_json({"name": sweep.name, "cells": count, **counts, **more})
     return int(not args.dry_run and progress.count("failed") > 0)
 
 

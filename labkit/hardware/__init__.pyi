@@ -3,9 +3,6 @@ from .budgets import (
     OF_A_GPU as OF_A_GPU,
     THREAD_VARIABLES as THREAD_VARIABLES,
     Budget as Budget,
-    Part as Part,
-    memory_error as memory_error,
-    now_in as now_in,
     offered_budgets as offered_budgets,
     parse_budget as parse_budget,
     possible_budgets as possible_budgets,
@@ -63,6 +60,7 @@ from .memory_watch import (
     leave_out as leave_out,
 )
 from .mps import find_mps as find_mps, start_mps as start_mps
+from .out_of_memory import Part as Part, memory_error as memory_error, now_in as now_in
 from .tiers import (
     FIGURES as FIGURES,
     SERVER_FIGURES as SERVER_FIGURES,

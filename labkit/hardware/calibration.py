@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from labkit import UserError, errors
 from labkit.hardware import memory_watch
-from labkit.hardware.budgets import Budget, offered_budgets, parse_budget, too_much
+from labkit.hardware.budgets import Budget, offered_budgets, parse_budget
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import Device, get_devices
+from labkit.hardware.out_of_memory import too_much
 from labkit.hardware.tiers import get_tier, match_tier
 
 if TYPE_CHECKING:

@@ -1,3 +1,4 @@
+from .cells import Cell as Cell
 from .engine import End as End, Engine as Engine, OnEvent as OnEvent, Start as Start, resume as resume
 from .launches import Launch as Launch, Launches as Launches, Part as Part
 from .mix import (
@@ -35,7 +36,6 @@ from .sweep import (
     run_sweep as run_sweep,
 )
 from .sweep_file import (
-    Cell as Cell,
     cells_too_large as cells_too_large,
     find_sweep_file as find_sweep_file,
     read_sweep_file as read_sweep_file,

@@ -173,20 +173,20 @@ class RankedRun:
             if not event["asked"] and rank not in self._done:
                 self._statuses[rank] = event["status"]
                 self._note_failure(event["status"] != 0)
-        elif (told := event["event"])["kind"] == "Failed":
-            self._failed.setdefault(rank, told)
-            self._answer = self._answer or told["answer"] or {}
+        elif (said := event["event"])["kind"] == "Failed":
+            self._failed.setdefault(rank, said)
+            self._answer = self._answer or said["answer"] or {}
             self._note_failure(True)
-        elif told["kind"] == "Ended":
+        elif said["kind"] == "Ended":
             self._done.add(rank)
             if rank == 0:
-                self._answer = {name: value for name, value in told.items() if name != "kind"}
+                self._answer = {name: value for name, value in said.items() if name != "kind"}
         elif rank == 0:
-            if told["kind"] == "Started":
-                self._folder, self._answer = told["folder"], {}
+            if said["kind"] == "Started":
+                self._folder, self._answer = said["folder"], {}
                 # the ranks look themselves, and first, but all of them may be stopped
-                self._watch = runs.HangWatch(Path(told["folder"]), self._hang_s + 1)
-            self._on_event(tracking.read_event(told))
+                self._watch = runs.HangWatch(Path(said["folder"]), self._hang_s + 1)
+            self._on_event(tracking.read_event(said))
 
     def _note_failure(self, failed: bool) -> None:
         if failed and self._failed_at is None:

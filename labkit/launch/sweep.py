@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 
 from labkit import UserError, errors, hardware, process, tracking
+from labkit.launch.cells import Sweep
 from labkit.launch.engine import End, Engine, OnEvent, Start, end_left_over, lent_cores
 from labkit.launch.launches import FILE, LOCK, Head, Launches, Part
-from labkit.launch.sweep_file import Sweep
 from labkit.runs import SILENT_S, RunRecord, is_alive, read_run, readable_runs, restored, run_folders
 
 FOLDER = "sweeps"

@@ -482,7 +482,7 @@ Other programs ran at the same time, so the passes of one placement differ by te
 
 1. The best placement is the one with the smallest median.
 2. The choice is right if its median is at most 5 % above the best one's.
-3. It is also right if the two cannot be told apart: in at least two passes the choice was at least as fast as the best placement was *in the same pass*, for these two were measured close to each other.
+3. It is also right if the two cannot be distinguished: in at least two passes the choice was at least as fast as the best placement was *in the same pass*, for these two were measured close to each other.
 """
 
 # %% answer 63.right

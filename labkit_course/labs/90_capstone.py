@@ -479,7 +479,7 @@ EXERCISES["90.why_effect"] = Explanation(
         "consequence: more pairs, a wider interval of prediction, or another budget's pilot",
     ),
     model="On one core twice the learning rate was 2.1 times as fast (1.03 to 4.3), and on all cores 1.8 times (1.09 to 3.1): "
-    "both intervals exclude 1 and hold the 1.3 that matters, so whether it matters cannot be told. Of ten runs, seven "
+    "both intervals exclude 1 and hold the 1.3 that matters, so whether it matters stays open. Of ten runs, seven "
     "lay in the predicted seconds. Other programs took most of the cores, so pairs varied far more than the pilot's "
     "four: on a busy machine I need more pairs and wider predictions, or a quiet hour.",
     half="It was 2.1 times as fast on one core, with an interval from 1.03 to 4.3, so the larger learning rate is better.",

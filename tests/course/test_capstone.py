@@ -167,7 +167,7 @@ def test_verdicts_depend_on_the_whole_interval():
     limits = [(0.2, 0.4), (-0.4, -0.2), (-0.05, 0.08), (-0.05, 0.2), (0.02, 0.3), (np.nan, np.nan)]
     assert [verdict(low, high, 0.1) for low, high in limits] == [
         "sooner by what matters", "later by what matters", "no difference that matters",
-        "cannot be told: more pairs", "cannot be told: more pairs", "cannot be told: too few pairs",
+        "cannot be decided: run more pairs", "cannot be decided: run more pairs", "cannot be decided: too few pairs",
     ]  # fmt: skip
 
 

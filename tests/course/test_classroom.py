@@ -13,6 +13,7 @@ from labkit import DataError, UserError
 from labkit.hardware import get_tier
 from labkit_course import classroom
 from labkit_course.expenses import expense, labs_of, sittings
+from labkit_course.grades import grade_class, grades_of, write_grades
 from labkit_course.notebook_file import SOLUTIONS, canonical, read_notebook
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks" / SOLUTIONS
@@ -107,18 +108,18 @@ def test_from_the_roster_to_the_grades_of_a_platform(tmp_path):
     ):  # fmt: skip
         assert words in said, said
     assert "was collected before" in "\n".join(classroom.collect_archives(place, [archives[0]]))
-    assert classroom.grade_class(place, LAB) == [] == classroom.grade_class(place, LAB)
-    grades = {each.student: each for each in classroom.grades_of(place)}
+    assert grade_class(place, LAB) == [] == grade_class(place, LAB)
+    grades = {each.student: each for each in grades_of(place)}
     assert grades["ann"].score == 10 and grades["bob"].score == 0
     assert [grades[id].late_s for id in ("ann", "bob", "eve")] == [0, 0, 86_400]
     assert [{*names} for _, *names in classroom.alike(place, LAB)] == [{"bob", "eve"}]
 
-    assert classroom.write_grades(place, "canvas", tmp_path / "canvas.csv") == 3
+    assert write_grades(place, "canvas", tmp_path / "canvas.csv") == 3
     head, points, ann, bob, _ = csv.reader((tmp_path / "canvas.csv").read_text().splitlines())
     assert head == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", LAB]
     assert points[0].strip() == "Points Possible" and points[-1] == "12"
     assert ann[0] == "Lee, Ann" and ann[3] == "ann" and (ann[-1], bob[-1]) == ("10", "0")
-    classroom.write_grades(place, "moodle", tmp_path / "moodle.csv")
+    write_grades(place, "moodle", tmp_path / "moodle.csv")
     assert (tmp_path / "moodle.csv").read_text().splitlines()[1] == "ann,ann@example.org,10"
 
     shorter = read_notebook(source)

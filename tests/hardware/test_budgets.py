@@ -16,7 +16,6 @@ from labkit.errors import UserError
 from labkit.hardware import budgets, memory_watch
 from labkit.hardware.budgets import (
     Budget,
-    memory_error,
     offered_budgets,
     parse_budget,
     possible_budgets,
@@ -25,6 +24,7 @@ from labkit.hardware.calibration import BudgetCheck, _predicted, run_under
 from labkit.hardware.devices import Device, get_devices
 from labkit.hardware.memory_watch import Watch, is_out_of_memory
 from labkit.hardware.mps import start_mps
+from labkit.hardware.out_of_memory import memory_error
 from labkit_course.apparatus import budget_shares
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")

@@ -259,7 +259,9 @@ def test_random_kills_of_any_process_leave_nothing(tmp_path):
         wait_for(lambda folder=folder: not left(folder))
         assert not [*(folder / "tmp").iterdir()]
         for run in run_folders(folder / "runs"):
-            assert read_run(run).status in ("stopped", "failed", "interrupted", "done")  # killed after its last word
+            record = read_run(run)
+            is_whole = record.status == "done" and record.result["steps"] == 200  # killed after its last word
+            assert is_whole or record.status in ("stopped", "failed", "interrupted")
 
 
 COMMAND = ScriptCommand("train.py", ("--lr", "0.1"))

@@ -1,0 +1,114 @@
+"""The grades of a class: each answer graded in a process of its own, and tables that learning platforms import."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbgrader.api import Gradebook
+from sqlalchemy.exc import SAWarning
+
+from labkit.errors import UserError
+from labkit.runs import replace_text
+from labkit_course.classroom import csv_text, database_of, must_succeed, nbgrader_of, students_of
+
+
+def labs_handed_in(place: Path, wanted: Sequence[str]) -> list[str]:
+    """The labs of which something was collected, by the beginnings of their names.
+
+    Raises:
+        UserError: a wanted lab is none of them.
+    """
+    students_of(place)
+    labs = sorted({path.name for path in (place / "submitted").glob("*/*") if path.is_dir()})
+    for each in wanted:
+        if not any(lab.startswith(each) for lab in labs):
+            raise UserError(f"{place}: nothing of lab {each} was collected, but of {', '.join(labs) or 'no lab'}.")
+    return [lab for lab in labs if not wanted or any(lab.startswith(each) for each in wanted)]
+
+
+def grade_class(place: Path, lab: str) -> list[str]:
+    """Grade what was handed in of a lab, and return why students could not be graded.
+
+    nbgrader grades again only what was handed in since, so a second call grades nothing twice.
+    """
+    students_of(place)
+    api, failed = nbgrader_of(place), []
+    for folder in sorted((place / "submitted").glob(f"*/{lab}")):
+        student = folder.parent.name
+        graded = place / "autograded" / student / lab / "timestamp.txt"
+        stamp = (folder / "timestamp.txt").read_text(encoding="utf-8")
+        if graded.is_file() and graded.read_text(encoding="utf-8") == stamp:
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SAWarning)  # of how nbgrader adds to its database
+                must_succeed(api.autograde(lab, student, force=True), f"{student}: {lab} is not graded")
+        except UserError as error:
+            failed.append(str(error))
+    return failed
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What a student has for a lab."""
+
+    student: str
+    lab: str
+    score: float
+    most: float
+    by_hand: bool
+    """Whether a part still waits for a grade by hand"""
+    late_s: float
+
+
+def grades_of(place: Path) -> list[Grade]:
+    """The grades of a course, in the order of labs and students."""
+    students_of(place)
+    found = []
+    with Gradebook(database_of(place)) as gradebook:
+        for assignment in gradebook.assignments:
+            each: Any
+            for each in gradebook.assignment_submissions(assignment.name):
+                late_s = each.total_seconds_late or 0.0
+                points = each.score, each.max_score, each.needs_manual_grade
+                found.append(Grade(each.student_id, str(assignment.name), *points, late_s))
+    return sorted(found, key=lambda each: (each.lab, each.student))
+
+
+def write_grades(place: Path, form: str, file: Path) -> int:
+    """Write grades as a CSV file; a lab that was not handed in is empty. Returns the number of students.
+
+    Args:
+        place: the course.
+        form: "canvas" (its gradebook's columns, with the row "Points Possible"), "moodle" (its own names of the columns
+            that identify a student, and one column a lab), or "csv" (one row a student and lab).
+        file: the new file.
+
+    Raises:
+        UserError: nothing is graded, or a student lacks what the form needs.
+    """
+    students, grades = students_of(place), grades_of(place)
+    labs = {each.lab: each.most for each in grades}
+    if not grades:
+        raise UserError(f"{place}: nothing is graded yet: run `labkit course grade {place}`.")
+    scores = {(each.student, each.lab): f"{each.score:g}" for each in grades}
+    rows: list[list[Any]] = []
+    if form == "csv":
+        rows = [["student", "lab", "score", "max_score", "needs_grade_by_hand", "late_s"]]
+        rows += [[e.student, e.lab, f"{e.score:g}", f"{e.most:g}", int(e.by_hand), f"{e.late_s:.0f}"] for e in grades]
+    elif form == "canvas":
+        fixed = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
+        rows = [[*fixed, *labs], ["    Points Possible", "", "", "", "", *(f"{most:g}" for most in labs.values())]]
+        for id, student in students.items():
+            first, _, last = student.name.rpartition(" ")
+            own = [f"{last}, {first}" if first else last, student.canvas_id, id, id, student.section]
+            rows.append([*own, *(scores.get((id, lab), "") for lab in labs)])
+    else:
+        if without := next((id for id, student in students.items() if not student.email), None):
+            raise UserError(f"{without} has no email in the roster, by which Moodle finds a student: add it.")
+        rows = [["Username", "Email address", *labs]]
+        rows += [[id, each.email, *(scores.get((id, lab), "") for lab in labs)] for id, each in students.items()]
+    replace_text(file, csv_text(rows))
+    return len(students)
