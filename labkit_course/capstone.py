@@ -226,9 +226,9 @@ def verdict(low: float, high: float, smallest: float) -> str:
     if math.isnan(low):
         return "cannot be decided: too few pairs"
     if low >= smallest:
-        return "sooner by what matters"
+        return "sooner, and it matters"
     if high <= -smallest:
-        return "later by what matters"
+        return "later, and it matters"
     return "no difference that matters" if -smallest < low and high < smallest else "cannot be decided: run more pairs"
 
 

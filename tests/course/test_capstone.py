@@ -132,7 +132,7 @@ def test_what_came_of_a_plan(plan, tmp_path, cli):
     run_cell(tmp_path / "runs", 0, lr=0.004)  # is of no cell
     found = judge(made, tmp_path / "runs")
     one, whole = found.effects.to_dict("records")
-    assert one["pairs"] == 5 and one["verdict"] == "sooner by what matters"
+    assert one["pairs"] == 5 and one["verdict"] == "sooner, and it matters"
     assert one["low"] <= one["times_as_fast"] <= one["high"] and one["times_as_fast"] == pytest.approx(1.5)
     assert whole["pairs"] == 4 and list(found.cells["missing_seeds"]) == ["", "", "", "4"]
     assert found.cells["expected_s"].tolist()[:2] == pytest.approx([8.16, 5.44])
@@ -145,7 +145,7 @@ def test_what_came_of_a_plan(plan, tmp_path, cli):
     energy = found.calibration[found.calibration["predicted"] == "energy_j"]
     assert (energy["known_runs"] == 0).all() and energy["score"].isna().all()  # there is no counter
     said = cli("course capstone", "--runs", tmp_path / "runs").out
-    assert made.sha256 in said and "sooner by what matters" in said and pilot.name in said
+    assert made.sha256 in said and "sooner, and it matters" in said and pilot.name in said
 
 
 def test_a_failed_run_is_counted_and_no_ratio_is_given_without_it(plan, tmp_path):
@@ -166,7 +166,7 @@ def test_a_failed_run_is_counted_and_no_ratio_is_given_without_it(plan, tmp_path
 def test_verdicts_depend_on_the_whole_interval():
     limits = [(0.2, 0.4), (-0.4, -0.2), (-0.05, 0.08), (-0.05, 0.2), (0.02, 0.3), (np.nan, np.nan)]
     assert [verdict(low, high, 0.1) for low, high in limits] == [
-        "sooner by what matters", "later by what matters", "no difference that matters",
+        "sooner, and it matters", "later, and it matters", "no difference that matters",
         "cannot be decided: run more pairs", "cannot be decided: run more pairs", "cannot be decided: too few pairs",
     ]  # fmt: skip
 
