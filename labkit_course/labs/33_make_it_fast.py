@@ -699,10 +699,10 @@ The next cell keeps the numbers of this half for a program to read, each with bo
 from labkit_course import results
 
 results(
-    gather_gain=(gains["gather"]["measured"], 0.6, 20),
-    pairs_gain=(gains["pairs"]["measured"], 0.6, 5),
+    gather_gain=(gains["gather"]["measured"], 0.3, 20),
+    pairs_gain=(gains["pairs"]["measured"], 0.3, 5),
     bf16_gain=(gains["bf16"]["measured"], 0.02, 8),
-    memory_gain=(kept_gain, 0.6, 15),
+    memory_gain=(kept_gain, 0.3, 15),
     logits_differ=(difference, 0, 0.01),
 )
 
