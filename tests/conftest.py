@@ -14,6 +14,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from labkit.compiled import why_not_compiled
+from labkit.hardware import leases
 
 # beside other tests, threads that wait busily take the cores from those that work
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -93,8 +94,12 @@ def own_cache(pytestconfig, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def own_core_leases(tmp_path_factory, monkeypatch):
-    """Wait for no core that runs outside of these tests hold."""
-    monkeypatch.setenv("LABKIT_CORE_LEASES", str(tmp_path_factory.getbasetemp() / "labkit-cores"))
+    """Wait for no core that runs outside of these tests hold; the cores that a test took are free after it."""
+    monkeypatch.setenv(leases.FOLDER_VARIABLE, str(tmp_path_factory.getbasetemp() / "labkit-cores"))
+    monkeypatch.setenv(leases.LEASED_VARIABLE, "")
+    yield
+    while leases._locks:
+        leases._locks.popitem()[1].release()
 
 
 class NoSampler(contextlib.nullcontext):
