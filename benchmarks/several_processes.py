@@ -12,18 +12,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+from dataclasses import asdict
 from statistics import median
 
 import torch
 import torch.distributed as dist
-from measuring import paired, report
+from measuring import RESULTS, paired, write_result
 
 from labkit.data.clicks import load_clicks
 from labkit.jobs import DlrmJob, SpeechJob
 from labkit.jobs.dlrm import build_model
 from labkit.jobs.speech import build_model as build_recogniser, load_data
 from labkit.models import DlrmConfig
+from labkit.perfmodel import on_processes
 from labkit.runs import exchange_s
 
 WAYS = {
@@ -31,7 +32,9 @@ WAYS = {
     "one process, two cores": ["--budget", "cores=2"],
     "two processes": ["--nproc", "2"],
 }
-CASES = (("dlrm", 512), ("dlrm", 4096), ("speech", 32))
+CASES = {"dlrm-512": ("dlrm", 512), "dlrm-4096": ("dlrm", 4096), "speech-32": ("speech", 32)}
+NAME = "several_processes"
+RESULT = RESULTS / f"{NAME}.json"
 SIZES = tuple(4**power for power in range(2, 13))  # bytes of an exchange, 16 B to 16 MiB
 
 
@@ -44,10 +47,8 @@ def train(job: str, batch_size: int, seconds: float, flags: list[str]) -> dict:
     return json.loads(said[said.rindex("\n{") + 1 if "\n{" in said else said.index("{") :])["result"]
 
 
-def time_exchanges(rank: int, folder: str) -> None:
-    """Write the seconds of an all-reduce and an all-gather of each size between two processes."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+def time_exchanges() -> dict[str, list[float]]:
+    """Seconds of an all-reduce and an all-gather of each size between two processes."""
     found: dict[str, list[float]] = {"all_reduce": [], "all_gather": []}
     for size in SIZES:
         own = torch.zeros(size // 4)
@@ -63,9 +64,7 @@ def time_exchanges(rank: int, folder: str) -> None:
                 exchange()
                 times.append(time.perf_counter() - began)
             found[name].append(median(times))
-    if rank == 0:
-        Path(folder, "times.json").write_text(json.dumps(found))
-    dist.barrier()
+    return found
 
 
 def predicted_s(job: str, batch_size: int, times: dict[str, list[float]]) -> float:
@@ -92,31 +91,38 @@ def predicted_s(job: str, batch_size: int, times: dict[str, list[float]]) -> flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", choices=CASES, help="this one only; what is known of the others stays in the result")
     parser.add_argument("--rounds", type=int, default=5, help="of each case, at least 2 (5)")
     parser.add_argument("--seconds", type=float, default=10.0, help="that each run trains (10)")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(time_exchanges, args=(folder,), nprocs=2)
-        times = json.loads(Path(folder, "times.json").read_text())
-    ratios, shares = [], []
-    for job, batch_size in CASES:
-        what = f"{job}, {batch_size} samples per step"
-        step_s: dict[str, list[float]] = {name: [] for name in [*WAYS, "half a batch"]}
-        idle = []
-        for _ in range(args.rounds):
-            for name, flags in WAYS.items():
-                result = train(job, batch_size, args.seconds, flags)
-                step_s[name].append(result["train_s"] / result["steps"])
-            idle.append(sum(seconds for seconds, _ in exchange_s(result["ranks"]).values()) / result["train_s"])
-            half = train(job, batch_size // 2, args.seconds, WAYS["one process, one core"])
-            step_s["half a batch"].append(half["train_s"] / half["steps"])
-        for base in [*WAYS][:2]:
-            ratios.append(paired(what, "two processes", base, step_s["two processes"], step_s[base], unit="s per step"))
-        whole = median(step_s["two processes"])
-        share = {"of": what, "measured": 1 - median(step_s["half a batch"]) / whole, "idle": median(idle)}
-        shares.append(share | {"predicted": predicted_s(job, batch_size, times) / whole})
-        print(shares[-1])
-    report("several_processes", ratios, exchange_of_a_step=shares, exchange_s=times, sizes=SIZES)
+    times = on_processes(2, time_exchanges)
+    known = json.loads(RESULT.read_text())["cases"] if RESULT.exists() else {}
+    for case in [args.case] if args.case else CASES:
+        known[case] = measure(*CASES[case], args, times)
+        write_result(NAME, cases=known)
+
+
+def measure(job: str, batch_size: int, args: argparse.Namespace, times: dict[str, list[float]]) -> dict:
+    """What two processes gain with a job, and the share of exchange of their steps."""
+    step_s: dict[str, list[float]] = {name: [] for name in [*WAYS, "half a batch"]}
+    idle = []
+    for _ in range(args.rounds):
+        for name, flags in WAYS.items():
+            result = train(job, batch_size, args.seconds, flags)
+            step_s[name].append(result["train_s"] / result["steps"])
+        idle.append(sum(seconds for seconds, _ in exchange_s(result["ranks"]).values()) / result["train_s"])
+        half = train(job, batch_size // 2, args.seconds, WAYS["one process, one core"])
+        step_s["half a batch"].append(half["train_s"] / half["steps"])
+    what, two = f"{job}, {batch_size} samples per step", step_s["two processes"]
+    ratios = [paired(what, "two processes", base, two, step_s[base], unit="s per step") for base in [*WAYS][:2]]
+    exchange = {
+        "measured": 1 - median(step_s["half a batch"]) / median(two),
+        "idle": median(idle),
+        "predicted": predicted_s(job, batch_size, times) / median(two),
+    }
+    print(*ratios, exchange, sep="\n", flush=True)
+    about = {"rounds": args.rounds, "seconds": args.seconds, "step_s": step_s}
+    return about | {"ratios": [asdict(each) for each in ratios], "share_of_exchange": exchange, "exchange_s": times}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from labkit import UserError, profiling, report, runs, tracking
@@ -33,7 +34,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     about = {"description": f"{words}with its optimiser's step.", "epilog": EPILOG}
     add_trainings(commands, "profile", _add_schedule, run_job, run_script, **about)
     show = commands.add_parser("show", help="open the interactive view of a profile, or print it again")
-    show.add_argument("which", **RUN | {"help": f"{RUN['help']}, or a trace file of torch.profiler"})
+    show.add_argument(
+        "which", **RUN | {"help": f"{RUN['help']}, a trace file of torch.profiler, or a folder of them, one per rank"}
+    )
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
     show.add_argument("--out", type=Path, metavar="FILE", help="the page to write (default: in the run's trace/)")
     show.add_argument("--no-browser", action="store_true", help="write the page without opening it")
@@ -95,6 +98,9 @@ def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> int
 
 
 def run_show(args: argparse.Namespace) -> int:
+    if len(traces := _traces(Path(args.which))) > 1:
+        ranks = profiling.compare_ranks(traces)
+        return print_json(asdict(ranks)) if args.json else _print_ranks(ranks)
     folder = _find(args.which, args.runs_dir)
     # the profile of a tool has no page, but says what opens it
     if args.text or args.json or profiling.is_tool_profile(folder):
@@ -123,9 +129,14 @@ def _find(which: str, runs_dir: str) -> Path:
     path = Path(which)
     if path.is_file() and path.name != "run.json":
         return path
-    if path.is_dir() and not (path / "run.json").is_file() and (traces := sorted(path.glob("*.json*"))):
+    if traces := _traces(path):
         raise UserError(f"{path} is a folder of {len(traces)} files, and not a run: name one, such as {traces[0]}.")
     return runs.find_run(which, runs_dir)
+
+
+def _traces(path: Path) -> list[Path]:
+    """The traces in a folder that is no run."""
+    return [] if (path / "run.json").is_file() else sorted(path.glob("*.json*"))
 
 
 def _print(folder: Path, as_json: bool) -> int:
@@ -175,6 +186,17 @@ def print_profile(profile: "profiling.Profile") -> int:
         console.print(marked("{}. [bold]{}[/bold] ({}): {}.", number, finding.name, bound, finding.evidence))
         console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.")
     console.print_line(f"\nThe interactive view: labkit profile show {profile.folder}")
+    return 0
+
+
+def _print_ranks(ranks: "profiling.RankSteps") -> int:
+    console = Console()
+    console.print(ranks.headline, style="bold")
+    rows = [
+        {name.removesuffix("_us"): _ms(each) if name.endswith("_us") else each for name, each in row.items()}
+        for row in ranks.rows
+    ]
+    print_frame(console, rows, "Of each rank, ms per step")
     return 0
 
 

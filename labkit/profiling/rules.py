@@ -65,8 +65,8 @@ TEXTS = {
     ),
     COMMUNICATION: (
         "{share} is communication with other ranks, in which this one computes nothing",
-        "compare the ranks' profiles: one with little communication is late, and the others wait for it; if all have "
-        "as much, send less",
+        "record a trace of each rank: `labkit profile show FOLDER` names the one that the others wait for; if none is "
+        "late, send less",
     ),
     IDLE: (
         "for {share} none of the process' threads had a core: it slept, waited for a disk or a lock, or other programs "

@@ -102,12 +102,12 @@ def exchange_s(ranks: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, lis
 
 
 def late_rank(ranks: Sequence[Mapping[str, Any]]) -> tuple[int, float] | None:
-    """The rank that the others wait for, and their mean seconds of waiting; None if there are not several ranks."""
+    """The rank that the others wait for, and how much longer they wait than it does (mean, s); None for one rank."""
     waits = [sum(each) for each in zip(*(waited for _, waited in exchange_s(ranks).values()), strict=True)]
     if len(waits) < 2:
         return None
     late = waits.index(min(waits))
-    return ranks[late]["rank"], (sum(waits) - waits[late]) / (len(waits) - 1)
+    return ranks[late]["rank"], (sum(waits) - waits[late]) / (len(waits) - 1) - waits[late]
 
 
 def first_failure(words: Sequence[RankWord], ended: Mapping[int, str] | None = None) -> tuple[RankWord, str] | None:

@@ -93,9 +93,8 @@ def test_a_trace_file_is_shown_and_compared_without_a_run(tmp_path, cli):
     cli("profile show", a, "--no-browser")
     page = (tmp_path / "a.profile.html").read_text(encoding="utf-8")
     assert "does not have its machine" in page and "negative duration" in page
-    assert "is a folder of 2 files, and not a run: name one" in cli("profile show", tmp_path, status=2).err.replace(
-        "\n", " "
-    )
+    assert "is a folder of 2 files, and not a run: name one" in cli("profile diff", tmp_path, a, status=2).text
+    assert "its steps are not those of a.json" in cli("profile show", tmp_path, status=2).text
 
 
 @pytest.mark.parametrize(
