@@ -9,7 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from labkit import UserError, bridges, hardware, plots, runs, tracking
-from labkit.cli.flags import RUN, add_flags
+from labkit.cli.flags import RUN, add_command, add_flags
 from labkit.cli.printing import print_json, say
 
 MOST_SAID = 5
@@ -33,13 +33,9 @@ IMPORT = """examples:
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Add the commands to those of `labkit runs`."""
     kinds = "".join(f"\n  {name:12} {words}" for name, words in TOOLS.items())
-    command = commands.add_parser(
-        "import",
-        help="make run folders of what was logged with MLflow, TensorBoard, Trackio, W&B or radT",
-        description=f"Make run folders of what was logged with another tracker:{kinds}",
-        epilog=IMPORT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = "make run folders of what was logged with MLflow, TensorBoard, Trackio, W&B or radT"
+    about = f"Make run folders of what was logged with another tracker:{kinds}"
+    command = add_command(commands, "import", words, examples=IMPORT, description=about)
     add = command.add_argument
     add("tool", choices=list(TOOLS), metavar="TOOL", help=", ".join(TOOLS))
     add("path", metavar="PATH", help="where it keeps its runs")
@@ -51,19 +47,19 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     add("--tier", metavar="TIER", help="the hardware they ran on, which prices them (`labkit tiers`)")
     add_flags(command, "json", run=run_import)
 
-    command = commands.add_parser("export", help="write runs into MLflow or Trackio, or as CSV files")
+    command = add_command(commands, "export", "write runs into MLflow or Trackio, or as CSV files")
     command.add_argument("which", nargs="*", metavar="RUN", help="runs (default: all of the folder)")
     words = "mlflow (an SQLite file or an address; default: MLFLOW_TRACKING_URI), trackio (its folder), csv (a folder)"
     command.add_argument("--to", nargs="+", required=True, metavar=("TOOL", "PATH"), help=words)
     add_flags(command, "runs_dir", run=run_export)
 
-    command = commands.add_parser("archive", help="write runs into one file with checksums")
+    command = add_command(commands, "archive", "write runs into one file with checksums")
     command.add_argument("which", nargs="+", metavar="RUN", help=RUN["help"])
     command.add_argument("file", type=Path, metavar="FILE", help="the new file; `labkit runs import archive` reads it")
     command.add_argument("--all", action="store_true", help="with checkpoints and traces, which are large")
     add_flags(command, "runs_dir", run=run_archive)
 
-    command = commands.add_parser("record", help="make a recording of runs for others, without names and paths")
+    command = add_command(commands, "record", "make a recording of runs for others, without names and paths")
     command.add_argument("which", nargs="+", metavar="RUN", help=RUN["help"])
     add = command.add_argument
     add("--to", type=Path, required=True, metavar="DIR", help="the new folder, such as datasets/recorded/my-gpu")
@@ -73,7 +69,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     add("--host", metavar="NAME", help="name that stands for the machine (default: its device)")
     add_flags(command, "runs_dir", run=run_record)
 
-    command = commands.add_parser("reproduce", help="do a run again as its record says, and say what differs")
+    command = add_command(commands, "reproduce", "do a run again as its record says, and say what differs")
     command.add_argument(
         "which", metavar="RUN", help="a run's folder or id, or a file of `labkit runs archive` with one"
     )

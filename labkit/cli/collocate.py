@@ -13,7 +13,7 @@ from rich.text import Text
 
 from labkit import UserError, hardware, launch, runs, sharing, tracking
 from labkit.cli.console import Console, Display, json_rows, print_frame
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags
 from labkit.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -38,14 +38,11 @@ EPILOG = """examples:
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "collocate",
-        help="run several jobs on one device, and compare the ways to share it",
-        description="Run several jobs on one device, and compare the ways to share it. Everything is checked before "
-        "anything starts; the jobs run alone first, unless --baseline says otherwise.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    about = (
+        "Run several jobs on one device, and compare the ways to share it. Everything is checked before anything "
+        "starts; the jobs run alone first, unless --baseline says otherwise."
     )
+    parser = add_command(subparsers, "collocate", description=about, examples=EPILOG)
     add = parser.add_argument
     add("mix", nargs="?", type=Path, metavar="MIX", help="a mix in YAML, or a CSV of radT's")
     add("--jobs", metavar="JOBS", help='instead of a file: "dlrm:tour x3, train.py --lr 0.1"')

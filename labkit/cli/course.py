@@ -6,19 +6,37 @@ from typing import Any
 
 from labkit import UserError, hardware, runs
 from labkit.cli.console import Console, print_frame
+from labkit.cli.flags import add_command, commands_of
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("course", help="build, run and publish the notebooks")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = commands_of(add_command(subparsers, "course"))
+    build, run, site, status, submit, new, collect, grade, grades, alike, cost, register, capstone = (
+        add_command(commands, name, words, run=run)
+        for name, run, words in (
+            ("build", run_build, "make the exercise notebooks from the authored ones in solutions/"),
+            ("run", run_run, "execute notebooks and judge what came out"),
+            ("site", run_site, "make a static site from executed notebooks"),
+            ("status", run_status, "what is done and what is next (kept on this machine only)"),
+            ("submit", run_submit, "pack notebooks, own modules, runs and progress into one archive"),
+            ("new", run_new, "make an nbgrader course for a class, or bring it up to date"),
+            ("collect", run_collect, "put archives of `labkit course submit` into a course"),
+            ("grade", run_grade, "grade what was collected, each answer in a sandbox"),
+            ("grades", run_grades, "write the grades of a course as a CSV file"),
+            ("alike", run_alike, "pairs of students whose answers to a lab share code"),
+            ("cost", run_cost, "what a syllabus costs: minutes, joules, dollars and disk"),
+            ("register", run_register, "register a plan before its runs begin: docs/capstone.md"),
+            ("capstone", run_capstone, "judge the runs of a registered plan"),
+        )
+    )
 
-    build = commands.add_parser("build", help="make the exercise notebooks from the authored ones in solutions/")
+    for command in (new, collect, grade, grades, alike):
+        command.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
+
     build.add_argument("--check", action="store_true", help="change nothing; fail where something is out of order")
     words = "where answers are in the way, keep them next to the new notebook"
     build.add_argument("--force", action="store_true", help=words)
-    build.set_defaults(run=run_build)
 
-    run = commands.add_parser("run", help="execute notebooks and judge what came out")
     run.add_argument("which", nargs="*", metavar="NOTEBOOK", help="paths or numbers (default: all in solutions/)")
     run.add_argument("--profile", default="smoke", choices=("smoke", "standard", "full"), help="default: smoke")
     run.add_argument("--variants", action="store_true", help="with other right ways to write the exercises")
@@ -26,67 +44,38 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     run.add_argument("--out", type=Path, default=Path("course-run"), metavar="DIR", help="default: course-run")
     one_more = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
     run.add_argument("-p", "--parameter", help="one more parameter", **one_more)
-    run.set_defaults(run=run_run)
 
-    site = commands.add_parser("site", help="make a static site from executed notebooks")
     made = Path("course-run")
     site.add_argument("--executed", type=Path, default=made, metavar="DIR", help="what `course run` made")
     site.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="default: site")
-    site.set_defaults(run=run_site)
 
-    status = commands.add_parser("status", help="what is done and what is next (kept on this machine only)")
-    status.set_defaults(run=run_status)
-
-    submit = commands.add_parser("submit", help="pack notebooks, own modules, runs and progress into one archive")
     submit.add_argument("--runs", type=Path, metavar="DIR", help="run folders (default: runs in the notebooks' folder)")
     submit.add_argument("--lab", default="", metavar="NN", help="this lab only (default: all that were worked in)")
     submit.add_argument("--student", default="", metavar="NAME", help="who hands in, as your course names you")
     submit.add_argument("--out", type=Path, metavar="FILE", help="default: submission.zip, or NAME and NN")
-    submit.set_defaults(run=run_submit)
 
-    new = commands.add_parser("new", help="make an nbgrader course for a class, or bring it up to date")
-    new.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
     new.add_argument("--students", type=Path, required=True, metavar="CSV", help="roster with the column student")
     new.add_argument("--labs", nargs="+", default=[], metavar="NN", help="default: all")
     words = "when a lab is due, such as 10=2026-12-10T23:59+01:00; may be repeated"
     new.add_argument("--due", action="append", default=[], metavar="NN=TIME", help=words)
-    new.set_defaults(run=run_new)
 
-    collect = commands.add_parser("collect", help="put archives of `labkit course submit` into a course")
-    collect.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
     collect.add_argument("archives", nargs="+", type=Path, metavar="ZIP")
-    collect.set_defaults(run=run_collect)
 
-    grade = commands.add_parser("grade", help="grade what was collected, each answer in a sandbox")
-    grade.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
     grade.add_argument("--labs", nargs="+", default=[], metavar="NN", help="default: all that were handed in")
-    grade.set_defaults(run=run_grade)
 
-    grades = commands.add_parser("grades", help="write the grades of a course as a CSV file")
-    grades.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
     grades.add_argument("--for", dest="form", choices=("csv", "canvas", "moodle"), default="csv", help="default: csv")
     grades.add_argument("--out", type=Path, default=Path("grades.csv"), metavar="FILE", help="default: grades.csv")
-    grades.set_defaults(run=run_grades)
 
-    alike = commands.add_parser("alike", help="pairs of students whose answers to a lab share code")
-    alike.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
     alike.add_argument("lab", metavar="NN")
-    alike.set_defaults(run=run_alike)
 
-    cost = commands.add_parser("cost", help="what a syllabus costs: minutes, joules, dollars and disk")
     cost.add_argument("syllabus", type=Path, metavar="FILE", help="such as notebooks/syllabi/one_semester.md")
     cost.add_argument("--executed", type=Path, default=made, metavar="DIR", help="what `course run` made")
     cost.add_argument("--students", type=int, default=25, metavar="N", help="in the class (default: 25)")
     cost.add_argument("--cores", type=int, default=2, metavar="N", help="of each student (default: 2)")
     cost.add_argument("--hub-cores", type=int, default=16, metavar="N", help="that they share (default: 16)")
-    cost.set_defaults(run=run_cost)
 
-    register = commands.add_parser("register", help="register a plan before its runs begin: docs/capstone.md")
     register.add_argument("plan", type=Path, metavar="PLAN", help="a TOML file")
-    register.set_defaults(run=run_register)
 
-    capstone = commands.add_parser("capstone", help="judge the runs of a registered plan")
-    capstone.set_defaults(run=run_capstone)
     for command in (register, capstone):
         command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="run folders: runs")
 
@@ -95,11 +84,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     for command in (build, run, status, submit, new):
         command.add_argument("--notebooks", help="where they are: notebooks", **where)
 
-    parser = subparsers.add_parser("claims", help="the papers' claims and your verdicts")
+    parser = add_command(subparsers, "claims", run=run_claims)
     words = "take verdicts of these notebooks, as course run left them"
     parser.add_argument("--executed", type=Path, metavar="DIR", help=words)
     parser.add_argument("--out", type=Path, default=Path("docs"), metavar="DIR", help="where they go: docs")
-    parser.set_defaults(run=run_claims)
 
 
 def run_build(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from labkit import UserError, data, project, runs
 from labkit.cli.console import Console, Display, print_frame
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags, commands_of
 from labkit.cli.printing import print_json
 
 IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
@@ -17,16 +17,14 @@ IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("data", help="list, make and prepare datasets")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = commands_of(add_command(subparsers, "data"))
 
     words = "all datasets that have a name, and whether they are on this machine"
-    add_flags(commands.add_parser("list", help=words), "json", run=run_list)
+    add_flags(add_command(commands, "list", words, run=run_list), "json")
 
-    make = commands.add_parser("make", help="generate a dataset into a file")
+    make = add_command(commands, "make", "generate a dataset into a file")
     kinds = make.add_subparsers(title="kinds", metavar="KIND", required=True)
-    clicks = kinds.add_parser("clicks", help="a click log with a planted teacher")
-    add = clicks.add_argument
+    add = add_command(kinds, "clicks", "a click log with a planted teacher", run=run_make_clicks).add_argument
     add("--rows", type=int, default=100_000, metavar="N", help="default: 100000")
     add("--seed", type=int, default=0, metavar="N", help="seed of the teacher and the rows; default: 0")
     add("--out", required=True, metavar="FILE", help="compressed if the name ends in .gz")
@@ -38,28 +36,24 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--bayes-auc", type=float, metavar="X", help="AUC of the true probabilities; default: 0.8")
     add("--base-rate", type=float, metavar="X", help="share of clicks; default: 0.25")
     add("--overwrite", action="store_true", help="replace the file if it is there")
-    clicks.set_defaults(run=run_make_clicks)
 
-    prepare = commands.add_parser("prepare", help="download if necessary, check and prepare a dataset")
-    add = prepare.add_argument
+    words = "download if necessary, check and prepare a dataset"
+    add = add_command(commands, "prepare", words, run=run_prepare).add_argument
     add("data", metavar="NAME|PATH", help="a name from `labkit data list`, a file or a folder")
     add("--schema", metavar="FILE", help="TOML file with the meaning of the columns of a table; see datasets/schemas")
     unasked = " and ".join(f"{policy} for {what}" for what, policy in data.UNASKED.items())
     add("--on-bad-row", choices=data.POLICIES, help=f"{data.POLICY_WORDS}; default: {unasked}")
     add("--seed", type=int, default=0, metavar="N", help="seed of a generator or a random split; default: 0")
-    prepare.set_defaults(run=run_prepare)
 
-    recorded = commands.add_parser("recorded", help="published measurements of others on their hardware")
-    of_recordings = recorded.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    recorded = commands_of(add_command(commands, "recorded", "published measurements of others on their hardware"))
     words = "the recordings that ship, their devices and authors"
-    add_flags(of_recordings.add_parser("list", help=words), "json", run=run_recorded_list)
+    add_flags(add_command(recorded, "list", words, run=run_recorded_list), "json")
     for name, run, words in (
         ("show", run_recorded_show, "its card (content, authors, date, derivation, limits) and its columns"),
         ("fetch", run_recorded_fetch, "download the authors' own files and check them"),
     ):
-        command = of_recordings.add_parser(name, help=words)
+        command = add_command(recorded, name, words, run=run)
         command.add_argument("recording", metavar="NAME", help="from `labkit data recorded list`, or a folder")
-        command.set_defaults(run=run)
         if name == "fetch":
             command.add_argument("--out", default=".", metavar="DIR", help="folder for them (default: this one)")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, errors, hardware, launch, runs, telemetry, tracking, tta
 from labkit.cli.console import Console, counted, print_frame
-from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script, refuse_unless_positive
+from labkit.cli.flags import RUN, add_command, add_flags, add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.printing import print_json, say
 from labkit.cli.run import given_command
 
@@ -33,11 +33,8 @@ down in turns, and puts back the one that it found, even should this command be 
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "energy",
-        help="energy of runs: joules, watts, joules per sample and to target, carbon",
-        description="Energy of runs: from hardware counters where there are any, else from power over time.",
-    )
+    about = "Energy of runs: from hardware counters where there are any, else from power over time."
+    parser = add_command(subparsers, "energy", description=about)
     add = parser.add_argument
     add("which", nargs="*", **RUN)
     add("--grid", type=float, metavar="G", help="carbon intensity of your grid, in g of CO2 equivalent per kWh")
@@ -45,13 +42,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--power", type=float, metavar="W", help="predict with this power instead of the tier's")
     add_flags(parser, "runs_dir", "json", run=run_energy)
 
-    parser = subparsers.add_parser(
-        "energy trial",
-        help="joules per sample of a script at its steady state, in several trials",
-        description="Measure joules per sample, watts and samples/s of a training script at its steady state.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "Measure joules per sample, watts and samples/s of a training script at its steady state."
+    parser = add_command(subparsers, "energy trial", description=about, examples=EPILOG, run=run_trial)
     add = parser.add_argument
     add("--trials", type=int, default=3, metavar="N", help="of each power limit (default: 3)")
     add("--seconds", type=float, metavar="S", help="of training, ten at least, of each (default: to its own end)")
@@ -59,7 +51,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--power-limits", metavar="W,W", help="NVML power limits to set, one after another")
     add_harness_flags(parser)
     add_script(parser)
-    parser.set_defaults(run=run_trial)
 
 
 def run_energy(args: argparse.Namespace) -> int:

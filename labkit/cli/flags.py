@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError
+from labkit.cli import COMMANDS
 
 FLAGS: dict[str, dict[str, Any]] = {
     "runs_dir": {
@@ -45,6 +46,38 @@ FLAGS: dict[str, dict[str, Any]] = {
 }
 RUN = {"metavar": "RUN", "help": "a run's folder, id, or the beginning of its id"}
 """The argument that names a run"""
+
+
+def add_command(
+    subparsers: argparse._SubParsersAction,
+    name: str,
+    words: str = "",
+    *,
+    examples: str = "",
+    run: Any = None,
+    **more: Any,
+) -> argparse.ArgumentParser:
+    """Add a command.
+
+    Args:
+        subparsers: those of `labkit`, or of a command that has commands.
+        name: its name.
+        words: what it is for; `COMMANDS` says that of labkit's own.
+        examples: text below its flags, whose lines stay as they are.
+        run: the function of the command.
+        more: arguments of `argparse.ArgumentParser`; without a description, the words are it.
+    """
+    words = words or next(own[name] for own in COMMANDS.values() if name in own)
+    if examples:
+        more |= {"epilog": examples, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = subparsers.add_parser(name, help=words, **{"description": f"{words[0].upper()}{words[1:]}."} | more)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def commands_of(parser: argparse.ArgumentParser) -> argparse._SubParsersAction:
+    """Where the commands of a command are added."""
+    return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
 def add_flags(parser: argparse.ArgumentParser, *names: str, **defaults: Any) -> None:

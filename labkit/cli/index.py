@@ -5,7 +5,7 @@ import dataclasses
 
 from labkit import UserError, indexes
 from labkit.cli.console import Console, print_frame
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags, commands_of
 from labkit.cli.printing import print_json
 
 EPILOG = """\
@@ -15,13 +15,9 @@ auto is perf where the CPU's counters answer, else callgrind where valgrind is i
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    what = "what a request to a learned index, a B+-tree or a radix tree costs, counted by several instruments"
-    parser = subparsers.add_parser("index", help=what, description=f"{what[0].upper()}{what[1:]}.")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = commands_of(add_command(subparsers, "index"))
     what = "load keys, answer a workload, and print what a request costs"
-    run = commands.add_parser(
-        "run", help=what, description=what, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    run = add_command(commands, "run", what, examples=EPILOG)
     defaults = indexes.Workload()
     run.add_argument("names", nargs="+", metavar="NAME", help="indexes to compare")
     words = f"distribution: {', '.join(indexes.DISTRIBUTIONS)} (default: {defaults.keys})"

@@ -4,19 +4,15 @@ import argparse
 from pathlib import Path
 
 from labkit.cli.console import Console, print_frame
+from labkit.cli.flags import add_command, commands_of
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "league", help="who reaches a target soonest on a small budget: tracks, records, challengers"
-    )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    show = commands.add_parser("show", help="the tracks, and every record of their history")
-    show.set_defaults(run=run_show)
-    judge = commands.add_parser("judge", help="whether runs beat the standing record's; exit status 0 if they do")
-    judge.set_defaults(run=run_judge)
-    enter = commands.add_parser("enter", help="write a record into the history, with its script")
-    enter.set_defaults(run=run_enter)
+    commands = commands_of(add_command(subparsers, "league"))
+    show = add_command(commands, "show", "the tracks, and every record of their history", run=run_show)
+    words = "whether runs beat the standing record's; exit status 0 if they do"
+    judge = add_command(commands, "judge", words, run=run_judge)
+    enter = add_command(commands, "enter", "write a record into the history, with its script", run=run_enter)
     for command in (judge, enter):
         command.add_argument("track", metavar="TRACK", help="by its name in `labkit league show`")
         words = "run folders of the standing record's script, two of each seed"

@@ -5,21 +5,19 @@ import webbrowser
 from pathlib import Path
 
 from labkit import UserError
+from labkit.cli.flags import add_command
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "live",
-        help="one page over all runs while they go on",
-        description="Serves the report's page over all runs of these folders on 127.0.0.1, with new points as they "
-        "come, until Ctrl-C. The address that it prints ends in a token: who does not have it gets nothing.",
+    about = (
+        "Serves the report's page over all runs of these folders on 127.0.0.1, with new points as they come, until "
+        "Ctrl-C. The address that it prints ends in a token: who does not have it gets nothing."
     )
-    add = parser.add_argument
+    add = add_command(subparsers, "live", description=about, run=run_live).add_argument
     words = "folders of runs (default: runs)"
     add("runs_dirs", nargs="*", type=Path, default=[Path("runs")], metavar="RUNS_DIR", help=words)
     add("--port", type=int, default=0, metavar="N", help="port of 127.0.0.1 (default: a free one)")
     add("--no-browser", action="store_true", help="print the address only")
-    parser.set_defaults(run=run_live)
 
 
 def run_live(args: argparse.Namespace) -> int:

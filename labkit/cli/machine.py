@@ -9,7 +9,7 @@ from rich.text import Text
 
 from labkit import hardware, json_data
 from labkit.cli.console import Console, print_frame
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags
 from labkit.cli.printing import print_json
 
 TABLE_WIDTH = 116
@@ -20,19 +20,12 @@ LEGEND = """FP32, TF32, BF16: dense peaks in TFLOP/s. $: list price. $/h: rental
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    what = "describe this machine, list the labs that run on it, and say what to install for the others"
-    doctor = subparsers.add_parser("doctor", help=what)
-    doctor.set_defaults(run=run_doctor)
-
-    what = "list the budgets that `--budget` can enforce on this machine, and check how faithful they are"
-    budgets = subparsers.add_parser("budgets", help=what, description=what)
+    doctor = add_command(subparsers, "doctor", run=run_doctor)
+    budgets = add_command(subparsers, "budgets", run=run_budgets)
     budgets.add_argument("--all", action="store_true", help="also list those that cannot be enforced here, and why")
     budgets.add_argument("--check", nargs="+", metavar="BUDGET", help="measure these, and compare with predictions")
-    budgets.set_defaults(run=run_budgets)
-
-    tiers = subparsers.add_parser("tiers", help="list the catalogue of hardware tiers, from laptops to servers")
+    tiers = add_command(subparsers, "tiers", run=run_tiers)
     tiers.add_argument("name", nargs="?", metavar="NAME", help="show one tier, with the source of each figure")
-    tiers.set_defaults(run=run_tiers)
     for command in (doctor, budgets, tiers):
         add_flags(command, "json")
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from labkit import UserError, errors, hardware, runs, telemetry
 from labkit.cli.console import Console, frame_table
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags
 from labkit.cli.printing import WIDTH_FOR_PROGRAMS
 
 OTHER_COLUMNS, LEAST_HISTORY = 85, 6
@@ -22,12 +22,11 @@ OTHER_COLUMNS, LEAST_HISTORY = 85, 6
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "monitor",
-        help="show live counters of this machine, a process, or a run",
-        description="Shows each counter with its latest value, its history and its source (docs/counters.md), for "
-        "this machine, for a process and its children (by its pid), or for a run (by its folder or its id).",
+    about = (
+        "Shows each counter with its latest value, its history and its source (docs/counters.md), for this machine, "
+        "for a process and its children (by its pid), or for a run (by its folder or its id)."
     )
+    parser = add_command(subparsers, "monitor", description=about)
     add = parser.add_argument
     add("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine only)")
     add("--hz", type=float, default=2.0, metavar="N", help="samples per second, at most 100 (default: 2)")

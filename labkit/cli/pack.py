@@ -15,7 +15,7 @@ from rich.text import Text
 from labkit import UserError, errors, hardware, launch, sharing, tracking
 from labkit.cli.collocate import ENDED_BADLY, TRYING
 from labkit.cli.console import Console, json_rows, marked, print_frame
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags
 from labkit.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -38,20 +38,15 @@ EPILOG = """examples:
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "pack",
-        help="run a queue of jobs, placed by a policy that knows their memory",
-        description="Run a queue of jobs on the devices there are: each job starts where and when the policy finds "
-        "room for it. A job that ran out of memory runs again, alone, once. Everything is checked before anything "
-        "starts.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    about = (
+        "Run a queue of jobs on the devices there are: each job starts where and when the policy finds room for it. A "
+        "job that ran out of memory runs again, alone, once. Everything is checked before anything starts."
     )
+    parser = add_command(subparsers, "pack", description=about, examples=EPILOG)
     add = parser.add_argument
     add("queue", nargs="?", type=Path, metavar="QUEUE", help="a queue in YAML")
     add("--policy", choices=POLICIES, default="best-fit", help="(default: best-fit)")
-    compare = "run it under exclusive first"
-    add("--compare", action="store_true", help=compare)
+    add("--compare", action="store_true", help="run it under exclusive first")
     add("--device", metavar="D[,D]", help="cpu, or GPUs' numbers or UUIDs (default: all GPUs, or cpu)")
     add("--check", action="store_true", help="check the queue, and start nothing")
     add("--simulate", action="store_true", help="start nothing; predict from recorded profiles")

@@ -6,7 +6,7 @@ from typing import Any
 
 from labkit import UserError, errors, hardware, jobs, pipelines, runs
 from labkit.cli.console import Console, json_rows, print_frame
-from labkit.cli.flags import RUN, add_flags, add_harness_flags
+from labkit.cli.flags import RUN, add_command, add_flags, add_harness_flags, commands_of
 from labkit.cli.printing import print_json
 from labkit.cli.run import harness_command, run_here
 
@@ -16,40 +16,37 @@ RATES = "100,200,400,800"
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     about = "Run whole pipelines, from loading to serving, and say which stage takes what, and what limits it."
-    parser = subparsers.add_parser("pipeline", help="whole pipelines on small machines", description=about)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    command = commands.add_parser(
-        "run", help="run one: seconds, memory, joules and bytes of its stages", add_help=False
-    )
+    commands = commands_of(add_command(subparsers, "pipeline", description=about))
+    words = "run one: seconds, memory, joules and bytes of its stages"
+    command = add_command(commands, "run", words, add_help=False)
     names = "; ".join(f"{name}: {kind.words}" for name, kind in pipelines.PIPELINES.items())
     command.add_argument("name", metavar="NAME", nargs="?", help=names)
     add_harness_flags(command)
     command.add_argument("--help", "-h", action="store_true", help="show this, and the flags of the pipeline NAME")
     command.set_defaults(run=run_pipeline, parser=command, passes_on=True)
 
-    command = commands.add_parser("show", help="the stages of a run, and the bytes that would leave the machine")
+    command = add_command(commands, "show", "the stages of a run, and the bytes that would leave the machine")
     command.add_argument("RUN", **RUN)
     add_flags(command, "runs_dir", "json", run=show)
 
     words = "the scale at which memory ends each pipeline, and in which stage, from runs at two scales"
-    command = commands.add_parser("limits", help=words)
+    command = add_command(commands, "limits", words)
     command.add_argument("folder", **RUNS_DIR)
     more = "a tier or budget that limits memory, such as memory=400MiB; may be repeated (default: every edge board)"
     command.add_argument("--budget", action="append", metavar="B", help=more)
     add_flags(command, "json", run=limits)
 
-    command = commands.add_parser("merit", help="the figure of merit of the newest run of each pipeline, and per watt")
+    command = add_command(commands, "merit", "the figure of merit of the newest run of each pipeline, and per watt")
     command.add_argument("folder", **RUNS_DIR)
     command.add_argument("--power", type=float, metavar="W", help="predict with this power where none was measured")
     add_flags(command, "json", run=merit)
 
-    command = commands.add_parser("ways", help="make the features of trips in every way, with one result, and time it")
+    command = add_command(commands, "ways", "make the features of trips in every way, with one result, and time it")
     command.add_argument("--scale", type=float, default=0.5, help="size of the data (default: 0.5)")
     command.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds, in turn (default: 3)")
     add_flags(command, "json", run=ways)
 
-    command = commands.add_parser("serve", help="serve the model of trips here, under an open loop of requests")
+    command = add_command(commands, "serve", "serve the model of trips here, under an open loop of requests")
     command.add_argument("--rates", default=RATES, metavar="R,R", help=f"requests per second (default: {RATES})")
     command.add_argument("--seconds", type=float, default=5.0, metavar="S", help="seconds at each rate (default: 5)")
     words = "milliseconds for which a micro-batch collects; 0 predicts each request alone (default: 0,4)"

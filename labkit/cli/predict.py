@@ -10,7 +10,7 @@ from pathlib import Path
 
 from labkit import UserError, errors, hardware, jobs, perfmodel, tracking
 from labkit.cli.console import Console, TrainingDisplay, print_frame
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags, commands_of
 from labkit.cli.printing import print_last
 from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
 
@@ -24,17 +24,14 @@ TOP = 8
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    what = "time this CPU's operators in two minutes, for `labkit predict`"
-    parser = subparsers.add_parser("calibrate", help=what, description=f"{what[0].upper()}{what[1:]}.")
+    parser = add_command(subparsers, "calibrate")
     add = parser.add_argument
     add("--out", type=Path, default=Path("card.json"), metavar="FILE", help="the card to write (default: card.json)")
     add("--seconds", type=float, default=110.0, metavar="S", help="time it may take (default: 110); longer is better")
     add("--seed", type=int, default=0, metavar="N", help="seed of the timed steps (default: 0)")
     add_flags(parser, "budget", "no_wait", run=run_calibrate)
 
-    what = "the time of a training step on the machine of a card"
-    parser = subparsers.add_parser("predict", help=what, description=f"Predict {what}.", epilog=EPILOG)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = commands_of(add_command(subparsers, "predict", epilog=EPILOG))
     add_trainings(commands, "predict", _add_flags, run_job, run_script, epilog=EPILOG)
 
 

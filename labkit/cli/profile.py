@@ -7,7 +7,7 @@ from pathlib import Path
 
 from labkit import UserError, profiling, report, runs, tracking
 from labkit.cli.console import Console, TrainingDisplay, marked, print_frame
-from labkit.cli.flags import RUN, add_flags
+from labkit.cli.flags import RUN, add_command, add_flags, commands_of
 from labkit.cli.printing import print_json, print_last
 from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
 
@@ -23,29 +23,23 @@ SHOWN_OPERATORS, SHOWN_FUNCTIONS = 5, 8
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "profile",
-        help="where the time of a training step goes, and what to change",
-        description="Profile a few steady steps, and say where their time goes and what to change.",
-        epilog=EPILOG,
-    )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    about = "Profile a few steady steps, and say where their time goes and what to change."
+    commands = commands_of(add_command(subparsers, "profile", description=about, epilog=EPILOG))
     words = "Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, or else "
     about = {"description": f"{words}with its optimiser's step.", "epilog": EPILOG}
     add_trainings(commands, "profile", _add_schedule, run_job, run_script, **about)
-    show = commands.add_parser("show", help="open the interactive view of a profile, or print it again")
+    words = "open the interactive view of a profile, or print it again"
+    show = add_command(commands, "show", words, run=run_show)
     show.add_argument(
         "which", **RUN | {"help": f"{RUN['help']}, a trace file of torch.profiler, or a folder of them, one per rank"}
     )
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
     show.add_argument("--out", type=Path, metavar="FILE", help="the page to write (default: in the run's trace/)")
     show.add_argument("--no-browser", action="store_true", help="write the page without opening it")
-    show.set_defaults(run=run_show)
-    diff = commands.add_parser("diff", help="explain a speed-up operator by operator")
+    diff = add_command(commands, "diff", "explain a speed-up operator by operator", run=run_diff)
     diff.add_argument("before", metavar="RUN_A", help="the profiled run, or trace file, to compare with")
     diff.add_argument("after", metavar="RUN_B", help="the other one")
     diff.add_argument("--top", type=int, default=12, metavar="N", help="rows to print (default: 12); --json has all")
-    diff.set_defaults(run=run_diff)
     for command in (show, diff):
         add_flags(command, "runs_dir", "json")
 

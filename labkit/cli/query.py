@@ -7,7 +7,7 @@ from typing import Any
 
 from labkit import runs
 from labkit.cli.console import Console, print_frame
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags
 from labkit.cli.printing import print_json
 
 SHOWN = 100
@@ -15,7 +15,7 @@ SHOWN = 100
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("query", help="answer one SELECT over runs, metrics, telemetry and events")
+    parser = add_command(subparsers, "query")
     add = parser.add_argument
     add("sql", nargs="?", metavar="SELECT", help="what to ask; without it, tables, views and examples are listed")
     add("folders", nargs="*", type=Path, metavar="RUNS_DIR", help="folders of runs, or runs (default: runs)")

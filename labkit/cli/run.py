@@ -14,7 +14,7 @@ from typing import Any
 
 from labkit import UserError, hardware, jobs, json_data, launch, process, runs, tracking
 from labkit.cli.console import TrainingDisplay
-from labkit.cli.flags import add_flags, add_harness_flags, add_script
+from labkit.cli.flags import add_command, add_flags, add_harness_flags, add_script
 from labkit.cli.printing import print_json, print_last, say
 
 Run = Callable[[argparse.Namespace], int]
@@ -31,29 +31,22 @@ time to its target. Without labkit.Run the steps of its optimiser are counted.
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "run",
-        help="run any training script: under a budget, sampled, recorded, resumed",
-        description="Run a training script under a budget, sample what the machine does, and record it in a folder.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "Run a training script under a budget, sample what the machine does, and record it in a folder."
+    parser = add_command(subparsers, "run", description=about, examples=EPILOG, run=run_run)
     add_harness_flags(parser)
     add_flags(parser, "resume", "nproc", "nodes", "print", "hang_s")
     words = "run it N times, with seeds from 0; {seed} in its arguments stands for one"
     parser.add_argument("--seeds", type=int, metavar="N", help=words)
     add_script(parser, nargs="?")
-    parser.set_defaults(run=run_run)
 
-    parser = subparsers.add_parser("train", help="train a model to a target accuracy, and record what it took")
-    commands = parser.add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
+    commands = add_command(subparsers, "train").add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
     for name, job in jobs.JOBS.items():
         add_flags(_add_job(commands, name, job.words, run_train), "resume", "nproc", "nodes", "print", "hang_s")
 
 
 def _add_job(subparsers: argparse._SubParsersAction, name: str, words: str, run: Run) -> argparse.ArgumentParser:
     """Add a sub-command that takes the harness' flags, and passes all others on to a job's script."""
-    job = subparsers.add_parser(name, help=words, add_help=False, allow_abbrev=False)
+    job = add_command(subparsers, name, words, add_help=False, allow_abbrev=False)
     add_harness_flags(job)
     job.add_argument("--help", "-h", action="store_true", help="show this, and the flags of the script")
     own = {"job": name, "parser": job, "passes_on": True}
@@ -72,11 +65,10 @@ def add_trainings(
     """Add a sub-command for each of labkit's jobs, and `run` for other scripts; `add_own` adds flags to each."""
     for name, job in jobs.JOBS.items():
         add_own(_add_job(subparsers, name, f"{words} the training of {job.words}", run_job))
-    script = subparsers.add_parser("run", help=f"{words} any other training script", **about)
+    script = add_command(subparsers, "run", f"{words} any other training script", run=run_script, **about)
     add_harness_flags(script)
     add_own(script)
     add_script(script)
-    script.set_defaults(run=run_script)
 
 
 def run_run(args: argparse.Namespace) -> int:

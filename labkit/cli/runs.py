@@ -7,7 +7,7 @@ from typing import Any
 
 from labkit import UserError, plots, report, runs
 from labkit.cli.bridges import add_commands
-from labkit.cli.flags import RUN, add_flags, read_only
+from labkit.cli.flags import RUN, add_command, add_flags, commands_of, read_only
 from labkit.cli.printing import plain_table, print_json, say
 
 LATE = 0.05
@@ -17,29 +17,24 @@ MOST_LINES = 40
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "runs", help="list runs, show one, stop one; import, export, archive, record and reproduce them"
-    )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = commands_of(add_command(subparsers, "runs"))
     for name, run, words in (
         ("list", run_list, "one line per run, oldest first"),
         ("show", run_show, "everything that a run recorded about itself"),
         ("stop", run_stop, "ask a run to end after the current step, with everything saved"),
     ):
-        command = commands.add_parser(name, help=words)
-        command.set_defaults(run=run)
+        command = add_command(commands, name, words, run=run)
         if name != "list":
             command.add_argument("which", **RUN)
         add_flags(command, "runs_dir", *["json"] * (name != "stop"))
     add_commands(commands)
 
-    what = "write one offline page, with time-to-accuracy plots, about a folder of runs"
-    parser = subparsers.add_parser("report", help=what)
+    parser = add_command(subparsers, "report", run=run_report)
     add, words = parser.add_argument, "folder of runs (default: runs)"
     add("runs_dir", nargs="?", type=Path, default=Path("runs"), metavar="RUNS_DIR", help=words)
     add("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
     add("--recorded", metavar="NAME", help="report on a recording instead: its name, or the folder of your own")
-    add_flags(parser, "out", "only", run=run_report)
+    add_flags(parser, "out", "only")
 
 
 def run_list(args: argparse.Namespace) -> int:

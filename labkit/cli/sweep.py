@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, errors, launch, plots, report, runs, tracking, tta
 from labkit.cli.console import Console, Display, print_frame
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags
 from labkit.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ BY = {
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    words: dict[str, Any] = {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    said = "Run each cell of a grid of settings, seeds and budgets: one after another, or as tasks of Slurm."
-    parser = subparsers.add_parser("sweep", help="run a grid of settings, seeds and budgets", description=said, **words)
+    about = "Run each cell of a grid of settings, seeds and budgets: one after another, or as tasks of Slurm."
+    parser = add_command(subparsers, "sweep", description=about, examples=EPILOG)
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="a sweep in YAML, or the name of a study that ships")
     add("--dry-run", action="store_true", help="say how many cells there are and how long they take; start nothing")
@@ -51,8 +50,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--cell", metavar="KEY", help="run this cell alone: for schedulers, which may call this twice")
     add_flags(parser, "runs_dir", "json", run=run_sweep)
 
-    said = "Print a row for each cell of a sweep, finished or not, and draw what came of a setting."
-    show = subparsers.add_parser("sweep show", help="what came of a sweep: table, figure, CSV", description=said)
+    about = "Print a row for each cell of a sweep, finished or not, and draw what came of a setting."
+    show = add_command(subparsers, "sweep show", description=about)
     add = show.add_argument
     add("sweep", metavar="FILE|NAME", help="a sweep's file, or the name of one that has run")
     add("--x", metavar="COLUMN", help="across (default: the setting with the most values)")
@@ -62,12 +61,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--csv", type=Path, metavar="FILE", help="write all columns as CSV; the table has the first")
     add_flags(show, "runs_dir", "json", run=run_show)
 
-    tour = subparsers.add_parser(
-        "tour",
-        help="train both jobs to their targets under every budget of this machine, and write the report",
-        description="Train a DLRM and a speech recogniser to their targets under every budget this machine offers, "
-        "three seeds each; then print the table and write the page.",
+    about = (
+        "Train a DLRM and a speech recogniser to their targets under every budget this machine offers, three seeds "
+        "each; then print the table and write the page."
     )
+    tour = add_command(subparsers, "tour", description=about)
     add, both = tour.add_argument, ("dlrm", "speech")
     add("--jobs", nargs="+", choices=both, default=both, help="which jobs")
     add("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="which seeds (default: 0 1 2)")

@@ -16,7 +16,7 @@ from typing import Any
 
 from labkit import UserError, data, errors, hardware, plots, runs, transcription
 from labkit.cli.console import Console, print_frame
-from labkit.cli.flags import add_flags, refuse_unless_positive
+from labkit.cli.flags import add_command, add_flags, refuse_unless_positive
 from labkit.cli.printing import say
 
 PIPE = "standard input"
@@ -36,8 +36,7 @@ object: one per recording, then a summary."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    what = "write what is said in audio files, with a recogniser that was trained here"
-    parser = subparsers.add_parser("transcribe", help=what, description=what, epilog=EPILOG)
+    parser = add_command(subparsers, "transcribe", epilog=EPILOG)
     add = parser.add_argument
     words = "audio, folders with audio, manifests; - reads a file from a pipe"
     add("paths", nargs="+", metavar="FILE|FOLDER", help=words)

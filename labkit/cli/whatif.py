@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, hardware, jobs, perfmodel
 from labkit.cli.console import Console, print_frame
-from labkit.cli.flags import add_flags
+from labkit.cli.flags import add_command, add_flags, commands_of
 from labkit.cli.predict import add_card, batch_size_of, bound
 from labkit.cli.printing import print_json
 from labkit.cli.run import add_trainings, given_command, harness_command, read_settings
@@ -33,12 +33,9 @@ can also be measured."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    what = "the gain of a change to a training or its machine"
-    parser = subparsers.add_parser("whatif", help=what, description=f"Predict {what}.", epilog=EPILOG)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = commands_of(add_command(subparsers, "whatif", epilog=EPILOG))
     add_trainings(commands, "change", _add_flags, run_job, run_script, epilog=EPILOG)
-    words = "place embedding tables on processes of this machine"
-    sharding = commands.add_parser("sharding", help=words, description=words)
+    sharding = add_command(commands, "sharding", "place embedding tables on processes of this machine")
     add_card(sharding)
     for name, own in EXAMPLE.items():
         words = f"of each table (default: {','.join(map(str, own))})"
@@ -50,10 +47,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     sharding.add_argument("--measure", action="store_true", help="then measure each placement")
     add_flags(sharding, "json", run=run_sharding)
 
-    what = "say where a model's embedding tables fit, and where they are fastest"
-    plan = subparsers.add_parser("plan", help=what, description=what)
-    models = plan.add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
-    parser = models.add_parser("dlrm", help=what, description=what)
+    models = add_command(subparsers, "plan").add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
+    parser = add_command(models, "dlrm", "where the tables of a DLRM fit, and where they are fastest")
     add = parser.add_argument
     tables = parser.add_mutually_exclusive_group(required=True)
     tables.add_argument("--tables", metavar="ROWS", help="rows of each table, such as 26x1000000, or 5000,20000,3x1e6")
