@@ -21,28 +21,16 @@ COMMANDS = {
         "sweep show": "what came of a sweep: table, figure, CSV",
         "tour": "train both jobs to their targets under every budget of this machine, and write the report",
     },
-    "profile": {
-        "profile": "where the time of a training step goes, and what to change",
-    },
-    "collocate": {
-        "collocate": "run several jobs on one device, and compare the ways to share it",
-    },
-    "pack": {
-        "pack": "run a queue of jobs, placed by a policy that knows their memory",
-    },
+    "profile": {"profile": "where the time of a training step goes, and what to change"},
+    "collocate": {"collocate": "run several jobs on one device, and compare the ways to share it"},
+    "pack": {"pack": "run a queue of jobs, placed by a policy that knows their memory"},
     "runs": {
         "runs": "list runs, show one, stop one; import, export, archive, record and reproduce them",
         "report": "write one offline page, with time-to-accuracy plots, about a folder of runs",
     },
-    "query": {
-        "query": "answer one SELECT over runs, metrics, telemetry and events",
-    },
-    "live": {
-        "live": "one page over all runs while they go on",
-    },
-    "monitor": {
-        "monitor": "show live counters of this machine, a process, or a run",
-    },
+    "query": {"query": "answer one SELECT over runs, metrics, telemetry and events"},
+    "live": {"live": "one page over all runs while they go on"},
+    "monitor": {"monitor": "show live counters of this machine, a process, or a run"},
     "energy": {
         "energy": "energy of runs: joules, watts, joules per sample and to target, carbon",
         "energy trial": "joules per sample of a script at its steady state, in several trials",
@@ -52,16 +40,9 @@ COMMANDS = {
         "budgets": "list the budgets that `--budget` can enforce on this machine, and check how faithful they are",
         "tiers": "list the catalogue of hardware tiers, from laptops to servers",
     },
-    "data": {
-        "data": "list, make and prepare datasets",
-    },
-    "course": {
-        "course": "build, run and publish the notebooks",
-        "claims": "the papers' claims and your verdicts",
-    },
-    "league": {
-        "league": "who reaches a target soonest on a small budget: tracks, records, challengers",
-    },
+    "data": {"data": "list, make and prepare datasets"},
+    "course": {"course": "build, run and publish the notebooks", "claims": "the papers' claims and your verdicts"},
+    "league": {"league": "who reaches a target soonest on a small budget: tracks, records, challengers"},
     "whatif": {
         "whatif": "the gain of a change to a training or its machine",
         "plan": "say where a model's embedding tables fit, and where they are fastest",
@@ -70,15 +51,11 @@ COMMANDS = {
         "calibrate": "time this CPU's operators in two minutes, for `labkit predict`",
         "predict": "the time of a training step on the machine of a card",
     },
-    "pipeline": {
-        "pipeline": "whole pipelines on small machines",
-    },
+    "pipeline": {"pipeline": "whole pipelines on small machines"},
     "index": {
         "index": "what a request to a learned index, a B+-tree or a radix tree costs, counted by several instruments",
     },
-    "transcribe": {
-        "transcribe": "write what is said in audio files, with a recogniser that was trained here",
-    },
+    "transcribe": {"transcribe": "write what is said in audio files, with a recogniser that was trained here"},
 }
 """Commands and what they are for, by the module that has them; only the module of the command that runs is imported"""
 GONE = {

@@ -42,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     run.add_argument("--variants", action="store_true", help="with other right ways to write the exercises")
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at once (default: 1)")
     run.add_argument("--out", type=Path, default=Path("course-run"), metavar="DIR", help="default: course-run")
-    one_more = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
+    one_more: dict[str, Any] = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
     run.add_argument("-p", "--parameter", help="one more parameter", **one_more)
 
     made = Path("course-run")
@@ -80,7 +80,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="run folders: runs")
 
     inside = any(Path().glob("[0-9][0-9]_*.ipynb"))
-    where = {"type": Path, "default": Path() if inside else Path("notebooks"), "metavar": "DIR"}
+    where: dict[str, Any] = {"type": Path, "default": Path() if inside else Path("notebooks"), "metavar": "DIR"}
     for command in (build, run, status, submit, new):
         command.add_argument("--notebooks", help="where they are: notebooks", **where)
 

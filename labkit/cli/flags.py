@@ -44,7 +44,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     "resume": {"metavar": "RUN", "help": "run to continue: its folder, id, or the beginning of its id"},
 }
-RUN = {"metavar": "RUN", "help": "a run's folder, id, or the beginning of its id"}
+RUN: dict[str, Any] = {"metavar": "RUN", "help": "a run's folder, id, or the beginning of its id"}
 """The argument that names a run"""
 
 
@@ -70,7 +70,8 @@ def add_command(
     words = words or next(own[name] for own in COMMANDS.values() if name in own)
     if examples:
         more |= {"epilog": examples, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    parser = subparsers.add_parser(name, help=words, **{"description": f"{words[0].upper()}{words[1:]}."} | more)
+    more.setdefault("description", f"{words[0].upper()}{words[1:]}.")
+    parser = subparsers.add_parser(name, help=words, **more)
     parser.set_defaults(run=run)
     return parser
 

@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from labkit.cli.console import Console, print_frame
 from labkit.cli.flags import add_command, commands_of
@@ -16,7 +17,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     for command in (judge, enter):
         command.add_argument("track", metavar="TRACK", help="by its name in `labkit league show`")
         words = "run folders of the standing record's script, two of each seed"
-        how = {"nargs": "+", "type": Path, "metavar": "RUN"}
+        how: dict[str, Any] = {"nargs": "+", "type": Path, "metavar": "RUN"}
         command.add_argument(
             "--standing", help=words, **how, **({"default": []} if command is enter else {"required": True})
         )

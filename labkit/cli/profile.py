@@ -23,16 +23,15 @@ SHOWN_OPERATORS, SHOWN_FUNCTIONS = 5, 8
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    about = "Profile a few steady steps, and say where their time goes and what to change."
-    commands = commands_of(add_command(subparsers, "profile", description=about, epilog=EPILOG))
+    words = "Profile a few steady steps, and say where their time goes and what to change."
+    commands = commands_of(add_command(subparsers, "profile", description=words, epilog=EPILOG))
     words = "Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, or else "
     about = {"description": f"{words}with its optimiser's step.", "epilog": EPILOG}
     add_trainings(commands, "profile", _add_schedule, run_job, run_script, **about)
     words = "open the interactive view of a profile, or print it again"
     show = add_command(commands, "show", words, run=run_show)
-    show.add_argument(
-        "which", **RUN | {"help": f"{RUN['help']}, a trace file of torch.profiler, or a folder of them, one per rank"}
-    )
+    words = f"{RUN['help']}, a trace file of torch.profiler, or a folder of them, one per rank"
+    show.add_argument("which", metavar="RUN", help=words)
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
     show.add_argument("--out", type=Path, metavar="FILE", help="the page to write (default: in the run's trace/)")
     show.add_argument("--no-browser", action="store_true", help="write the page without opening it")
