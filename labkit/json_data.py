@@ -157,7 +157,7 @@ def build(value: Any, shape: Any) -> Any:
         return shape(**{name: build(value[name], hint) for name, hint in hints.items() if name in value})
     if origin in (list, tuple):
         return origin(build(each, inner[0]) for each in value)
-    return value
+    return {name: build(each, inner[1]) for name, each in value.items()} if origin is dict else value
 
 
 def to_json(value: Any) -> Any:

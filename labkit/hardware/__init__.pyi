@@ -69,7 +69,6 @@ from .tiers import (
     cpu_tier as cpu_tier,
     get_grid as get_grid,
     get_tier as get_tier,
-    load_grids as load_grids,
     load_tiers as load_tiers,
     match_tier as match_tier,
 )

@@ -103,9 +103,7 @@ def copy_gb_per_s(device: torch.device, size_bytes: int, *, repeats: int = 7) ->
     return 2 * size_bytes * copies / _best_s(copy, device, repeats) / 1e9
 
 
-def cache_curve(
-    device: str = "cpu", *, sizes_bytes: Sequence[int] = CACHE_SIZES_BYTES, repeats: int = 5
-) -> pd.DataFrame:
+def cache_curve(device: str = "cpu", *, sizes_bytes: Sequence[int] = CACHE_SIZES_BYTES) -> pd.DataFrame:
     """Copy speed by the size of the array; it drops at the end of each cache.
 
     On a GPU, copies below a few MiB show the cost of starting them. A CPU copies on one thread: with several, torch
@@ -115,11 +113,11 @@ def cache_curve(
     import torch
 
     with one_thread():
-        rows = [(2 * size, copy_gb_per_s(torch.device(device), size, repeats=repeats)) for size in sizes_bytes]
+        rows = [(2 * size, copy_gb_per_s(torch.device(device), size, repeats=5)) for size in sizes_bytes]
     return pd.DataFrame(rows, columns=["size_bytes", "gb_per_s"])
 
 
-def launch_us(device: torch.device, *, calls: int = 2000, repeats: int = 7) -> float:
+def launch_us(device: torch.device, *, calls: int = 2000) -> float:
     """Microseconds per addition to a single number, in a loop; the median of several rounds."""
     import torch
 
@@ -130,7 +128,7 @@ def launch_us(device: torch.device, *, calls: int = 2000, repeats: int = 7) -> f
             number.add_(1)
 
     ask()
-    return statistics.median(_once_s(ask, device) for _ in range(repeats)) / calls * 1e6
+    return statistics.median(_once_s(ask, device) for _ in range(7)) / calls * 1e6
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ from .measure import (
     fit_card as fit_card,
     measure_card as measure_card,
     no_collection as no_collection,
-    step_s as step_s,
     time_step as time_step,
     time_workload as time_workload,
     timed_steps as timed_steps,
@@ -19,8 +18,6 @@ from .measure import (
 from .operators import interaction_cost as interaction_cost, operators_of as operators_of, timing_s as timing_s
 from .predict import (
     NO_CHANGE as NO_CHANGE,
-    Change as Change,
-    Need as Need,
     Prediction as Prediction,
     ToTarget as ToTarget,
     card_notes as card_notes,

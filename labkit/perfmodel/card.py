@@ -7,7 +7,6 @@ the logarithms of all sizes, and gradient boosting of its errors, correct the ph
 learn kernels that no formula describes.
 """
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit import UserError, hardware, runs
+from labkit import UserError, hardware, json_data, runs
 from labkit.perfmodel.operators import PHASES, Operator
 
 TENSORS, DIMENSIONS, NUMBERS = 4, 4, 4
@@ -44,22 +43,20 @@ SMOOTHINGS = np.logspace(-2, 3, 10)
 
 def features_of(operator: Operator) -> tuple[float, ...]:
     """One number per entry of `FEATURES`; sizes as they are, not their logarithms."""
-    shown = operator.tensors[:TENSORS]
-    gone = TENSORS - len(shown)
-    numbers = [max(-LARGEST_NUMBER, min(LARGEST_NUMBER, each)) for each in operator.numbers[:NUMBERS] if each == each]
+    shown, numbers = operator.tensors[:TENSORS], [each for each in operator.numbers[:NUMBERS] if each == each]
     return (
         *(getattr(operator, name) for name in SIZES),
         PHASES.index(operator.phase),
         len(operator.tensors),
-        *(size for _, sizes, _ in shown for size in (*sizes, *[ABSENT] * DIMENSIONS)[:DIMENSIONS]),
-        *[ABSENT] * DIMENSIONS * gone,
-        *(float(is_plain) for _, _, is_plain in shown),
-        *[ABSENT] * gone,
-        *(float(_width(kind)) for kind, _, _ in shown),
-        *[ABSENT] * gone,
-        *numbers,
-        *[ABSENT] * (NUMBERS - len(numbers)),
+        *_padded([size for _, sizes, _ in shown for size in _padded(sizes, DIMENSIONS)], DIMENSIONS * TENSORS),
+        *_padded([float(is_plain) for _, _, is_plain in shown], TENSORS),
+        *_padded([float(_width(kind)) for kind, _, _ in shown], TENSORS),
+        *_padded([max(-LARGEST_NUMBER, min(LARGEST_NUMBER, each)) for each in numbers], NUMBERS),
     )
+
+
+def _padded(values: Sequence[float], count: int) -> Sequence[float]:
+    return [*values[:count], *[ABSENT] * (count - len(values))]
 
 
 def _width(kind: str) -> int:
@@ -279,10 +276,7 @@ class Card:
         return math.exp(min(low, 0.0) - wider), math.exp(max(high, 0.0) + wider)
 
     def save(self, path: Path) -> None:
-        content = {"schema": SCHEMA} | {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        content["limits"] = dataclasses.asdict(self.limits)
-        content["kernels"] = {kind: points.to_json() for kind, points in self.kernels.items()}
-        content["overheads"] = {job: dataclasses.asdict(each) for job, each in self.overheads.items()}
+        content = {"schema": SCHEMA} | json_data.to_json(self)
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (f"{json.dumps(name)}: {_text(value)}" for name, value in content.items())
         runs.replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
@@ -325,30 +319,19 @@ def read_card(path: Path) -> Card:
         UserError: there is no card, or it is damaged or of another version of labkit.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json_data.parse_json(path.read_bytes())
     except FileNotFoundError:
         said = f"there is no card {path}: make one with `labkit calibrate --out {path}`."
         raise UserError(said, field="card") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{path}: this card cannot be read ({error}): calibrate again.", field="card") from None
-    if not isinstance(content, dict) or content.pop("schema", None) != SCHEMA:
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise UserError(
             f"{path}: this is not a card of this version of labkit: run `labkit calibrate` on that machine again.",
             field="card",
         )
-    content.pop("accelerators", None)  # a card of labkit 0.1 also describes GPUs, which nothing predicts from
     try:
-        beyond = {job: (each["step_us"], tuple(each["calls_us"])) for job, each in content["overheads"].items()}
-        card = Card(
-            **content
-            | {
-                "limits": hardware.Calibration(**content["limits"]),
-                "caches": tuple(content["caches"]),
-                "kernels": {kind: Points.from_json(points) for kind, points in content["kernels"].items()},
-                "overheads": {job: Overheads(*each) for job, each in beyond.items()},
-                "kinds": {kind: tuple(each) for kind, each in content["kinds"].items()},
-            }
-        )
+        card = json_data.from_json(Card, content)
         _refuse_impossible(card)
         return card
     except (KeyError, TypeError, ValueError, AttributeError) as error:

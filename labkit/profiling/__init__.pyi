@@ -1,5 +1,4 @@
 from .capture import (
-    StepRecorder as StepRecorder,
     StepWatcher as StepWatcher,
     minor_faults as minor_faults,
     save_limits as save_limits,
@@ -34,4 +33,4 @@ from .trace import (
     read_trace as read_trace,
 )
 from .trace_file import TraceError as TraceError, stream_events as stream_events
-from .work import ELEMENT_BYTES as ELEMENT_BYTES, Inputs as Inputs, operator_work as operator_work
+from .work import Inputs as Inputs, operator_work as operator_work

@@ -116,13 +116,10 @@ def new_queue(
 def tracked_jobs(launches: launch.Launches) -> list[TrackedJob]:
     """The jobs of a queue that was run, with their histories; a UserError where that is damaged."""
     try:
-        queue = launches.head.content["jobs"]
-        json_data.check_shape(queue, list[QueuedJob])
-        found = [TrackedJob(each) for each in json_data.build(queue, list[QueuedJob])]
+        found = [TrackedJob(each) for each in json_data.from_json(list[QueuedJob], launches.head.content["jobs"])]
         for job in found:
             if history := launches.parts[job.name].more:
-                json_data.check_shape(history["attempts"], list[Attempt])
-                attempts = json_data.build(history["attempts"], list[Attempt])
+                attempts = json_data.from_json(list[Attempt], history["attempts"])
                 job.__dict__.update(history | {"attempts": attempts})
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{launches.file}: its queue is damaged ({error}): run it again.") from error

@@ -105,7 +105,6 @@ class Policy:
     """A choice among devices; anything with its name and `choose` can stand in for it."""
 
     name: str
-    summary: str
     choose: Callable[[JobProfile, Sequence[DeviceState], Admission], int | None]
     """From a job's profile and the states of all devices to the position of the device on which it starts now, or None:
     it waits"""
@@ -120,10 +119,10 @@ def _best_fit(profile: JobProfile, states: Sequence[DeviceState], admission: Adm
 
 
 POLICIES = {
-    "exclusive": Policy("exclusive", "a device for each job", _exclusive),
-    "best-fit": Policy("best-fit", "the device whose free memory it leaves least of", _best_fit),
+    "exclusive": Policy("exclusive", _exclusive),
+    "best-fit": Policy("best-fit", _best_fit),
 }
-"""By name, `exclusive` first: the others are compared with it"""
+"""By name, `exclusive` first: the others are compared with it; best fit leaves the least free memory on its device"""
 
 
 def get_policy(name: str) -> Policy:

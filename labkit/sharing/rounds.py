@@ -103,8 +103,7 @@ def read_mix(folder: Path | str) -> launch.Launches:
 def mix_in(launches: launch.Launches) -> launch.Mix:
     """What a list of launches was made of; a UserError where it is damaged."""
     try:
-        json_data.check_shape(launches.head.content.get("mix"), launch.Mix)
-        return json_data.build(launches.head.content["mix"], launch.Mix)
+        return json_data.from_json(launch.Mix, launches.head.content.get("mix"))
     except (TypeError, ValueError) as error:
         raise UserError(f"{launches.file}: its mix is damaged ({error}): run it again.") from error
 

@@ -1,6 +1,5 @@
 from .decoding import align as align, fitted_beam as fitted_beam
 from .recogniser import (
-    Heard as Heard,
     Recogniser as Recogniser,
     Stream as Stream,
     newest_recogniser as newest_recogniser,

@@ -1,6 +1,5 @@
 from .costs import (
     NUMBERS as NUMBERS,
-    Cost as Cost,
     cost_usd as cost_usd,
     energy_account as energy_account,
     energy_of as energy_of,
@@ -26,7 +25,6 @@ from .estimators import (
 from .intervals import mean_interval as mean_interval, runs_needed as runs_needed
 from .outcomes import (
     CLOCKS as CLOCKS,
-    SERIES as SERIES,
     Attempts as Attempts,
     attempts as attempts,
     crossings as crossings,
