@@ -63,3 +63,9 @@ model = torch.nn.parallel.DistributedDataParallel(model)
 dist.destroy_process_group()"""),
 }  # fmt: skip
 """Steps of training, and a text that takes them after LOOP"""
+AND_IN_A_CHILD = """
+import subprocess
+SGD = "import torch; p = torch.ones(1, requires_grad=True); p.sum().backward(); torch.optim.SGD([p]).step()"
+subprocess.run([sys.executable, "-c", SGD], check=True)
+"""
+"""What takes a step in another process, after LOOP"""

@@ -216,8 +216,10 @@ def _print_verdict(
     for mix in mixes:
         _print_mix(console, found, mix)
     lines = [(LEGEND, "dim")] if len(mixes) else [(_job_alone(row), "") for row in found.jobs.to_dict("records")]
-    if len(mixes) and (stepless := sorted(set(found.jobs.loc[found.jobs["steps"] == 0, "job"]))):
-        lines.append((f"{', '.join(stepless)}: {_unseen()}", "yellow"))
+    stepless = set(found.jobs.loc[found.jobs["steps"] == 0, "job"]) if len(mixes) else set()
+    partly = {part.launch.about["job"] for part in parts if tracking.NOT_COUNTED in part.reason} - stepless
+    for jobs, said in ((stepless, _unseen()), (partly, tracking.NOT_COUNTED)):
+        lines += [(f"{', '.join(sorted(jobs))}: {said}", "yellow")] if jobs else []
     lines += [(f"Verdict on {each.mix}: {each.reason}", "") for each in advice]
     for part in broken:
         ended = f"{part.launch.about['job']}: {part.status.replace('_', ' ')}: {part.reason}"

@@ -44,14 +44,14 @@ class CapturedSteps(profiling.StepWatcher):
         self.memory_bytes = 0
         """Peak memory of the process until then"""
         self._calls: Calls | None = None
-        self._compiled: list[str] = []
+        self.of_script: list[str] = []
+        """Notes on the script as it ran"""
 
     def of_compiled(self, graphs: int) -> str:
-        self._compiled = [
+        return (
             f"This script has {graphs} graph{'s' * (graphs > 1)} compiled by torch.compile, but its captured steps ran "
             "operators one by one: the prediction is of the uncompiled step; a compiled one usually takes less time."
-        ]
-        return self._compiled[0]
+        )
 
     def step(self) -> bool:
         self.taken += 1
@@ -69,12 +69,12 @@ class CapturedSteps(profiling.StepWatcher):
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the user: on compiled graphs, and on first two steps that called operators of different sizes."""
+        """Notes for the user: on the script, and on first two steps that called operators of different sizes."""
         differ = (
             "Two consecutive steps called operators of different sizes. This script's steps depend on its data, so the "
             f"prediction is the mean of {len(self.steps)} steps."
         )
-        return [*self._compiled, *([differ] if self._differ else [])]
+        return [*self.of_script, *([differ] if self._differ else [])]
 
     @property
     def _differ(self) -> bool:
@@ -120,7 +120,7 @@ def captured_steps(command: tracking.ScriptCommand, stop: tracking.StopRequest) 
         UserError: there is no such script; it failed, or ended before its fifth step; it computes on a GPU.
     """
     captured = CapturedSteps()
-    _run(command, captured, stop)
+    captured.of_script = _run(command, captured, stop)
     if len(captured.steps) < 2:
         raise UserError(f"{command.script}: it ended before its fifth step: let it train for longer.")
     return captured
@@ -140,14 +140,15 @@ def measured_step_s(command: tracking.ScriptCommand, stop: tracking.StopRequest)
     return statistics.fmean(each for each in times.times_s if each <= FAR_OFF * usual_s)
 
 
-def _run(command: tracking.ScriptCommand, watcher: profiling.StepWatcher, stop: tracking.StopRequest) -> None:
+def _run(command: tracking.ScriptCommand, watcher: profiling.StepWatcher, stop: tracking.StopRequest) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:  # the run is not kept
-        profiling.profile_script(replace(command, runs_dir=folder), watcher, stop, lambda event: None)
+        _, notes = profiling.profile_script(replace(command, runs_dir=folder), watcher, stop, lambda event: None)
     if watcher.is_on_gpu:
         raise UserError(
             f"{command.script}: it computes on {watcher.device}, and cards describe CPUs: give --device cpu if the "
             "script has such a flag, or --budget all-cores."
         )
+    return notes
 
 
 @dataclass(frozen=True)

@@ -248,8 +248,10 @@ def profile_script(
         raise UserError(
             f"{command.script}: {result['reason']}, so its steps are not analysed; {folder} has the record."
         )
-    early = [] if result["ended_by"] == "profiled" else [_ended_early(command, observer, result["reason"])]
-    return folder, [*early, *([observer.of_compiled(graphs)] if (graphs := compiled_graphs()) else [])]
+    notes = [result["reason"]] if tracking.NOT_COUNTED in result["reason"] else []
+    if result["ended_by"] != "profiled":
+        notes = [_ended_early(command, observer, result["reason"])]
+    return folder, [*notes, *([observer.of_compiled(graphs)] if (graphs := compiled_graphs()) else [])]
 
 
 def compiled_graphs() -> int:

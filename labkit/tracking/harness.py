@@ -27,6 +27,8 @@ import psutil
 
 from labkit import UserError, hardware, json_data, process, runs
 from labkit.hardware import memory_watch
+from labkit.tracking import children
+from labkit.tracking.children import VARIABLE
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import OnEvent, Preparing, Ready, Started, read_event
 
@@ -259,7 +261,6 @@ class Harness:
         return name
 
 
-VARIABLE = "LABKIT_HARNESS"
 ANSWER = "Answer"
 
 
@@ -274,6 +275,8 @@ class SpawnedRuns:
         """Folder of a run that another process has open."""
         self._is_ending = False
         """Whether that run was asked to stop."""
+        self.have_steps = False
+        """Whether an optimiser stepped in a process without a run."""
 
     def __enter__(self) -> SpawnedRuns:
         harness = self._harness
@@ -308,6 +311,9 @@ class SpawnedRuns:
                 runs.request_stop(self._folder)
 
     def _hear(self, event: dict[str, Any]) -> None:
+        if event["kind"] == children.STEPPED:
+            self.have_steps = True
+            return
         if event["kind"] == ANSWER:
             self._folder, self._is_ending = None, False
             self._harness.answers.append({name: value for name, value in event.items() if name != "kind"})
@@ -323,35 +329,30 @@ class SpawnedRuns:
 class SpawnedHarness(Harness):
     """The harness of another process, seen from a process that its script has started."""
 
-    _told: Path
-    _parent: int
-    _family: int
+    _found: dict[str, Any]
+    """What the variable says of the harness"""
 
     def tell(self, event: Any) -> None:
-        self._write({"kind": type(event).__name__, **asdict(event)})
+        children.write(self._found, {"kind": type(event).__name__, **asdict(event)})
         if isinstance(event, Ready):
-            while not self._told.with_suffix(".go").exists() and psutil.pid_exists(self._parent):
+            go = Path(self._found["told"]).with_suffix(".go")
+            while not go.exists() and psutil.pid_exists(self._found["pid"]):
                 time.sleep(0.05)
 
     def ended(self, run: str, folder: str, status: str, result: Mapping[str, Any]) -> None:
         super().ended(run, folder, status, result)
-        self._write({"kind": ANSWER, **self.answers[-1]})
-
-    def _write(self, content: dict[str, Any]) -> None:
-        if psutil.pid_exists(self._parent):
-            with self._told.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(content) + "\n")
+        children.write(self._found, {"kind": ANSWER, **self.answers[-1]})
 
     @classmethod
     def found(cls) -> SpawnedHarness | None:
         """The harness in this process' environment; None if there is none."""
         if VARIABLE not in os.environ:
             return None
-        content = json.loads(os.environ[VARIABLE])
-        harness = cls(StopRequest(), json_data.build(content["command"], ScriptCommand))
-        harness._told, harness._parent, harness._family = Path(content["told"]), content["pid"], content["family"]
+        found = json.loads(os.environ[VARIABLE])
+        harness = cls(StopRequest(), json_data.build(found["command"], ScriptCommand))
+        harness._found = found
         return harness
 
     @property
     def family(self) -> int:
-        return self._family
+        return self._found["family"]

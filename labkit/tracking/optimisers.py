@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import mmap
 import os
 import weakref
 from collections.abc import Callable, Generator
@@ -21,6 +20,8 @@ from typing import Any
 import torch
 from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
+
+from labkit.tracking import children
 
 
 @contextlib.contextmanager
@@ -101,8 +102,7 @@ class OptimiserSteps:
         self._region: Region | None = None
         """The outermost compiled function that runs"""
         self._stepped_in_region = False
-        self._process, self._forked = os.getpid(), mmap.mmap(-1, 1)
-        """The process, and a byte that it shares with those it forks"""
+        self._process = os.getpid()
 
     @contextlib.contextmanager
     def watched(self, before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Generator[None]:
@@ -114,11 +114,6 @@ class OptimiserSteps:
             stack.enter_context(replaced(torch.optim.Optimizer, "__init__", self._making))
             stack.enter_context(replaced(torch, "compile", self._compiling))
             yield
-
-    @property
-    def has_forked_steps(self) -> bool:
-        """Whether an optimiser stepped in a process that this one forked."""
-        return self._forked[0] != 0
 
     def is_watched(self) -> bool:
         """Whether steps count that are taken now."""
@@ -140,7 +135,7 @@ class OptimiserSteps:
             self._stepped_in_region = True
             return
         if os.getpid() != self._process:
-            self._forked[0] = 1
+            children.report_step()
         elif self.is_watched() and self._region is None:
             self._first_step(optimiser)
             steps = self._turns.took(optimiser, in_backward=is_in_backward())

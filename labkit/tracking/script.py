@@ -34,7 +34,8 @@ NOT_COUNTED = "steps in other processes that the script started are not counted"
 OPEN_A_RUN = "open a labkit.Run in the script, which counts those of its first rank"
 OWN_SCRIPTS = Path(__file__).parents[1] / "jobs"
 LEAST_CHILDREN_S = 0.5
-"""CPU time of its children from which a script without a step may have trained in them: torch's import takes longer"""
+"""CPU time of its children from which a script without a step may have trained in them, by other means than the torch
+of this environment: torch's import takes longer"""
 
 
 def run_command(
@@ -84,8 +85,9 @@ def run_command(
         seed_all(command.seed)
     launched = next((each for each in command.arguments if command.module and each.endswith(".py")), None)
     name = Path(launched).stem if launched else command.module or script.stem  # of torchrun, what it launches
-    implicit = _ImplicitRun(name, harness, steps)
-    with harness.wrapped(), as_main(script, command), SpawnedRuns(harness) as spawned, _heard(spawned, harness):
+    spawned = SpawnedRuns(harness)
+    implicit = _ImplicitRun(name, harness, spawned)
+    with harness.wrapped(), as_main(script, command), spawned, _heard(spawned, harness):
         try:
             with steps.watched(implicit.begin, implicit.step):
                 try:
@@ -97,7 +99,6 @@ def run_command(
                     if harness.seen_enough and not isinstance(error, KeyboardInterrupt):
                         raise Enough from error  # a `finally` of the script may have made an exit of it
                     raise
-            spawned.listen()
             implicit.end(None)
         except (Enough, Stopped) as error:
             implicit.end(error)
@@ -160,8 +161,8 @@ def as_main(script: Path, command: ScriptCommand) -> Generator[None]:
 class _ImplicitRun:
     """The run of a script without a `Run`."""
 
-    def __init__(self, name: str, harness: Harness, steps: OptimiserSteps):
-        self._name, self._harness, self._steps = name, harness, steps
+    def __init__(self, name: str, harness: Harness, spawned: SpawnedRuns):
+        self._name, self._harness, self._spawned = name, harness, spawned
         self._run: Run | None = None
         self._children_s = _children_s()
 
@@ -180,11 +181,12 @@ class _ImplicitRun:
             self._run.step(samples=0)
 
     def end(self, error: BaseException | None) -> None:
+        self._spawned.listen()
         if error is None:
             self.begin(None)  # even a script without a step leaves a record
         if self._run is not None and open_run() is self._run:
             took_s = _children_s() - self._children_s
-            if self._steps.has_forked_steps or (not self._run.position.step and took_s > LEAST_CHILDREN_S):
+            if self._spawned.have_steps or (not self._run.position.step and took_s > LEAST_CHILDREN_S):
                 self._run.remark = f"; {NOT_COUNTED} (those used {took_s:.1f} s of CPU time): {OPEN_A_RUN}"
             self._run.__exit__(type(error) if error else None, error, None)
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from kinds_of_scripts import COUNTED, LOOP
+from kinds_of_scripts import AND_IN_A_CHILD, COUNTED, LOOP, TRAIN
 
 from labkit.cli import main
 from labkit.launch import Launches
@@ -87,7 +87,10 @@ import subprocess
 subprocess.run([sys.executable, "-c", "import torch, time\\nwhile time.process_time() < 2: torch.rand(9)"])
 """
 OF_A_RULE = ("an optimiser in another", "clients that keep their optimisers", "turns, one more often")
-MATRIX = {kind: COUNTED[kind] for kind in COUNTED if kind not in OF_A_RULE} | {"children": (0, OF_CHILDREN)}
+MATRIX = {kind: COUNTED[kind] for kind in COUNTED if kind not in OF_A_RULE} | {
+    "children": (0, OF_CHILDREN),
+    "children, too": (3, TRAIN + AND_IN_A_CHILD),
+}
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +122,7 @@ def test_every_kind_of_script_shares_a_device_with_each_of_its_steps_counted(col
     if steps:
         assert [part.status for part in parts] == ["done"] * 2, [part.reason for part in parts]
         assert [launches.record_of(part).result["steps"] for part in parts] == [steps] * 2
-    else:
+    if "children" in kind:
         # one that is stopped as the other ends has "failed", for it took no step that counts
         assert any("steps in other processes that the script started are not counted" in part.reason for part in parts)
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from kinds_of_scripts import AND_IN_A_CHILD
 from torch._dynamo import utils as dynamo
 from torch.nn.modules import module
 
@@ -276,6 +277,16 @@ IN_A_CHILD = """
 import subprocess, sys
 subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 1: pass"])
 """
+
+
+def test_steps_in_other_processes_are_named_next_to_those_that_were_recorded(run, tmp_path):
+    text = TRAIN.replace("for step", f"{AND_IN_A_CHILD}for step")
+    folder, notes = run(text, "50")
+    assert profile_of(folder).time.steps == 3
+    assert notes[0].startswith("profiled; steps in other processes that the script started are not counted")
+    command = ScriptCommand(str(tmp_path / "train it.py"), ("50",))
+    with StopRequest() as stop:
+        assert captured_steps(command, stop).notes[0].startswith("profiled; steps in other processes")
 
 
 def test_what_cannot_be_profiled_is_refused_with_what_to_do(run, tmp_path, capfd):

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from folders import losses
-from kinds_of_scripts import COUNTED, LOOP, PLAIN
+from kinds_of_scripts import AND_IN_A_CHILD, COUNTED, LOOP, PLAIN, TRAIN
 
 from labkit import telemetry
 from labkit.cli import main
@@ -88,13 +88,42 @@ def test_every_step_of_every_optimiser_counts_and_turns_count_once(script, kind)
     assert (status, record.result["steps"]) == (0, steps), said.err
 
 
-@pytest.mark.parametrize("start", ["pid = os.fork()\nif pid == 0: step(); os._exit(0)\nos.waitpid(pid, 0)", None])
-def test_steps_in_other_processes_are_named_as_not_counted(script, start):
-    spawns = "import subprocess\nif __name__ == '__main__': subprocess.run([sys.executable, '-c', 'import torch'])"
-    _, record, said = script(f"{LOOP}\n{start or spawns}")
-    assert record.result["steps"] == 0 and "no step was counted" in said.out
+FORK = "pid = os.fork()\nif pid == 0: step(); os._exit(0)\nos.waitpid(pid, 0)"
+ELSEWHERE = {
+    "a fork": (0, FORK),
+    "a fork that the script joins in training": (3, f"{FORK}\n{TRAIN}"),
+    "a command": (0, AND_IN_A_CHILD),
+    "a command after its own steps": (3, f"{TRAIN}\n{AND_IN_A_CHILD}"),
+    "another torch's time": (0, "import subprocess; subprocess.run([sys.executable, '-c', 'import torch'])"),
+    "spawned": (
+        3,
+        f"""
+import torch.multiprocessing as mp
+def main(rank=0):
+    {TRAIN}
+if __name__ == "__main__": (main(), mp.spawn(main))""",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ELSEWHERE)
+def test_steps_in_other_processes_are_named_as_not_counted(script, kind):
+    steps, text = ELSEWHERE[kind]
+    _, record, said = script(f"{LOOP}\n{text}")
+    assert record.result["steps"] == steps and ("no step was counted" in said.out) == (steps == 0)
     assert "steps in other processes that the script started are not counted" in record.result["reason"]
     assert "open a labkit.Run" in record.result["reason"]
+
+
+def test_processes_that_load_data_or_look_at_torch_take_no_steps(script):
+    text = """
+from torch.utils.data import DataLoader
+def main():
+    for kind in ("fork", "spawn"):
+        for _ in DataLoader(torch.rand(8, 2), batch_size=4, num_workers=1, multiprocessing_context=kind): step()
+if __name__ == "__main__": main()"""
+    _, record, _ = script(f"{LOOP}\n{text}")
+    assert (record.result["steps"], record.result["reason"]) == (4, "the script ended")
 
 
 @pytest.mark.parametrize(
