@@ -161,6 +161,8 @@ def _trainings(epochs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 CRITEO = 4_195_197_692
 """Training samples of Criteo 1TB (facebookresearch/dlrm, torchrec_dlrm/README.MD, "Step 2")"""
+YAMBDA = 2_290_835_423
+"""Those of Yambda-5b (mlcommons/training_policies#594, the rules of Training 6.1)"""
 
 
 class Benchmark(NamedTuple):
@@ -182,7 +184,7 @@ class Benchmark(NamedTuple):
 BENCHMARKS = {
     "dlrm": Benchmark("DLRM", "auc", True, 0.8025, samples=CRITEO, first=1.0),
     "dlrm_dcnv2": Benchmark("DLRM-DCNv2", "auc", True, 0.80275, samples=CRITEO),
-    "dlrmv4": Benchmark("DLRMv4 (HSTU)", "auc", True, 0.75, "samples"),
+    "dlrmv4": Benchmark("DLRMv4 (HSTU)", "auc", True, 0.75, "samples", YAMBDA),
     "rnnt": Benchmark("RNN-T", "wer", False, 0.058),
     "bert": Benchmark("BERT", "accuracy", True, 0.72, "samples"),
     "cosmoflow": Benchmark("CosmoFlow", "mean_absolute_error", False, 0.124),
