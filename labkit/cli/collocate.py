@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from labkit import UserError, hardware, launch, runs, sharing, tracking
-from labkit.cli.console import Console, Display, json_rows, print_frame
+from labkit.cli.console import Console, Display, json_rows, print_frame, range_text
 from labkit.cli.flags import add_command, add_flags
 from labkit.cli.printing import print_json
 
@@ -299,8 +299,5 @@ def _time(row: dict[str, Any]) -> str:
 
 
 def _intervals(modes: pd.DataFrame, name: str) -> list[str]:
-    texts = []
-    for value, low, high in modes[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False):
-        interval = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else ""
-        texts.append(f"{value:.2f}{interval}" if math.isfinite(value) else "-")
-    return texts
+    values = modes[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
+    return [range_text(*each, "{:.2f}".format) for each in values]

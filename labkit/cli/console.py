@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -108,6 +109,13 @@ def _cell(value: Any) -> str | Text:
     if value != value:
         return ""
     return f"{value:,.0f}" if isinstance(value, Integral) or abs(float(value)) >= 100 else f"{value:.3g}"
+
+
+def range_text(value: float, low: float, high: float, text_of: Callable[[float], str] = "{:.3g}".format) -> str:
+    """A number and its range where it has one: `2.5 (2.1 to 3.2)`; `-` where it is not known."""
+    if not math.isfinite(value):
+        return "-"
+    return text_of(value) + (f" ({text_of(low)} to {text_of(high)})" if math.isfinite(low) else "")
 
 
 def counted(items: Sequence[Any], what: str) -> Iterator[Any]:

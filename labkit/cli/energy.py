@@ -9,8 +9,8 @@ import warnings
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from labkit import UserError, errors, hardware, launch, runs, telemetry, tracking, tta
-from labkit.cli.console import Console, counted, print_frame
+from labkit import UserError, errors, hardware, launch, plots, runs, telemetry, tracking, tta
+from labkit.cli.console import Console, counted, print_frame, range_text
 from labkit.cli.flags import RUN, add_command, add_flags, add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.printing import print_json, say
 from labkit.cli.run import given_command
@@ -197,8 +197,7 @@ def _print_trials(trials: pd.DataFrame, means: pd.DataFrame, before: telemetry.I
     def row_of(row: dict) -> dict:
         shown = {"power limit": "as found" if row["power_limit_w"] != row["power_limit_w"] else row["power_limit_w"]}
         for name, words in names.items():
-            low, high = row[f"{name}_low"], row[f"{name}_high"]
-            shown[words] = row[name] if low != low else f"{row[name]:.4g} ({low:.4g} to {high:.4g})"
+            shown[words] = range_text(row[name], row[f"{name}_low"], row[f"{name}_high"], plots.number_text)
         return shown | {"trials": row["trials"]}
 
     console = Console()

@@ -186,9 +186,7 @@ def _time_left(progress: launch.Progress, *, why: bool = False) -> str:
     seconds, by = progress.time_left()
     if seconds is None:
         return ""
-    text = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-    text = text if seconds < 7200 else f"{seconds / 3600:.1f} h"
-    return f"{'at most' if by == 'limit' else 'about'} {text}" + f", {BY[by]}" * why
+    return f"{'at most' if by == 'limit' else 'about'} {plots.seconds_text(seconds)}" + f", {BY[by]}" * why
 
 
 class TourDisplay(Display):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, hardware, jobs, perfmodel
-from labkit.cli.console import Console, print_frame
+from labkit.cli.console import Console, print_frame, range_text
 from labkit.cli.flags import add_command, add_flags, commands_of
 from labkit.cli.predict import add_card, batch_size_of, bound
 from labkit.cli.printing import print_json
@@ -229,7 +229,7 @@ def _print_plan(plan: "pd.DataFrame", shape: "perfmodel.TableShape", memory: int
             "memory": hardware.size_text(row.memory_bytes),
             "disk": hardware.size_text(row.disk_bytes) if row.disk_bytes else "-",
             "fits": "yes" if row.fits else "no",
-            "tables, ms per step": _times(row),
+            "tables, ms per step": range_text(row.step_ms, row.step_ms_low, row.step_ms_high),
             "of device": f"{row.of_device:.0%}" if row.of_device == row.of_device else "-",
             "why": row.why,
         }
@@ -250,8 +250,3 @@ def _print_plan(plan: "pd.DataFrame", shape: "perfmodel.TableShape", memory: int
         f"The fastest that fits: {best['placement']}: {best['why']}.{ties}\n"
         f"With a preset or data of such tables: labkit train dlrm {' '.join(jobs.as_flags(flags))}"
     )
-
-
-def _times(row: Any) -> str:
-    is_known = row.step_ms == row.step_ms
-    return f"{row.step_ms:.3g} ({row.step_ms_low:.3g} to {row.step_ms_high:.3g})" if is_known else "-"

@@ -11,7 +11,6 @@ from labkit.data import prepared_root
 from labkit.errors import UserError
 from labkit.jobs import ENDLESS, DlrmJob, ScriptJob, SpeechJob, job_command
 from labkit.launch import Launches, Mix, PlannedJob, Workload, mix_launches, watch, with_baseline, with_seconds
-from labkit.models import DlrmConfig
 from labkit.sharing import memory_probe as need, mix_in, new_mix, read_mix
 from labkit.sharing.check import check_mix
 from labkit.sharing.memory_probe import GROWTH_BYTES, first_steps_bytes
@@ -230,9 +229,3 @@ def test_a_script_without_a_step_has_no_known_need_however_stubborn(script, monk
     text = "import time, signal\nsignal.signal(2, lambda *_: 0)\nwhile True: time.sleep(1)"
     assert first_steps_bytes(script(text), "cpu") is None
     assert not [each for each in psutil.Process().children() if "labkit.tracking.worker" in " ".join(each.cmdline())]
-
-
-def test_tables_that_are_more_than_is_free_are_refused(monkeypatch):
-    monkeypatch.setattr("labkit.hardware.read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
-    with pytest.raises(UserError, match=r"needs .* for its embedding tables .* free"):
-        DlrmJob(optimiser="adagrad", lr=0.1).refuse_large_tables(DlrmConfig(13, (500, 100), 15, (15,), (1,)))
