@@ -187,7 +187,8 @@ def test_two_groups_are_compared_and_saved(page, tmp_path):
 def test_counters_lie_under_the_curves_and_a_run_shows_its_facts(page, growing):
     page.get_by_role("button", name=growing.folder.name, exact=True).first.click()
     dialog = page.locator("#run")
-    assert "evaluated" in dialog.inner_text() and "max_seconds" not in page.locator("#state").inner_text()
+    dialog.get_by_text("evaluated").first.wait_for()
+    assert "max_seconds" not in page.locator("#state").inner_text()
     page.locator("#run-machine").click()
     page.wait_for_function("() => document.querySelectorAll('#counter option').length === 2")
     page.locator("#counter").select_option(index=1)
