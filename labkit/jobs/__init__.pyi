@@ -21,7 +21,6 @@ from .launching import (
 )
 from .presets import NO_TARGET as NO_TARGET
 from .settings import (
-    ENDLESS as ENDLESS,
     JOBS as JOBS,
     MAX_EPOCHS as MAX_EPOCHS,
     DlrmJob as DlrmJob,

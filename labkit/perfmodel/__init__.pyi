@@ -45,10 +45,5 @@ from .table_plan import (
     table_bytes as table_bytes,
     tiers_that_hold as tiers_that_hold,
 )
-from .whatif import (
-    ROUNDS as ROUNDS,
-    captured_steps as captured_steps,
-    read_change as read_change,
-    what_if as what_if,
-)
+from .whatif import ROUNDS as ROUNDS, captured_steps as captured_steps, read_change as read_change, what_if as what_if
 from .workloads import draw_workload as draw_workload

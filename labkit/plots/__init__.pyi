@@ -1,13 +1,5 @@
-from .comparisons import (
-    error_bars as error_bars,
-    figure_roofline as figure_roofline,
-    figure_sweep as figure_sweep,
-)
-from .costs import (
-    figure_batch_size as figure_batch_size,
-    figure_costs as figure_costs,
-    figure_pareto as figure_pareto,
-)
+from .comparisons import error_bars as error_bars, figure_roofline as figure_roofline, figure_sweep as figure_sweep
+from .costs import figure_batch_size as figure_batch_size, figure_costs as figure_costs, figure_pareto as figure_pareto
 from .descriptions import (
     IN_THE_DARK as IN_THE_DARK,
     MIME as MIME,

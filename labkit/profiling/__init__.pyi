@@ -1,8 +1,4 @@
-from .capture import (
-    StepWatcher as StepWatcher,
-    minor_faults as minor_faults,
-    save_limits as save_limits,
-)
+from .capture import StepWatcher as StepWatcher, minor_faults as minor_faults
 from .over_time import memory_over_time as memory_over_time, timeline as timeline
 from .profile import (
     Comparison as Comparison,
@@ -18,7 +14,6 @@ from .step_time import call_tree as call_tree
 from .tools import (
     BY_HAND as BY_HAND,
     CHATTER as CHATTER,
-    FACTS as FACTS,
     TOOLS as TOOLS,
     ProfileSettings as ProfileSettings,
     ToolProfile as ToolProfile,
@@ -27,10 +22,6 @@ from .tools import (
     is_tool_profile as is_tool_profile,
     read_tool_profile as read_tool_profile,
 )
-from .trace import (
-    CUDA_CALLS as CUDA_CALLS,
-    ON_THE_DEVICE as ON_THE_DEVICE,
-    read_trace as read_trace,
-)
+from .trace import CUDA_CALLS as CUDA_CALLS, ON_THE_DEVICE as ON_THE_DEVICE, read_trace as read_trace
 from .trace_file import TraceError as TraceError, stream_events as stream_events
 from .work import Inputs as Inputs, operator_work as operator_work

@@ -19,17 +19,7 @@ import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
 from labkit import errors, hardware, process, runs
-from labkit.profiling.tools import (
-    FACTS,
-    GRAPH,
-    KINETO,
-    LEAST_S,
-    LIMITS,
-    OUTPUTS,
-    TOOL_FACTS,
-    ProfileSettings,
-    PySpy,
-)
+from labkit.profiling.tools import FACTS, GRAPH, KINETO, LEAST_S, LIMITS, OUTPUTS, TOOL_FACTS, ProfileSettings, PySpy
 
 try:
     import resource

@@ -1,9 +1,4 @@
-from .page import (
-    SCRIPT as SCRIPT,
-    build_section as build_section,
-    render as render,
-    write_report as write_report,
-)
+from .page import SCRIPT as SCRIPT, build_section as build_section, render as render, write_report as write_report
 from .profile_views import (
     VIEWS as VIEWS,
     operator_texts as operator_texts,

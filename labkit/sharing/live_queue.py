@@ -14,13 +14,7 @@ from labkit import UserError, errors, hardware, jobs, json_data, launch, process
 from labkit.launch.engine import end_left_over, unheard_records
 from labkit.sharing.check import CheckedQueueJob, check_queue, job_memory, refuse_if_any
 from labkit.sharing.modes import mode_shares
-from labkit.sharing.packing import (
-    Admission,
-    Scheduler,
-    cpu_admission,
-    get_policy,
-    simulate,
-)
+from labkit.sharing.packing import Admission, Scheduler, cpu_admission, get_policy, simulate
 from labkit.sharing.queue import Attempt, PackingDevice, QueuedJob, TrackedJob, read_recorded, shared_slowdown
 from labkit.sharing.rounds import with_share
 from labkit.sharing.schedule import Schedule, schedule_of

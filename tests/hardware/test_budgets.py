@@ -14,12 +14,7 @@ from fake_nvml import put_on_path
 
 from labkit.errors import UserError
 from labkit.hardware import budgets, memory_watch
-from labkit.hardware.budgets import (
-    Budget,
-    offered_budgets,
-    parse_budget,
-    possible_budgets,
-)
+from labkit.hardware.budgets import Budget, offered_budgets, parse_budget, possible_budgets
 from labkit.hardware.calibration import BudgetCheck, _predicted, run_under
 from labkit.hardware.devices import Device, get_devices
 from labkit.hardware.memory_watch import Watch, is_out_of_memory

@@ -14,21 +14,8 @@ from labkit.hardware import get_tier
 from labkit.models.dlrm import PairwiseDots
 from labkit.perfmodel import table_plan
 from labkit.perfmodel.operators import interaction_cost, operator_times, operators_of, timing_s
-from labkit.perfmodel.sharding import (
-    SIZES,
-    Tables,
-    fit_transfer,
-    measure_placements,
-    placements,
-    time_exchanges,
-)
-from labkit.perfmodel.table_plan import (
-    TableShape,
-    plan_tables,
-    presets_and_tiers,
-    table_bytes,
-    tiers_that_hold,
-)
+from labkit.perfmodel.sharding import SIZES, Tables, fit_transfer, measure_placements, placements, time_exchanges
+from labkit.perfmodel.table_plan import TableShape, plan_tables, presets_and_tiers, table_bytes, tiers_that_hold
 
 SMALL = TableShape((3000, 5000), 16, batch_size=64)
 MIB = 2**20

@@ -7,12 +7,7 @@ import pytest
 from labkit.plots import describe, new_figure
 from labkit.plots.comparisons import figure_sweep
 from labkit.plots.descriptions import legend_below_title
-from labkit.plots.timelines import (
-    figure_icicle,
-    figure_memory_held,
-    figure_phases,
-    figure_timeline,
-)
+from labkit.plots.timelines import figure_icicle, figure_memory_held, figure_phases, figure_timeline
 from labkit_course.apparatus import (
     figure_budget_shares,
     figure_busy,

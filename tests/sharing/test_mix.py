@@ -9,7 +9,8 @@ import pytest
 
 from labkit.data import prepared_root
 from labkit.errors import UserError
-from labkit.jobs import ENDLESS, DlrmJob, ScriptJob, SpeechJob, job_command
+from labkit.jobs import DlrmJob, ScriptJob, SpeechJob, job_command
+from labkit.jobs.settings import ENDLESS
 from labkit.launch import Launches, Mix, PlannedJob, Workload, mix_launches, watch, with_baseline, with_seconds
 from labkit.sharing import memory_probe as need, mix_in, new_mix, read_mix
 from labkit.sharing.check import check_mix

@@ -20,8 +20,8 @@ from made_up import new_run
 
 from labkit import hardware, launch, sharing
 from labkit.hardware import Calibration
-from labkit.profiling import FACTS, save_limits
-from labkit.profiling.tools import KINETO
+from labkit.profiling.capture import save_limits
+from labkit.profiling.tools import FACTS, KINETO
 
 TWO_RUNS = """
 import labkit

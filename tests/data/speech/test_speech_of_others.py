@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from labkit.data.speech import (
-    SPLITS,
-    Alphabet,
-    Reader,
-    Segment,
-    Utterance,
-    WaveformUtterances,
-    decode,
-    load_speech,
-)
+from labkit.data.speech import SPLITS, Alphabet, Reader, Segment, Utterance, WaveformUtterances, decode, load_speech
 from labkit.errors import DataError, UserError
 
 WORDS = ("one", "two", "three", "four", "five", "six")
