@@ -185,12 +185,7 @@ def finding(label: str, target: float, survival: list[dict[str, Any]], x: str) -
 
 
 def figure_time_against_target(
-    times: pd.DataFrame,
-    target: float,
-    *,
-    metric: str,
-    higher_is_better: bool,
-    x: str = "wall_s",
+    times: pd.DataFrame, target: float, *, metric: str, higher_is_better: bool, x: str = "wall_s"
 ) -> go.Figure:
     """Median time to target for every target of a grid, a line per series; harder targets to the right.
 

@@ -119,9 +119,7 @@ def terminal_frames(summary: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]
         for row in rows.to_dict("records"):
             budget, provenance, *of_target, _, speed, memory, energy, cost = summary_cells(row)
             two_lines = [f"{cell.value}\n({cell.note})" if cell.note else cell.value for cell in of_target]
-            table.append(
-                (f"{budget}\n{provenance}", *two_lines, f"{speed}\n{memory}", f"{energy}\n{cost.value}"),
-            )
+            table.append((f"{budget}\n{provenance}", *two_lines, f"{speed}\n{memory}", f"{energy}\n{cost.value}"))
         yield f"{job_name(job)}, {goal_text(metric, target)}", pd.DataFrame(table, columns=heads)
 
 

@@ -118,10 +118,7 @@ def _best_fit(profile: JobProfile, states: Sequence[DeviceState], admission: Adm
     return min(admission.open_to(profile, states), key=lambda n: states[n].free_bytes, default=None)
 
 
-POLICIES = {
-    "exclusive": Policy("exclusive", _exclusive),
-    "best-fit": Policy("best-fit", _best_fit),
-}
+POLICIES = {"exclusive": Policy("exclusive", _exclusive), "best-fit": Policy("best-fit", _best_fit)}
 """By name, `exclusive` first: the others are compared with it; best fit leaves the least free memory on its device"""
 
 
@@ -340,10 +337,7 @@ class PackReport:
 
 
 def pack_report(
-    queue: Sequence[QueuedJob],
-    devices: Sequence[PackingDevice],
-    policies: Iterable[str] = tuple(POLICIES),
-    **settings,
+    queue: Sequence[QueuedJob], devices: Sequence[PackingDevice], policies: Iterable[str] = tuple(POLICIES), **settings
 ) -> PackReport:
     """Simulate a queue under several policies, `exclusive` first, named or not; `settings` are those of `simulate`."""
     names = dict.fromkeys(["exclusive", *policies])

@@ -349,9 +349,7 @@ def transcribe(
     yield from hear()
 
 
-def _decoded(
-    recordings: Iterable[Recording | UserError],
-) -> Iterator[tuple[Recording | UserError, Wave | UserError]]:
+def _decoded(recordings: Iterable[Recording | UserError]) -> Iterator[tuple[Recording | UserError, Wave | UserError]]:
     """Recordings with their waves or why they have none, in order; the next lot is decoded in a thread."""
     recordings = iter(recordings)
 

@@ -296,13 +296,7 @@ class WaveformUtterances(Dataset):
 
 
 def textbook_loader(
-    data: str,
-    split: str,
-    batch_size: int,
-    *,
-    shuffle: bool,
-    kind: str = "log-mel",
-    kept: np.ndarray | None = None,
+    data: str, split: str, batch_size: int, *, shuffle: bool, kind: str = "log-mel", kept: np.ndarray | None = None
 ) -> DataLoader:
     """A data loader of `WaveformUtterances`, or only of those at the indices `kept` of the prepared split."""
     utterances = WaveformUtterances(data, split, kind=kind)
