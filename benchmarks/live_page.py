@@ -16,7 +16,6 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import psutil
@@ -30,10 +29,10 @@ from labkit.runs.parts import METRICS
 SEEDS, EVALUATIONS = 5, 10
 
 
-def make_runs(runs_dir: Path, count: int, points: int) -> RunWriter:
-    """Finished runs and one that goes on, whose writer is the answer."""
-    random = np.random.default_rng(0)
-    for number in range(count):
+def make_runs(runs_dir: Path, count: int, points: int, first: int = 0) -> RunWriter:
+    """Finished runs and one that goes on, whose writer is the answer; they are counted from `first`."""
+    random = np.random.default_rng(first)
+    for number in range(first, first + count):
         config = {
             "job": "made-up",
             "train": {"target_metric": "auc", "target": 0.78, "lr": 0.001 * (1 + number // SEEDS)},
@@ -55,7 +54,7 @@ def make_runs(runs_dir: Path, count: int, points: int) -> RunWriter:
         at = np.linspace(points / EVALUATIONS, points, EVALUATIONS).astype(int)
         value = 0.8 - 0.3 * np.exp(-at / points * 4) + random.normal(0, 0.01, EVALUATIONS)
         write_part(rows(at, value, "auc"), part_path(run.folder / "metrics", 1))
-        if number == count - 1:
+        if number == first + count - 1:
             return run
         known = {"wall_s": 0.01 * points, "train_s": 0.009 * points, "samples": 32 * points, "ended_by": "max_epochs"}
         run.finish("done", known | {"peak_memory_bytes": 2**30, "energy_j": None, "energy_note": "made up"})
@@ -136,36 +135,29 @@ def main() -> None:
     for count in args.runs:
         with tempfile.TemporaryDirectory() as folder:
             run = make_runs(Path(folder), count, args.points)
-            began = time.perf_counter()
-            command = [sys.executable, "-m", "labkit", "live", folder, "--no-browser"]
-            server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            try:
-                address = server.stdout.readline().split()[-1]
-                while unread(address) or time.perf_counter() - began < 1:
-                    time.sleep(0.1)
-                cold_s = time.perf_counter() - began
-                load = psutil.getloadavg()[0]
-                taken = measure(address, run, args.points, args.turns)
-                status = Path(f"/proc/{server.pid}/status").read_text()
-                peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
-            finally:
-                server.kill()
-                server.wait()
+            results.append({"runs": count, "points": args.points, **served(Path(folder), run, args.points, args.turns)})
             run.finish("done", {})
-        result = {
-            "runs": count,
-            "points": args.points,
-            "cold_s": cold_s,
-            "server_peak_bytes": peak,
-            "load": load,
-            **taken,
-        }
-        results.append(result)
-        medians = ", ".join(f"{name} {median(values):.3f}" for name, values in taken.items())
-        print(
-            f"{count} runs × {args.points}: cold {cold_s:.1f} s, {medians}, server {peak / 1e6:.0f} MB, load {load:.1f}"
-        )
+        print(results[-1])
     write_result("live_page", results=results)
+
+
+def served(folder: Path, run: RunWriter, points: int, turns: int) -> dict[str, object]:
+    """What a page over the runs of a folder takes, of which `run` goes on."""
+    load, began = psutil.getloadavg()[0], time.perf_counter()
+    command = [sys.executable, "-m", "labkit", "live", str(folder), "--no-browser"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        address = server.stdout.readline().split()[-1]
+        while unread(address) or time.perf_counter() - began < 1:
+            time.sleep(0.1)
+        cold_s = time.perf_counter() - began
+        taken = measure(address, run, points, turns)
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+    finally:
+        server.kill()
+        server.wait()
+    return {"cold_s": cold_s, "server_peak_bytes": peak, "load": load, **taken}
 
 
 def unread(address: str) -> bool:

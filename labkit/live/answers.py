@@ -25,6 +25,8 @@ MOST_WITH_ENERGY = 200
 """Runs whose counters are read for an axis of joules"""
 MOST_SINGLE = 300
 """Single curves that are drawn"""
+MOST_BANDS = 40
+"""Groups whose bands are drawn"""
 KINDS = ("NaN", "+∞", "−∞")
 
 
@@ -45,6 +47,8 @@ class Asked:
     """Weight per row of what came before, from 0 to below 1"""
     singles: bool = False
     """Whether to give each run's curve as well as the band of its group"""
+    known: Sequence[str] = ()
+    """Tags of groups that the page has: of those that are still as they were it gets no more than the tag"""
 
     def __post_init__(self):
         if self.x not in X + SPENT:
@@ -84,18 +88,28 @@ def curves(board: Board, asked: Asked) -> dict[str, Any]:
     if asked.start is not None and count <= MOST_DETAILED and not spent:
         held = _detailed(held, asked)
     for own in held:
+        tag = "" if spent else _tag(own, asked, most)
+        is_exact &= all(curve.size == 1 for _, curve in own)
+        if tag in asked.known:
+            groups.append({"tag": tag})
+            continue
         seen = []
         for feed, curve in own:
-            is_exact &= curve.size == 1
             place = spent[feed.name].on if spent else np.asarray
             stretches = within(place(curve.stretches), asked.column, asked.start, asked.end)
             seen.append((feed.name, curve, stretches, place(curve.odd)))
-        groups.append(_group(seen, asked, most))
+        groups.append({"tag": tag, **_group(seen, asked, most, with_band=len(held) <= MOST_BANDS)})
     answer = {"groups": groups, "exact": is_exact, "singles": asked.singles and count <= MOST_SINGLE, "runs": count}
     return answer | {"spent": words}
 
 
 Held = list[list[tuple[RunFeed, Curve]]]
+
+
+def _tag(own: Sequence[tuple[RunFeed, Curve]], asked: Asked, most: int) -> str:
+    """A text that changes with whatever a group's answer depends on, for as long as this process runs."""
+    question = asked.metric, asked.x, asked.width, asked.limits, asked.smooth, asked.singles, most
+    return str(hash((question, *((feed.name, feed.version, curve.count) for feed, curve in own))))
 
 
 def _spent(held: Held, asked: Asked) -> tuple[Held, dict[str, Spending], list[str]]:
@@ -139,13 +153,13 @@ Seen = tuple[str, Curve, np.ndarray, np.ndarray]
 """A run, its curve, the visible stretches, and the rows that are no numbers; both by the axis that is asked for"""
 
 
-def _group(seen: Sequence[Seen], asked: Asked, most: int) -> dict[str, Any]:
+def _group(seen: Sequence[Seen], asked: Asked, most: int, *, with_band: bool) -> dict[str, Any]:
     column, lines = asked.column, []
     for _, curve, stretches, _ in seen:
         values = smoothed(stretches, asked.smooth, curve.size) if asked.smooth else stretches[:, MEAN, -1]
         lines.append((stretches[:, MEAN, column], values))
     lines = [line for line in lines if len(line[0])]
-    answer: dict[str, Any] = {"runs": len(lines), **_band(lines, asked.width), **_odd(seen, asked)}
+    answer: dict[str, Any] = {"runs": len(lines), **_mean(lines, asked.width, with_band=with_band), **_odd(seen, asked)}
     answer["range"] = _statistics([stretches for _, _, stretches, _ in seen if len(stretches)], asked)
     if asked.singles or len(lines) == 1:
         answer["curves"] = []
@@ -160,8 +174,8 @@ def _group(seen: Sequence[Seen], asked: Asked, most: int) -> dict[str, Any]:
     return answer
 
 
-def _band(lines: list[tuple[np.ndarray, np.ndarray]], width: int) -> dict[str, Any]:
-    """Mean over runs with its interval, or the range of fewer than five, at places where half of the runs still are."""
+def _mean(lines: list[tuple[np.ndarray, np.ndarray]], width: int, *, with_band: bool) -> dict[str, Any]:
+    """Mean over runs where half of them still are, with its interval, or the range of fewer than five."""
     if len(lines) < 2:
         x, y = lines[0] if lines else (np.empty(0), np.empty(0))
         step = max(-(-len(x) // max(width, 1)), 1)
@@ -172,6 +186,8 @@ def _band(lines: list[tuple[np.ndarray, np.ndarray]], width: int) -> dict[str, A
     enough = counts * 2 >= len(lines)
     grid, values, counts = grid[enough], values[:, enough], counts[enough]
     mean = np.nanmean(values, axis=0) if len(grid) else np.empty(0)
+    if not with_band:
+        return {"x": packed(grid), "y": packed(mean), "kind": ""}
     if len(lines) >= 5:
         low, high = _interval(values, mean, counts)
         kind = f"95 % interval of the mean of {len(lines)} runs"

@@ -212,9 +212,11 @@
     const groups = grouped().slice(0, MOST_GROUPS), div = byId("curves");
     const question = { metric: view.metric, x: view.x, width: Math.max(200, Math.round(div.clientWidth - 110)), start: bound(view.from),
       end: bound(view.to), smooth: factor(), singles: Boolean(view.singles) };
-    const both = [ask("curves", { ...question, groups: groups.map(({ runs }) => runs) })];
+    const held = new Map(drawn?.answer.groups.map((own) => [own.tag, own]).filter(([tag]) => tag)); // which need not come again
+    const both = [ask("curves", { ...question, known: [...held.keys()], groups: groups.map(({ runs }) => runs) })];
     if (view.machine) both.push(ask("counter", { ...question, run: view.machine, counter: view.counter }).catch((error) => ({ missing: error.message })));
     const [answer, machine] = await Promise.all(both);
+    answer.groups = answer.groups.map((own) => held.get(own.tag) ?? own);
     drawn = { question, groups, answer, machine, left: grouped().length - groups.length };
     draw();
   }, 0);
@@ -224,7 +226,7 @@
     const palette = palettes[window.labkitReport.isDark() ? "labkit_dark" : "labkit_light"];
     const facets = [...new Set(groups.map(({ facet }) => facet))], traces = [];
     const axis = (letter, facet) => `${letter}${facets.indexOf(facet) ? facets.indexOf(facet) + 1 : ""}`;
-    const manyGroups = groups.length > 40, named = new Set();
+    const named = new Set();
     groups.forEach((group, at) => {
       const own = answer.groups[at], place = places.get(group.name), look = looks[place % looks.length];
       if (!own.runs && !own.odd_count) return;
@@ -234,7 +236,7 @@
       const meta = { group: group.key, run: group.runs.length === 1 ? group.runs[0] : null };
       const stroke = { color: hex, dash: look.dash, width: 2 };
       const hover = (words) => `<b>${plain(cut(question.metric, 40))} %{y:.5~g}</b> at %{x:,.6~g}<extra>${words}</extra>`;
-      if (own.low && !manyGroups) {
+      if (own.low) {
         const edge = { ...quiet, x: own.x, mode: "lines", line: { width: 0, color: hex }, hoverinfo: "skip", meta: { kind: "band" } };
         traces.push({ ...edge, y: own.low }, { ...edge, y: own.high, fill: "tonexty", fillcolor: faint(hex) });
       }

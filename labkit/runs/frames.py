@@ -321,19 +321,13 @@ def metrics_tables(
     """The rows of parts of metrics, without those that the resumes among the events took back."""
     import pyarrow.compute as pc
 
-    from labkit.runs.parts import METRICS, part_numbers, read_part, whole_numbers_of
+    from labkit.runs.parts import METRICS, part_numbers, read_part
 
     resumed = [(event["parts"], event["step"]) for event in events if event["event"] == "resumed"]
     for path in paths:
-        if steps is not None:
-            low, high = whole_numbers_of(path, "step")
-            if high < steps[0] or low > steps[1]:
-                continue
-        table = read_part(path, METRICS)
+        table = read_part(path, METRICS, steps=steps)
         if table is None:
             continue
-        if steps is not None:
-            table = table.filter((pc.field("step") >= steps[0]) & (pc.field("step") <= steps[1]))
         last = min((step for parts, step in resumed if part_numbers(path)[0] < parts), default=None)
         yield table if last is None else table.filter(pc.field("step") <= last)
 

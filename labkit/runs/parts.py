@@ -1,6 +1,5 @@
 """Rows in numbered Parquet parts, each of them whole or absent; in a long run, many parts are merged into one."""
 
-import math
 import re
 import sys
 import time
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from labkit.runs.safe_files import disk_full_as_user_error, note_left_out, temporary_of
@@ -128,6 +128,10 @@ class MergingPartWriter(PartWriter):
         self._merged = []
 
 
+ROW_GROUP = 2**14
+"""Rows that are read together: a close look at a long curve reads few of them"""
+
+
 def write_part(table: pa.Table, path: Path, **options: Any) -> None:
     """Write a part, whole or not at all; `options` are more of `pyarrow.parquet.write_table`.
 
@@ -146,7 +150,7 @@ def write_part(table: pa.Table, path: Path, **options: Any) -> None:
                 compression_level=3,
                 write_page_checksum=True,
                 write_statistics=with_statistics,
-                **options,
+                **{"row_group_size": ROW_GROUP, **options},
             )
         temporary.replace(path)
     finally:
@@ -208,27 +212,27 @@ def current_parts(folder: Path) -> list[Path]:
     return [path for path in paths if len(own := part_numbers(path)) > 1 or not any(own[0] in each for each in merged)]
 
 
-def whole_numbers_of(path: Path, column: str) -> tuple[float, float]:
-    """The least and the greatest value of a column of whole numbers in a part, without reading its rows.
-
-    Of a part that is damaged or says neither, all numbers may be in it; of an empty one none are.
-    """
-    try:
-        metadata = pq.read_metadata(path)
-        place = metadata.schema.names.index(column)
-        parts = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
-        return min(each.min for each in parts), max(each.max for each in parts)
-    except (pa.ArrowException, OSError, ValueError, AttributeError, TypeError):
-        return -math.inf, math.inf
+def groups_within(metadata: pq.FileMetaData, column: str, low: float, high: float) -> list[int]:
+    """The row groups of a part that may have a whole number from `low` to `high` in this column, by what they state."""
+    place = metadata.schema.names.index(column)
+    stated = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
+    return [
+        group
+        for group, each in enumerate(stated)
+        if not each or not each.has_min_max or (low <= each.max and each.min <= high)
+    ]
 
 
-def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table | None:
+def read_part(
+    path: Path, schema: pa.Schema, columns: Sequence[str] | None = None, steps: tuple[float, float] | None = None
+) -> pa.Table | None:
     """The rows of a part, with checksums verified; None, with a note, for a damaged part.
 
     Args:
         path: the part.
         schema: schema of its rows; text columns may be dictionaries instead.
         columns: columns to read, by default all.
+        steps: first and last `step` to read; by default all.
 
     Raises:
         FileNotFoundError: it was merged into another part since it was listed.
@@ -240,12 +244,15 @@ def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = Non
         words = [each.name for each in schema if pa.types.is_dictionary(each.type) and each.name in has]
         options = {"pre_buffer": False, "page_checksum_verification": True, "read_dictionary": words}
         with pq.ParquetFile(path, metadata=metadata, **options) as file:
-            table = file.read(columns=names, use_threads=False)
+            groups = range(file.num_row_groups) if steps is None else groups_within(metadata, "step", *steps)
+            table = file.read_row_groups(groups, columns=names, use_threads=False)
         for each in schema:
             if each.name in names and each.name not in has and each.nullable:
                 table = table.append_column(each, pa.nulls(len(table), each.type))
         table = table.select(names).cast(pa.schema([schema.field(name) for name in names]))
         table.validate(full=True)  # for example, that text is UTF-8
+        if steps is not None:
+            table = table.filter((pc.field("step") >= steps[0]) & (pc.field("step") <= steps[1]))
         return table
     except FileNotFoundError:
         raise

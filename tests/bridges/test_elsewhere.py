@@ -1,6 +1,14 @@
 """Runs that go elsewhere: exports that come back, archives, recordings, runs done again, and sending to MLflow."""
 
+import contextlib
 import json
+import os
+import random
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -8,7 +16,9 @@ import zipfile
 import pyarrow.csv
 import pytest
 from made_up import new_run, write_samples
+from processes import wait_for
 
+import labkit
 from labkit import UserError, bridges, tracking
 from labkit.bridges import forwarding, mlflow_runs
 from labkit.bridges.exports import metric_parts
@@ -173,6 +183,70 @@ def test_a_server_that_goes_away_is_caught_up_with(run, monkeypatch):
     thread.join(30)
     told = [(each["away"], each["ended"]) for each in heard.told]
     assert told == [("refused", False), ("", False), ("", True)]
+
+
+@contextlib.contextmanager
+def mlflow_server(database, port):
+    """A server of MLflow's that answers; it is killed at the end of the block."""
+    store = ["--backend-store-uri", f"sqlite:///{database}"]
+    command = [sys.executable, "-m", "mlflow", "server", *store, "--port", str(port), "--workers", "1"]
+    with (database.parent / "server.log").open("a") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        with contextlib.suppress(AssertionError):  # on a busy machine it takes more than a minute to start
+            wait_for(lambda: is_open(port))
+        wait_for(lambda: is_open(port))
+        yield
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def is_open(port):
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.slow
+def test_a_run_outlives_its_mlflow_server_and_the_next_one_has_every_point_once(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("mlflow", reason="labkit[mlflow] is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    database, heard = tmp_path / "mlflow.db", []
+    monkeypatch.setenv(VARIABLE, f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+
+    def sent(what="step, value FROM metrics WHERE key = 'loss' ORDER BY step"):
+        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            return connection.execute(f"SELECT {what}").fetchall()
+
+    def notices():
+        heard.append(capsys.readouterr().err)
+        return "".join(heard)
+
+    def train_until(condition):
+        until = time.monotonic() + 180
+        while not condition():
+            assert time.monotonic() < until, heard
+            run.step(random.random(), samples=8)
+            time.sleep(0.1)
+
+    with contextlib.ExitStack() as servers:
+        first = servers.enter_context(contextlib.ExitStack())
+        first.enter_context(mlflow_server(database, port))
+        with labkit.Run("kept", runs_dir=tmp_path / "runs") as run:
+            train_until(sent)
+            first.close()
+            before = len(sent())
+            train_until(lambda: "does not answer" in notices())
+            assert len(sent()) == before
+            servers.enter_context(mlflow_server(database, port))
+            train_until(lambda: "answers again" in notices())
+            run.evaluate(accuracy=0.5)
+    losses = read_metrics([run.folder]).query("name == 'loss'")
+    assert sent() == list(zip(losses["step"], losses["value"], strict=True)) and len(losses) > before
+    assert sent("status FROM runs") == [("FINISHED",)]
 
 
 def test_a_run_is_sent_only_where_the_environment_names_mlflow(monkeypatch, tmp_path):
