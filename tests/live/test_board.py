@@ -5,6 +5,8 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from made_up import new_run, write_run, write_samples
 
@@ -15,7 +17,8 @@ from labkit.live.board import Board
 from labkit.live.curves import HIGH, LOW, MEAN, MOST_STRETCHES, Curve, smoothed, within
 from labkit.live.machine import Machines
 from labkit.live.sections import Sections
-from labkit.runs import read_metrics, read_part
+from labkit.runs import METRICS, notes_kept, part_path, read_metrics, read_part, write_part
+from labkit.runs.parts import groups_within
 
 
 def unpacked(array):
@@ -83,7 +86,9 @@ def test_smoothing_goes_by_rows_whatever_the_stretches():
 
 def test_each_part_is_read_once_and_new_points_are_there(tmp_path, looked, monkeypatch):
     read = []
-    monkeypatch.setattr("labkit.runs.parts.read_part", lambda path, *more: read.append(path) or read_part(path, *more))
+    monkeypatch.setattr(
+        "labkit.runs.parts.read_part", lambda *given, **more: read.append(given[0]) or read_part(*given, **more)
+    )
     run = new_run(tmp_path, "growing", config={"job": "own", "train": {"target_metric": "auc", "target": 0.8}})
     at = {"samples": 10, "name": "auc"}
     run.metric(step=1, wall_s=1.0, train_s=1.0, value=0.5, **at)
@@ -169,6 +174,24 @@ def test_groups_are_seeds_and_their_band_is_the_range_or_the_interval_of_the_mea
     assert five["range"]["low"] == 0.5 and five["range"]["last"] == pytest.approx(0.7)
 
 
+def test_groups_that_the_page_has_are_not_sent_again_until_a_run_of_them_grows(tmp_path, looked):
+    own, other = (new_run(tmp_path, name) for name in ("own", "other"))
+    for step, run in ((1, own), (1, other), (2, own)):
+        run.metric(step=step, wall_s=step, train_s=step, samples=step, name="loss", value=1.0)
+        run.flush()
+    board, names = looked(), [[own.folder.name], [other.folder.name]]
+    first = curves(board, Asked("loss", names))
+    tags = [group["tag"] for group in first["groups"]]
+    again = curves(board, Asked("loss", names, known=tags))
+    assert again["groups"] == [{"tag": tag} for tag in tags] and again["exact"] == first["exact"]
+    assert "x" in curves(board, Asked("loss", names, smooth=0.5, known=tags))["groups"][0], "another question"
+    own.metric(step=3, wall_s=3, train_s=3, samples=3, name="loss", value=2.0)
+    own.flush()
+    looked(board)
+    grown, same = curves(board, Asked("loss", names, known=tags))["groups"]
+    assert unpacked(grown["y"]).tolist() == [1.0, 1.0, 2.0] and same == {"tag": tags[1]}
+
+
 def test_a_close_look_reads_the_rows_from_disk(tmp_path, looked):
     run, step = new_run(tmp_path, "long"), 0
     for _ in range(4):
@@ -181,6 +204,23 @@ def test_a_close_look_reads_the_rows_from_disk(tmp_path, looked):
                  for start, end in ((None, None), (4100, 4200)))  # fmt: skip
     assert not far["exact"] and near["exact"]
     assert unpacked(near["groups"][0]["curves"][0]["x"]).tolist() == list(range(4100, 4201))
+
+
+def test_of_a_long_part_only_the_rows_near_the_steps_are_read(tmp_path):
+    step = np.arange(40_000)
+    table = pa.table([step, step / 1, step / 1, step, ["loss"] * len(step), step / 1], schema=METRICS)
+    (tmp_path / "metrics").mkdir()
+    write_part(table, path := part_path(tmp_path / "metrics", 0))
+    assert read_metrics([tmp_path], steps=(20_000, 20_009))["step"].tolist() == [*range(20_000, 20_010)]
+    assert groups_within(pq.read_metadata(path), "step", 20_000, 20_009) == [1]
+    assert read_metrics([tmp_path], steps=(50_000, 60_000)).empty
+    damaged = bytearray(path.read_bytes())
+    damaged[100] ^= 1  # within the first rows
+    path.write_bytes(damaged)
+    assert len(read_metrics([tmp_path], steps=(20_000, 20_009))) == 10, "of which nothing was read"
+    with notes_kept() as notes:
+        assert read_metrics([tmp_path]).empty
+    assert "damaged" in notes[0]
 
 
 def test_two_groups_are_compared_by_pairs_of_seeds_and_the_sections_are_those_of_the_report(tmp_path, looked):

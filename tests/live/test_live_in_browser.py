@@ -144,6 +144,12 @@ def test_dollars_are_an_axis_that_says_where_its_prices_are_from(page):
 
 
 def test_zoom_statistics_smoothing_and_the_link_to_what_is_seen(page, browser):
+    drag(page, 0.25, 0.5)
+    page.wait_for_function("() => document.getElementById('to').value !== ''")
+    start, end = (float(page.locator(f"#{name}").input_value()) for name in ("from", "to"))
+    assert 0 < start < end < 5 and f"from={page.locator('#from').input_value()}" in page.url
+    page.locator("#whole").click()
+    page.wait_for_function("() => document.getElementById('to').value === ''")
     page.locator("#from").fill("1.5")
     page.locator("#to").fill("5")
     drawn(page, "Math.abs(plot.layout.xaxis.range[1] - 5) < 1e-9")
@@ -154,13 +160,54 @@ def test_zoom_statistics_smoothing_and_the_link_to_what_is_seen(page, browser):
     page.evaluate("() => Plotly.relayout('curves', {'xaxis.range[0]': 1, 'xaxis.range[1]': 3})")
     page.wait_for_function("() => document.getElementById('to').value === '3'")
     page.wait_for_function("() => document.querySelectorAll('#ranges tbody tr').length >= 3")
-    link, again = page.url, browser.new_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#link").click()
+    page.wait_for_function("() => document.getElementById('state').textContent.includes('was copied')")
+    link, again = page.evaluate("navigator.clipboard.readText()"), browser.new_page()
     again.goto(link)
     ready(again)
     assert again.locator("#to").input_value() == "3" and again.locator('input[name="x"][value="train_s"]').is_checked()
     assert "EMA" in again.locator("#smooth-value").inner_text()
     drawn(again, "Math.abs(plot.layout.xaxis.range[1] - 3) < 1e-9")
     again.close()
+
+
+def plot_area(page):
+    area = page.locator("#curves .nsewdrag").first
+    area.scroll_into_view_if_needed()
+    return area.bounding_box()
+
+
+def drag(page, start, end):
+    """Select a part of the curves with the mouse, from and to these shares of their width."""
+    area = plot_area(page)
+    x, y = (lambda share: area["x"] + share * area["width"]), area["y"] + area["height"] / 2
+    page.mouse.move(x(start), y)
+    page.mouse.down()
+    page.mouse.move(x(end), y, steps=5)
+    page.mouse.up()
+
+
+def test_a_point_leads_to_its_run(page):
+    page.locator("#singles").check()
+    drawn(page, "plot.data.some(t => t.meta?.kind === 'run')")
+    area = plot_area(page)
+    x, y = page.evaluate("""() => {
+      const plot = document.getElementById('curves'), { xaxis, yaxis } = plot._fullLayout;
+      const run = plot._fullData.find(({ meta }) => meta?.kind === 'run');
+      return [xaxis.d2p(run.x[0]), yaxis.d2p(run.y[0])];
+    }""")
+    page.mouse.move(area["x"] + x, area["y"] + y)
+    page.wait_for_selector("#curves .hovertext")
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_function("() => document.getElementById('run').open")
+    dialog = page.locator("#run")
+    name = page.locator("#run-title").text_content()
+    assert name in page.locator("#rows").text_content()
+    assert all(words in dialog.text_content() for words in (name, "Provenance", "evaluated"))
+    page.keyboard.press("Escape")
+    assert not dialog.is_visible()
 
 
 def test_two_groups_are_compared_and_saved(page, tmp_path):
