@@ -39,7 +39,7 @@ WIDGETS = "application/vnd.jupyter.widget-state+json"
 PROVENANCE = get_args(Kind)
 ALLOWED_MIME = {"text/plain", "text/html", "text/markdown", PLOTLY, WIDGET, RESULTS, CLAIM}
 SHOWN_BY = {"show": "text/html", "claim": CLAIM, "results": RESULTS, "Audio": "text/html"} | dict.fromkeys(
-    ("monitor", "live", "profile_view"), WIDGET
+    ("live", "profile_view"), WIDGET
 )
 """What a cell has to put out that calls a function of this name."""
 

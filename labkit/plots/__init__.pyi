@@ -43,13 +43,10 @@ from .time_to_target import (
 )
 from .timelines import (
     ONE_HUE as ONE_HUE,
-    Curve as Curve,
     add_lane_bars as add_lane_bars,
     figure_alignment as figure_alignment,
     figure_icicle as figure_icicle,
-    figure_live_run as figure_live_run,
     figure_memory_held as figure_memory_held,
     figure_phases as figure_phases,
     figure_timeline as figure_timeline,
-    latest_values as latest_values,
 )

@@ -1,16 +1,13 @@
-"""Bars in lanes along time, and curves over time: of a step, of jobs, of a run as it goes on, of speech."""
+"""Bars in lanes along time, and curves over time: of a step, of jobs, of speech."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from labkit.plots.descriptions import thinned
-from labkit.plots.number_texts import number_text
 from labkit.plots.theme import encoding, named, new_figure
 
 PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle",
@@ -113,50 +110,6 @@ def _short(name: str, share: float) -> str:
 
 
 MOST_POINTS = 4000
-
-
-class Curve(NamedTuple):
-    """A quantity of a run over time."""
-
-    title: str
-    seconds: list[float]
-    values: list[float]
-    unit: str = ""
-
-    @property
-    def name(self) -> str:
-        """The title, with the unit in brackets where there is one."""
-        return f"{self.title} ({self.unit})" if self.unit else self.title
-
-
-def figure_live_run(curves: Sequence[Curve], *, provenance: str, target: float | None = None) -> go.Figure:
-    """One panel per quantity, two side by side.
-
-    Args:
-        curves: the quantities; the first is the watched metric.
-        provenance: of the run.
-        target: drawn as a line in the first panel.
-    """
-    rows = -(-len(curves) // 2)
-    titles = [curve.title for curve in curves]
-    # between two rows: the upper one's axis title and the lower one's heading
-    figure = make_subplots(rows, 2, subplot_titles=titles, vertical_spacing=0.39 / rows, horizontal_spacing=0.14)
-    for number, curve in enumerate(curves):
-        place, look = {"row": number // 2 + 1, "col": number % 2 + 1}, encoding(number)
-        points = {"x": list(curve.seconds), "y": list(curve.values)}
-        figure.add_scatter(**points, **named(curve.name, provenance), **look.curve(5), **place)
-        figure.update_xaxes(title_text="Time (s)", **place)
-        figure.update_yaxes(title_text=curve.unit, rangemode="tozero" if number else "normal", **place)
-    if target is not None:
-        figure.add_hline(y=target, line={"dash": "dot"}, annotation={"text": f"target {target:g}"}, row=1, col=1)
-    layout = {"template": "labkit_light", "height": 90 + 230 * rows, "showlegend": False, "margin": {"t": 40, "b": 50}}
-    return figure.update_layout(**layout, meta={"finding": latest_values(curves)})
-
-
-def latest_values(curves: Sequence[Curve]) -> str:
-    """The newest value of each quantity, in a sentence."""
-    last = [f"{curve.name}: {number_text(curve.values[-1])}" for curve in curves if len(curve.values)]
-    return f"Latest values: {'; '.join(last)}." if last else "No value yet."
 
 
 def figure_memory_held(held: pd.DataFrame, *, provenance: str = "measured") -> go.Figure:

@@ -1,4 +1,3 @@
-from .run_monitor import monitor as monitor
 from .views import (
     FigureView as FigureView,
     PictureButton as PictureButton,

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from jupyter_lab import wait_for
 
-from labkit.runs import read_run
 from labkit_course.notebook_file import SOLUTIONS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -33,17 +32,6 @@ from labkit.profiling.profile import profile_steps
 from labkit.widgets import profile_view
 torch.set_num_threads(1)  # the browser needs the other core
 profile_view(profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memory=True))
-"""
-MONITORED = """
-import os, pathlib, threading, time
-from labkit.launch import watch
-from labkit.widgets import monitor
-os.environ['LABKIT_QUIET'] = '1'
-endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 'budget': 'one-core'}
-threading.Thread(target=watch, args=('dlrm', 'live'), kwargs=endless, daemon=True).start()
-while not (found := list(pathlib.Path('live').glob('*/run.json'))):
-    time.sleep(0.1)
-monitor(found[0].parent)
 """
 
 
@@ -95,20 +83,4 @@ def test_the_profiles_views_are_chosen_by_keyboard(lab, picture):
     with page.expect_download(timeout=60_000) as download:
         page.get_by_role("button", name="Save PNG").press("Enter")
     assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
-    page.context.close()
-
-
-def test_the_monitor_shows_points_while_training_runs_and_its_button_stops_it(lab, picture):
-    page = lab.run("monitor.ipynb", MONITORED)
-    points = "document.querySelector('.js-plotly-plot')?.data?.[0]?.x?.length ?? 0"
-    wait_for(page, f"({points}) >= 2")
-    (folder,) = (lab.folder / "live").iterdir()
-    assert read_run(folder).status == "running"
-    before = page.evaluate(points)
-    wait_for(page, f"({points}) > {before}")
-    wait_for(page, f"{TRACES}.join() === '5'")  # telemetry comes in parts of some seconds
-    picture(page.locator(".jp-OutputArea-output").first, "monitor.png")
-    page.get_by_role("button", name="Stop run").press("Enter")
-    wait_for(page, lambda: read_run(folder).status == "stopped")
-    page.get_by_text("stopped on request").wait_for(timeout=60_000)
     page.context.close()

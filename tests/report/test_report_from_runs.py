@@ -14,11 +14,11 @@ from made_up import DISTURBED, write_run, write_samples
 
 import labkit
 from labkit.errors import UserError
+from labkit.live.feed import RunFeed
 from labkit.report import write_report
 from labkit.report.summary_text import headline
 from labkit.runs import run_folders
 from labkit.tta import curves, default_target, run_table, summary
-from labkit.widgets.run_monitor import RunFeed
 
 
 def test_a_disturbed_run_is_marked_everywhere_and_can_be_left_out(tmp_path, cli):
@@ -232,6 +232,7 @@ def test_they_are_listed_and_shown_and_their_energy_is_accounted_for(runs_dir, c
     assert len(accounts) == 4 and all(account["energy_j"] > 0 for account in accounts)
 
 
-def test_the_monitor_shows_the_metric_of_each_script(runs_dir):
-    metrics = [RunFeed(folder).read().curves[0].title for folder in run_folders(runs_dir)]
-    assert sorted(metrics) == ["Metric", "accuracy", "bleu", "perplexity"]
+def test_the_live_page_shows_the_metric_of_each_script(runs_dir):
+    feeds = [RunFeed(folder) for folder in run_folders(runs_dir)]
+    assert all(feed.update() for feed in feeds)
+    assert {feed.metric for feed in feeds} == {None, "accuracy", "bleu", "perplexity"}

@@ -53,14 +53,14 @@ def show_each(runs: Path) -> list:
 
 
 def frames(runs: Path) -> list:
+    from labkit.live.board import Board
     from labkit.runs import list_runs, read_telemetry
     from labkit.tta import curves, run_table, summary
-    from labkit.widgets.run_monitor import RunFeed
 
     folders = sorted(runs.iterdir())
-    table = run_table(folders)
-    for folder in table["folder"]:
-        RunFeed(folder).read()
+    table, board = run_table(folders), Board([runs])
+    while board.look() and board.unread:
+        pass
     frame = curves(folders, runs=table)
     telemetry = read_telemetry(folders)
     return [each.to_csv() for each in (list_runs(runs), table, frame, summary(frame, table), telemetry)]

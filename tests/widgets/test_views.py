@@ -1,75 +1,16 @@
-"""Live figures of a run in this process, and of another's folder alone; the views of a profile."""
-
-import contextlib
-import time
-from concurrent.futures import ThreadPoolExecutor
+"""The live figure of a run in this process; the views of a profile."""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from made_up import new_run, write_run, write_samples
-from processes import wait_for
 
 import labkit
 from labkit.errors import UserError
 from labkit.hardware import Calibration, one_thread
-from labkit.launch import watch
 from labkit.profiling import profile_steps
 from labkit.report import write_profile_page
-from labkit.runs import read_run, request_stop, run_folders
-from labkit.widgets import live, monitor, profile_view
+from labkit.runs import read_run
+from labkit.widgets import live, profile_view
 from labkit_course.apparatus import SlowTrainer
-
-
-def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
-    settings = {"data": "synthetic-small", "max_epochs": 100_000, "max_seconds": 500, "target": "0.999"}
-    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as at_the_end:
-        run = pool.submit(watch, "dlrm", tmp_path, **settings)
-        folder = wait_for(lambda: next(iter(run_folders(tmp_path)), None))
-        at_the_end.callback(lambda: run.done() or request_stop(folder))  # also of a test that fails
-        later = write_run(tmp_path, [0.7] * 1000)
-        view = monitor(tmp_path, refresh_s=0.01)
-        assert view.folder == folder, "of several the one that is running"
-        wait_for(lambda: len(view.plot.data) >= 5 and len(view.plot.data[0].x or ()) > 1)  # with telemetry
-        for _ in range(20):
-            view.refresh()  # while its own thread does
-            assert len(view.plot.data) == len({trace.name for trace in view.plot.data})
-        assert "running" in view.status.value and "AUC" in view.status.value
-        assert "Horizontal axis" in view.words.value and "samples/s" in view.words.value
-        view.pause.value = True
-        view.refresh()
-        frozen = view.plot.data[0].x
-        time.sleep(0.5)  # fifty refreshes
-        assert view.plot.data[0].x == frozen
-        view.pause.value = False
-        view.stop.click()
-        assert view.stop.disabled
-        assert run.result()["status"] == "stopped"
-        view.wait(30)
-        assert "stopped" in view.status.value and "(stopped on request)" in view.status.value
-        assert view.pause.disabled
-    again = monitor(folder)  # by another kernel, later
-    assert "stopped" in again.status.value
-    assert len(again.plot.data[0].x) >= len(frozen)
-    assert {"emulated", "measured"} & {trace.name.rpartition(" · ")[2] for trace in again.figure.data}
-    assert monitor(tmp_path).folder == max(folder, later), "now the latest"
-    assert len(monitor(later).plot.data[0].x) == 400, "a browser redraws all points"
-
-
-def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
-    gpus = [{"torch_name": f"cuda:{number}", "uuid": f"GPU-{number}"} for number in (0, 1)]
-    run = new_run(tmp_path, "own-script", torch_name="cuda:1", devices=gpus)
-    for number, percent in ((0, 10.0), (1, 90.0)):
-        write_samples(run.folder, f"GPU-{number}", "gpu_utilisation", dict.fromkeys((1, 2, 3), percent), unit="%")
-    run.finish("done", {})
-    view = monitor(run.folder)  # a run of another program than ours, too: it has no configuration
-    shown = {trace.name.partition(" (")[0]: list(trace.y) for trace in view.plot.data}
-    assert shown["GPU with a kernel running"] == [90.0, 90.0, 90.0]
-    assert "own-script, whole machine: done" in view.status.value
-
-
-def test_a_folder_without_runs_is_refused(tmp_path):
-    with pytest.raises(UserError, match="has no runs"):
-        monitor(tmp_path)
 
 
 @pytest.fixture(autouse=True)
