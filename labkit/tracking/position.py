@@ -160,10 +160,10 @@ class Meter:
         """A step's loss as a tensor: from a number, or a tensor with one number on any device."""
         if not isinstance(loss, torch.Tensor):
             loss = torch.tensor(real(loss, "run.step: loss"), dtype=torch.float64)
-        if loss.numel() != 1:
+        if loss.numel() != 1 or loss.is_complex() or loss.is_meta or loss.is_nested:
+            kind = "nested tensors" if loss.is_nested else f"shape {tuple(loss.shape)} ({loss.dtype} on {loss.device})"
             raise UserError(
-                f"run.step got a loss of shape {tuple(loss.shape)}: give one number for the step, for example "
-                "loss.mean()."
+                f"run.step got a loss of {kind}: give one real number for the step, for example loss.mean()."
             )
         return loss.detach()
 

@@ -4,14 +4,16 @@ import dataclasses
 import enum
 import math
 import numbers
+import re
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from labkit import UserError
 
-PRINTED_AS_AN_ADDRESS = (object.__str__, object.__repr__)
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,}")
+"""In the text of an object that has none which means something"""
 
 
 def settings(config: Any) -> dict[str, Any]:
@@ -30,14 +32,27 @@ def settings(config: Any) -> dict[str, Any]:
     except RecursionError:
         raise UserError("labkit.Run: config contains itself: give settings that can be written down.") from None
     if not isinstance(found, dict):
-        raise UserError(f"labkit.Run: config is {config!r}: give a dictionary, an argparse.Namespace or a dataclass.")
+        fix = "give a dictionary, such as vars(config), an argparse.Namespace or a dataclass"
+        raise UserError(f"labkit.Run: config is {config!r}: {fix}.")
     return found
 
 
 def _plain(value: Any, key: str) -> Any:
+    try:
+        return _read(value, key)
+    except (UserError, RecursionError):
+        raise
+    except Exception as error:  # a value of any library, which may not be readable
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UserError(f"labkit.Run: {key} is a {type(value).__qualname__} that cannot be read ({why}).") from error
+
+
+def _read(value: Any, key: str) -> Any:
+    if getattr(getattr(value, "dtype", None), "kind", "") in {"m", "M"}:  # NumPy's times, some of which are integers
+        value = value.astype(str)
     match value:
         case enum.Enum():
-            return value.name
+            return value.name or _text(value)
         case None | bool():
             return value
         case str():
@@ -45,7 +60,10 @@ def _plain(value: Any, key: str) -> Any:
         case Namespace():
             return _plain(vars(value), key)
         case Mapping():
-            return {_text(name): _plain(value[name], f"{key}[{name!r}]") for name in value}
+            found = {_text(name): _plain(value[name], f"{key}[{name!r}]") for name in value}
+            if len(found) < len(value):
+                raise UserError(f"labkit.Run: two names in {key} have one text: {', '.join(map(repr, value))}.")
+            return found
         case set() | frozenset():
             return sorted((_plain(each, key) for each in value), key=repr)
         case numbers.Integral():
@@ -60,14 +78,14 @@ def _plain(value: Any, key: str) -> Any:
         }
     if hasattr(value, "tolist"):  # an array or tensor, of any number of axes
         return _plain(value.tolist(), key)
-    if isinstance(value, Iterable) and not isinstance(value, bytes) and hasattr(value, "__len__"):
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_plain(each, f"{key}[{place}]") for place, each in enumerate(value)]
-    if type(value).__str__ in PRINTED_AS_AN_ADDRESS and type(value).__repr__ in PRINTED_AS_AN_ADDRESS:
+    if ADDRESS.search(text := _text(value)):
         kind = type(value).__qualname__
         raise UserError(
             f"labkit.Run: {key} is a {kind}, which has no text: give the numbers or names that describe it."
         )
-    return _text(value)
+    return text
 
 
 def _text(value: Any) -> str:
@@ -99,11 +117,16 @@ def real(value: Any, what: str) -> float:
     number = _number(value)
     if number is None:
         raise UserError(f"{what} is {value!r}, not a number: pass one number, such as {what.split()[-1]}=value.item().")
-    return float(number)
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def _number(value: Any) -> int | float | None:
     """Python's number for one of any library; None where the value is none."""
+    if getattr(value, "mask", None) is not None and bool(value.mask):  # of numpy.ma: there is no number
+        return None
     if hasattr(value, "item") and getattr(value, "size", 1) != 0:
         try:
             value = value.item()

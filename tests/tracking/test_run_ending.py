@@ -134,7 +134,12 @@ def test_a_call_that_cannot_be_says_what_to_write(run):
             (lambda: open_run.epochs(0), "run.epochs: count is 0: give a whole number"),
             (lambda: list(open_run.batches([])), "run.batches got no batch: pass a loader"),
             (lambda: labkit.Run("second").__enter__(), "run 't' is still open"),
-            (lambda: open_run.step(torch.zeros(3), samples=1), r"a loss of shape \(3,\): give one number"),
+            (
+                lambda: open_run.step(torch.zeros(3), samples=1),
+                r"a loss of shape \(3,\) \(torch.float32 on cpu\): give one",
+            ),
+            (lambda: open_run.step(torch.tensor(1j), samples=1), r"a loss of shape \(\) \(torch.complex64 on cpu\)"),
+            (lambda: open_run.step(torch.ones((), device="meta"), samples=1), r"torch.float32 on meta\)"),
         ):
             with pytest.raises(UserError, match=words):
                 call()

@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import enum
 import json
+import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -26,6 +27,15 @@ class Colour(enum.Enum):
     RED = 1
 
 
+class Flags(enum.IntFlag):
+    A, B = 1, 2
+
+
+class Unreadable(dict):
+    def __getitem__(self, name):
+        raise LookupError(f"interpolation key {name!r} not found")  # as OmegaConf's containers do
+
+
 @dataclasses.dataclass
 class Optim:
     lr: object
@@ -41,6 +51,8 @@ class Optim:
         (Colour.RED, "RED"), (datetime.date(2026, 1, 2), "2026-01-02"), (Path, "pathlib.Path"),
         (len, "builtins.len"), (b"x", "b'x'"), ("a\0\ud800", "a�?"), (MappingProxyType({1: Path("p")}), {"1": "p"}),
         (Optim(np.float64(1.0)), {"lr": 1.0, "betas": [0.9, 0.999]}), (argparse.Namespace(n=np.int8(1)), {"n": 1}),
+        (np.timedelta64(3, "s"), "3 seconds"), (np.array(["2026-01-02"], "M8[ns]"), ["2026-01-02T00:00:00.000000000"]),
+        (np.ma.masked, None), (Flags(0), "0"), (Flags.A | Flags.B, "A|B"), (re.compile("a"), "re.compile('a')"),
     ],
 )  # fmt: skip
 def test_a_setting_of_any_kind_is_written_as_json(value, expected):
@@ -53,13 +65,22 @@ def test_settings_may_be_a_namespace_or_a_dataclass_and_nothing_else():
     assert settings(None) == {}
     assert settings(argparse.Namespace(out=Path("x"))) == {"out": "x"}
     assert settings(Optim(1))["betas"] == [0.9, 0.999]
-    with pytest.raises(UserError, match="give a dictionary, an argparse"):
+    with pytest.raises(UserError, match=r"give a dictionary, such as vars\(config\), an argparse"):
         settings("lr=1")
 
 
 def test_a_setting_without_a_text_is_refused_by_its_key():
     with pytest.raises(UserError, match=r"config\['model'\]\['inner'\]\[1\] is a object, which has no text"):
         settings({"model": {"inner": [1, object()]}})
+    for value, words in (
+        (torch.ones(2, device="meta"), r"config\['a'\] is a Tensor that cannot be read"),
+        (Decimal("sNaN"), r"config\['a'\] is a Decimal that cannot be read"),
+        (Unreadable(b=1), r"config\['a'\] is a Unreadable that cannot be read .*interpolation key 'b'"),
+        (Optim(lambda: 1).lr.__code__, r"config\['a'\] is a code, which has no text"),
+        ({1: "a", "1": "b"}, r"two names in config\['a'\] have one text: 1, '1'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            settings({"a": value})
     circle: dict = {}
     circle["again"] = circle
     with pytest.raises(UserError, match="contains itself"):
@@ -87,8 +108,9 @@ def test_what_is_no_whole_number_is_refused_by_name(value):
 
 def test_what_is_no_number_is_refused_by_name():
     assert real(np.float64("nan"), "metric auc") != 0
-    for value in ("0.5", [0.5], None, torch.zeros(2)):
-        with pytest.raises(UserError, match=r"metric auc is .*, not a number: .*auc=value.item"):
+    assert (real(10**400, "metric auc"), real(-(10**400), "metric auc")) == (float("inf"), float("-inf"))
+    for value in ("0.5", [0.5], None, torch.zeros(2), np.ma.masked, np.ma.array(0.5, mask=True)):
+        with pytest.raises(UserError, match=r"(?s)metric auc is .*, not a number: .*auc=value.item"):
             real(value, "metric auc")
 
 
