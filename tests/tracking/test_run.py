@@ -219,7 +219,10 @@ def test_what_cannot_be_written_at_the_end_leaves_no_run_open(run, monkeypatch):
         (["cer <= 1", "cer <= 5", "wer <= 1.5", "cer <= -0.1", "cer <= inf"], "of at least 0 and below 1"),
         (["cer <= 5"], r"write 0\.05 for 5 %"),
         (["auc >= 78"], r"write 0\.78 for 78 %"),
-        (["", "auc", "auc 0.8", "auc = 0.8", "auc >= high", ">= 0.8", "max", "best", "auc=>0.8"], 'such as "accuracy >= 0\\.9"'),
+        (
+            ["", "auc", "auc 0.8", "auc = 0.8", "auc >= high", ">= 0.8", "max", "best", "auc=>0.8"],
+            'such as "accuracy >= 0\\.9"',
+        ),
         (["auc <= 0.8"], "auc >="),
         (["max cer"], "min cer"),
         (["cer > 0.1"], "cer <="),

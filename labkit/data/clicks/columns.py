@@ -47,6 +47,26 @@ STRAY_QUOTE = (
 )
 SPACED_QUOTE = rb'[\r\n%b] +"(?!"[^\r\n%b])'
 """A quote that opens a text behind spaces, but not one that is doubled inside a text"""
+OTHERS = (
+    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "is packed by bzip2, xz or Zstandard", "Unpack it, or pack it with gzip."),
+    (rb".{257}ustar", "is a tar archive", "Unpack it, and give a file that was in it."),
+    (rb"PK\x03\x04", "is a ZIP archive or a spreadsheet", "Unpack it, or export its sheet as CSV."),
+    (
+        rb"\xff\xfe|\xfe\xff|\0+[ -~]\0|[ -~]\0+[ -~]\0",
+        "is in UTF-16 or UTF-32",
+        "Convert it: iconv -f utf-16 -t utf-8.",
+    ),
+    (rb"ARROW1|FEA1|ORC", "is a Feather or ORC file", "Write it as Parquet: pandas.read_feather(…).to_parquet(…)."),
+    (
+        rb"SQLite format 3|\x93NUMPY|\x80[\x02-\x05]",
+        "is no text",
+        "Write it as Parquet or CSV, with the library that made it.",
+    ),
+    (rb"\s*(\{\s*\"|\[\s*[{\[])", "is JSON", "Write it as Parquet or CSV: pandas.read_json(…, lines=True)."),
+    (rb"\s*<(!DOCTYPE|html)", "is a page of a web site", "Download the table again."),
+    (rb"version https://git-lfs", "stands for one that Git LFS keeps", "Fetch it: git lfs pull."),
+)
+"""First bytes of files that are no tables labkit reads, what such a file is, and the way on"""
 WIDE = "\x1f"
 """Stands for a separator of several characters, which no reader of text takes"""
 
@@ -97,7 +117,8 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
             with path.open("rb") as file:  # pyarrow does not open names that are not UTF-8
                 return pq.read_schema(file).names
         with open_bytes(path) as file:
-            line = re.split(rb"[\r\n]", file.read(SAMPLE_BYTES).removeprefix(codecs.BOM_UTF8), maxsplit=1)[0]
+            start = file.read(SAMPLE_BYTES).removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+            line = re.split(rb"[\r\n]", start, maxsplit=1)[0]
     if not line.strip():
         raise DataError("The file is empty.", fix="Give a file with rows.", file=path)
     try:
@@ -105,11 +126,21 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
         text = line.decode().replace(wide, delimiter) if wide else line.decode()
         return [name.strip() for name in next(csv.reader([text], **_dialect(delimiter, schema.quoted)))]
     except UnicodeDecodeError:
+        _refuse_others(path)
         if path.suffix in (".gz", ".parquet") or re.search(rb"[\0-\x08\x0e-\x1f]", line):
             what = "The first line is not text: the file is damaged, or is neither text, gzip nor Parquet."
             raise DataError(what, fix="Download it again, or generate it again.", file=path, line=1) from None
         fix = f"Convert the file, for example: iconv -f latin1 -t utf-8 {path.name} > utf8-{path.name}"
         raise DataError("The text is not UTF-8.", fix=fix, file=path, line=1) from None
+
+
+def _refuse_others(path: Path) -> None:
+    """Raise a DataError if the file is of a known kind that is not read."""
+    with open_bytes(path) as file:
+        start = file.read(512)
+    for pattern, what, fix in OTHERS:
+        if re.match(pattern, start, re.DOTALL):
+            raise DataError(f"The file {what}.", fix=fix, file=path)
 
 
 def _delimiter(path: Path, schema: TableSchema) -> tuple[str, str]:
@@ -133,6 +164,8 @@ def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
             _check_names(path, read_header(path, schema), schema)
             yield from _read_parquet(path, schema)
             return
+        if has_no_header := bool(schema.names):
+            _refuse_others(path)
         names = list(schema.names) or read_header(path, schema)
         _check_names(path, names, schema)
         names = [name if name in schema.columns else f"{place} {name}" for place, name in enumerate(names)]
@@ -141,7 +174,8 @@ def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
             for line, text in _whole_records(path, file, delimiter if schema.quoted else None):
                 text = text.replace(wide.encode(), WIDE.encode()) if wide else text
                 block = _parse(text, line, names, schema, delimiter)
-                if line == 1 and not schema.names:
+                if not has_no_header and len(block.lines):  # empty lines may come first
+                    has_no_header = True
                     values = {name: each[1:] for name, each in block.values.items()}
                     block = replace(block, values=values, lines=block.lines[1:])
                 yield block
@@ -156,6 +190,12 @@ def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
             fix = f"Correct the schema: {errors.did_you_mean(column, names)[:1000]}"
             if keys := [part for part in path.parent.parts if part.startswith(f"{column}=")]:
                 fix = f"It is in the name of the folder ({keys[-1]}), which is not read: write it into the files."
+            elif len(names) == 1 and column in names[0]:
+                fix = (
+                    f"The header is {names[0][:80]!r}: write in the schema what separates names, as in separator = ';'."
+                )
+            else:
+                _refuse_others(path)
             raise DataError("The file does not have this column of the schema.", fix=fix, file=path, field=column)
 
 

@@ -231,8 +231,15 @@ def table_parts(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     Folders within are read, too. What begins with a dot or an underscore is left out, as in Spark and pyarrow.
 
     Raises:
-        DataError: there is no part, or there are parts of several formats.
+        DataError: there is no part, there are parts of several formats, or a log says which of them count.
     """
+    logs = [path / "_delta_log", path / ".hoodie", *path.glob("metadata/*.metadata.json")]
+    if log := next((each for each in logs if each.exists()), None):
+        raise DataError(
+            f"{log.relative_to(path)} says which parts still belong to this table, and is not read.",
+            fix="Write it out as plain Parquet, with the library that made it (Delta Lake, Hudi or Iceberg).",
+            file=path,
+        )
     parts: dict[str, list[Path]] = {}
     others: list[str] = []
     for file in sorted(path.rglob("*")):
@@ -255,6 +262,11 @@ def table_parts(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     (files,) = parts.values()
     more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
     notices = [f"not read from {path}: {', '.join(others[:3])}{more}"] if others else []
+    numbered = [match for file in files if (match := re.match(r"(.*\D)(\d+)-of-(\d+)", file.name))]
+    for part in dict.fromkeys((match[1], int(match[3])) for match in numbered):
+        there = {int(match[2]) for match in numbered if (match[1], int(match[3])) == part}
+        if len(there) < part[1]:
+            notices.append(f"of {part[1]} parts {part[0]}… only {len(there)} are there: download the others")
     words = {match[0] for file in files if (match := re.match("train|valid|test", file.name))}
     if len(words) > 1:
         notices.append(

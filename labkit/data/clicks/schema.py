@@ -113,10 +113,10 @@ class TableSchema:
                 raise UserError(f"{name} is {value}: give {least} or more.")
         if not self.dense and not self.categorical:
             raise UserError("The schema names no column to learn from: list some under `dense` or `categorical`.")
-        if self.separator is not None and not re.fullmatch(r" *([\t !#-~]|[!#-/:-@[-`{-~]{2,4}) *", self.separator):
+        if self.separator is not None and not re.fullmatch(r" *([\x01\t !#-~]|[!#-/:-@[-`{-~]{2,4}) *", self.separator):
             raise UserError(
-                f"`separator` is {self.separator!r}: give a tab, a space or another ASCII character except a quote, or "
-                "several punctuation marks such as :: (spaces around it are ignored). Convert other files."
+                f"`separator` is {self.separator!r}: give a tab, a space, \\u0001 or another ASCII character except a "
+                "quote, or several punctuation marks such as :: (spaces around it are ignored). Convert other files."
             )
         if self.quotes and not self.quoted:
             raise UserError(

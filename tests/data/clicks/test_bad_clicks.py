@@ -1,6 +1,10 @@
 """Bad tables, bad files in Criteo's layout and bad schemas: each is named with its place, and rows can be skipped."""
 
+import bz2
 import gzip
+import io
+import lzma
+import tarfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -95,7 +99,7 @@ def test_skipped_rows_have_their_lines_in_every_block_and_a_policy_has_its_own_d
 
 
 def test_odd_tables_that_are_good(prepare):
-    assert prepare([*TABLE[:10], "", *TABLE[10:], "", ""]).info["rows"] == 40  # empty lines
+    assert prepare(["", "", *TABLE[:10], "", *TABLE[10:], "", ""]).info["rows"] == 40  # empty lines
     lines = [f"{HEADER},{'x' * 200_000}", *(row + "," for row in TABLE[1:])]
     split = 'split = { column = "city", test_values = ["city2"] }'
     assert (prepare(lines, split).split("test").dense.shape) == (13, 2)  # a long field; a feature that splits
@@ -153,6 +157,41 @@ FILES = {
     "one endless line": (TABLE[0].encode() + b"\n" + b"1," * 2**23, None, 2, "a quoted text"),
     "no Parquet behind its first bytes": (b"PAR1" + bytes(100), None, None, "Parquet file is damaged"),
 }
+
+
+ROWS = "\n".join(TABLE).encode()
+TARRED = io.BytesIO()
+with tarfile.open(fileobj=TARRED, mode="w:gz") as archive:
+    archive.addfile(tarfile.TarInfo("readme.txt"))
+OF_OTHERS = [
+    (bz2.compress(ROWS), "packed by bzip2.*pack it with gzip"),
+    (lzma.compress(ROWS), "packed by bzip2, xz"),
+    (pa.compress(ROWS, "zstd", asbytes=True), "or Zstandard"),
+    (TARRED.getvalue(), "tar archive"),
+    (b"PK\x03\x04" + bytes(200), "ZIP archive or a spreadsheet"),
+    (ROWS.decode().encode("utf-16"), "iconv -f utf-16"),
+    (ROWS.decode().encode("utf-16-be"), "iconv -f utf-16"),
+    (b"ARROW1\0\0" + bytes(200), "Feather"),
+    (b'{"clicked": "yes", "price": 1}\n', "JSON"),
+    (b'[\n  {"clicked": "yes"}]', "JSON"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    (b"<!DOCTYPE html>\n", "web site"),
+]
+
+
+@pytest.mark.parametrize("content, words", OF_OTHERS)
+def test_a_file_of_a_kind_that_is_not_read_is_named_with_the_way_on(prepare, content, words):
+    for schema in ({}, {"schema": CRITEO}):
+        with pytest.raises(DataError, match=words):
+            prepare(content, **schema)
+
+
+def test_a_header_with_another_separator_is_shown(prepare):
+    with pytest.raises(DataError, match="what separates names, as in separator = ';'"):
+        prepare([line.replace(",", ";") for line in TABLE])
+    for sign in (";", "\x01"):  # Hive's own is the latter
+        log = prepare([line.replace(",", sign) for line in TABLE], f'separator = "\\u{ord(sign):04x}"')
+        assert log.info["rows"] == 40
 
 
 @pytest.mark.parametrize("fault", FILES)

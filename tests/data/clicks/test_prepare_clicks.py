@@ -357,6 +357,13 @@ def test_a_folder_of_parts_is_one_table_in_the_order_of_their_numbers(prepare, f
     table.to_csv(days / "train-00000-of-00001.csv", index=False)
     table.to_csv(days / "test-00000-of-00001.csv.gz", index=False)
     assert "test, train" in load_clicks(str(days), **schema).info["notices"][0]
+    (days / "test-00000-of-00001.csv.gz").unlink()
+    (days / "train-00000-of-00001.csv").rename(days / "train-00001-of-00003.csv")
+    (notice,) = load_clicks(str(days), **schema).info["notices"]
+    assert "of 3 parts train-… only 1 are there" in notice
+    (days / "_delta_log").mkdir()
+    with pytest.raises(DataError, match="_delta_log says which parts still belong to this table"):
+        load_clicks(str(days), **schema)
 
 
 def test_one_item_is_made_ahead_in_a_thread_and_an_error_comes_in_its_place():
