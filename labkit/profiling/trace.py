@@ -116,7 +116,7 @@ class _Columns:
             size, device = _number(_args(event), "Bytes", None, int), _number(_args(event), "Device Id", -1, int)
             self.allocated.append((_number(event, "ts"), size, device))
         elif kind == "X":
-            self._add(event, _number(event, "dur", 0.0))
+            self._add(event, _number(event, "dur"))
         elif kind == "B":  # other tools write begin and end
             self.open.setdefault(_thread(event), []).append(event)
         elif kind == "E" and (begun := self.open.get(_thread(event))):

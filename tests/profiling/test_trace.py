@@ -61,7 +61,8 @@ ODD = {
     "not JSON": (b"{undefined}", 2, {"unreadable": 1}),
     "not an object": (b"null", 2, {"unreadable": 1}),
     "negative duration": (json.dumps(event("mm", 4, -1)).encode(), 2, {"damaged (negative duration)": 1}),
-    "no time": (b'{"ph": "X", "name": "a", "ts": NaN}', 2, {"damaged (no number in ts)": 1}),
+    "no time": (b'{"ph": "X", "name": "a", "ts": NaN, "dur": 1}', 2, {"damaged (no number in ts)": 1}),
+    "no duration": (b'{"ph": "X", "name": "a", "ts": 4}', 2, {"damaged (no number in dur)": 1}),
     "end before begin": (
         b'{"ph": "B", "name": "a", "ts": 4}, {"ph": "E", "ts": 3}',
         2,
@@ -70,7 +71,7 @@ ODD = {
     "no end": (b'{"ph": "B", "name": "a", "ts": 4}', 2, {"begun and not ended": 1}),
     "no begin": (b'{"ph": "E", "ts": 4}', 2, {"ended and not begun": 1}),
     "odd correlation": (
-        b'{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 4, "args": {"correlation": "x"}}',
+        b'{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 4, "dur": 1, "args": {"correlation": "x"}}',
         3,
         {"correlations (no number in correlation)": 1},
     ),
