@@ -136,6 +136,8 @@ def _utterance(listing: Path, line: int, row: str | dict | DataError, audio_fold
         audio = Path(f"{audio}.mp3")
     if not os.path.isfile(audio):  # noqa: PTH113 (Path.is_file raises for names that are too long or not text)
         fix = f"Correct the path (relative ones start at {audio_folder}), or remove the line."
+        if "shard_id" in row or "://" in row[fields[0]]:
+            fix = "Audio in tar archives or elsewhere is not read: unpack or download it, and write its path."
         raise error(f"There is no file {audio}.", fix, fields[0])
     numbers = {}
     for key in NUMBERS:

@@ -5,6 +5,7 @@ A few minutes of audio are in memory at a time, whatever the size of the source.
 """
 
 import contextlib
+import unicodedata
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -42,6 +43,8 @@ from labkit.data.speech.sources import SPLITS, Source, Utterance, fill_splits, f
 from labkit.data.store import UNASKED, BadRows, Progress
 
 FORMAT_VERSION = 11
+OFTEN = 0.1
+"""Share of transcripts with ı or İ from which this is their language, and no foreign name"""
 
 SHIPPED = "shipped"
 """Name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng"""
@@ -123,12 +126,23 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
     if not path.exists():
         raise unknown(data, "speech")
     if found := find_source(path, bad, seed):
-        return found
+        return with_dotless_i(found)
     about = (words for name, words in OTHER_LAYOUTS.items() if path.is_dir() and any(path.glob(name)))
     seen = "".join(f" Of what is there, {words}." for words in dict.fromkeys(about))
     raise UserError(
         f"{path} has no speech in a known layout ({LAYOUTS}): write a manifest with one JSON object per line, such as "
         '{"audio_filepath": "a.wav", "text": "stop all jobs", "speaker": "anna"}, and pass its path.' + seen
+    )
+
+
+def with_dotless_i(source: Source) -> Source:
+    """The source with ı for I, if its language has both i (İ) and ı (I), as Turkish has."""
+    texts = [unicodedata.normalize("NFC", each.text) for each in source.utterances]
+    if sum("ı" in text or "İ" in text for text in texts) <= OFTEN * len(texts):
+        return source
+    lower = (text.replace("I", "ı") for text in texts)
+    return replace(
+        source, utterances=[replace(each, text=text) for each, text in zip(source.utterances, lower, strict=True)]
     )
 
 

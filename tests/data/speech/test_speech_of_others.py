@@ -171,6 +171,11 @@ def test_folders_of_others_are_read_with_their_splits(write_folder, kind):
 
 
 def test_layouts_that_are_not_read_are_named(tmp_path):
+    for row, words in (({"shard_id": 0}, "tar archives"), ({"audio": "s3://speech/a.wav"}, "download it")):
+        (tmp_path / "m.json").write_text(json.dumps({"audio": "a.wav", "text": "one"} | row))
+        with pytest.raises(DataError, match=words):
+            load_speech(str(tmp_path / "m.json"))
+    (tmp_path / "m.json").unlink()
     for name, words in {"wav.scp": "Kaldi", "data/train-0.parquet": "Parquet", "a.tar": "unpack"}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -242,6 +247,10 @@ LETTERS = {
     "Russian": ("Привет, мир!", "привет мир", "вемпирт"),
     "Hindi": ("नमस्ते दुनिया", "नमस्ते दुनिया", "नमसतदुनिया\N{DEVANAGARI SIGN VIRAMA}\N{DEVANAGARI VOWEL SIGN E}"),
     "Turkish": ("İyi günler, ışık", "iyi günler ışık", "üış"),
+    "Turkish, its capital I": ("Isparta I\u0307c\u0327i, ILIK ışık", "ısparta içi ılık ışık", "ışç"),
+    "Polish": ("Zażółć GĘŚLĄ jaźń", "zażółć gęślą jaźń", "óąćęłńśźż"),
+    "Ukrainian": ("П’ять їжаків — Ґанок", "п'ять їжаків ґанок", "авжкнптьяіїґо"),
+    "Greek": ("Ο ΣΊΣΥΦΟΣ, φως", "ο σίσυφος φως", "ίςσυφοω"),
     "Chinese": ("你好，世界", "你好 世界", "你好世界"),
 }
 
@@ -253,12 +262,20 @@ def test_the_alphabet_has_the_letters_of_the_transcripts(write_folder, language)
     speech = load_speech(str(folder), on_bad_row="error")
     train = speech.split("train")
     assert {*train.texts} == {text}
-    basis = " '" if language in ("Russian", "Hindi", "Chinese") else Alphabet().characters
+    basis = " '" if language in ("Russian", "Hindi", "Chinese", "Ukrainian", "Greek") else Alphabet().characters
     assert speech.alphabet.characters == basis + "".join(sorted(set(own)))
     batch = train.batch([0])
     assert speech.alphabet.decode(np.repeat(batch.tokens.numpy(), 2, axis=1), [0])[0] == ""
     assert "".join(speech.alphabet.characters[token - 1] for token in batch.tokens[0].tolist()) == text
     assert WaveformUtterances(str(folder), "train").alphabet.characters == speech.alphabet.characters
+
+
+def test_a_foreign_name_leaves_english_its_capital_i(write_folder):
+    folder = write_folder({"m.jsonl": lines("audio", "text", ["I see"] * 9 + ["I see Işık"]).replace("a9", "a0")})
+    for number in range(6, 9):
+        (folder / f"a{number}.wav").write_bytes((folder / "a1.wav").read_bytes())
+    texts = texts_of(load_speech(str(folder), on_bad_row="error"))
+    assert sorted(text for each in texts.values() for text in each) == ["i see"] * 9 + ["i see işık"]
 
 
 def test_a_letter_of_one_transcript_in_ten_thousand_is_not_learnt():
