@@ -26,7 +26,7 @@ from labkit.errors import UserError
 from labkit.runs import replace_text
 from labkit_course.gate import GUESS, faults, knocked_out
 from labkit_course.grading import grade
-from labkit_course.lab import FOLDER, all_exercises, sources
+from labkit_course.lab import FOLDER, STATEMENT, all_exercises, sources
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, fingerprint, has_answers
 from labkit_course.runner import drop_widgets
 
@@ -38,6 +38,28 @@ YOURS = '<div class="labkit-yours">✎ <b>Yours</b>: the next cell.</div>'
 """What marks a cell that is the student's; the style sheet of `make lab` tints it and the cell."""
 FORMAT = {"extension": ".py", "format_name": "percent", "cell_markers": '"""'}
 """Of a source, as jupytext names it; `labs/jupytext.toml` says the same to its users."""
+ASSISTANT = '''\
+# %% assistant [markdown]
+"""
+## An assistant's claim
+
+This is a sentence such as a coding assistant writes about this lab, without having run it:
+{sentence}
+Is it true here? One of the results above decides. Write `"holds here"`, `"does not hold here"` or, if your results have
+no such number, `"cannot be tested here"`. Your verdict is graded by the results that you hand in.
+"""
+
+# %% answer {lab}.assistant
+### BEGIN SOLUTION
+from labkit_course import model_answer
+
+answer = model_answer("{lab}.assistant")
+### END SOLUTION
+
+# %% check {lab}.assistant points=1
+check("{lab}.assistant", answer)
+'''
+"""The cells of a sentence to judge"""
 KERNEL = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -62,7 +84,7 @@ def solutions_version(source: Path) -> NotebookNode:
         UserError: a cell has no title, or that of another, or one that means nothing.
     """
     cells, ids = [], set()
-    for cell in jupytext.reads(source.read_text(encoding="utf-8"), FORMAT).cells:
+    for cell in jupytext.reads(_with_verdict(source), FORMAT).cells:
         title = cell.metadata.get("title", "")
         role, _, name = title.partition(" ")
         if role == "checks":
@@ -90,6 +112,13 @@ def solutions_version(source: Path) -> NotebookNode:
     if project.REPOSITORY:
         _add_ways_to_open(notebook, f"notebooks/{source.stem}.ipynb")
     return notebook
+
+
+def _with_verdict(source: Path) -> str:
+    """The text of a lab, with the cells of its sentence to judge in place of the one that has the sentence."""
+    text = source.read_text(encoding="utf-8")
+    cell = re.compile(STATEMENT.pattern + r'\n"""\n(?P<sentence>.*?)\n"""\n', re.MULTILINE | re.DOTALL)
+    return cell.sub(lambda found: ASSISTANT.format(lab=source.stem[:2], sentence=f"\n> {found['sentence']}\n"), text)
 
 
 def _alone(source: str, role: str, lab: str) -> str:

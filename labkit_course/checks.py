@@ -16,12 +16,13 @@ from labkit_course.exercise import (
     ExerciseError,
     Explanation,
     NotAnswered,
+    Statement,
     WrittenExercise,
     WrongAnswer,
 )
 from labkit_course.lab import all_exercises, answer_cell
 from labkit_course.outcome import functions_of, is_labkits
-from labkit_course.progress import done, keep, kept, offer_box
+from labkit_course.progress import done, keep, kept, offer_box, recorded
 
 MYLAB = Path("mylab")
 """The student's own modules, in the notebook's folder: `from mylab.dlrm import MyDlrm` works there."""
@@ -41,7 +42,11 @@ def check(name: str, answer: Any, student: int = 0) -> None:
             counts it as no points.
         UserError: there is no such exercise.
     """
-    exercise = find(name, Exercise | WrittenExercise)
+    exercise = find(name, Exercise | WrittenExercise | Statement)
+    if isinstance(exercise, Statement):
+        print(exercise.check(name, answer))
+        keep("verdict", name, verdict=answer)
+        return print(_how_far(name))
     tries = [entry.get("right") for entry in kept("attempt", name)].count(False)
     try:
         said = (
@@ -104,8 +109,9 @@ def _how_far(name: str) -> str:
 
 
 def model_answer(name: str) -> str:
-    """One good answer of an explanation, for the authored notebooks."""
-    return find(name, Explanation).model
+    """One good answer of an explanation, or the verdict of this kernel's results, for the authored notebooks."""
+    exercise = find(name, Explanation | Statement)
+    return exercise.model if isinstance(exercise, Explanation) else exercise.right(recorded())[0]
 
 
 def mine(name: str) -> Any:

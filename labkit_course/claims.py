@@ -15,11 +15,10 @@ from labkit.errors import DataError, UserError
 from labkit.hardware import read_cpu
 from labkit.json_data import check_shape
 from labkit.runs import Kind, replace_text, timestamp
-from labkit_course.exercise import NotAnswered, WrongKind
+from labkit_course.exercise import VERDICTS, NotAnswered, WrongKind
 from labkit_course.progress import keep
 
 MIME = "application/vnd.labkit.claim+json"
-VERDICTS = ("holds here", "does not hold here", "cannot be tested here")
 FEWEST_WORDS = 5
 """Words that a reason needs at least."""
 EVIDENCE = ("id", "verdict", "mine", "reason", "how", "machine", "date", "notebook", "profile")

@@ -1,4 +1,4 @@
-"""The three kinds of exercise: a number, an explanation graded by hand, and code; what each says to an answer."""
+"""The kinds of exercise: a number, an explanation graded by hand, a verdict, and code; what each says to an answer."""
 
 import ast
 import contextlib
@@ -22,6 +22,9 @@ FEWEST_WORDS = 20
 """Words of two sentences that say a number and why."""
 
 
+VERDICTS = ("holds here", "does not hold here", "cannot be tested here")
+TOO_CLOSE = 0.05
+"""Share of a bound within which a measured number decides nothing, so that every verdict is right."""
 TRIES = 3
 """Failures after which the right value and the reference are shown."""
 
@@ -147,6 +150,57 @@ class Explanation:
 
     def _points(self) -> str:
         return "<ol>" + "".join(f"<li>{escape(point)}</li>" for point in self.rubric) + "</ol>"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A confident sentence, such as an assistant writes, which a number of the student's own results decides."""
+
+    number: str
+    """Its name among the lab's `results`"""
+    above: float = -math.inf
+    """The sentence is true if the number is larger than this, and"""
+    below: float = math.inf
+    """smaller than this."""
+
+    def right(self, recorded: Mapping[str, float | None]) -> tuple[str, ...]:
+        """The verdicts that a student's numbers allow: all of them where a number lies next to a bound."""
+        value = recorded.get(self.number)
+        if value is None or math.isnan(value):
+            return VERDICTS[2:]
+        if any(math.isclose(value, bound, rel_tol=TOO_CLOSE) for bound in (self.above, self.below)):
+            return VERDICTS
+        return VERDICTS[:1] if self.above < value < self.below else VERDICTS[1:2]
+
+    def check(self, name: str, answer: Any) -> str:
+        """What to say to a verdict, which is judged when it is handed in: here it could be tried until it is right.
+
+        Raises:
+            NotAnswered, WrongKind: it is none.
+        """
+        verdicts = ", ".join(f'"{each}"' for each in VERDICTS)
+        if answer is None or answer is Ellipsis:
+            raise NotAnswered(f"Exercise {name} is not answered yet: write one of {verdicts} in place of the dots.")
+        if not isinstance(answer, str) or answer not in VERDICTS:
+            raise WrongKind(f"Exercise {name}: write one of {verdicts}, not {answer!r:.60}.")
+        return f"Exercise {name}: {answer!r} is kept. It is graded by the results that you hand in with it."
+
+    def grade(self, name: str, answer: Any, recorded: Mapping[str, float | None]) -> None:
+        """Judge a verdict by the numbers of the notebook that was handed in.
+
+        Raises:
+            ExerciseError: it is none, it is wrong, or the notebook has no such number; the text says which.
+        """
+        self.check(name, answer)
+        if self.number not in recorded:
+            raise NotAnswered(f"Exercise {name}: the notebook has no result {self.number}: run all of it, and save it.")
+        if answer not in (right := self.right(recorded)):
+            bounds = {f"above {self.above:g}": self.above, f"below {self.below:g}": self.below}
+            wanted = " and ".join(text for text, bound in bounds.items() if math.isfinite(bound))
+            value = "none" if right == VERDICTS[2:] else f"{recorded[self.number]:.4g}"
+            raise WrongAnswer(
+                f"Exercise {name}: {self.number} is {value}, and the sentence needs it {wanted}, so it {right[0]}."
+            )
 
 
 @dataclass(frozen=True, eq=False)

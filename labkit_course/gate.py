@@ -5,6 +5,7 @@ The knockout gate: a check fails for no answer, for a typed constant and for eac
 
 import ast
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -13,7 +14,15 @@ from typing import Any
 from jupytext.magics import is_magic
 from nbformat import NotebookNode
 
-from labkit_course.exercise import FEWEST_WORDS, Case, Exercise, ExerciseError, Explanation, WrittenExercise
+from labkit_course.exercise import (
+    FEWEST_WORDS,
+    Case,
+    Exercise,
+    ExerciseError,
+    Explanation,
+    Statement,
+    WrittenExercise,
+)
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import code_cells
 
@@ -119,9 +128,14 @@ def _exercise_faults(code: list[NotebookNode], number: str) -> Iterator[str]:
     own = {name for name in all_exercises() if name.startswith(f"{number}.")}
     yield from (f"asks {name}, and there is no such exercise" for name in sorted(names - set(all_exercises())))
     yield from (f"never asks {name}" for name in sorted(own - names))
+    numbers = [cell.source for cell in code if "results" in cell.metadata.get("tags", [])]
+    for name in own & names:
+        number = getattr(all_exercises()[name], "number", "")
+        if number and not any(re.search(rf"\b{number}=\(", source) for source in numbers):
+            yield f"{name} is decided by {number}, which is none of its results"
 
 
-def knocked_out(name: str, exercise: Exercise | WrittenExercise | Explanation) -> Iterator[str]:
+def knocked_out(name: str, exercise: Exercise | WrittenExercise | Explanation | Statement) -> Iterator[str]:
     """What is wrong with the check of an exercise, a line each."""
 
     def refused(answer: Any, *student_or_tries: int) -> str | None:
@@ -137,7 +151,9 @@ def knocked_out(name: str, exercise: Exercise | WrittenExercise | Explanation) -
             yield f"{name} takes no answer for one"
     if len(getattr(exercise, "mistakes", ())) > MOST_MISTAKES:
         yield f"{name} has more than {MOST_MISTAKES} usual mistakes"
-    if isinstance(exercise, Explanation):
+    if isinstance(exercise, Statement):
+        yield from _statement(name, exercise)
+    elif isinstance(exercise, Explanation):
         yield from _explanation(name, exercise, refused)
     elif isinstance(exercise, WrittenExercise):
         yield from _written(name, exercise, refused)
@@ -150,6 +166,11 @@ def _explanation(name: str, exercise: Explanation, refused: Callable[..., str | 
         yield f"{name} needs a rubric of two points or more, and a model answer of {FEWEST_WORDS} words"
     if refused("because it is so") is None:
         yield f"{name} takes a text of four words"
+
+
+def _statement(name: str, exercise: Statement) -> Iterator[str]:
+    if exercise.above >= exercise.below or (exercise.above, exercise.below) == (-math.inf, math.inf):
+        yield f"{name} is always true, or never: write above=NUMBER, below=NUMBER or both in the title of its cell"
 
 
 def _number(name: str, exercise: Exercise, refused: Callable[..., str | None]) -> Iterator[str]:

@@ -14,14 +14,15 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from labkit.hardware import Budget
 from labkit.process import Child, Parent
 from labkit_course.checks import find, judge
-from labkit_course.exercise import Exercise, ExerciseError, Explanation, WrittenExercise
+from labkit_course.exercise import Exercise, ExerciseError, Explanation, Statement, WrittenExercise
 from labkit_course.lab import all_exercises, load_lab
+from labkit_course.progress import recorded_in
 
 START_S = 120.0
 """Seconds in which the libraries of a lab are loaded, which are no fault of an answer."""
@@ -40,6 +41,7 @@ def grade(cells: list[Any], limit_s: float) -> None:
     """
     from nbformat import v4
 
+    recorded = recorded_in(cells)
     for place, cell in enumerate(cells):
         graded = cell.metadata.get("nbgrader", {}).get("grade")
         call = re.search(r'^(check|explain)\("([\w.]+)", .*\)$', cell.source, re.MULTILINE) if graded else None
@@ -47,7 +49,7 @@ def grade(cells: list[Any], limit_s: float) -> None:
             cell.outputs = [v4.new_output("display_data", {"text/html": find(call[2], Explanation).for_graders()})]
         elif call:
             own = max((each for each in range(place) if _is_answer(cells[each])), default=place - 1)
-            said = refusal(call[0], [each.source for each in cells[:place]], limit_s, own)
+            said = refusal(call[0], [each.source for each in cells[:place]], limit_s, own, recorded)
             error = v4.new_output("error", ename="NoPoints", evalue=said, traceback=[said])
             cell.outputs = [error if said else v4.new_output("stream", text=f"Exercise {call[2]}: right.\n")]
 
@@ -76,7 +78,9 @@ def sandbox() -> tuple[tuple[str, ...], str]:
     return command, "Each answer runs in a sandbox: without network, and with files that it can only read."
 
 
-def refusal(call: str, sources: list[str], limit_s: float, own: int = -1) -> str:
+def refusal(
+    call: str, sources: list[str], limit_s: float, own: int = -1, recorded: Mapping[str, float | None] | None = None
+) -> str:
     """Why an answer gets no points; empty if it is right.
 
     Args:
@@ -84,14 +88,15 @@ def refusal(call: str, sources: list[str], limit_s: float, own: int = -1) -> str
         sources: of the code cells above.
         limit_s: seconds that the answer may take.
         own: which of them has the answer.
+        recorded: the results of the notebook, which decide over a verdict.
     """
     called: Any = ast.parse(call, mode="eval").body
     name, answer, *student = map(ast.unparse, called.args)
     name, token = ast.literal_eval(name), secrets.token_hex()
-    exercise = find(name, Exercise | WrittenExercise)
+    exercise = find(name, Exercise | WrittenExercise | Statement)
     content = {"name": name, "answer": answer, "student": (student or ["0"])[0], "token": token}
     content["above"] = [each for source in sources for each in _definitions(source, source is sources[own])]
-    content["own"] = sources[own] if isinstance(exercise, Exercise) else ""  # what computes a number defines nothing
+    content["own"] = "" if isinstance(exercise, WrittenExercise) else sources[own]  # a number's defines nothing
     with tempfile.TemporaryDirectory() as folder:
         command, _ = sandbox()
         within = (*command, "--bind", folder, folder) if command else ()
@@ -104,9 +109,12 @@ def refusal(call: str, sources: list[str], limit_s: float, own: int = -1) -> str
                 return f"Exercise {name}: the answer is not done after {limit_s:g} s."
             if verdict.get("token") != token:
                 return f"Exercise {name}: the answer gives a verdict of its own."
-            if isinstance(exercise, Exercise) and not verdict["error"]:
+            if not isinstance(exercise, WrittenExercise) and not verdict["error"]:
                 try:
-                    exercise.check(name, verdict["value"], verdict["student"])
+                    if isinstance(exercise, Exercise):
+                        exercise.check(name, verdict["value"], verdict["student"])
+                    else:
+                        exercise.grade(name, verdict["value"], recorded or {})
                 except ExerciseError as error:
                     return str(error)
             return verdict["error"]
@@ -142,7 +150,7 @@ def main() -> None:
     Budget("an answer", cores=None, memory_bytes=MEMORY_BYTES).cap_memory()
     task = parent.content
     name, verdict = task["name"], {"token": task["token"], "error": ""}
-    exercise = find(name, Exercise | WrittenExercise)
+    exercise = find(name, Exercise | WrittenExercise | Statement)
     if isinstance(exercise, Exercise):  # the parent has its truth
         for known in (all_exercises(name[:2]), load_lab(name[:2]).EXERCISES):
             known[name] = dataclasses.replace(exercise, truth=lambda **_: float("nan"), mistakes={})
@@ -155,10 +163,10 @@ def main() -> None:
                 exec(statement, names)
         exec(task["own"], names)
         answer, student = (eval(task[each], names) for each in ("answer", "student"))
-        if isinstance(exercise, Exercise):
+        if not isinstance(exercise, WrittenExercise):
             with contextlib.suppress(AttributeError, ValueError, RuntimeError):
                 answer = answer.item()  # of numpy or torch
-            plain = isinstance(answer, int | float) or answer in (None, ...)
+            plain = isinstance(answer, int | float | str) or answer in (None, ...)
             verdict |= {"value": (None if answer is ... else answer) if plain else repr(answer), "student": student}
         else:
             judge(name, exercise, answer)

@@ -1,7 +1,8 @@
 """The labs: their sources, the exercises in them, and what each needs of a machine.
 
 A lab is one file, `labs/NN_topic.py`, in jupytext's percent format: each cell begins with `# %% title`. Cells titled
-`checks` hold the exercises and never reach a notebook; an `answer` cell is the reference of its exercise.
+`checks` hold the exercises and never reach a notebook; an `answer` cell is the reference of its exercise. An
+`assistant` cell is a sentence to judge: its title names the result that decides, and bounds within which it is true.
 """
 
 import functools
@@ -16,7 +17,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware import installed_version
-from labkit_course.exercise import Exercise, Explanation, WrittenExercise
+from labkit_course.exercise import Exercise, Explanation, Statement, WrittenExercise
 
 FOLDER = Path(__file__).parent / "labs"
 EVERY_LAB = ("jupyterlab", "ipykernel", "torch", "pandas", "plotly")
@@ -25,6 +26,7 @@ MEMORY_GB = 2.0
 """Every notebook has a path for two cores and 2 GB."""
 _CELL = re.compile(r"^(?=# %%(?: |$))", re.MULTILINE)
 _DEFINITION = re.compile(r"^(async def|def|class) ", re.MULTILINE)
+STATEMENT = re.compile(r"^# %% assistant (\w+)([^\n]*) \[markdown\]$", re.MULTILINE)
 _TAKEN_UP = re.compile(r"^\w+ = mine\(.*\)$", re.MULTILINE)
 
 
@@ -45,11 +47,15 @@ def load_lab(number: str) -> ModuleType:
         numbers = ", ".join(path.name[:2] for path in sources())
         raise UserError(f"there is no lab {number!r}: the labs are {numbers}.")
     # All other lines are blank, so that tracebacks and inspect.getsource find the lines in the file.
-    kept = [cell if _is_loaded(cell) else "\n" * cell.count("\n") for cell in _CELL.split(found[0].read_text("utf-8"))]
+    text = found[0].read_text("utf-8")
+    kept = [cell if _is_loaded(cell) else "\n" * cell.count("\n") for cell in _CELL.split(text)]
     module = ModuleType(f"{__package__}.labs.{found[0].stem}")
     module.__file__ = str(found[0])
     sys.modules[module.__name__] = module  # where inspect.getsource looks for the file of a class
     exec(compile(_TAKEN_UP.sub("", "".join(kept)), str(found[0]), "exec"), vars(module))
+    for result, bounds in STATEMENT.findall(text):
+        known = {key: float(bound) for key, bound in re.findall(r"(\w+)=(\S+)", bounds)}
+        module.EXERCISES[f"{number}.assistant"] = Statement(result, **known)
     return module
 
 
@@ -75,7 +81,7 @@ def answer_cell(name: str) -> str:
 
 
 @functools.cache
-def all_exercises(number: str = "") -> dict[str, Exercise | WrittenExercise | Explanation]:
+def all_exercises(number: str = "") -> dict[str, Exercise | WrittenExercise | Explanation | Statement]:
     """Every exercise by its name; or those of a lab ("10") alone, which loads no other's libraries."""
     labs = [path.name[:2] for path in sources()]
     chosen = [each for each in labs if each.startswith(number)]

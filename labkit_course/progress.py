@@ -5,7 +5,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -29,7 +29,7 @@ def progress_file() -> Path:
 
 
 def keep(kind: str, name: str, **facts: Any) -> None:
-    """Add a line: what was done ("guess", "attempt", "reference", "explanation", "claim"), of which exercise."""
+    """Add a line: what was done ("guess", "attempt", "reference", "explanation", "claim", "verdict"), where."""
     path = progress_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"time": timestamp(), "kind": kind, "name": name, **facts}).encode() + b"\n"
@@ -53,10 +53,27 @@ def kept(kind: str | None = None, name: str | None = None) -> list[dict[str, Any
 
 
 def done() -> set[str]:
-    """Exercises, explanations and claims that are done: of an exercise the latest attempt counts."""
+    """Exercises, explanations, claims and verdicts that are done: of an exercise the latest attempt counts."""
     latest = {entry["name"]: entry.get("right") for entry in kept("attempt")}  # what was right may be so no longer
     right = {name for name, is_right in latest.items() if is_right}
-    return right | {entry["name"] for kind in ("explanation", "claim") for entry in kept(kind)}
+    return right | {entry["name"] for kind in ("explanation", "claim", "verdict") for entry in kept(kind)}
+
+
+_recorded: dict[str, float | None] = {}
+
+
+def recorded() -> dict[str, float | None]:
+    """The numbers of this kernel's `results`, by name."""
+    return dict(_recorded)
+
+
+def recorded_in(cells: Iterable[Any]) -> dict[str, float | None]:
+    """The numbers in a notebook's cells tagged results; what another program wrote there is left out."""
+    tagged = [cell for cell in cells if "results" in cell.metadata.get("tags", [])]
+    records = [output.get("data", {}).get(RESULTS) for cell in tagged for output in cell.outputs]
+    entries = [item for record in records if isinstance(record, dict) for item in record.items()]
+    values = {name: entry["value"] for name, entry in entries if isinstance(entry, dict) and "value" in entry}
+    return {name: value for name, value in values.items() if value is None or is_number(value) or value != value}
 
 
 def results(**numbers: tuple[float | None, float, float]) -> None:
@@ -72,6 +89,7 @@ def results(**numbers: tuple[float | None, float, float]) -> None:
         name: {"value": None if value is None else float(value), "low": low, "high": high}
         for name, (value, low, high) in numbers.items()
     }
+    _recorded.update({name: entry["value"] for name, entry in record.items()})
     words = [f"{name} = {'none' if e['value'] is None else format(e['value'], '.4g')}" for name, e in record.items()]
     words += [
         f"{name} is not from {e['low']:g} to {e['high']:g}: close other programs, and run what measured it again."

@@ -518,7 +518,7 @@ print(f"a step of them took {1e3 * step_s:.0f} ms, emulated")
 
 The limit does *not* count mapped files, such as prepared data, because the kernel can read their pages again from the disk. So a job under 2 GiB can read a mapped file of 10 GB without being stopped. It counts what a process computes itself, because that is stored nowhere else.
 
-How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
+How good were your guesses? The cell after the scores keeps the numbers of this notebook, each with bounds that hold on any machine.
 """
 
 # %% scores
@@ -533,6 +533,11 @@ results(
     stopped_by_its_budget=(stopped, 0, 1),
     fitted_over_predicted=(fitted_millions / predicted_millions, 0.5, 2.5),
 )
+
+# %% assistant one_core_bandwidth_share below=0.5 [markdown]
+"""
+A budget of one core cuts everything in proportion. A program in it gets less than half of the machine's memory bandwidth.
+"""
 
 # %% recap [markdown]
 """

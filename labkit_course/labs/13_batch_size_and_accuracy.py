@@ -922,7 +922,7 @@ claim("A14", f"1,024 to 8,192: {last_gain:.2f} times the samples/s (95 % {gain_l
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The last code cell is for programs that check this notebook: its numbers have bounds that hold on any machine.
+How good were your guesses? The cell after the scores keeps the numbers of this notebook, each with bounds that hold on any machine.
 """
 
 # %% scores
@@ -941,6 +941,11 @@ results(
     tuned_loss=(tuned_loss[0], -0.02, 0.2),
     own_batch=(grid.set_index("batch_size")["time_s"].idxmin(), 64, 4096),
 )
+
+# %% assistant tuned_loss below=0.01 [markdown]
+"""
+Large batches lose accuracy only because the learning rate was not adapted. Once it is tuned, a batch of 4,096 loses less than 0.01 of AUC against 512.
+"""
 
 # %% recap [markdown]
 """

@@ -638,7 +638,7 @@ EXERCISES["30.why_scheduler"] = Explanation(
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
+How good were your guesses? The cell after the scores keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
@@ -655,6 +655,11 @@ results(
     blocks_there=(found["there"].iloc[0], 90, 100),
     utilisation_names_emptier=(named_by["gpu_utilisation"], 65, 67),
 )
+
+# %% assistant chase_cpu_percent below=50 [markdown]
+"""
+A program that chases pointers waits for memory nearly all the time, so the system shows it at less than 50 % of a core.
+"""
 
 # %% recap [markdown]
 """

@@ -929,7 +929,7 @@ EXERCISES["33.why_target"] = Explanation(
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The first answer to each counts. The last cell keeps the number of this half for a program to read.
+How good were your guesses? The first answer to each counts. The cell after the scores keeps the number of this half for a program to read.
 """
 
 # %% scores
@@ -941,6 +941,11 @@ score_notebook()
 from labkit_course import results
 
 results(target_gain=(sooner[0], 0.4, 20))
+
+# %% assistant bf16_gain above=1.5 [markdown]
+"""
+bf16 halves the bytes and doubles the arithmetic rate, so it makes the step more than 1.5 times as fast.
+"""
 
 # %% recap [markdown]
 """

@@ -715,7 +715,7 @@ EXERCISES["35.why_small"] = Explanation(
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
+How good were your guesses? The cell after the scores keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
@@ -736,6 +736,11 @@ results(
     gpt3_gb=(published.loc["GPT-3", "activations of a sequence (GB)"], 150, 160),
     mfu=(mfu["kept"], 0.01, 1.5),
 )
+
+# %% assistant longer above=1.8 [markdown]
+"""
+Checkpointing runs the forward pass a second time, so it nearly doubles the time of a step: more than 1.8 times as long.
+"""
 
 # %% recap [markdown]
 """

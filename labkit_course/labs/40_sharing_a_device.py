@@ -808,7 +808,7 @@ claim("C5", said, answer)
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
+How good were your guesses? The cell after the scores keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
@@ -828,6 +828,11 @@ results(
     cores_worth=(mean(cores_worth) if cores_worth else None, 0.4, 1.5 * cores),
     rigid=(mean(rigid) if rigid else None, 0.3, 3),
 )
+
+# %% assistant gain_pinned below=1.1 [markdown]
+"""
+Two jobs on one device share what one job had, so pinned side by side they do less than 1.1 times the work of one after the other.
+"""
 
 # %% recap [markdown]
 """

@@ -957,7 +957,7 @@ Hollow marks were recorded elsewhere; yours are filled. Your energy is an assump
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
+How good were your guesses? The cell after the scores keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
@@ -976,6 +976,11 @@ results(
     saved_percent=(limited.get((48, 150)), 25, 25.5),
     trainings_a_dollar=(trainings, 100, 1e7),
 )
+
+# %% assistant trainings_a_dollar below=1000 [markdown]
+"""
+Rented by the hour, even a small model costs real money: a dollar buys fewer than 1,000 trainings of this DLRM.
+"""
 
 # %% recap [markdown]
 """

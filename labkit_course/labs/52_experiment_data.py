@@ -790,7 +790,7 @@ claim("D2", said, answer)
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
+How good were your guesses? The cell after the scores keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
@@ -811,6 +811,11 @@ results(
     radt_steps=(counter_steps, 1, 1),
     slowdown=(slower, 0.5, 20),
 )
+
+# %% assistant slowdown below=1.2 [markdown]
+"""
+The scheduler shares the cores fairly. So next to one busy loop per core, a training step takes less than 1.2 times as long as alone.
+"""
 
 # %% recap [markdown]
 """

@@ -801,7 +801,7 @@ claim("B15", said, answer, how="recorded")
 
 # %% scores-prose [markdown]
 """
-How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
+How good were your guesses? The cell after the scores keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
@@ -820,6 +820,11 @@ results(
     greedy_right=(scores["right"].max() / len(sets), 0.3, 1),
     model_error=(error, 0.5, 2),
 )
+
+# %% assistant losses_apart above=0.001 [markdown]
+"""
+Two processes add their gradients in another order, so after some steps their losses differ from those of one process by more than 0.001.
+"""
 
 # %% recap [markdown]
 """

@@ -1170,7 +1170,7 @@ claim("F5", said, answer, how="predicted")
 
 # %% scores-text [markdown]
 """
-How good were your guesses? The last cell keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
+How good were your guesses? The cell after the scores keeps the numbers of this notebook for a program to read, each with bounds that hold on any machine.
 """
 
 # %% scores
@@ -1190,6 +1190,11 @@ results(
     died=(float(ended.unfinished is not None) if sys.platform == "linux" else None, 1, 1),
     batch_gain=(None if quick else batch_gain, 1.0, 30),
 )
+
+# %% assistant features_fewer above=1 [markdown]
+"""
+Features are a summary. Sending them takes fewer bytes than sending the raw data that they are made of.
+"""
 
 # %% recap [markdown]
 """

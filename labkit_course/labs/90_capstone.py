@@ -670,6 +670,11 @@ results(
     false_by_rules=(np.mean(by_rules), 0, 0.01),
 )
 
+# %% assistant false_by_median below=0.05 [markdown]
+"""
+The median of ten seeds is robust. If ten challengers are no better than the record, one of them takes it in fewer than 5 % of the contests.
+"""
+
 # %% recap [markdown]
 """
 ## Recap

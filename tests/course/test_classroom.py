@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from made_up import new_run
+from nbformat.v4 import new_output
 
 from labkit import DataError, UserError
 from labkit.hardware import get_tier
 from labkit_course import classroom
 from labkit_course.expenses import expense, labs_of, sittings
 from labkit_course.grades import grade_class, grades_of, write_grades
-from labkit_course.notebook_file import SOLUTIONS, canonical, read_notebook
+from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
+from labkit_course.progress import RESULTS
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks" / SOLUTIONS
 LAB = "00_start_here"
@@ -68,9 +70,14 @@ def handed_in(path, student, answer, *, number=0, when="2026-12-09T12:00:00+00:0
     right = named_cells(read_notebook(NOTEBOOKS / f"{LAB}.ipynb"))
     notebook = read_notebook(NOTEBOOKS.parent / f"{LAB}.ipynb")
     for id, cell in named_cells(notebook).items():
-        if not id.startswith("answer-"):
+        if id.endswith("-assistant") and id.startswith("answer-"):
+            cell.source = f'answer = "{"does not hold here" if answer is str else "holds here"}"'
+        if not id.startswith("answer-") or id.endswith("-assistant"):
             continue
         cell.source = answer(re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", right[id].source, flags=re.MULTILINE))
+    (results,) = (cell for cell in code_cells(notebook) if "results" in cell.metadata.get("tags", []))
+    record = {"not_training": {"value": 0.3, "low": 0.01, "high": 0.8}}  # so that 00.assistant does not hold
+    results.outputs = [new_output("display_data", {RESULTS: record})]
     about = {"student": student, "numbers": {name: number}, "handed_in": when}
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{name}.ipynb", canonical(notebook))
@@ -110,17 +117,17 @@ def test_from_the_roster_to_the_grades_of_a_platform(tmp_path):
     assert "was collected before" in "\n".join(classroom.collect_archives(place, [archives[0]]))
     assert grade_class(place, LAB) == [] == grade_class(place, LAB)
     grades = {each.student: each for each in grades_of(place)}
-    assert grades["ann"].score == 10 and grades["bob"].score == 0
+    assert grades["ann"].score == 11 and grades["bob"].score == 0
     assert [grades[id].late_s for id in ("ann", "bob", "eve")] == [0, 0, 86_400]
     assert [{*names} for _, *names in classroom.alike(place, LAB)] == [{"bob", "eve"}]
 
     assert write_grades(place, "canvas", tmp_path / "canvas.csv") == 3
     head, points, ann, bob, _ = csv.reader((tmp_path / "canvas.csv").read_text().splitlines())
     assert head == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", LAB]
-    assert points[0].strip() == "Points Possible" and points[-1] == "12"
-    assert ann[0] == "Lee, Ann" and ann[3] == "ann" and (ann[-1], bob[-1]) == ("10", "0")
+    assert points[0].strip() == "Points Possible" and points[-1] == "13"
+    assert ann[0] == "Lee, Ann" and ann[3] == "ann" and (ann[-1], bob[-1]) == ("11", "0")
     write_grades(place, "moodle", tmp_path / "moodle.csv")
-    assert (tmp_path / "moodle.csv").read_text().splitlines()[1] == "ann,ann@example.org,10"
+    assert (tmp_path / "moodle.csv").read_text().splitlines()[1] == "ann,ann@example.org,11"
 
     shorter = read_notebook(source)
     shorter.cells.remove(named_cells(shorter)["check-00-account"])

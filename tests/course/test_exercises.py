@@ -21,15 +21,17 @@ import torch
 import labkit
 from labkit import Run
 from labkit.errors import UserError
-from labkit_course import check, draw, explain, lab, mine, outcome, reference
+from labkit_course import check, draw, explain, lab, mine, model_answer, outcome, reference, results
 from labkit_course.apparatus import WatchedRun
 from labkit_course.checks import TRIES
 from labkit_course.exercise import (
+    VERDICTS,
     Case,
     Exercise,
     ExerciseError,
     Explanation,
     NotAnswered,
+    Statement,
     WrittenExercise,
     WrongAnswer,
     WrongKind,
@@ -404,6 +406,27 @@ def test_an_answer_of_each_kind(truth, more, answer, said):
     with pytest.raises(ExerciseError, match=said) as wrong:
         exercise.check("99.made", answer)
     assert wrong.value._render_traceback_() == [str(wrong.value)], "IPython shows words without a traceback"
+
+
+def test_a_verdict_is_kept_without_a_word_of_whether_it_is_right(capsys):
+    results(launch_us=(2.0, 0, 9), median_error=(0.25, 0, 9))
+    assert model_answer("01.assistant") == "does not hold here"
+    with pytest.raises(NotAnswered, match="in place of the dots"):
+        check("01.assistant", ...)
+    capsys.readouterr()
+    said = []
+    for verdict in VERDICTS:
+        check("01.assistant", verdict)
+        said.append(capsys.readouterr().out.replace(verdict, ""))
+    assert len({*said}) == 1 and [entry["verdict"] for entry in kept("verdict")] == [*VERDICTS]
+    results(median_error=(float("nan"), 0, 9))
+    assert model_answer("01.assistant") == "cannot be tested here"
+
+
+@pytest.mark.parametrize("bounds", [{}, {"above": 2, "below": 1}])
+def test_a_sentence_that_no_number_can_decide_is_named(bounds):
+    (fault,) = knocked_out("01.assistant", Statement("x", **bounds))
+    assert "write above=NUMBER" in fault
 
 
 def test_an_explanation_is_kept_and_the_model_answer_unfolds_once_there_is_one(monkeypatch, capsys):

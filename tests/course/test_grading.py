@@ -12,6 +12,7 @@ from labkit_course.exercise import Exercise
 from labkit_course.grading import _definitions, _is_answer, grade, refusal, sandbox
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import SOLUTIONS, code_cells, read_notebook
+from labkit_course.progress import RESULTS
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks" / SOLUTIONS
 LABS = ("00_start_here", "60_performance_model")
@@ -78,7 +79,10 @@ def test_each_right_answer_of_a_lab_has_its_points(path):
         call = re.search(r"^check\(.*\)$", cell.source, re.MULTILINE)
         if call and cell.metadata.get("nbgrader", {}).get("grade"):
             above = [each.source for each in cells[:place]]
-            assert refusal(call[0], above, 60, max(filter(lambda own: _is_answer(cells[own]), range(place)))) == ""
+            own = max(filter(lambda own: _is_answer(cells[own]), range(place)))
+            name = CHECK.match(call[0])[1]
+            recorded = {getattr(all_exercises()[name], "number", ""): None}  # of a run that measured nothing
+            assert refusal(call[0], above, 60, own, recorded) == ""
 
 
 def test_an_answer_in_the_sandbox_has_no_network_and_changes_no_file(tmp_path):
@@ -111,6 +115,36 @@ def test_a_number_is_judged_where_its_answer_does_not_run_and_an_untouched_one_h
     cells[place].metadata.nbgrader.update(grade=True)
     grade([*cells[:place], tried, cells[place]], LIMIT_S)
     assert cells[place].outputs[0].output_type == "stream"
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict", "words"),
+    [
+        (0.3, "does not hold here", ""),
+        (0.3, "holds here", "not_training is 0.3, and the sentence needs it below 0.1, so it does not hold here"),
+        (0.3, "cannot be tested here", "does not hold here"),
+        (0.02, "holds here", ""),
+        (0.102, "holds here", ""),  # next to the bound every verdict is right
+        (0.102, "cannot be tested here", ""),
+        (None, "cannot be tested here", ""),
+        (None, "holds here", "is none"),
+        (float("nan"), "cannot be tested here", ""),
+        (0.3, "yes", "write one of"),
+        ("0.3", "does not hold here", "has no result not_training"),  # written by another program
+        ("absent", "does not hold here", "run all of it"),
+    ],
+)
+def test_a_verdict_is_graded_by_the_number_that_was_handed_in_with_it(value, verdict, words):
+    cells = code_cells(exercise_version(read_notebook(NOTEBOOKS / "00_start_here.ipynb")))
+    for cell in cells[:-2]:
+        cell.metadata.pop("nbgrader", None)  # so that only the last one is graded
+    cells[-2].source = f"answer = {verdict!r}"
+    record = {} if value == "absent" else {"not_training": {"value": value, "low": 0, "high": 1}}
+    (results,) = (cell for cell in cells if "results" in cell.metadata.get("tags", []))
+    results.outputs = [v4.new_output("display_data", {RESULTS: record})]
+    grade(cells, LIMIT_S)
+    (output,) = cells[-1].outputs
+    assert output.output_type == ("error" if words else "stream") and words in output.get("evalue", ""), output
 
 
 def test_functions_of_each_kind_are_defined_for_the_answers_below_them():
