@@ -68,7 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
     alike.add_argument("lab", metavar="NN")
 
-    cost.add_argument("syllabus", type=Path, metavar="FILE", help="such as notebooks/syllabi/one_semester.md")
+    cost.add_argument("syllabus", type=Path, metavar="FILE", help="such as notebooks/syllabi/seven_weeks.md")
     cost.add_argument("--executed", type=Path, default=made, metavar="DIR", help="what `course run` made")
     cost.add_argument("--students", type=int, default=25, metavar="N", help="in the class (default: 25)")
     cost.add_argument("--cores", type=int, default=2, metavar="N", help="of each student (default: 2)")

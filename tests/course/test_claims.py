@@ -10,7 +10,8 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from labkit.errors import DataError, UserError
 from labkit_course import claim
 from labkit_course.claims import MIME, VERDICTS, all_claims, collect, page, read_evidence, write_evidence
-from labkit_course.exercise import NotAnswered, WrittenExercise, WrongKind
+from labkit_course.exercise import Exercise, NotAnswered, Statement, WrittenExercise, WrongKind
+from labkit_course.expenses import labs_of
 from labkit_course.lab import LABS, all_exercises
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
 from labkit_course.progress import kept
@@ -142,19 +143,66 @@ def points(name: str) -> Counter[str]:
         if graded.get("grade"):
             kind, exercise = re.findall(r'^(check|explain|claim)\("([\w.]+)"', cell.source, re.MULTILINE)[0]
             if kind == "check":
-                kind = "code" if isinstance(all_exercises()[exercise], WrittenExercise) else "numbers"
+                kinds = {WrittenExercise: "code", Exercise: "numbers", Statement: "verdict"}
+                kind = kinds[type(all_exercises()[exercise])]
             found[kind] += graded["points"]
     return found
 
 
 def row(name: str) -> str:
     """Of a notebook, in the table of docs/instructors.md."""
-    minutes = re.search(r"\*\*Time:\*\* (\d+) minutes", SOURCES[name].cells[0].source)[1]
     source, found = "\n".join(cell.source for cell in code_cells(SOURCES[name])), points(name)
     taken = sorted(each for each in set(re.findall(r'mine\("(\d\d\.\w+)"\)', source)) if each[:2] != name[:2])
     counts = [student_lines(name), *(found[kind] for kind in ("code", "numbers", "explain", "claim"))]
-    cells = [f"[{name}](../notebooks/{name}.ipynb)", minutes, *map(str, counts), ", ".join(taken) or "–"]
+    cells = [f"[{name}](../notebooks/{name}.ipynb)", str(minutes(name)), *map(str, counts), ", ".join(taken) or "–"]
     return f"| {' | '.join(cells)} |"
+
+
+def test_each_lab_has_one_sentence_of_an_assistant_for_one_point():
+    assert {name: points(name)["verdict"] for name in NAMES} == dict.fromkeys(NAMES, 1)
+
+
+def minutes(name: str, half: str = "") -> int:
+    """What a lab states, or its first or second half."""
+    stated = re.search(r"\*\*Time:\*\* .*", SOURCES[name].cells[0].source)[0].partition("the machine")[0]
+    numbers = [int(number) for number in re.findall(r"\d+", stated)]
+    return numbers[["", "first", "second"].index(half)]
+
+
+def total(table: str) -> tuple[int, int, set[str]]:
+    """Stated minutes of a syllabus' table, those that its last row adds up, and its labs; each row must be right."""
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+    place, labs, added = head.index("minutes"), head.index("labs"), 0
+    named = []
+    for cells in rows[:-1]:
+        found = re.findall(r"\[(\d\d_\w+)\]\(\S+\)(?:, (first|second) half)?", cells[labs])
+        stated = sum(minutes(*each) for each in found)
+        assert cells[place] == (str(stated) if found else ""), cells
+        added, named = added + stated, named + [name for name, _ in found]
+    return added, int(rows[-1][place]), set(named)
+
+
+@pytest.mark.parametrize("syllabus", sorted((NOTEBOOKS / "syllabi").glob("*.md")), ids=lambda page: page.stem)
+def test_a_syllabus_states_the_sum_of_its_labs_minutes(syllabus):
+    text, named = syllabus.read_text(encoding="utf-8"), set()
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        added, said, labs = total(table.rstrip())
+        assert said == added, syllabus
+        named |= labs
+    assert named == set(re.findall(r"(\w+)\.ipynb", text))
+
+
+def test_the_pages_say_how_long_all_labs_take_together():
+    hours = sum(map(minutes, NAMES)) / 60
+    for name, words in (("instructors", "The minutes add up to {:.0f} hours"), ("course", "take about {:.0f} hours")):
+        assert words.format(hours) in (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_fourteen_weeks_have_each_lab_after_those_that_it_builds_on():
+    order = labs_of(NOTEBOOKS / "syllabi" / "fourteen_weeks.md")
+    for place, name in enumerate(order):
+        needs = re.search(r"\*\*Prerequisites:\*\* (.*)", SOURCES[name].cells[0].source)[1]
+        assert {*re.findall(r"\((\w+)\.ipynb\)", needs)} <= {*order[:place]}, name
 
 
 @pytest.mark.parametrize("name", NAMES)
