@@ -534,9 +534,9 @@ results(
     fitted_over_predicted=(fitted_millions / predicted_millions, 0.5, 2.5),
 )
 
-# %% assistant one_core_bandwidth_share below=0.5 [markdown]
+# %% assistant one_core_bandwidth_share above=0.5 [markdown]
 """
-A budget of one core cuts everything in proportion. A program in it gets less than half of the machine's memory bandwidth.
+Memory belongs to all cores. So a program that may use a single core of a small machine still gets more than half of its memory bandwidth.
 """
 
 # %% recap [markdown]

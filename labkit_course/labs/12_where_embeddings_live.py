@@ -881,9 +881,9 @@ results(
     all_rows_lose=(None if profile == "smoke" else fell, 0, 0.1),
 )
 
-# %% assistant disk_gain above=4 [markdown]
+# %% assistant disk_gain above=1.5 [markdown]
 """
-The cache answers about 80 % of the lookups and the disk only the rest, so training from the disk becomes more than four times as fast.
+The cache answers about 80 % of the lookups, but a step also computes and writes. So the cache makes training from the disk faster, more than 1.5 times.
 """
 
 # %% recap [markdown]

@@ -1120,9 +1120,9 @@ results(
     test_cer=(run.result["metrics"].get("cer"), 0, 1.5),
 )
 
-# %% assistant times_as_long above=200 [markdown]
+# %% assistant times_as_long below=200 [markdown]
 """
-Time follows operations. With 235 times the operations, the forward pass of the paper's model takes more than 200 times as long as that of this lab's.
+Large products keep a core busier than small ones. So with 235 times the operations, the forward pass of the paper's model takes less than 200 times as long as that of this lab's.
 """
 
 # %% recap [markdown]

@@ -656,9 +656,9 @@ results(
     utilisation_names_emptier=(named_by["gpu_utilisation"], 65, 67),
 )
 
-# %% assistant chase_cpu_percent below=50 [markdown]
+# %% assistant chase_cpu_percent above=80 [markdown]
 """
-A program that chases pointers waits for memory nearly all the time, so the system shows it at less than 50 % of a core.
+The system counts waiting for memory as computing, so a program that only chases pointers shows at more than 80 % of a core.
 """
 
 # %% recap [markdown]

@@ -821,9 +821,9 @@ results(
     times_without_data=(times, 1, 300),
 )
 
-# %% assistant best_of_ten below=1 [markdown]
+# %% assistant best_of_ten above=0.5 [markdown]
 """
-Reporting the best of ten seeds is harmless: on average it lies less than one standard deviation above the mean of all seeds.
+Reporting the best of ten seeds flatters: on average it lies more than half a standard deviation above the mean of all seeds.
 """
 
 # %% recap [markdown]

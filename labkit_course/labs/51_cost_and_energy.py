@@ -977,9 +977,9 @@ results(
     trainings_a_dollar=(trainings, 100, 1e7),
 )
 
-# %% assistant trainings_a_dollar below=1000 [markdown]
+# %% assistant trainings_a_dollar above=10000 [markdown]
 """
-Rented by the hour, even a small model costs real money: a dollar buys fewer than 1,000 trainings of this DLRM.
+Models of this size cost next to nothing: a dollar of rent buys more than 10,000 trainings of this DLRM to its target.
 """
 
 # %% recap [markdown]

@@ -812,9 +812,9 @@ results(
     slowdown=(slower, 0.5, 20),
 )
 
-# %% assistant slowdown below=1.2 [markdown]
+# %% assistant slowdown above=1.5 [markdown]
 """
-The scheduler shares the cores fairly. So next to one busy loop per core, a training step takes less than 1.2 times as long as alone.
+Next to one busy loop per core, a training step has half of the processor at most, so it takes more than 1.5 times as long as alone.
 """
 
 # %% recap [markdown]
