@@ -27,7 +27,11 @@ def watch() -> None:
 def report_step(*_: Any) -> None:
     """Report, once per process, that an optimiser stepped here whose steps no `Run` counts."""
     global _has_reported
-    if sys.modules["torch"].compiler.is_compiling() or _has_reported or VARIABLE not in os.environ:
+    import torch
+
+    if torch.compiler.is_compiling():  # nothing else may be compiled with the step
+        return
+    if _has_reported or VARIABLE not in os.environ:
         return
     content = json.loads(os.environ[VARIABLE])
     run = "labkit.tracking.run" in sys.modules and sys.modules["labkit.tracking.run"].open_run()

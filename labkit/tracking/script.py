@@ -187,7 +187,8 @@ class _ImplicitRun:
         if self._run is not None and open_run() is self._run:
             took_s = _children_s() - self._children_s
             if self._spawned.have_steps or (not self._run.position.step and took_s > LEAST_CHILDREN_S):
-                self._run.remark = f"; {NOT_COUNTED} (those used {took_s:.1f} s of CPU time): {OPEN_A_RUN}"
+                used = f" (those that have ended used {took_s:.1f} s of CPU time)" if took_s >= LEAST_CHILDREN_S else ""
+                self._run.remark = f"; {NOT_COUNTED}{used}: {OPEN_A_RUN}"
             self._run.__exit__(type(error) if error else None, error, None)
 
 
