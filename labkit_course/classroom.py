@@ -203,8 +203,8 @@ def students_of(place: Path) -> dict[str, Student]:
     return {student.id: student for student in read_roster(place / ROSTER)}
 
 
-def collect_archives(place: Path, archives: Sequence[Path]) -> list[str]:
-    """Put the notebooks of `labkit course submit` where nbgrader looks for them; return what a person should know.
+def latest(place: Path, archives: Sequence[Path]) -> tuple[dict[tuple[str, str], tuple[str, Path]], list[str]]:
+    """When each student handed in each lab, in which archive of `labkit course submit`; and what a person should know.
 
     Of two archives of one student and lab the later one counts, by the time that `submit` wrote into it. An archive
     that cannot be taken is named, and the others are taken.
@@ -234,7 +234,18 @@ def collect_archives(place: Path, archives: Sequence[Path]) -> list[str]:
             number = about["numbers"].get(lab)
             if number not in (None, student.number):
                 said.append(f"{student.id}: {lab} has the numbers of student {number}, not of {student.number}.")
+    return taken, said
+
+
+def collect_archives(place: Path, archives: Sequence[Path]) -> list[str]:
+    """Put the latest notebooks of archives where nbgrader looks for them; return what a person should know."""
+    taken, said = latest(place, archives)
+    with Gradebook(database_of(place)) as gradebook:
+        dated: Any = [each for each in gradebook.assignments if each.duedate]
+        due = {each.name: _as_nbgrader(each.duedate) for each in dated}
     for (id, lab), (handed_in, path) in taken.items():
+        if lab in due and handed_in > due[lab]:
+            said.append(f"{id}: {lab} was due at {due[lab][:16]} UTC and handed in late, at {handed_in[:16]} UTC.")
         folder = place / "submitted" / id / lab
         if (stamp := folder / "timestamp.txt").is_file() and stamp.read_text(encoding="utf-8").strip() >= handed_in:
             said.append(f"{id}: {lab} was collected before, and is no older there.")
@@ -269,7 +280,11 @@ def _look_into(path: Path) -> tuple[dict[str, Any], list[str]]:
 def _utc(text: str | None, path: Path) -> str:
     """A time as nbgrader writes it, which sorts as text; the file's own where the archive has none."""
     moment = datetime.fromisoformat(text) if text else datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'microseconds')} UTC"
+    return _as_nbgrader(moment.astimezone(UTC).replace(tzinfo=None))
+
+
+def _as_nbgrader(moment: datetime) -> str:
+    return f"{moment.isoformat(' ', 'microseconds')} UTC"
 
 
 def alike(place: Path, lab: str, least: float = 0.5) -> list[tuple[float, str, str]]:
@@ -292,9 +307,9 @@ def alike(place: Path, lab: str, least: float = 0.5) -> list[tuple[float, str, s
         given.mkdir()
         own.mkdir()
         for kind in ("source", "release"):
-            (given / f"{kind}.py").write_text(_answers(place / kind / lab / f"{lab}.ipynb"), encoding="utf-8")
+            (given / f"{kind}.py").write_text(answers_in(place / kind / lab / f"{lab}.ipynb"), encoding="utf-8")
         for path in files:
-            (own / f"{path.parts[-3]}.py").write_text(_answers(path), encoding="utf-8")
+            (own / f"{path.parts[-3]}.py").write_text(answers_in(path), encoding="utf-8")
         detector = CopyDetector(
             test_dirs=[str(own)], boilerplate_dirs=[str(given)], extensions=["py"], display_t=least,
             noise_t=20, guarantee_t=20, autoopen=False, silent=True,
@@ -305,7 +320,7 @@ def alike(place: Path, lab: str, least: float = 0.5) -> list[tuple[float, str, s
     return sorted(pairs, reverse=True)
 
 
-def _answers(path: Path) -> str:
+def answers_in(path: Path) -> str:
     """The code of a notebook's answers."""
     cells = code_cells(read_notebook(path))
     return "\n\n".join(cell.source for cell in cells if cell.metadata.get("nbgrader", {}).get("solution"))

@@ -8,7 +8,11 @@ from pathlib import Path
 from labkit import tta
 from labkit.errors import UserError
 from labkit.runs import read_run, run_folders
+from labkit_course.lab import MEMORY_GB
 from labkit_course.notebook_file import read_notebook
+
+SEAT_GB = MEMORY_GB + 1.0
+"""Memory of a student on a hub: of a lab, and what is assumed, not measured, for JupyterLab and a kernel left open"""
 
 
 @dataclass(frozen=True)

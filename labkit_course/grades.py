@@ -1,8 +1,11 @@
 """The grades of a class: each answer graded in a process of its own, and tables that learning platforms import."""
 
+import math
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,24 @@ class Grade:
     late_s: float
 
 
+PERIODS_S = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
+
+
+def late_policy(text: str) -> Callable[[float], float]:
+    """The share of a score that is left after so many seconds late.
+
+    Args:
+        text: such as "10%/day": each day that has begun takes a tenth of the score; empty takes nothing.
+
+    Raises:
+        UserError: it is no such text.
+    """
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)%/(hour|day|week)", text or "0%/day")
+    if not parts or float(parts[1]) > 100:
+        raise UserError(f"--late {text}: write a share of the score and a time, such as 10%/day: hour, day or week.")
+    return lambda late_s: max(0.0, 1 - float(parts[1]) / 100 * math.ceil(late_s / PERIODS_S[parts[2]]))
+
+
 def grades_of(place: Path) -> list[Grade]:
     """The grades of a course, in the order of labs and students."""
     students_of(place)
@@ -77,27 +98,32 @@ def grades_of(place: Path) -> list[Grade]:
     return sorted(found, key=lambda each: (each.lab, each.student))
 
 
-def write_grades(place: Path, form: str, file: Path) -> int:
-    """Write grades as a CSV file; a lab that was not handed in is empty. Returns the number of students.
+def write_grades(place: Path, form: str, file: Path, late: str = "") -> list[str]:
+    """Write grades as a CSV file; a lab that was not handed in is empty. Returns what a person should know.
 
     Args:
         place: the course.
         form: "canvas" (its gradebook's columns, with the row "Points Possible"), "moodle" (its own names of the columns
             that identify a student, and one column a lab), or "csv" (one row a student and lab).
         file: the new file.
+        late: what a late hand-in loses, such as "10%/day".
 
     Raises:
-        UserError: nothing is graded, or a student lacks what the form needs.
+        UserError: nothing is graded, a student lacks what the form needs, or the policy is none.
     """
-    students, grades = students_of(place), grades_of(place)
+    students, grades, left = students_of(place), grades_of(place), late_policy(late)
     labs = {each.lab: each.most for each in grades}
     if not grades:
         raise UserError(f"{place}: nothing is graded yet: run `labkit course grade {place}`.")
-    scores = {(each.student, each.lab): f"{each.score:g}" for each in grades}
+    scores = {(each.student, each.lab): f"{each.score * left(each.late_s):.6g}" for each in grades}
     rows: list[list[Any]] = []
     if form == "csv":
-        rows = [["student", "lab", "score", "max_score", "needs_grade_by_hand", "late_s"]]
-        rows += [[e.student, e.lab, f"{e.score:g}", f"{e.most:g}", int(e.by_hand), f"{e.late_s:.0f}"] for e in grades]
+        rows = [["student", "lab", "score", "max_score", "needs_grade_by_hand", "late_s", "score_in_time"]]
+        for e in grades:
+            late_s = f"{e.late_s:.0f}"
+            rows.append(
+                [e.student, e.lab, scores[e.student, e.lab], f"{e.most:g}", int(e.by_hand), late_s, f"{e.score:g}"]
+            )
     elif form == "canvas":
         fixed = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
         rows = [[*fixed, *labs], ["    Points Possible", "", "", "", "", *(f"{most:g}" for most in labs.values())]]
@@ -111,4 +137,10 @@ def write_grades(place: Path, form: str, file: Path) -> int:
         rows = [["Username", "Email address", *labs]]
         rows += [[id, each.email, *(scores.get((id, lab), "") for lab in labs)] for id, each in students.items()]
     replace_text(file, csv_text(rows))
-    return len(students)
+    said = [
+        f"{e.student}: {e.lab} was handed in {timedelta(seconds=round(e.late_s))} late and has "
+        f"{scores[e.student, e.lab]} of {e.score:g} points."
+        for e in grades
+        if e.late_s
+    ]
+    return [*said, f"{file}: {len(students)} students."]

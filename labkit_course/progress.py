@@ -42,14 +42,20 @@ def keep(kind: str, name: str, **facts: Any) -> None:
 
 
 def kept(kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
-    """The lines of a kind, or all, oldest first; one that a crash cut short is left out."""
-    path, lines = progress_file(), []
+    """The lines of a kind, or all, oldest first."""
+    lines = [entry for entry in entries(progress_file()) if kind in (None, entry.get("kind"))]
+    return [entry for entry in lines if name is None or entry["name"] == name]
+
+
+def entries(path: Path) -> list[dict[str, Any]]:
+    """The lines of a progress file, oldest first; one that a crash cut short is left out."""
+    lines = []
     for line in path.read_bytes().splitlines() if path.is_file() else []:
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
-            if isinstance(entry, dict) and isinstance(entry.get("name"), str) and kind in (None, entry.get("kind")):
+            if isinstance(entry, dict) and isinstance(entry.get("name"), str):
                 lines.append(entry)
-    return [entry for entry in lines if name is None or entry["name"] == name]
+    return lines
 
 
 def done() -> set[str]:

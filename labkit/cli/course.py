@@ -1,6 +1,7 @@
 """`labkit course`: build, run and publish the notebooks; progress and submission. `labkit claims`: the verdicts."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from labkit.cli.flags import add_command, commands_of
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     commands = commands_of(add_command(subparsers, "course"))
-    build, run, site, status, submit, new, collect, grade, grades, alike, cost, register, capstone = (
+    build, run, site, slides, status, submit, new, collect, grade, grades, alike, defence, cost, register, capstone = (
         add_command(commands, name, words, run=run)
         for name, run, words in (
             ("build", run_build, "make the exercise notebooks from the authored ones in solutions/"),
             ("run", run_run, "execute notebooks and judge what came out"),
-            ("site", run_site, "make a static site from executed notebooks"),
+            ("site", run_site, "make a static site of the notebooks"),
+            ("slides", run_slides, "make at most eight slides of each lab, from its headings"),
             ("status", run_status, "what is done and what is next (kept on this machine only)"),
             ("submit", run_submit, "pack notebooks, own modules, runs and progress into one archive"),
             ("new", run_new, "make an nbgrader course for a class, or bring it up to date"),
@@ -24,13 +26,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
             ("grade", run_grade, "grade what was collected, each answer in a sandbox"),
             ("grades", run_grades, "write the grades of a course as a CSV file"),
             ("alike", run_alike, "pairs of students whose answers to a lab share code"),
+            ("defence", run_defence, "five questions to each student about what the student handed in"),
             ("cost", run_cost, "what a syllabus costs: minutes, joules, dollars and disk"),
             ("register", run_register, "register a plan before its runs begin: docs/capstone.md"),
             ("capstone", run_capstone, "judge the runs of a registered plan"),
         )
     )
 
-    for command in (new, collect, grade, grades, alike):
+    for command in (new, collect, grade, grades, alike, defence):
         command.add_argument("place", type=Path, metavar="DIR", help="folder of the course")
 
     build.add_argument("--check", action="store_true", help="change nothing; fail where something is out of order")
@@ -46,8 +49,16 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     run.add_argument("-p", "--parameter", help="one more parameter", **one_more)
 
     made = Path("course-run")
+    who = ("students", "instructors")
+    words = "students: no solutions, no rubrics, no results; instructors (default): all, of what was executed"
+    site.add_argument("--for", dest="readers", choices=who, default="instructors", help=words)
     site.add_argument("--executed", type=Path, default=made, metavar="DIR", help="what `course run` made")
     site.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="default: site")
+
+    slides.add_argument("which", nargs="*", metavar="NOTEBOOK", help="paths or numbers (default: all in solutions/)")
+    words = "figures are taken from here, where a lab was executed"
+    slides.add_argument("--executed", type=Path, default=made, metavar="DIR", help=words)
+    slides.add_argument("--out", type=Path, default=Path("slides"), metavar="DIR", help="default: slides")
 
     submit.add_argument("--runs", type=Path, metavar="DIR", help="run folders (default: runs in the notebooks' folder)")
     submit.add_argument("--lab", default="", metavar="NN", help="this lab only (default: all that were worked in)")
@@ -64,9 +75,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     grade.add_argument("--labs", nargs="+", default=[], metavar="NN", help="default: all that were handed in")
 
     grades.add_argument("--for", dest="form", choices=("csv", "canvas", "moodle"), default="csv", help="default: csv")
+    words = "what a late hand-in loses of its points for each hour, day or week that has begun, such as 10%%/day"
+    grades.add_argument("--late", default="", metavar="SHARE/TIME", help=words)
     grades.add_argument("--out", type=Path, default=Path("grades.csv"), metavar="FILE", help="default: grades.csv")
 
     alike.add_argument("lab", metavar="NN")
+
+    defence.add_argument("archives", nargs="+", type=Path, metavar="ZIP", help="of `labkit course submit`")
+    defence.add_argument("--seed", type=int, default=0, metavar="N", help="another one draws others (default: 0)")
 
     cost.add_argument("syllabus", type=Path, metavar="FILE", help="such as notebooks/syllabi/seven_weeks.md")
     cost.add_argument("--executed", type=Path, default=made, metavar="DIR", help="what `course run` made")
@@ -81,7 +97,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
     inside = any(Path().glob("[0-9][0-9]_*.ipynb"))
     where: dict[str, Any] = {"type": Path, "default": Path() if inside else Path("notebooks"), "metavar": "DIR"}
-    for command in (build, run, status, submit, new):
+    for command in (build, run, site, slides, status, submit, new):
         command.add_argument("--notebooks", help="where they are: notebooks", **where)
 
     parser = add_command(subparsers, "claims", run=run_claims)
@@ -137,9 +153,21 @@ def run_run(args: argparse.Namespace) -> int:
 
 
 def run_site(args: argparse.Namespace) -> int:
-    from labkit_course import build_site
+    from labkit_course import authored, build_site
 
-    print(f"Open {build_site(args.executed, args.out).resolve()}")
+    students = args.readers == "students"
+    folder = authored(args.notebooks)[0].parent if students else args.executed
+    print(f"Open {build_site(folder, args.out, students=students).resolve()}")
+    return 0
+
+
+def run_slides(args: argparse.Namespace) -> int:
+    from labkit_course import authored, build_slides
+
+    for path in [_find(which, args.notebooks) for which in args.which] or authored(args.notebooks):
+        executed = args.executed / path.name
+        made, count = build_slides(executed if executed.is_file() else path, args.out)
+        print(f"{made}: {count} slides{'' if executed.is_file() else ', without the figures of a run'}.")
     return 0
 
 
@@ -209,7 +237,7 @@ def run_grade(args: argparse.Namespace) -> int:
 def run_grades(args: argparse.Namespace) -> int:
     from labkit_course.grades import write_grades
 
-    print(f"{args.out}: {write_grades(args.place, args.form, args.out)} students.")
+    print(*write_grades(args.place, args.form, args.out, args.late), sep="\n")
     return 0
 
 
@@ -223,6 +251,15 @@ def run_alike(args: argparse.Namespace) -> int:
         rows = [{"alike": f"{share:.0%}", "student": one, "and": other} for share, one, other in pairs]
         print_frame(Console(soft_wrap=True), rows)
     print("These pairs share at least half of their code." if pairs else "No two share half of their code.")
+    return 0
+
+
+def run_defence(args: argparse.Namespace) -> int:
+    from labkit_course.defence import sheets
+
+    made, said = sheets(args.place, args.archives, args.seed)
+    print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr)
+    print(*made, sep="\n", end="")
     return 0
 
 
@@ -242,6 +279,8 @@ def run_cost(args: argparse.Namespace) -> int:
     disk = hardware.size_text(args.students * totals["disk_bytes"])
     print(f"{args.students} students with {args.cores} cores each: {hours:.1f} core-hours and {disk} of disk.")
     print(f"{at_once} of them have their own cores among {args.hub_cores}: timed cells take {turns} turns.")
+    memory = f"{args.students * expenses.SEAT_GB:g} GB for all, {at_once * expenses.SEAT_GB:g} GB for one turn"
+    print(f"{expenses.SEAT_GB:g} GB of memory each: {memory}. Profiles of this size for a hub: binder/hub.yaml.")
     return 0
 
 

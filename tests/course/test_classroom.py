@@ -2,19 +2,23 @@
 
 import csv
 import json
+import os
 import re
+import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from made_up import new_run
 from nbformat.v4 import new_output
 
 from labkit import DataError, UserError
+from labkit.cli import build_parser
 from labkit.hardware import get_tier
 from labkit_course import classroom
-from labkit_course.expenses import expense, labs_of, sittings
-from labkit_course.grades import grade_class, grades_of, write_grades
+from labkit_course.expenses import SEAT_GB, expense, labs_of, sittings
+from labkit_course.grades import Grade, grade_class, grades_of, late_policy, write_grades
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
 from labkit_course.progress import RESULTS
 
@@ -57,6 +61,32 @@ def test_due_dates_are_kept_in_utc_and_need_a_zone():
     for text in ("00=2026-12-10T23:59", "90=2026-12-10T23:59Z", "=2026-12-10T23:59Z", "00"):
         with pytest.raises(UserError, match="--due"):
             classroom.due_dates([text], [LAB])
+
+
+@pytest.mark.parametrize(
+    ("text", "late_s", "left"),
+    [("", 1e9, 1), ("10%/day", 0, 1), ("10%/day", 1, 0.9), ("10%/day", 86_401, 0.8), ("60%/week", 1e7, 0)],
+)
+def test_each_period_that_has_begun_takes_its_share_of_a_late_score(text, late_s, left):
+    assert late_policy(text)(late_s) == pytest.approx(left)
+
+
+@pytest.mark.parametrize("text", ["10%", "10/day", "-5%/day", "101%/day", "10%/year", "%/day"])
+def test_a_late_policy_that_is_none_is_refused(text):
+    with pytest.raises(UserError, match="such as 10%/day"):
+        late_policy(text)
+
+
+def test_grades_say_what_lateness_took(tmp_path, monkeypatch):
+    (tmp_path / "roster.csv").write_text("student\nann\neve\n")
+    found = [Grade("ann", LAB, 10, 12, True, 0.0), Grade("eve", LAB, 9, 12, False, 90_000.0)]
+    monkeypatch.setattr("labkit_course.grades.grades_of", lambda place: found)
+    said = write_grades(tmp_path, "csv", tmp_path / "g.csv", "10%/day")
+    assert said[:-1] == [f"eve: {LAB} was handed in 1 day, 1:00:00 late and has 7.2 of 9 points."]
+    assert [*csv.reader((tmp_path / "g.csv").read_text().splitlines())][1:] == [
+        ["ann", LAB, "10", "12", "1", "0", "10"], ["eve", LAB, "7.2", "12", "0", "90000", "9"],
+    ]  # fmt: skip
+    assert write_grades(tmp_path, "csv", tmp_path / "g.csv")[0].endswith("has 9 of 9 points.")
 
 
 def named_cells(notebook):
@@ -112,16 +142,21 @@ def test_from_the_roster_to_the_grades_of_a_platform(tmp_path):
     for words in (
         "ann-2.zip counts", f"bob: {LAB} has the numbers of student {number}", "'mallory' is not in the roster",
         "05_gone.ipynb is of another course", "r.csv: this is no archive", "3 notebooks of 3 students",
+        f"eve: {LAB} was due at 2026-12-10 00:00 UTC and handed in late, at 2026-12-11 00:00 UTC",
     ):  # fmt: skip
         assert words in said, said
+    assert said.count("handed in late") == 1  # ann's last second is in time
     assert "was collected before" in "\n".join(classroom.collect_archives(place, [archives[0]]))
-    assert grade_class(place, LAB) == [] == grade_class(place, LAB)
+    assert grade_class(place, LAB) == []
+    graded = place / "autograded" / "ann" / LAB / f"{LAB}.ipynb"
+    once = graded.stat().st_mtime_ns
+    assert grade_class(place, LAB) == [] and graded.stat().st_mtime_ns == once  # nothing is graded twice
     grades = {each.student: each for each in grades_of(place)}
     assert grades["ann"].score == 11 and grades["bob"].score == 0
     assert [grades[id].late_s for id in ("ann", "bob", "eve")] == [0, 0, 86_400]
     assert [{*names} for _, *names in classroom.alike(place, LAB)] == [{"bob", "eve"}]
 
-    assert write_grades(place, "canvas", tmp_path / "canvas.csv") == 3
+    assert write_grades(place, "canvas", tmp_path / "canvas.csv", "10%/day")[-1].endswith("canvas.csv: 3 students.")
     head, points, ann, bob, _ = csv.reader((tmp_path / "canvas.csv").read_text().splitlines())
     assert head == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", LAB]
     assert points[0].strip() == "Points Possible" and points[-1] == "13"
@@ -151,7 +186,38 @@ def test_a_syllabus_costs_what_its_executed_labs_took(tmp_path, cli):
     assert found.cost_usd == pytest.approx(get_tier("t4").rental_price_usd_per_h)  # twice half an hour
     said = cli("course cost", tmp_path / "s.md", "--executed", tmp_path / "done", "--students", 25, "--cores", 2).out
     assert "1.2 core-hours" in said and "4 turns" in said  # 25 x 90 s x 2 cores; eight of them at once
+    assert "75 GB for all, 24 GB for one turn" in said
     with pytest.raises(UserError, match=r"course run 00 --profile standard"):
         expense(LAB, tmp_path)
     with pytest.raises(UserError, match="the hub has 1"):
         sittings(25, 2, 1)
+
+
+HUB = yaml.safe_load((NOTEBOOKS.parents[1] / "binder" / "hub.yaml").read_text(encoding="utf-8"))["singleuser"]
+
+
+def test_the_profiles_of_a_hub_have_the_sizes_that_cost_computes_with():
+    cores = build_parser("course").parse_args(["course", "cost", "s.md"]).cores
+    shared, measure = (each["kubespawner_override"] for each in HUB["profileList"])
+    for each in (
+        shared,
+        measure,
+    ):  # what KubeSpawner calls them; equal limits, so that no student's kernel ends another's
+        assert each["mem_guarantee"] == each["mem_limit"] == f"{SEAT_GB:g}G" and each["cpu_limit"] == cores
+    assert measure["cpu_guarantee"] == cores and 0 < shared["cpu_guarantee"] < cores
+    assert len({each["slug"] for each in HUB["profileList"]}) == 2
+    assert [each.get("default") for each in HUB["profileList"]] == [True, None]
+    assert all(each["display_name"] and each["description"] for each in HUB["profileList"])
+
+
+def test_a_hub_gives_the_exercises_and_keeps_what_a_student_wrote(tmp_path):
+    shell, flag, command = HUB["lifecycleHooks"]["postStart"]["exec"]["command"]
+    command = command.replace("/srv/labkit", str(NOTEBOOKS.parents[1]))
+    own = tmp_path / "notebooks" / f"{LAB}.ipynb"
+    for text in ("labkit_made", "mine"):
+        subprocess.run([shell, flag, command], check=True, env={**os.environ, "HOME": str(tmp_path)})
+        assert text in own.read_text(encoding="utf-8")
+        own.write_text("mine")
+    assert {path.name for path in (tmp_path / "notebooks").iterdir()} == {
+        "AGENTS.md", *(path.name for path in NOTEBOOKS.parent.glob("*.ipynb"))
+    }  # fmt: skip

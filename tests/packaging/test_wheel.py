@@ -103,8 +103,15 @@ def test_conda_takes_python_and_torch_in_the_ranges_of_pyproject_and_pip_the_res
     assert (REPOSITORY / start).is_file()
 
 
-def test_repo2docker_makes_a_dockerfile_of_binder():
-    command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(REPOSITORY)]
+@pytest.mark.parametrize("hub", [False, True])
+def test_repo2docker_makes_a_dockerfile_of_binder(hub):
+    docs = (REPOSITORY / "docs" / "instructors.md").read_text(encoding="utf-8")
+    values = environment("binder/hub.yaml")["singleuser"]
+    (image,) = re.findall(r"^jupyter-repo2docker (.*) \.$", docs, re.MULTILINE)
+    assert f"--image-name {values['image']['name']}:{values['image']['tag']}" in image
+    assert "--target-repo-dir /srv/labkit " in image and " /srv/labkit/" in str(values["lifecycleHooks"])
+    more = image.replace("--no-run ", "").split() if hub else []
+    command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", *more, str(REPOSITORY)]
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     for line in ('env update -p ${NB_PYTHON_PREFIX} --file "binder/environment.yml"', "RUN ./binder/postBuild"):
