@@ -251,9 +251,8 @@ def _chosen(sections: list[list[NotebookNode]]) -> list[list[NotebookNode]]:
 def _slide(section: list[NotebookNode]) -> list[NotebookNode]:
     """The cells of a slide: what is said first, a picture if there is one, and the speaker's notes."""
     heading, _, text = section[0].source.partition("\n\n")
-    first, _, more = text.partition("\n\n")
+    first, following = [*(each for each in text.split("\n\n") if not each.startswith("#")), "", ""][:2]
     lead = first if first.startswith("- ") else " ".join(SENTENCE.split(first)[:2])
-    following = more.partition("\n\n")[0]
     said = [heading, lead, following if following.startswith(("- ", "1. ", "| ")) else ""]
     pictures = [
         v4.new_code_cell(outputs=[output])
