@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labkit.indexes import btree
-from labkit.indexes.kernels import FULL, MISSING, enlarged, kernel, rebound
+from labkit.indexes.kernels import FULL, MISSING, enlarged, inlined, kernel, rebound
 
 WORDS, LEAVES = range(2)
 """Places in `meta`: the words and leaves in use"""
@@ -98,7 +98,7 @@ def child_at(words, node, byte):
     return node + 2 + byte if words[node + 2 + byte] else 0
 
 
-@kernel
+@inlined
 def get(tree, key):
     node = tree.words[0]
     while node > 0:

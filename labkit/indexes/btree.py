@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.indexes.kernels import FULL, GET, MISSING, NO_KEY, PUT, kernel
+from labkit.indexes.kernels import FULL, GET, MISSING, NO_KEY, PUT, inlined, kernel
 
 SLOTS, LOADED = 64, 48
 """Slots of a node, and how many are taken after a bulk load"""
@@ -79,7 +79,7 @@ def leaf_of(tree, key):
     return node
 
 
-@kernel
+@inlined
 def get(tree, key):
     slot = lower_bound(tree.keys, leaf_of(tree, key), key)
     return tree.links[slot] if tree.keys[slot] == key else MISSING

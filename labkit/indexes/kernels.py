@@ -26,17 +26,26 @@ GET, PUT, SCAN = range(3)
 """Kinds of requests"""
 
 
-def kernel(function: Callable[..., Any]) -> Any:
+def kernel(function: Callable[..., Any], **options: bool) -> Any:
     """Let numba compile a function at its first call; without numba it stays plain Python."""
     vars(function)["is_kernel"] = True
     if compiled.why_not_compiled():
         return function
     import numba
 
-    made: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    made: Any = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     # numba looks only at a function's own file to see if what it has compiled is out of date
     made._cache._cache_file._source_stamp = _sources()
     return made
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A kernel that becomes part of those that call it.
+
+    A call hands over each array of an index as seven words, and counts references to some of them with atomic
+    instructions, which a CPU does not run ahead of: that takes as long as a whole read.
+    """
+    return kernel(function, forceinline=True)
 
 
 @functools.cache

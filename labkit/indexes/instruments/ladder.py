@@ -174,9 +174,7 @@ def _count_callgrind(plan: dict[str, Any], name: str, requests: int, folder: Pat
     ]
 
 
-def _count_perf(
-    plan: dict[str, Any], name: str, requests: int, folder: Path, events: Sequence[str] = EVENTS
-) -> list[Number]:
+def _count_perf(plan: dict[str, Any], name: str, requests: int, folder: Path) -> list[Number]:
     for pipe in ("control", "answers"):
         os.mkfifo(folder / pipe)
     out, pipes = folder / "counts", f"fifo:{folder / 'control'},{folder / 'answers'}"

@@ -7,7 +7,7 @@ A leaf's gaps hold a copy of the next key, so that a search over all slots never
 import math
 from typing import Any, NamedTuple
 
-from labkit.indexes.kernels import MISSING, NO_KEY, kernel
+from labkit.indexes.kernels import MISSING, NO_KEY, inlined, kernel
 
 FIRST, ROOM, COUNT, BASE, NEXT, COST, APPENDED, LARGEST = range(8)
 """Places in a node's head: first slot or pointer; number of slots or pointers; number of keys, or −1 for inner nodes;
@@ -88,7 +88,7 @@ def exponential_search(keys, first, end, guess, key):
     return low
 
 
-@kernel
+@inlined
 def get(index, key):
     leaf = leaf_of(index, key)
     first = index.heads[8 * leaf + FIRST]

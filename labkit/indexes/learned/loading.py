@@ -16,7 +16,7 @@ from labkit.indexes.learned.layout import (
     room_for,
 )
 
-KEYS_A_POINTER, FEW_KEYS, MOST_KEYS = 512, 512, 2**15
+KEYS_A_POINTER, FEW_KEYS, MOST_KEYS = 512, 1024, 2**15
 """Keys per pointer of an inner node, of a leaf that need not fit, and of the largest leaf"""
 GOOD_FIT = 4.0
 """Doublings of the exponential search, on average, up to which a line fits"""
