@@ -1,7 +1,7 @@
 """What a stage of a pipeline made: items, and bytes that are computed from rows and types."""
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -14,27 +14,12 @@ HELD_OUT = 0.2
 
 
 @contextlib.contextmanager
-def stage(run: "tracking.Run", job: PipelineJob, name: str) -> Generator["Made"]:
-    """A stage of a pipeline's run; what it makes is recorded as items and bytes."""
-    made = Made(job.items)
+def stage(run: "tracking.Run", job: PipelineJob, name: str) -> Generator[Callable[[int, Any], None]]:
+    """A stage of a pipeline's run; its block notes the number of items that it made, and their data or their bytes."""
     with run.stage(name, at=f"scale {job.scale:g}", smaller=f"--scale {job.scale / 2:g}") as about:
-        yield made
-        about.note(**made.facts)
-
-
-class Made:
-    """What a stage made."""
-
-    def __init__(self, items: str):
-        self._items, self.facts = items, {}
-
-    def __call__(self, count: int, data: Any) -> None:
-        """Note the number of items, and their data: bytes, or what `bytes_of` knows."""
-        self.facts = {
-            "items": int(count),
-            "of": self._items,
-            "bytes": data if isinstance(data, int) else bytes_of(data),
-        }
+        yield lambda count, data: about.note(
+            items=int(count), of=job.items, bytes=data if isinstance(data, int) else bytes_of(data)
+        )
 
 
 def bytes_of(data: Any) -> int:
