@@ -20,7 +20,6 @@ def time_reads(
     number: int,
     rounds: int,
     *,
-    distribution: str = "uniform",
     seed: int = 0,
 ) -> pd.DataFrame:
     """Nanoseconds per random read of indexes with these numbers of keys, and of `searchsorted`: a row per round."""
