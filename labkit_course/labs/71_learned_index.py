@@ -538,7 +538,6 @@ EXERCISES["71.stall"] = WrittenExercise(
         ("np.random.default_rng(0).choice(chosen, len(queries))", "chosen"): (
             "The two batches have to be of the same number of reads."
         ),
-        ("keys[np.linspace(0, len(keys) - 1, few).astype(int)]", "keys"): "The second batch is of a few keys only.",
         ("keys[np.linspace(0, len(keys) - 1, few).astype(int)]", "keys[:few]"): (
             "The first keys are all in a few leaves, so their reads take a shorter way: spread the keys evenly."
         ),
