@@ -1,5 +1,8 @@
 """Makes sharding_plans.json: python datasets/recorded/make_sharding_plans.py [SETS]   (with TorchRec: labkit doctor)
 
+With 0 sets it makes planned_tables.json only: TorchRec's plans for the 26 tables of MLPerf's DLRM-DCNv2 on eight GPUs,
+with its predicted times. That takes seconds, and nothing is measured.
+
 Random sets of four tables on two processes: all eight ways to place them, measured in several passes in which they take
 turns, next to what TorchRec's planner chooses with its own constants and with those of this machine.
 """
@@ -12,6 +15,7 @@ import logging
 import os
 import sys
 import time
+from importlib.metadata import version as package_version
 from pathlib import Path
 
 import numpy as np
@@ -89,9 +93,69 @@ def plan(tables: sharding.Tables, **constants: float) -> list[int]:
     return [int(rank != placed[0]) for rank in placed]  # the first table is on process 0
 
 
+# of mlcommons/training, recommendation_v2/torchrec_dlrm (README), read on 2026-11-29
+GPUS, WIDTH, SAMPLES = 8, 128, 65_536
+ROWS_26 = (
+    40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956, 405_282, 10, 2_209, 11_938,
+    155, 4, 976, 14, 40_000_000, 40_000_000, 40_000_000, 590_152, 12_973, 108, 36,
+)  # fmt: skip
+LOOKUPS_26 = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
+
+
+def planned(gib: int, *kinds: str) -> tuple[list[dict], list[dict]]:
+    """TorchRec's plan for GPUs of that memory: of each table its kind and its part of a step, and the GPUs' sums."""
+    import torchrec
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
+
+    config, names = torchrec.EmbeddingBagConfig, [f"t{number}" for number in range(len(ROWS_26))]
+    tables = [config(rows, WIDTH, name=key, feature_names=[key]) for key, rows in zip(names, ROWS_26, strict=True)]
+    bags = torchrec.EmbeddingBagCollection(tables=tables, device=torch.device("meta"))
+    how = {"sharding_types": list(kinds), "compute_kernels": ["fused"]}
+    lookups = dict(zip(names, map(float, LOOKUPS_26), strict=True))
+    constraints = {key: ParameterConstraints(pooling_factors=[each], **how) for key, each in lookups.items()}
+    topology = Topology(GPUS, "cuda", hbm_cap=gib * 2**30, local_world_size=GPUS)
+    planner = EmbeddingShardingPlanner(topology, SAMPLES // GPUS, constraints=constraints, debug=False)
+    planner.plan(bags, [EmbeddingBagCollectionSharder()])
+    of_tables, of_gpus = [], [dict.fromkeys(("forward", "backward", "communication", "gib"), 0.0) for _ in range(GPUS)]
+    for option in sorted(planner._best_plan, key=lambda each: names.index(each.name)):
+        for shard in option.shards:
+            perf, own = shard.perf, of_gpus[shard.rank]
+            own["forward"] += perf.fwd_compute
+            own["backward"] += perf.bwd_compute
+            own["communication"] += perf.fwd_comms + perf.bwd_comms + perf.input_dist_comms
+            own["gib"] += shard.storage.hbm / 2**30
+        of_tables.append({"kind": option.sharding_type, "ms": round(option.shards[0].perf.total, 4)})
+    return of_tables, [{name: round(value, 4) for name, value in gpu.items()} for gpu in of_gpus]
+
+
+def write_planned() -> None:
+    whole, whole_gpus = planned(32, "table_wise")
+    plans = {"tables whole, 32 GiB": whole_gpus}
+    for gib in (32, 16):
+        of_tables, plans[f"its choice, {gib} GiB"] = planned(gib, "table_wise", "row_wise")
+        print(gib, "GiB: by rows", [number for number, each in enumerate(of_tables) if each["kind"] == "row_wise"])
+    content = {
+        "provenance": Provenance.now("predicted", note="by TorchRec's planner, with a V100's constants").__dict__,
+        "torchrec": package_version("torchrec"),
+        "gpus": GPUS,
+        "dim": WIDTH,
+        "batch_size": SAMPLES,
+        "rows": ROWS_26,
+        "lookups": LOOKUPS_26,
+        "whole_ms": [each["ms"] for each in whole],
+    }
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(gpus)}" for name, gpus in plans.items())
+    head = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items())
+    Path(__file__).with_name("planned_tables.json").write_text(f'{{\n{head},\n "plans": {{\n{lines}\n}}}}\n')
+
+
 def main() -> None:
     logging.disable(logging.WARNING)
+    write_planned()
     seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    if not seeds:
+        return
     exchange = fit_transfer(sharding.SIZES, sharding.time_exchanges(PROCESSES), sent_share(PROCESSES))
     memory_gb_s = calibrate(repeats=3).bandwidth_gb_per_s
     here = {"hbm_mem_bw": 1e6 * memory_gb_s, "intra_host_bw": 1e-3 / exchange.byte_s}  # bytes per millisecond

@@ -51,6 +51,7 @@ from .several import (
     RecordedSet as RecordedSet,
     on_threads as on_threads,
     recorded_collectives as recorded_collectives,
+    planned_tables as planned_tables,
     recorded_plans as recorded_plans,
     train_on as train_on,
 )

@@ -55,6 +55,22 @@ def recorded_plans() -> tuple[list[RecordedSet], dict[str, Any]]:
     return sets, about
 
 
+def planned_tables() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What TorchRec's planner predicts for 26 tables on eight V100s.
+
+    Returns:
+        tables: columns rows, lookups, whole_ms (the part of a step of the GPU that has the table as a whole).
+        plans: columns step (the plan), phase, time_ms: the slowest GPU of each plan.
+    """
+    about = json.loads((shipped_datasets() / "recorded" / "planned_tables.json").read_text("utf-8"))
+    phases, rows = ("forward", "backward", "communication"), []
+    for plan, gpus in about["plans"].items():
+        slowest = max(gpus, key=lambda each: sum(each[phase] for phase in phases))
+        rows += [(plan, phase, slowest[phase]) for phase in phases]
+    tables = pd.DataFrame({name: about[name] for name in ("rows", "lookups", "whole_ms")})
+    return tables, pd.DataFrame(rows, columns=["step", "phase", "time_ms"])
+
+
 def recorded_collectives() -> pd.DataFrame:
     """The collectives of the recorded step of eight V100s: kind, bytes of a rank, and exchange (µs).
 
@@ -74,19 +90,23 @@ def recorded_collectives() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["collective", "bytes", "exchange_us"])
 
 
-def train_on(ranks: int, step: FunctionType, steps: int) -> tuple[list[float], float]:
-    """The losses of a student's step on that many processes, and the seconds per step (measured)."""
+def train_on(step: FunctionType, steps: int) -> list[tuple[list[float], float]]:
+    """The losses of a student's step, and the seconds per step (measured): on one process, then on two."""
     source = "from __future__ import annotations\n" + inspect.getsource(step)
-    return on_processes(ranks, _train, source, step.__name__, steps)
+    return on_processes(2, _train, source, step.__name__, steps)
 
 
-def _train(source: str, name: str, steps: int) -> tuple[list[float], float]:
+def _train(source: str, name: str, steps: int) -> list[tuple[list[float], float]]:
     known: dict[str, Any] = {"torch": torch, "F": F}
     exec(compile(source, name, "exec"), known)
-    (model, optimizer, batches), step = parts(steps), known[name]
-    rank, ranks, began = dist.get_rank(), dist.get_world_size(), time.perf_counter()
-    losses = [float(step(model, optimizer, batch, rank, ranks, dist.all_reduce)) for batch in batches]
-    return losses, (time.perf_counter() - began) / steps
+    step, rank, found = known[name], dist.get_rank(), []
+    for ranks, all_reduce in ((1, lambda tensor: tensor), (2, dist.all_reduce)):
+        dist.barrier()  # the other process waits here while one trains alone
+        if rank < ranks:
+            (model, optimizer, batches), began = parts(steps), time.perf_counter()
+            losses = [float(step(model, optimizer, batch, rank, ranks, all_reduce)) for batch in batches]
+            found.append((losses, (time.perf_counter() - began) / steps))
+    return found
 
 
 def parts(steps: int, samples: int = SAMPLES) -> tuple[nn.Module, torch.optim.Optimizer, list[tuple[Tensor, Tensor]]]:

@@ -321,8 +321,7 @@ guess("63.speed", 1.8, "times the samples per second")
 
 # %% used
 steps = {"smoke": 20, "standard": 200, "full": 1000}[profile]
-alone, alone_s = apparatus.train_on(1, parallel_step, steps)
-together, together_s = apparatus.train_on(2, parallel_step, steps)
+(alone, alone_s), (together, together_s) = apparatus.train_on(parallel_step, steps)
 apart = max(abs(one - two) for one, two in zip(alone, together, strict=True))
 print(f"the losses of {steps} steps differ by at most {apart:.1e}")
 print(f"a step: {1e3 * alone_s:.2f} ms on one process, {1e3 * together_s:.2f} ms on two (measured)")
@@ -628,6 +627,24 @@ EXERCISES["63.place"] = WrittenExercise(
     hint="Do the case by hand: sort the tables, and write down what each process has so far.",
     explanation="Greedy by cost is at most a third worse than the best (Graham, 1969), if the costs are right.",
 )
+
+# %% planned-prose [markdown]
+"""
+MLPerf's recommender, DLRM-DCNv2, has 26 tables of 105 GB together. TorchRec's planner predicts for each what it adds to a step of the GPU that has it, on V100s. The next cell places the tables by your `place` with these costs. The figure has the slowest GPU of three of the planner's plans: with whole tables, and with its own choice between whole tables and tables that are divided by rows, on eight GPUs of 32 GiB and on eight of 16 GiB.
+"""
+
+# %% planned
+tables, plans = apparatus.planned_tables()
+loads = tables["whole_ms"].groupby(list(place(tables["whole_ms"], 8))).sum()
+labkit.plots.show(labkit.plots.figure_phases(plans, provenance="predicted"))
+largest = tables.loc[tables["whole_ms"].idxmax()]
+print(f"your slowest GPU {loads.max():.1f} ms, your fastest {loads.min():.1f} ms: predicted")
+print(f"the table with {largest['lookups']:.0f} lookups takes {largest['whole_ms']:.1f} ms alone")
+
+# %% planned-after [markdown]
+"""
+No placement of whole tables beats its most expensive table, not yours and not the planner's. So the planner divides two tables by rows: each GPU looks up its own rows for the samples of all and sends partial sums, which costs more exchange, and the slowest GPU takes less than half as long. With 16 GiB no table of 40 million rows (20 GB) fits on a GPU, so all of them are divided. None of these times was measured.
+"""
 
 # %% constants-prose [markdown]
 """

@@ -3,6 +3,7 @@
 import os
 import platform
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -42,17 +43,37 @@ pytestmark = [
 ]
 KILLS = 50 if "LABKIT_SOAK" in os.environ else 6
 """`make soak` has more."""
+STEPS = 40
+"""Steps of an epoch of runs that are killed; two epochs take four seconds"""
 SCRIPT = """
 import os, signal, sys, time
 import torch
 import torch.distributed as dist
 import labkit
+from labkit import hardware, telemetry
+
+class NoSampler:
+    failure, untold = None, ()
+    __init__ = __enter__ = __exit__ = lambda self, *arguments, **options: None
 
 fault, who, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-if fault == "settings" and rank == who:
-    steps += 1
+if who == 1 and fault != "killed":  # a sampler's imports take a second of a core
+    telemetry.Sampler = NoSampler
+if fault == "refused":
+    for differs in ("lr", "data", "torch"):
+        other = differs if rank == who else ""
+        if other == "torch":
+            hardware.package_versions = lambda: {"torch": "2.0"}
+        config = {"lr": 1 + (other == "lr"), "data": {"fingerprint": f"a{other == 'data'}"}}
+        try:
+            with labkit.Run("ranks", config=config):
+                pass
+        except labkit.UserError as error:
+            if differs == "torch":
+                raise
+            print(error, flush=True)
 model = torch.nn.Linear(4, 1)  # without DistributedDataParallel and optimiser, whose imports take seconds
 
 def strike(x):
@@ -104,12 +125,32 @@ class Ended(NamedTuple):
         return read_run(folder)
 
 
-def start(folder: Path, *arguments: object) -> subprocess.Popen:
+def limit_s(fault: str) -> float:
+    """Where nothing hangs, other ranks may rest long on a busy machine."""
+    return 5 if fault in ("silent", "hung") else 60
+
+
+def script_in(folder: Path) -> Path:
     (folder / "tmp").mkdir(parents=True)
     (folder / "train.py").write_text(SCRIPT)
-    limit_s = "5" if arguments[0] in ("silent", "hung") else "60"  # others may rest that long on a busy machine
-    command = [sys.executable, "-m", "labkit", "run", "--nproc", "2", "--hang-s", limit_s, "train.py"]
-    command += map(str, arguments)
+    return folder / "train.py"
+
+
+def start(folder: Path, *arguments: object) -> subprocess.Popen:
+    """Start the script as a command does."""
+    script_in(folder)
+    command = [
+        sys.executable,
+        "-m",
+        "labkit",
+        "run",
+        "--nproc",
+        "2",
+        "--hang-s",
+        str(limit_s(arguments[0])),
+        "train.py",
+    ]
+    command += ["train.py", *map(str, arguments)]
     more = {"TMPDIR": str(folder / "tmp"), MARK: str(folder), "LABKIT_QUIET": "1"}
     with (folder / "printed").open("w") as printed:
         how = {"stdout": printed, "stderr": printed, "start_new_session": True}
@@ -119,6 +160,14 @@ def start(folder: Path, *arguments: object) -> subprocess.Popen:
 def end(folder: Path, *arguments: object) -> Ended:
     status = start(folder, *arguments).wait(DEADLINE_S)
     return Ended(status, (folder / "printed").read_text(), folder)
+
+
+def end_here(folder: Path, *arguments: object) -> Ended:
+    """Run the script from this process, which has imported torch; `printed` is what the command would print at last."""
+    script = script_in(folder)
+    own = ScriptCommand(str(script), tuple(map(str, arguments)), runs_dir=str(folder / "runs"))
+    ended = RankedRun(own, 2, stop=StopRequest(), hang_s=limit_s(arguments[0])).run()
+    return Ended(ended.exit_status, ended.reason, folder)
 
 
 def left(folder: Path) -> list[str]:
@@ -138,14 +187,21 @@ FAULTS = {
 }
 
 
+COMMANDS = ("none", "raised", "refused")
+"""What the command itself runs"""
+
+
 @pytest.fixture(scope="module")
 def runs_of(tmp_path_factory):
     """How runs ended, by fault and rank; ("none", -1) is one without a fault. Three run at a time."""
-    folder = tmp_path_factory.mktemp("ranks")
-    with ThreadPoolExecutor(3) as pool:
+    folder, patch = tmp_path_factory.mktemp("ranks"), pytest.MonkeyPatch()
+    (folder / "tmp").mkdir()
+    with patch.context() as patched, ThreadPoolExecutor(3) as pool:
+        for name, value in {MARK: folder, "TMPDIR": folder / "tmp", "LABKIT_QUIET": "1"}.items():
+            patched.setenv(name, str(value))
         started = {
-            key: pool.submit(end, folder / "-".join(map(str, key)), *key, 5)
-            for key in [("none", -1), ("settings", 1), *FAULTS]
+            key: pool.submit(end if key[0] in COMMANDS else end_here, folder / "-".join(map(str, key)), *key, 5)
+            for key in [("none", -1), ("refused", 1), *FAULTS]
         }
         return {key: each.result() for key, each in started.items()}
 
@@ -187,15 +243,16 @@ def test_the_guilty_rank_is_named_and_nothing_is_left(runs_of, fault):
     assert ended.status == status
     if fault[0] in ("hung", "left"):
         assert "rank 0 stands at train.py:" in record.result["reason"]
-    wait_for(lambda: not left(ended.folder))
-    assert not [*(ended.folder / "tmp").iterdir()]
+    for folder in (ended.folder, ended.folder.parent):  # of the command, and of this process
+        wait_for(lambda folder=folder: not left(folder))
+        assert not [*(folder / "tmp").iterdir()]
 
 
-def test_ranks_with_other_settings_are_refused_before_there_is_a_run(runs_of):
-    ended = runs_of["settings", 1]
+def test_ranks_that_differ_in_settings_data_or_versions_are_refused_before_there_is_a_run(runs_of):
+    ended = runs_of["refused", 1]
     assert ended.status == 2
-    assert "rank 1 of 2 on " in ended.printed
-    assert "has train.steps 6, but rank 0 on " in ended.printed
+    for said in ("train.lr 2, but", "data.fingerprint 'aTrue', but", "torch '2.0', but"):
+        assert re.search(rf"rank 1 of 2 on {platform.node()} has {said} rank 0 on {platform.node()} has", ended.printed)
     assert run_folders(ended.folder / "runs") == []
 
 
@@ -239,7 +296,7 @@ def test_random_kills_of_any_process_leave_nothing(tmp_path):
 
     def kill(number: int) -> None:
         folder = tmp_path / str(number)
-        launcher = start(folder, "none", -1, 200)
+        launcher = start(folder, "none", -1, STEPS)
         until = time.monotonic() + DEADLINE_S
         if number % 2:
             while len(begun(folder)) < 2 and launcher.poll() is None and time.monotonic() < until:
@@ -260,7 +317,7 @@ def test_random_kills_of_any_process_leave_nothing(tmp_path):
         assert not [*(folder / "tmp").iterdir()]
         for run in run_folders(folder / "runs"):
             record = read_run(run)
-            is_whole = record.status == "done" and record.result["steps"] == 200  # killed after its last word
+            is_whole = record.status == "done" and record.result["steps"] == 2 * STEPS  # its sampler was killed
             assert is_whole or record.status in ("stopped", "failed", "interrupted")
 
 
