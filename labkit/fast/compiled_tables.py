@@ -20,6 +20,7 @@ from typing import Any
 import numba
 import numpy as np
 import torch
+import torch.distributed as dist
 from numba import njit, prange
 from torch import Tensor
 
@@ -53,10 +54,25 @@ class CompiledTables:
         """Update the rows that the latest batch looked up."""
         rows, gradient = self._tables.take_bags()
         weight = self._tables.weight
+        if dist.is_available() and dist.is_initialized() and (ranks := dist.get_world_size()) > 1:
+            rows, gradient = self._of_all(rows.flatten(0, 1)[:, None], gradient.flatten(0, 1)[:, None], ranks)
         threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # ty: ignore[missing-attribute]
         self._make_room(threads, rows.shape[0] * rows.shape[2])
         state, step_size, numbers = self._begin_step(weight)
         update_tables(weight.detach(), state, rows, gradient, *self._room, self._kind, step_size, *numbers)
+
+    def _of_all(self, rows: Tensor, gradient: Tensor, ranks: int) -> tuple[Tensor, Tensor]:
+        """Bags of all ranks as those of one table, with the gradient of the mean of their losses.
+
+        Each rank sums by row first, so that it sends a popular row once: `rows` is (B F, 1, L), `gradient` (B F, 1, D).
+        """
+        self._make_room(1, rows.numel())
+        slots, touched, sums = self._room
+        arrays = (each.numpy() for each in (rows, gradient))
+        count = _sum_by_row(*arrays, 0, slots.numpy(), touched[0].numpy(), sums[0].numpy())
+        own = torch.cat([sums[0, :count] / ranks, touched[0, :count, None].view(torch.float32)], 1)  # (U, D + 1)
+        every = _gathered(own, ranks)
+        return every[:, -1:].contiguous().view(torch.int32)[:, None], every[:, None, :-1].contiguous()
 
     def _begin_step(self, weight: Tensor) -> tuple[list[Tensor], float, tuple[float, float, float]]:
         """Count a step in the optimiser's state; return its tensors, the step size, and (beta1, beta2, eps)."""
@@ -88,13 +104,24 @@ class CompiledTables:
         """Allocate scratch memory (slots, touched and sums) if the batch is larger than before."""
         if threads != self._threads or lookups > self._lookups:
             total, dim = self._tables.weight.shape
-            distinct = min(max(map(len, self._tables.table_weights())), lookups)
+            distinct = min(total, lookups)
             self._threads, self._lookups = threads, lookups
             self._room = (
                 torch.full((total,), -1, dtype=torch.int32),
                 torch.empty(threads, distinct, dtype=torch.int32),
                 torch.empty(threads, distinct, dim),
             )
+
+
+def _gathered(own: Tensor, ranks: int) -> Tensor:
+    """The tensors of all ranks, one after the other; their first dimension may differ."""
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
+    dist.all_gather(counts, torch.full_like(counts[0], len(own)))
+    padded = own.new_zeros(max(map(int, counts)), own.shape[1])
+    padded[: len(own)] = own
+    found = [torch.empty_like(padded) for _ in range(ranks)]
+    dist.all_gather(found, padded)
+    return torch.cat([each[: int(count)] for each, count in zip(found, counts, strict=True)])
 
 
 # Sums may be regrouped and products fused. Full fastmath could lose a NaN, by which a diverged run is recognised.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -39,26 +38,11 @@ class EmbeddingTables(nn.Module):
     def take_bags(self) -> tuple[Tensor, Tensor]:
         """The rows int32 (B, F, L), numbered over all tables, of the latest backward pass, and the bags' gradient.
 
-        In several processes these are the bags of all ranks, with the gradient of the mean of their losses:
-        `DistributedDataParallel` averages what is in `weight.grad`, and bags never are.
+        In several processes these are this rank's own: `DistributedDataParallel` averages what is in `weight.grad`.
         """
         assert self.bags is not None, "no backward pass since the last time"
-        (rows, gradient), self.bags = self.bags, None
-        if dist.is_available() and dist.is_initialized() and (ranks := dist.get_world_size()) > 1:
-            rows, gradient = _gather(rows, ranks), _gather(gradient / ranks, ranks)
-        return rows, gradient
-
-
-def _gather(own: Tensor, ranks: int) -> Tensor:
-    """The tensors of all ranks, one after the other; their number of samples, the first dimension, may differ."""
-    counts = [torch.zeros(1, dtype=torch.int64, device=own.device) for _ in range(ranks)]
-    dist.all_gather(counts, torch.full_like(counts[0], len(own)))
-    most = max(map(int, counts))
-    padded = own.new_zeros(most, *own.shape[1:])
-    padded[: len(own)] = own
-    found = [torch.empty_like(padded) for _ in range(ranks)]
-    dist.all_gather(found, padded)
-    return torch.cat([each[: int(count)] for each, count in zip(found, counts, strict=True)])
+        bags, self.bags = self.bags, None
+        return bags
 
 
 def look_up(weight: Tensor, rows: Tensor) -> Tensor:

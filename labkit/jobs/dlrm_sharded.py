@@ -4,9 +4,7 @@ The MLPs are data-parallel. Losses are those of one process.
 """
 
 import contextlib
-import os
 import shutil
-import sys
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -27,6 +25,7 @@ from labkit.data.clicks import ClickBatches, load_clicks
 from labkit.fast import autocast, chosen_precision
 from labkit.jobs.dlrm import EVALUATIONS_PER_EPOCH, OPTIMISERS, WATCHED_ROWS, build_model, evaluate
 from labkit.jobs.job import read_job
+from labkit.jobs.ranks import Company
 from labkit.jobs.settings import DlrmJob, memory_for_tables
 from labkit.models import DlrmConfig
 from labkit.placement import ShardedTables, described
@@ -116,18 +115,16 @@ def first_failure() -> Generator[None]:
 @contextlib.contextmanager
 def process_group() -> Generator[None]:
     """The processes that a launcher has started, or this one alone."""
-    alone: dict[str, Any] = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group("gloo", **alone)
-    status = 0
+    company, status = Company("cpu"), 0
+    if alone := not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         yield
     except SystemExit as ending:
         status = ending.code if isinstance(ending.code, int) else 1
     if alone:
         dist.destroy_process_group()
-    elif tracking.current_harness() is None:
-        sys.stdout.flush()
-        os._exit(status)  # gloo aborts a process that is still closing its connections after another has exited
+    company.leave(status)
     if status:
         raise SystemExit(status)
 

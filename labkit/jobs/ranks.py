@@ -58,14 +58,15 @@ class Company:
         own = [f"{name}.weight" for name, part in model.named_modules() if getattr(part, "keeps_bags", False)]
         # torch has no public name for it
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, own)
-        return DistributedDataParallel(model)
+        # in training buffers are constants or BatchNorm's means, of which those of rank 0 count
+        return DistributedDataParallel(model, broadcast_buffers=False)
 
-    def leave(self) -> None:
+    def leave(self, status: int = 0) -> None:
         """End this process, if it is one of several that labkit did not start: gloo may abort it at its usual end."""
         if self.count > 1 and tracking.current_harness() is None:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(0)
+            os._exit(status)
 
 
 class _Shares:

@@ -139,17 +139,8 @@ def script_in(folder: Path) -> Path:
 def start(folder: Path, *arguments: object) -> subprocess.Popen:
     """Start the script as a command does."""
     script_in(folder)
-    command = [
-        sys.executable,
-        "-m",
-        "labkit",
-        "run",
-        "--nproc",
-        "2",
-        "--hang-s",
-        str(limit_s(arguments[0])),
-        "train.py",
-    ]
+    limit = str(limit_s(arguments[0]))
+    command = [sys.executable, "-m", "labkit", "run", "--nproc", "2", "--hang-s", limit]
     command += ["train.py", *map(str, arguments)]
     more = {"TMPDIR": str(folder / "tmp"), MARK: str(folder), "LABKIT_QUIET": "1"}
     with (folder / "printed").open("w") as printed:
@@ -265,7 +256,7 @@ def begun(folder: Path) -> list[RankWord]:
 def test_a_killed_launcher_leaves_a_stopped_run_that_goes_on_with_as_many_ranks(tmp_path, monkeypatch, capfd):
     folder = tmp_path / "a"
     launcher = start(folder, "none", -1, 100)
-    wait_for(lambda: len(begun(folder)) == 2)
+    wait_for(lambda: len(begun(folder)) == 2, (folder / "printed").read_text)
     launcher.kill()
     wait_for(lambda: not left(folder))
     ((run,),) = [run_folders(folder / "runs")]
@@ -281,7 +272,7 @@ def test_a_killed_launcher_leaves_a_stopped_run_that_goes_on_with_as_many_ranks(
 def test_ctrl_c_stops_all_ranks_after_the_same_step(tmp_path):
     folder = tmp_path / "a"
     launcher = start(folder, "none", -1, 100)
-    wait_for(lambda: len(begun(folder)) == 2)
+    wait_for(lambda: len(begun(folder)) == 2, (folder / "printed").read_text)
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(DEADLINE_S) == 130
     (run,) = run_folders(folder / "runs")

@@ -141,6 +141,18 @@ def test_a_checkpoint_goes_on_with_another_sharding_and_number_of_processes(tmp_
     torch.testing.assert_close(torch.cat(found), whole, atol=SAME, rtol=0)
 
 
+@needs_torchrec
+def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
+    with dlrm_sharded.process_group():
+        model, mlps, optimisers = sharded("table", "sgd")
+        run = SimpleNamespace(folder=tmp_path, position=SimpleNamespace(step=1))
+        dlrm_sharded.Shards(model.tables, mlps, optimisers[0], run).state_dict()
+        for shard in tmp_path.rglob("*.distcp"):
+            shard.unlink()
+        with pytest.raises(UserError, match="step-000000000001: these shards cannot be read from this checkpoint"):
+            dlrm_sharded.Shards(model.tables, mlps, optimisers[0], run).load_state_dict({"step": 1})
+
+
 @pytest.mark.parametrize("kernel", ["dense", "quant"])
 def test_a_plan_that_would_drop_the_optimiser_is_refused(kernel):
     plan = {"table_0": SimpleNamespace(sharding_type="row_wise", compute_kernel=kernel)}
