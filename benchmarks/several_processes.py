@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from measuring import RESULTS, paired, write_result
 
-from labkit.data.clicks import load_clicks
+from labkit.data.clicks import ClickBatches, load_clicks
 from labkit.jobs import DlrmJob, SpeechJob
 from labkit.jobs.dlrm import build_model
 from labkit.jobs.speech import build_model as build_recogniser, load_data
@@ -68,7 +68,7 @@ def time_exchanges() -> dict[str, list[float]]:
 
 
 def predicted_s(job: str, batch_size: int, times: dict[str, list[float]]) -> float:
-    """Seconds of exchange in a step of two processes: gradients, the bags of the tables, and what `run.step` sums."""
+    """Seconds of exchange in a step of two processes: gradients, rows of the tables, and what `run.step` sums."""
 
     def of(name: str, size: float) -> float:
         place = min(range(len(SIZES)), key=lambda each: abs(SIZES[each] - size))
@@ -83,10 +83,11 @@ def predicted_s(job: str, batch_size: int, times: dict[str, list[float]]) -> flo
     config = DlrmConfig(len(log.dense_names), log.table_rows, **settings.preset_values.model)
     model = build_model(config, "fast")
     dense = sum(each.numel() for part in (model.bottom, model.top) for each in part.parameters())
-    tables, pooling = log.split("train").categorical.shape[1:]
-    bags = batch_size // 2 * tables * 4
-    exchanged = of("all_reduce", 4 * dense) + of("all_reduce", 64) + 2 * of("all_gather", 16)
-    return exchanged + of("all_gather", bags * pooling) + of("all_gather", bags * config.embedding_dim)
+    _, categorical, _ = next(iter(ClickBatches(log.split("train"), batch_size, 0)))
+    rows = (categorical[::2] + model.tables.row_start.view(1, -1, 1)).unique().numel()  # of a rank's share
+    own_bytes = 4 * rows * (config.embedding_dim + 1)
+    exchanged = of("all_reduce", 4 * dense) + of("all_reduce", 64)
+    return exchanged + of("all_gather", 16) + of("all_gather", own_bytes)
 
 
 def main() -> None:

@@ -94,13 +94,13 @@ def test_twelve_cells_of_which_one_is_killed_and_all_are_preempted_end_once_each
         )
         assert "running" in cli("sweep --dry-run --runs-dir", runs, file).out
         slurm("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=true")  # preempts all
+        whole = write("grid: {x: [1]}\n", "whole.yaml")  # meanwhile
+        cli("sweep --executor slurm --slurm --cpus-per-task=1 --runs-dir", tmp_path / "whole", whole)
         assert ended(file, runs) == {"done": 12}
+        assert ended(whole, tmp_path / "whole") == {"done": 1}
         log = "".join(path.read_text() for path in runs.glob("sweeps/s/logs/slurm-1_*.log"))
         assert log.count("DUE TO PREEMPTION") == 12
         assert "Submitted" not in cli("sweep --executor slurm --runs-dir", runs, file).out
-        whole = write("grid: {x: [1]}\n", "whole.yaml")
-        cli("sweep --executor slurm --slurm --cpus-per-task=1 --runs-dir", tmp_path / "whole", whole)
-        assert ended(whole, tmp_path / "whole") == {"done": 1}
     assert [record.budget["name"] for record in records(tmp_path / "whole")] == ["one-core"], "as Slurm gave it"
     cells = Counter(record.config["sweep"]["cell"] for record in records(runs) if record.status == "done")
     assert len(cells) == 12 and set(cells.values()) == {1}
