@@ -50,8 +50,8 @@ from .recorder import Recorder as Recorder
 from .several import (
     RecordedSet as RecordedSet,
     on_threads as on_threads,
-    recorded_collectives as recorded_collectives,
     planned_tables as planned_tables,
+    recorded_collectives as recorded_collectives,
     recorded_plans as recorded_plans,
     train_on as train_on,
 )
