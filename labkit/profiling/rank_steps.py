@@ -42,7 +42,7 @@ def compare_ranks(paths: Sequence[Path]) -> RankSteps:
         UserError: the traces have other steps, or none notes a collective on a thread of its own, as gloo does.
     """
     times = [step_time(replace(read_trace(path), may_lack_steps=True)) for path in paths]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path, time in zip(paths, times, strict=True):
         us = time.segments["us"].where(time.segments["phase"] == COMMUNICATION, 0.0)
         by_step = us.groupby(time.segments["step"]).sum() / time.steps

@@ -101,7 +101,7 @@ def exchange_s(ranks: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, lis
     return {name: (min(each), [seconds - min(each) for seconds in each]) for name, each in idle.items()}
 
 
-def late_rank(ranks: Sequence[Mapping[str, Any]]) -> tuple[int, float] | None:
+def late_rank(ranks: Sequence[Mapping[str, Any]]) -> tuple[Any, float] | None:
     """The rank that the others wait for, and how much longer they wait than it does (mean, s); None for one rank."""
     waits = [sum(each) for each in zip(*(waited for _, waited in exchange_s(ranks).values()), strict=True)]
     if len(waits) < 2:
