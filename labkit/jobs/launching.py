@@ -49,15 +49,16 @@ PAYS_FROM = 4096
 def why_slower(command: "tracking.ScriptCommand", count: int) -> str:
     """Why a job on several processes of this machine would be slower than on one; empty if there is no reason."""
     job = None if command.settings is None else job_from_json(command.settings)
-    if not isinstance(job, DlrmJob) or count == 1 or job.sharding is not None or job.batch_size >= PAYS_FROM:
+    if not isinstance(job, DlrmJob) or count == 1 or job.sharding is not None:
         return ""
-    if job.device == "auto" and len(hardware.get_devices()) > 1:
+    better = ["--kernels fast"] * (job.kernels == "plain")
+    better += [f"--batch-size {PAYS_FROM}"] * (job.batch_size < PAYS_FROM)
+    if not better or (job.device == "auto" and len(hardware.get_devices()) > 1):
         return ""  # several GPUs were not measured
     return (
-        f"{count} processes will probably be slower than one: they exchange what a step changes in the tables, and at "
-        "batch size 512 two of them reached 0.2 to 0.4 times the samples per second of one (recorded on two cores of "
-        f"an AMD EPYC). From about {PAYS_FROM:,} samples per step on it pays: give --batch-size {PAYS_FROM}, or omit "
-        "--nproc."
+        f"{count} processes will probably be slower than one: they exchange what a step changes in the tables. Two of "
+        "them reached 0.2 to 0.4 times the samples per second of one at batch size 512, and 0.8 times at 4,096 with "
+        f"plain kernels (recorded on two cores of an AMD EPYC). Give {' and '.join(better)}, or omit --nproc."
     )
 
 
