@@ -42,23 +42,17 @@ def find_script(text: str, folders: Sequence[Path]) -> Path:
     raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
 
 
-PAYS_FROM = 4096
-"""Samples per step from which several processes of CPUs train a DLRM as fast as one, on two cores of an AMD EPYC"""
-
-
 def why_slower(command: "tracking.ScriptCommand", count: int) -> str:
     """Why a job on several processes of this machine would be slower than on one; empty if there is no reason."""
     job = None if command.settings is None else job_from_json(command.settings)
     if not isinstance(job, DlrmJob) or count == 1 or job.sharding is not None:
         return ""
-    better = ["--kernels fast"] * (job.kernels == "plain")
-    better += [f"--batch-size {PAYS_FROM}"] * (job.batch_size < PAYS_FROM)
-    if not better or (job.device == "auto" and len(hardware.get_devices()) > 1):
+    if job.device == "auto" and len(hardware.get_devices()) > 1:
         return ""  # several GPUs were not measured
     return (
-        f"{count} processes will probably be slower than one: they exchange what a step changes in the tables. Two of "
-        "them reached 0.2 to 0.4 times the samples per second of one at batch size 512, and 0.8 times at 4,096 with "
-        f"plain kernels (recorded on two cores of an AMD EPYC). Give {' and '.join(better)}, or omit --nproc."
+        f"{count} processes will probably be slower than one on the same cores: they exchange what a step changes in the "
+        "tables. On two cores of an AMD EPYC two of them reached 0.8 times the samples per second of one at batch size "
+        "4,096, and at most 0.4 times at 512 (recorded). Omit --nproc, unless you try what will run on several machines."
     )
 
 

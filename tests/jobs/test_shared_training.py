@@ -139,16 +139,6 @@ def test_a_place_where_ranks_cannot_meet_is_named(monkeypatch):
             Company("cpu")
 
 
-@pytest.mark.parametrize(
-    ("job", "settings", "count", "better"),
-    [
-        ("dlrm", {"batch_size": 512}, 2, "Give --batch-size 4096, or"),
-        ("dlrm", {"batch_size": 4096}, 2, ""),
-        ("dlrm", {"batch_size": 4096, "kernels": "plain"}, 2, "Give --kernels fast, or"),
-        ("dlrm", {"batch_size": 512}, 1, ""),
-        ("speech", {}, 2, ""),
-    ],
-)
-def test_where_several_processes_do_not_pay_it_is_said(job, settings, count, better):
-    said = why_slower(job_command(job, device="cpu", **settings), count)
-    assert better in said and bool(said) == bool(better)
+@pytest.mark.parametrize(("job", "count", "is_slower"), [("dlrm", 2, True), ("dlrm", 1, False), ("speech", 2, False)])
+def test_where_several_processes_do_not_pay_it_is_said(job, count, is_slower):
+    assert ("Omit --nproc" in why_slower(job_command(job, device="cpu"), count)) == is_slower
