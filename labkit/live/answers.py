@@ -250,17 +250,18 @@ def facts(board: Board, name: str) -> dict[str, Any]:
     settings = board.table.loc[name, "settings"] if name in board.table.index else {}
     result = {key: value for key, value in (record.result or {}).items() if value is not None}
     log = record.config.get("collocation", {}).get("log")
+    known = {
+        "Folder": str(feed.folder),
+        "Status": f"{record.status}{': ' + str(result['reason']) if result.get('reason') else ''}",
+        "Started": record.started_at,
+        "Host": record.host,
+        "Devices": ", ".join(str(device.get("name", "unnamed")) for device in record.devices),
+        "Provenance": f"{record.provenance.kind} by {record.provenance.by} {record.provenance.note}".strip(),
+        "Software": ", ".join(f"{key} {value}" for key, value in record.software.items() if value),
+        "Log": str(log or ""),
+    }
     return {
-        "facts": {
-            "Folder": str(feed.folder),
-            "Status": f"{record.status}{': ' + str(result['reason']) if result.get('reason') else ''}",
-            "Started": record.started_at,
-            "Host": record.host,
-            "Devices": ", ".join(str(device.get("name", "unnamed")) for device in record.devices),
-            "Provenance": f"{record.provenance.kind} by {record.provenance.by} {record.provenance.note}".strip(),
-            "Software": ", ".join(f"{key} {value}" for key, value in record.software.items() if value),
-        }
-        | ({"Log": str(log)} if log else {}),
+        "facts": {term: words for term, words in known.items() if words},
         "settings": {str(key): str(value) for key, value in settings.items() if value is not None},
         "result": {str(key): str(value) for key, value in result.items() if not isinstance(value, dict)},
         "events": [_line(event) for event in events],
