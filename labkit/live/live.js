@@ -365,7 +365,7 @@
   new IntersectionObserver((entries) => {
     near = entries.at(-1).isIntersecting;
     if (near) refreshSections();
-  }, { rootMargin: "800px" }).observe(byId("sections"));
+  }, { rootMargin: "100px" }).observe(byId("sections"));
   byId("sections").style.minHeight = "1px";
   async function compare() {
     const groups = new Map(grouped().map((group) => [group.key, group])), [a, b] = [groups.get(view.a), groups.get(view.b)];
