@@ -173,7 +173,7 @@ def first_curves(page: Page, address: str, tool: Tool, until: float) -> float:
         if "tensorboard" in tool.server(Path(), 0)[2]:
             box = page.locator("runs-data-table tb-data-table-header-cell mat-checkbox input").first
             if not box.is_checked():
-                box.check(force=True)
+                box.click(force=True)
     reply.value.finished()
     page.wait_for_function(f"() => {tool.drawn}")
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
