@@ -129,8 +129,9 @@ SOURCES = {name: read_notebook(NOTEBOOKS / SOLUTIONS / f"{name}.ipynb") for name
 
 
 def student_lines(name: str) -> int:
-    """Lines between the markers of a solution, which a student writes."""
-    source = "\n".join(cell.source for cell in code_cells(SOURCES[name]))
+    """Lines between the markers of a solution, which a student writes; a verdict is a word, and none of them."""
+    cells = code_cells(SOURCES[name])
+    source = "\n".join(cell.source for cell in cells if cell.id != f"answer-{name[:2]}-assistant")
     solutions = re.findall(r"### BEGIN SOLUTION\n(.*?)### END SOLUTION", source, re.DOTALL)
     return sum(bool(line.strip()) for solution in solutions for line in solution.splitlines())
 
