@@ -26,7 +26,7 @@ GET, PUT, SCAN = range(3)
 """Kinds of requests"""
 
 
-def kernel(function: Callable[..., Any], **options: bool) -> Any:
+def kernel(function: Callable[..., Any], **options: Any) -> Any:
     """Let numba compile a function at its first call; without numba it stays plain Python."""
     vars(function)["is_kernel"] = True
     if compiled.why_not_compiled():

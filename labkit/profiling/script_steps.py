@@ -121,8 +121,8 @@ class ScriptSteps(tracking.OptimiserSteps):
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether another thread calls, such as a data loader's, whose phases are not the step's."""
-        return threading.get_ident() != self._thread
+        """Whether another thread calls, such as a data loader's, or torch.jit.trace: their phases are not the step's."""
+        return threading.get_ident() != self._thread or torch.jit.is_tracing()
 
     def _module(self, plain: Callable) -> Callable:
         """Of modules that call modules, only the outermost is watched."""

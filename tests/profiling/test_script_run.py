@@ -180,6 +180,7 @@ KINDS = {  # text, products of a step's forward passes, phases that take time
         compiled("update = torch.compile(lambda: optimiser.step(), backend='eager')", UPDATE),
         2),
     "a compiled step": (WHOLE, 0),
+    "a traced model": (compiled("model = torch.jit.trace(model, torch.randn(512, 64))"), 2),
     "steps in backward": (IN_BACKWARD, 2),
     "turns": (GAN, 4),
     "folds": (FOLDS, 2),
