@@ -121,7 +121,7 @@ class ScriptSteps(tracking.OptimiserSteps):
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether another thread calls, such as a data loader's, or torch.jit.trace: their phases are not the step's."""
+        """Whether another thread calls, such as a data loader's, or torch.jit.trace: no phases of the step."""
         return threading.get_ident() != self._thread or torch.jit.is_tracing()
 
     def _module(self, plain: Callable) -> Callable:

@@ -179,7 +179,7 @@ OF_OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("content, words", OF_OTHERS)
+@pytest.mark.parametrize("content, words", OF_OTHERS, ids=range(len(OF_OTHERS)))  # the time is in what gzip packs
 def test_a_file_of_a_kind_that_is_not_read_is_named_with_the_way_on(prepare, content, words):
     for schema in ({}, {"schema": CRITEO}):
         with pytest.raises(DataError, match=words):
