@@ -1187,7 +1187,7 @@ results(
     accuracy=(np.mean(predicted == kinds[first:]), 0.6, 1.0),
     features_fewer=(fewer["features"], 0.4, 1.2),
     predictions_fewer=(fewer["predictions"], 80, 200),
-    compiled_gain=(gains["compiled"], 20, 20_000),
+    compiled_gain=(gains["compiled"], 3, 20_000),
     pandas_gain=(gains["pandas"], 3, 2000),
     breaks_at=(breaks_at, 0, 12),
     died=(float(ended.unfinished is not None) if sys.platform == "linux" else None, 1, 1),
