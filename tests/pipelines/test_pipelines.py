@@ -63,7 +63,7 @@ def test_each_pipeline_records_its_stages(cli, cache, tmp_path, monkeypatch):
         assert answer["status"] == "done" and list(answer["result"]["stages"]) == list(STAGES)
     cli(f"pipeline run trips --scale 0.04 --rounds 1 --way compiled --runs-dir {runs_dir}")
     found = pipeline_runs(runs_dir)
-    assert [run.pipeline for run in found] == [*PIPELINES, "trips"]
+    assert sorted(run.pipeline for run in found) == sorted([*PIPELINES, "trips"])  # two of a second in any order
     for run in found:
         table = stage_table(run).set_index("stage")
         assert run.unfinished is None and list(table.index) == list(STAGES)
@@ -72,7 +72,7 @@ def test_each_pipeline_records_its_stages(cli, cache, tmp_path, monkeypatch):
         made = shipped(run)
         assert list(made["after"]) == ["load", "clean", "features", "serve"]
         assert made["reduction"].iloc[0] == 1 and made["reduction"].iloc[-1] > 3  # predictions are smaller
-    trips = found[0]
+    trips, compiled = (run for run in found if run.pipeline == "trips")
     lines, about = (pd.read_csv(data.ensure("trips", 0.02) / name) for name in ("lines.csv", "trips.csv"))
     raw = sum(path.stat().st_size for path in data.ensure("trips", 0.02).iterdir())
     bytes_made = dict(zip(trips.stages["stage"], trips.stages["bytes"], strict=True))
@@ -83,7 +83,7 @@ def test_each_pipeline_records_its_stages(cli, cache, tmp_path, monkeypatch):
     assert {row["scale"]: row["pipelines"] for row in merit}[0.02] == "commands, segments, spam, trips"
     assert all(row["power"].startswith("predicted: 10 W") for row in merit)
     one = next(row for row in merit if row["scale"] == 0.04)
-    took = found[-1].seconds
+    took = compiled.seconds
     product = took["load"] * (took["clean"] + took["features"]) * took["train"] * took["serve"]
     assert one["per_minute"] == pytest.approx(60 * 0.04 / product**0.25, rel=1e-4)
     assert one["per_minute_w"] == pytest.approx(one["per_minute"] / 10, rel=1e-4)
