@@ -63,6 +63,7 @@ class ShardedTables(nn.Module):
         from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
         from torchrec.distributed.planner.types import PlannerError
         from torchrec.distributed.types import ShardingEnv
+        from torchrec.optim import RowWiseAdagrad
         from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 
         class CpuSharder(EmbeddingBagCollectionSharder):
@@ -78,7 +79,7 @@ class ShardedTables(nn.Module):
         self.sizes = {f"table_{number}": (rows, embedding_dim) for number, rows in enumerate(num_rows)}
         config, as_is = torchrec.EmbeddingBagConfig, nn.Identity()
         tables = [config(*size, name=key, feature_names=[key], init_fn=as_is) for key, size in self.sizes.items()]
-        bags = torchrec.EmbeddingBagCollection(tables=tables, device=torch.device("meta"))
+        bags: Any = torchrec.EmbeddingBagCollection(tables=tables, device=torch.device("meta"))
 
         kinds = [kind for name, kind in TYPES.items() if sharding in ("auto", name)]
         if optimiser == "rowwise-adagrad":  # with a state for each part of a row it would be another optimiser
@@ -91,8 +92,9 @@ class ShardedTables(nn.Module):
             constraints={key: planner.ParameterConstraints(kinds, min_partition=4) for key in self.sizes},
             debug=False,
         )
+        sharder: Any = CpuSharder()
         try:
-            plan: Any = plans.collective_plan(bags, [CpuSharder()], group).get_plan_for_module("")
+            plan: Any = plans.collective_plan(bags, [sharder], group).get_plan_for_module("")
         except PlannerError as error:
             raise UserError(f"TorchRec finds no place for these tables with --sharding {sharding}: {error}") from error
         refuse_unfused(plan)
@@ -100,12 +102,12 @@ class ShardedTables(nn.Module):
 
         whole = [key for key, kind in self.plan.items() if kind == TYPES["data"]]
         fused = [bags.embedding_bags[key].weight for key in self.sizes if key not in whole]
-        kind = torchrec.optim.RowWiseAdagrad if optimiser == "rowwise-adagrad" else OPTIMISERS[optimiser]
+        kind = RowWiseAdagrad if optimiser == "rowwise-adagrad" else OPTIMISERS[optimiser]
         eps = {} if optimiser == "sgd" else {"eps": 1e-10}  # that of the plain optimisers; FBGEMM's is larger
         apply_optimizer_in_backward(kind, fused, {"lr": lr} | eps)
         with torch.random.fork_rng(devices=()):  # so that the model draws what it would draw without shards
-            self.bags = CpuSharder().shard(bags, plan, ShardingEnv.from_process_group(group), torch.device("cpu"))
-        self._whole = {key: self.bags.embedding_bags[key].weight for key in whole}
+            self.bags: Any = sharder.shard(bags, plan, ShardingEnv.from_process_group(group), torch.device("cpu"))
+        self._whole: dict[str, Any] = {key: self.bags.embedding_bags[key].weight for key in whole}
         self.whole = OPTIMISERS[optimiser](self._whole.values(), lr=lr) if whole else None
 
     def forward(self, categorical: Tensor) -> Tensor:

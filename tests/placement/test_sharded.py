@@ -1,7 +1,6 @@
 """Sharded tables train what one process trains, whatever the sharding and the number of processes."""
 
 import os
-import resource
 import subprocess
 import sys
 from functools import partial
@@ -17,6 +16,7 @@ from labkit.jobs import OPTIMISERS, dlrm, dlrm_sharded
 from labkit.models import Dlrm, DlrmConfig
 from labkit.placement import ShardedTables, refuse_unfused
 from labkit.runs import read_metrics, read_run, run_folders
+from labkit.telemetry import own_peak_bytes
 
 needs_torchrec = pytest.mark.skipif(
     hardware.why_no_torchrec() is not None, reason="needs TorchRec: see `labkit doctor`"
@@ -165,14 +165,14 @@ def grown_bytes():
     """The memory that the largest process takes for tables of 768 MB, sharded by rows, and a step."""
     import torchrec  # noqa: F401  so that it does not count
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = own_peak_bytes()  # not ru_maxrss, which a process inherits from the one that started it
     rows = (1_500_000, 1_500_000, 1000, 1000)
     how = {"sharding": "row", "optimiser": "sgd", "lr": 0.1, "batch_size": 64, "free_bytes": 2**33}
     tables = ShardedTables(rows, 64, **how)
     for weight in tables.table_weights():
         weight.uniform_(-1, 1)
     tables(torch.zeros(16, 4, 2, dtype=torch.int32)).sum().backward()
-    grown = torch.tensor(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+    grown = torch.tensor(own_peak_bytes() - before)
     dist.all_reduce(grown, dist.ReduceOp.MAX)
     return grown
 
