@@ -152,7 +152,7 @@ def _of_runs(folder: Path) -> Iterator[str]:
 
 
 def _of_pair(one: RunRecord, other: RunRecord) -> Iterator[str]:
-    """A question about two runs of one job that one setting tells apart, and that came out differently."""
+    """A question about two runs of one job that differ in one setting, and that came out differently."""
     first, second = _settings(one), _settings(other)
     differ = [name for name in first if name in second and first[name] != second[name]]
     results: Any = one.result or {}, other.result or {}
@@ -162,12 +162,12 @@ def _of_pair(one: RunRecord, other: RunRecord) -> Iterator[str]:
         yield (
             f"Run {_said(one.id)} had {name} {_said(first[name])} and {words.format(results[0][measure])}; run "
             f"{_said(other.id)} had {name} {_said(second[name])} and {words.format(results[1][measure])}. Nothing else "
-            "that you set tells them apart. Why did it come out so, and is the difference more than noise?"
+            "that you set differs. Why did it come out so, and is the difference more than noise?"
         )
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:
-    """What tells a run from others of its job, by name."""
+    """The settings in which runs of a job may differ, by name."""
     train: Mapping[str, Any] = run.config.get("train", {})
     plain = {name: value for name, value in train.items() if isinstance(value, str | int | float | bool)}
     return plain | {"job": run.config.get("job", run.name), "budget": run.ran_under, "seed": run.seed}

@@ -70,7 +70,7 @@ PERIODS_S = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
 
 
 def late_policy(text: str) -> Callable[[float], float]:
-    """The share of a score that is left after so many seconds late.
+    """What share of a score remains, as a function of how late a hand-in is (s).
 
     Args:
         text: such as "10%/day": each day that has begun takes a tenth of the score; empty takes nothing.

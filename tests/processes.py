@@ -27,11 +27,11 @@ def marked_where(is_ours: Callable[[psutil.Process], bool]) -> list[str]:
     return found
 
 
-def wait_for(condition: Callable[[], object], told: Callable[[], object] = str) -> object:
-    """What `condition` gives once it is true; if it never is, the failure shows what `told` gives."""
+def wait_for(condition: Callable[[], object], details: Callable[[], object] = str) -> object:
+    """What `condition` gives once it is true; if it never is, the failure shows these details."""
     until = time.monotonic() + DEADLINE_S
     while not (found := condition()):
-        assert time.monotonic() < until, f"it did not come to that. {told()}"
+        assert time.monotonic() < until, f"it did not come to that. {details()}"
         time.sleep(0.05)
     return found
 

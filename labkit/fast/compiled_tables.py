@@ -70,6 +70,7 @@ class CompiledTables:
         slots, touched, sums = self._room
         arrays = (each.numpy() for each in (rows, gradient))
         count = _sum_by_row(*arrays, 0, slots.numpy(), touched[0].numpy(), sums[0].numpy())
+        # numbers of rows travel as the bits of floats, so that one exchange takes both
         own = torch.cat([sums[0, :count] / ranks, touched[0, :count, None].view(torch.float32)], 1)  # (U, D + 1)
         every = _gathered(own, ranks)
         return every[:, -1:].contiguous().view(torch.int32)[:, None], every[:, None, :-1].contiguous()

@@ -48,7 +48,7 @@ class Asked:
     singles: bool = False
     """Whether to give each run's curve as well as the band of its group"""
     known: Sequence[str] = ()
-    """Tags of groups that the page has: of those that are still as they were it gets no more than the tag"""
+    """Tags of groups that the page has; a group that has not changed since is answered with its tag alone"""
 
     def __post_init__(self):
         if self.x not in X + SPENT:

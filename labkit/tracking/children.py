@@ -45,5 +45,5 @@ def write(harness: dict[str, Any], line: dict[str, Any]) -> None:
     import psutil
 
     if psutil.pid_exists(harness["pid"]):
-        with Path(harness["told"]).open("a", encoding="utf-8") as file:
+        with Path(harness["events"]).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

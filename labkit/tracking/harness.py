@@ -282,7 +282,7 @@ class SpawnedRuns:
         harness = self._harness
         # the first process that reports makes the file: a script that starts none leaves no file when it is killed
         self._file = Path(tempfile.gettempdir()) / f"labkit-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
-        content = {"told": str(self._file), "pid": os.getpid(), "family": harness.family}
+        content = {"events": str(self._file), "pid": os.getpid(), "family": harness.family}
         os.environ[VARIABLE] = json.dumps(content | {"command": json_data.to_json(harness.command)})
         return self
 
@@ -335,7 +335,7 @@ class SpawnedHarness(Harness):
     def tell(self, event: Any) -> None:
         children.write(self._found, {"kind": type(event).__name__, **asdict(event)})
         if isinstance(event, Ready):
-            go = Path(self._found["told"]).with_suffix(".go")
+            go = Path(self._found["events"]).with_suffix(".go")
             while not go.exists() and psutil.pid_exists(self._found["pid"]):
                 time.sleep(0.05)
 

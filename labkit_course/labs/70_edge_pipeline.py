@@ -1165,7 +1165,7 @@ claim("F4", said, answer, how="predicted")
 """
 
 # %% claim F5 points=1
-said = "not run: the kit is not here, and these pipelines are others"
+said = "none of the kit's 10 use cases was run: these 5 pipelines are others"
 ### BEGIN SOLUTION
 answer = "cannot be tested here", "it is a statement about a kit that was not run, not about these pipelines"
 ### END SOLUTION

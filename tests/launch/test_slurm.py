@@ -58,7 +58,7 @@ def records(runs):
     return [record for _, record in readable_runs(run_folders(runs))]
 
 
-def told(runs):
+def queue_and_logs(runs):
     """What Slurm and its tasks say of a sweep."""
     logs = [f"{path.name}: {path.read_text()[-3000:]}" for path in sorted(runs.glob("sweeps/*/logs/*.log"))]
     return "\n".join([slurm("squeue"), slurm("sinfo"), *logs])
@@ -66,7 +66,7 @@ def told(runs):
 
 def ended(file, runs):
     """Wait until the queue is empty; how many cells there are in each state."""
-    wait_for(lambda: not slurm("squeue", "-h"), lambda: told(runs))
+    wait_for(lambda: not slurm("squeue", "-h"), lambda: queue_and_logs(runs))
     progress = read_progress(read_sweep_file(file), runs)
     return Counter(part.status for part in progress.launches.parts.values())
 
@@ -90,7 +90,8 @@ def test_twelve_cells_of_which_one_is_killed_and_all_are_preempted_end_once_each
         assert "Submitted to Slurm as 1: `scancel 1` stops it. In Slurm's queue: 12 of its tasks." in said
         assert "Submitted" not in cli("sweep --executor slurm --runs-dir", runs, file).out, "they are in the queue"
         wait_for(
-            lambda: sum(path.stat().st_size for path in runs.glob("*/checkpoint/latest.pt")) > 2, lambda: told(runs)
+            lambda: sum(path.stat().st_size for path in runs.glob("*/checkpoint/latest.pt")) > 2,
+            lambda: queue_and_logs(runs),
         )
         assert "running" in cli("sweep --dry-run --runs-dir", runs, file).out
         slurm("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=true")  # preempts all
@@ -120,7 +121,7 @@ def test_a_cell_that_was_preempted_has_the_results_of_one_that_ran_here(write, r
     (tmp_path / "train.py").write_text(TRAIN)
     with slurm_cluster(tmp_path / "slurm"):
         cli("sweep --executor slurm --runs-dir", runs, file)
-        wait_for(lambda: [*runs.glob("*/checkpoint/latest.pt")], lambda: told(runs))
+        wait_for(lambda: [*runs.glob("*/checkpoint/latest.pt")], lambda: queue_and_logs(runs))
         slurm("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=true")
         cli("sweep --runs-dir", tmp_path / "here", file)  # meanwhile
         assert ended(file, runs) == {"done": 1}

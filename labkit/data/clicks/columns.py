@@ -47,7 +47,7 @@ STRAY_QUOTE = (
 )
 SPACED_QUOTE = rb'[\r\n%b] +"(?!"[^\r\n%b])'
 """A quote that opens a text behind spaces, but not one that is doubled inside a text"""
-OTHERS = (
+FOREIGN_FILES = (
     (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "is packed by bzip2, xz or Zstandard", "Unpack it, or pack it with gzip."),
     (rb".{257}ustar", "is a tar archive", "Unpack it, and give a file that was in it."),
     (rb"PK\x03\x04", "is a ZIP archive or a spreadsheet", "Unpack it, or export its sheet as CSV."),
@@ -126,7 +126,7 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
         text = line.decode().replace(wide, delimiter) if wide else line.decode()
         return [name.strip() for name in next(csv.reader([text], **_dialect(delimiter, schema.quoted)))]
     except UnicodeDecodeError:
-        _refuse_others(path)
+        _refuse_foreign(path)
         if path.suffix in (".gz", ".parquet") or re.search(rb"[\0-\x08\x0e-\x1f]", line):
             what = "The first line is not text: the file is damaged, or is neither text, gzip nor Parquet."
             raise DataError(what, fix="Download it again, or generate it again.", file=path, line=1) from None
@@ -134,11 +134,11 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
         raise DataError("The text is not UTF-8.", fix=fix, file=path, line=1) from None
 
 
-def _refuse_others(path: Path) -> None:
+def _refuse_foreign(path: Path) -> None:
     """Raise a DataError if the file is of a known kind that is not read."""
     with open_bytes(path) as file:
         start = file.read(512)
-    for pattern, what, fix in OTHERS:
+    for pattern, what, fix in FOREIGN_FILES:
         if re.match(pattern, start, re.DOTALL):
             raise DataError(f"The file {what}.", fix=fix, file=path)
 
@@ -165,7 +165,7 @@ def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
             yield from _read_parquet(path, schema)
             return
         if has_no_header := bool(schema.names):
-            _refuse_others(path)
+            _refuse_foreign(path)
         names = list(schema.names) or read_header(path, schema)
         _check_names(path, names, schema)
         names = [name if name in schema.columns else f"{place} {name}" for place, name in enumerate(names)]
@@ -195,7 +195,7 @@ def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
                     f"The header is {names[0][:80]!r}: write in the schema what separates names, as in separator = ';'."
                 )
             else:
-                _refuse_others(path)
+                _refuse_foreign(path)
             raise DataError("The file does not have this column of the schema.", fix=fix, file=path, field=column)
 
 
