@@ -29,6 +29,7 @@ from .progress import (
     score_notebook as score_notebook,
 )
 from .runner import PROFILES as PROFILES, literal as literal, run_notebooks as run_notebooks
-from .site import build_site as build_site, build_slides as build_slides
+from .site import build_site as build_site
+from .slides import build_slides as build_slides
 from .submission import hand_in as hand_in, status as status
 from .timing import paired_times as paired_times, require_parts as require_parts, undisturbed as undisturbed

@@ -203,7 +203,7 @@ def students_of(place: Path) -> dict[str, Student]:
     return {student.id: student for student in read_roster(place / ROSTER)}
 
 
-def latest(place: Path, archives: Sequence[Path]) -> tuple[dict[tuple[str, str], tuple[str, Path]], list[str]]:
+def latest_hand_ins(place: Path, archives: Sequence[Path]) -> tuple[dict[tuple[str, str], tuple[str, Path]], list[str]]:
     """When each student handed in each lab, in which archive of `labkit course submit`; and what a person should know.
 
     Of two archives of one student and lab the later one counts, by the time that `submit` wrote into it. An archive
@@ -239,7 +239,7 @@ def latest(place: Path, archives: Sequence[Path]) -> tuple[dict[tuple[str, str],
 
 def collect_archives(place: Path, archives: Sequence[Path]) -> list[str]:
     """Put the latest notebooks of archives where nbgrader looks for them; return what a person should know."""
-    taken, said = latest(place, archives)
+    taken, said = latest_hand_ins(place, archives)
     with Gradebook(database_of(place)) as gradebook:
         dated: Any = [each for each in gradebook.assignments if each.duedate]
         due = {each.name: _as_nbgrader(each.duedate) for each in dated}

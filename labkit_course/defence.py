@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.runs import RunRecord, read_run
-from labkit_course.classroom import LARGEST_BYTES, answers_in, latest, students_of
+from labkit_course.classroom import LARGEST_BYTES, answers_in, latest_hand_ins, students_of
 from labkit_course.exercise import is_number
 from labkit_course.notebook_file import code_cells, read_notebook
 from labkit_course.progress import RESULTS, entries, ratio_error
@@ -35,7 +35,7 @@ def sheets(place: Path, archives: Sequence[Path], seed: int = 0) -> tuple[list[s
         archives: of `labkit course submit`, as `labkit course collect` takes them.
         seed: draws the questions, with the student's name.
     """
-    taken, said = latest(place, archives)
+    taken, said = latest_hand_ins(place, archives)
     made = []
     for id, student in students_of(place).items():
         own = {lab: path for (name, lab), (_, path) in taken.items() if name == id}

@@ -67,6 +67,7 @@ class Grade:
 
 
 PERIODS_S = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
+"""Seconds of the times that a late policy may name"""
 
 
 def late_policy(text: str) -> Callable[[float], float]:
@@ -111,11 +112,11 @@ def write_grades(place: Path, form: str, file: Path, late: str = "") -> list[str
     Raises:
         UserError: nothing is graded, a student lacks what the form needs, or the policy is none.
     """
-    students, grades, left = students_of(place), grades_of(place), late_policy(late)
+    students, grades, remaining = students_of(place), grades_of(place), late_policy(late)
     labs = {each.lab: each.most for each in grades}
     if not grades:
         raise UserError(f"{place}: nothing is graded yet: run `labkit course grade {place}`.")
-    scores = {(each.student, each.lab): f"{each.score * left(each.late_s):.6g}" for each in grades}
+    scores = {(each.student, each.lab): f"{each.score * remaining(each.late_s):.6g}" for each in grades}
     rows: list[list[Any]] = []
     if form == "csv":
         rows = [["student", "lab", "score", "max_score", "needs_grade_by_hand", "late_s", "score_in_time"]]

@@ -1,4 +1,4 @@
-"""Pages and slides of the notebooks, which work from files, without a network: nbconvert's own."""
+"""A static site of the notebooks, which works from files, without a network: nbconvert's own pages."""
 
 import re
 from html import escape
@@ -9,7 +9,7 @@ import nh3
 import plotly.io as pio
 from jinja2 import DictLoader, pass_context
 from latex2mathml.converter import convert
-from nbconvert import HTMLExporter, SlidesExporter
+from nbconvert import HTMLExporter
 from nbformat import NotebookNode, v4
 from plotly.offline import get_plotlyjs
 
@@ -51,35 +51,6 @@ body {
 </style>{% endblock %}
 """
 
-# nbconvert's slides, with reveal.js if it lies next to them; else slides stand one below the other, a screen each
-SLIDES = """\
-{% extends 'reveal/index.html.j2' %}
-{% block html_head_js %}<script src="plotly.min.js"></script>{% endblock %}
-{% block jupyter_widgets %}{% endblock %}
-{% block html_head_js_mathjax %}{% endblock %}
-{% block html_head_css %}<style>
-.reveal .slides section { text-align: left; }
-.reveal svg { max-height: 55vh; }
-html { scroll-snap-type: y proximity; }
-body:not(.reveal-viewport) .slides > section {
-  box-sizing: border-box; min-height: 100vh; padding: 6vh 8vw; scroll-snap-align: start; break-after: page;
-  font-size: 1.4rem;
-}
-body:not(.reveal-viewport) .notes { display: none; }
-</style>{% endblock %}
-{% block footer_js %}
-<script src="reveal.js/dist/reveal.js"></script>
-<script src="reveal.js/dist/plugin/notes.js"></script>
-<script>
-if (window.Reveal)
-  Reveal.initialize({ hash: true, slideNumber: "c", width: 1100, height: 700, plugins: [RevealNotes] });
-</script>
-{% endblock %}
-"""
-MOST_SLIDES = 8
-"""Of a lab: its title, its recap, and sections between them"""
-SENTENCE = re.compile(r"(?<=[.?!:]) (?=[A-Z*`])")
-
 DRAWN = (
     "svg g path rect circle ellipse line polyline polygon text tspan defs marker title desc use "
     "math mi mn mo mtext mrow msub msup msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd mspace mstyle"
@@ -95,7 +66,9 @@ FORMULA = re.compile(r"(`[^`]*`)|\$\$(.+?)\$\$|\$(?!\s)([^$\n`]+?)(?<!\s)\$", re
 """LaTeX in Markdown; code is matched first, for its dollars mean none"""
 
 
-class _Pages(HTMLExporter):
+class Pages(HTMLExporter):
+    """nbconvert's pages, without anything that runs or comes from the network."""
+
     page = PAGE
 
     def __init__(self) -> None:
@@ -105,10 +78,6 @@ class _Pages(HTMLExporter):
     @pass_context
     def markdown2html(self, context: Any, source: str) -> str:
         return _clean(super().markdown2html(context, source))
-
-
-class _Slides(_Pages, SlidesExporter):
-    page = SLIDES
 
 
 def _clean(html: str) -> str:
@@ -143,14 +112,14 @@ def build_site(folder: Path, out: Path, *, students: bool = False) -> Path:
         )
     if students:
         notebooks = {stem: exercise_version(notebook) for stem, notebook in notebooks.items()}
-    exporter = _Pages()
+    exporter = Pages()
     out.mkdir(parents=True, exist_ok=True)
     replace_text(out / "plotly.min.js", get_plotlyjs())
     rows = ""
     for stem, notebook in notebooks.items():
         title = re.search(r"^# (.*)", "\n".join(cell.source for cell in notebook.cells), re.MULTILINE)
         rows += f'<li><a href="{stem}.html">{escape(title[1] if title else stem)}</a></li>\n'
-        _adapt(notebook, set(notebooks))
+        adapt(notebook, set(notebooks))
         html, _ = exporter.from_notebook_node(notebook)
         replace_text(out / f"{stem}.html", html)
     head = '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>The cost of training</title>\n'
@@ -158,7 +127,7 @@ def build_site(folder: Path, out: Path, *, students: bool = False) -> Path:
     return out / "index.html"
 
 
-def _adapt(notebook: NotebookNode, stems: set[str]) -> None:
+def adapt(notebook: NotebookNode, stems: set[str]) -> None:
     """Draw figures and formulas, link the pages with each other, and drop the badges, which lead to the network.
 
     What needs no kernel is shown where nothing was executed: drawings, and the rubrics of the authored notebooks.
@@ -200,67 +169,3 @@ def _known(cell: NotebookNode) -> str:
         exercise = all_exercises(explained[2]).get(explained[1])
         return exercise.for_graders() if isinstance(exercise, Explanation) else ""
     return ""
-
-
-def build_slides(lab: Path, out: Path) -> tuple[Path, int]:
-    """Make the slides of a lab; return their file and their number, which is at most `MOST_SLIDES`.
-
-    A slide is a section: its heading, its first sentences or list, and its first drawing or figure. The speaker's notes
-    have the whole text of its first cell.
-
-    Args:
-        lab: a notebook, authored or executed; figures are only in an executed one.
-        out: the folder of the slides; reveal.js is used if its package lies in `reveal.js` there.
-    """
-    notebook = read_notebook(lab)
-    _adapt(notebook, set())
-    chosen = _chosen(_sections(notebook))
-    exporter = _Slides()
-    exporter.exclude_input, exporter.reveal_url_prefix = True, "reveal.js"
-    exporter.reveal_theme = "white"  # which asks no server for fonts
-    cells = [cell for section in chosen for cell in _slide(section)]
-    html, _ = exporter.from_notebook_node(v4.new_notebook(cells=cells), {"metadata": {"name": lab.stem}})
-    out.mkdir(parents=True, exist_ok=True)
-    replace_text(out / "plotly.min.js", get_plotlyjs())
-    replace_text(out / f"{lab.stem}.slides.html", html)
-    return out / f"{lab.stem}.slides.html", len(chosen)
-
-
-def _sections(notebook: NotebookNode) -> list[list[NotebookNode]]:
-    """The cells of a notebook, cut at its headings of the second level."""
-    sections: list[list[NotebookNode]] = [[]]
-    for cell in notebook.cells:
-        above, *parts = re.split("^(?=## )", cell.source, flags=re.MULTILINE) if cell.cell_type == "markdown" else [""]
-        if cell.cell_type == "code" or above.strip():
-            sections[-1].append(v4.new_markdown_cell(above) if above else cell)
-        sections += [[v4.new_markdown_cell(part)] for part in parts]
-    return sections
-
-
-def _chosen(sections: list[list[NotebookNode]]) -> list[list[NotebookNode]]:
-    """As many sections as there are slides: the first, the last, and those that show something before the others."""
-
-    def rank(place: int) -> tuple:
-        source = "\n".join(cell.source for cell in sections[place])
-        between = 0 < place < len(sections) - 1
-        return between, "drawing(" not in source, "figure" not in source, source.startswith("## Judge"), place
-
-    return [sections[place] for place in sorted(sorted(range(len(sections)), key=rank)[:MOST_SLIDES])]
-
-
-def _slide(section: list[NotebookNode]) -> list[NotebookNode]:
-    """The cells of a slide: what is said first, a picture if there is one, and the speaker's notes."""
-    heading, _, text = section[0].source.partition("\n\n")
-    first, following = [*(each for each in text.split("\n\n") if not each.startswith("#")), "", ""][:2]
-    lead = first if first.startswith("- ") else " ".join(SENTENCE.split(first)[:2])
-    said = [heading, lead, following if following.startswith(("- ", "1. ", "| ")) else ""]
-    pictures = [
-        v4.new_code_cell(outputs=[output])
-        for cell in code_cells(NotebookNode(cells=section))
-        for output in cell.outputs
-        if output.get("data", {}).get("text/html", "").startswith(('<div role="figure"', "<svg"))
-    ]
-    made = [v4.new_markdown_cell("\n\n".join(said)), *pictures[:1], v4.new_markdown_cell(text)]
-    for cell, kind in ((made[0], "slide"), (made[-1], "notes")):
-        cell.metadata.slideshow = {"slide_type": kind}
-    return made

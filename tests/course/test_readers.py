@@ -10,7 +10,8 @@ from labkit.plots import MIME
 from labkit_course.exercise import Explanation
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
-from labkit_course.site import MOST_SLIDES, build_site, build_slides
+from labkit_course.site import build_site
+from labkit_course.slides import MOST_SLIDES, build_slides
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LABS = sorted((NOTEBOOKS / SOLUTIONS).glob("*.ipynb"))
