@@ -116,10 +116,11 @@ def first_failure(words: Sequence[RankWord], ended: Mapping[int, str] | None = N
     `ended` says how processes ended that wrote nothing of it, by rank, where their launcher knows.
     """
     ended, found = ended or {}, []
+    hung = any(word.ended == "hung" for word in words)  # a rank that is gone afterwards was ended for it
     for word in words:
         if word.ended == "hung" or word.ended in FAILED:
             found.append((word.written_at, word, word.words))
-        elif not word.ended and (word.rank in ended or word.is_gone):
+        elif not word.ended and (word.rank in ended or (word.is_gone and not hung)):
             found.append((word.written_at + BEAT_S, word, ended.get(word.rank, GONE)))
     if not found and any(word.ended == "cut_off" for word in words):
         left = (word for word in words if word.ended in ("done", "stopped"))

@@ -367,6 +367,9 @@ def test_the_first_failure_counts_and_lost_connections_do_not():
     assert found is not None
     assert found[0] is gone
     assert "without a word" in found[1]
+    judge = word(2, ended="hung", words="rank 1 has given no sign", written_at=20.0)
+    assert first_failure([words[0], gone, judge]) == (judge, judge.words), "it was killed because it hung"
+    assert first_failure([words[0], gone, judge], {1: "it was ended by SIGKILL"})[0] is gone
     assert first_failure([word(0), word(1)]) is None
     elsewhere = replace(gone, host="another")  # whose processes this host cannot see
     assert first_failure([words[0], elsewhere]) is None
