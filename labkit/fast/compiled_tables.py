@@ -45,6 +45,8 @@ class CompiledTables:
         self.param_groups = optimiser.param_groups
         self._kind = next(number for number, kind in enumerate(KINDS) if isinstance(optimiser, kind))
         self._threads, self._lookups = 0, 0  # that scratch memory is allocated for
+        self._most = 0
+        """Most rows that a rank has sent in a step"""
         # compile or load the kernel now, with one row: half a second that should not be part of a step
         rows, gradient = torch.zeros(1, 1, 1, dtype=torch.int32), torch.zeros(1, 1, tables.weight.shape[1])
         room = rows[0, 0] - 1, rows[0].clone(), gradient.clone()
@@ -72,8 +74,28 @@ class CompiledTables:
         count = _sum_by_row(*arrays, 0, slots.numpy(), touched[0].numpy(), sums[0].numpy())
         # numbers of rows travel as the bits of floats, so that one exchange takes both
         own = torch.cat([sums[0, :count] / ranks, touched[0, :count, None].view(torch.float32)], 1)  # (U, D + 1)
-        every = _gathered(own, ranks)
+        every = self._gathered(own, ranks)
         return every[:, -1:].contiguous().view(torch.int32)[:, None], every[:, None, :-1].contiguous()
+
+    def _gathered(self, own: Tensor, ranks: int) -> Tensor:
+        """The rows of all ranks, one after the other; their numbers may differ.
+
+        One exchange has the number of rows and as many of them as any rank had so far; a second one has the others.
+        """
+        buffer = own.new_zeros(1 + self._most, own.shape[1])
+        buffer[:1, :1].view(torch.int32).fill_(len(own))
+        buffer[1 : 1 + len(own)] = own[: self._most]
+        dist.all_gather(found := [torch.empty_like(buffer) for _ in range(ranks)], buffer)
+        counts = [int(each[:1, :1].view(torch.int32)) for each in found]
+        parts = [[each[1 : 1 + count]] for each, count in zip(found, counts, strict=True)]
+        if (more := max(counts) - self._most) > 0:
+            rest = own.new_zeros(more, own.shape[1])
+            rest[: max(len(own) - self._most, 0)] = own[self._most :]
+            dist.all_gather(found := [torch.empty_like(rest) for _ in range(ranks)], rest)
+            for part, each, count in zip(parts, found, counts, strict=True):
+                part.append(each[: max(count - self._most, 0)])
+            self._most += more
+        return torch.cat([each for part in parts for each in part])
 
     def _begin_step(self, weight: Tensor) -> tuple[list[Tensor], float, tuple[float, float, float]]:
         """Count a step in the optimiser's state; return its tensors, the step size, and (beta1, beta2, eps)."""
@@ -112,17 +134,6 @@ class CompiledTables:
                 torch.empty(threads, distinct, dtype=torch.int32),
                 torch.empty(threads, distinct, dim),
             )
-
-
-def _gathered(own: Tensor, ranks: int) -> Tensor:
-    """The tensors of all ranks, one after the other; their first dimension may differ."""
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
-    dist.all_gather(counts, torch.full_like(counts[0], len(own)))
-    padded = own.new_zeros(max(map(int, counts)), own.shape[1])
-    padded[: len(own)] = own
-    found = [torch.empty_like(padded) for _ in range(ranks)]
-    dist.all_gather(found, padded)
-    return torch.cat([each[: int(count)] for each, count in zip(found, counts, strict=True)])
 
 
 # Sums may be regrouped and products fused. Full fastmath could lose a NaN, by which a diverged run is recognised.

@@ -5,7 +5,7 @@ import inspect
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from labkit.perfmodel import on_processes
 from labkit.project import shipped_datasets
 
-SAMPLES, FEATURES = 250, 64
+FEATURES, ROUNDS = 64, 3
 ITEM_BYTES = {"float": 4, "int": 4, "long int": 8}
 
 ParallelStep = Callable[[nn.Module, torch.optim.Optimizer, tuple[Tensor, Tensor], int, int, Callable], float]
@@ -90,26 +90,32 @@ def recorded_collectives() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["collective", "bytes", "exchange_us"])
 
 
-def train_on(step: FunctionType, steps: int) -> list[tuple[list[float], float]]:
-    """The losses of a student's step, and the seconds per step (measured): on one process, then on two."""
+def train_on(step: FunctionType, steps: Mapping[int, int]) -> dict[int, tuple[list[list[float]], list[list[float]]]]:
+    """A student's step on one process and on two, by the samples of a batch; `steps` says how many of each are taken.
+
+    Each has the losses, and the seconds per step of `ROUNDS` rounds that take turns (measured): on one, then on two.
+    """
     source = "from __future__ import annotations\n" + inspect.getsource(step)
     return on_processes(2, _train, source, step.__name__, steps)
 
 
-def _train(source: str, name: str, steps: int) -> list[tuple[list[float], float]]:
+def _train(source: str, name: str, steps: Mapping[int, int]) -> dict[int, tuple[list[list[float]], list[list[float]]]]:
     known: dict[str, Any] = {"torch": torch, "F": F}
     exec(compile(source, name, "exec"), known)
-    step, rank, found = known[name], dist.get_rank(), []
-    for ranks, all_reduce in ((1, lambda tensor: tensor), (2, dist.all_reduce)):
-        dist.barrier()  # the other process waits here while one trains alone
-        if rank < ranks:
-            (model, optimizer, batches), began = parts(steps), time.perf_counter()
-            losses = [float(step(model, optimizer, batch, rank, ranks, all_reduce)) for batch in batches]
-            found.append((losses, (time.perf_counter() - began) / steps))
+    step, rank, found = known[name], dist.get_rank(), {}
+    for samples, count in steps.items():
+        losses, seconds = [[], []], [[], []]
+        for way, ranks, all_reduce in ((0, 1, lambda tensor: tensor), (1, 2, dist.all_reduce)) * (1 + ROUNDS):
+            dist.barrier()  # the other process waits here while one trains alone
+            if rank < ranks:
+                (model, optimizer, batches), began = parts(count, samples), time.perf_counter()
+                losses[way] = [float(step(model, optimizer, batch, rank, ranks, all_reduce)) for batch in batches]
+                seconds[way].append((time.perf_counter() - began) / count)
+        found[samples] = losses, [each[1:] for each in seconds]  # the first round warms up
     return found
 
 
-def parts(steps: int, samples: int = SAMPLES) -> tuple[nn.Module, torch.optim.Optimizer, list[tuple[Tensor, Tensor]]]:
+def parts(steps: int, samples: int) -> tuple[nn.Module, torch.optim.Optimizer, list[tuple[Tensor, Tensor]]]:
     """A small model, its optimiser and its batches; the same ones each time."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)

@@ -28,6 +28,7 @@ class NoSampler(contextlib.nullcontext):
 
 DLRM = ["--data", "synthetic-small", "--batch-size", "2047", "--max-epochs", "1", "--target", "none"]
 DLRM += ["--precision", "fp32"]
+SPEECH = ["--max-epochs", "2", "--batch-size", "5", "--target", "none"]
 WAYS = {  # those of the prototype, and the one kernel that sums its gradients in another order
     "sgd": ["--optimiser", "sgd", "--lr", "0.3", "--kernels", "plain"],
     "adam": ["--optimiser", "adam", "--lr", "0.002", "--kernels", "plain"],
@@ -36,40 +37,36 @@ WAYS = {  # those of the prototype, and the one kernel that sums its gradients i
 }
 
 
-def train_each(folder: Path, tones: Path | None = None) -> None:
-    """Train each way, and a recogniser, as `python dlrm.py` does."""
+def train(way: str, folder: Path, tones: Path) -> None:
+    """Train as `python dlrm.py` or `python speech.py` does."""
     import labkit.telemetry
 
     labkit.telemetry.Sampler = NoSampler
-    for way, flags in WAYS.items():
-        sys.argv = ["dlrm.py", *DLRM, *flags, "--runs-dir", str(folder / way)]
-        dlrm.main()
-    if tones is not None:
-        sys.argv = ["speech.py", "--data", str(tones), "--max-epochs", "2", "--batch-size", "5"]
-        sys.argv += ["--target", "none", "--runs-dir", str(folder / "speech")]
-        speech.main()
+    flags = [*DLRM, *WAYS[way]] if way in WAYS else [*SPEECH, "--data", str(tones)]
+    sys.argv = ["train.py", *flags, "--runs-dir", str(folder / way)]
+    (dlrm if way in WAYS else speech).main()
 
 
-def train_rank(rank: int, folder: Path, tones: Path) -> None:
+def train_rank(rank: int, way: str, folder: Path, tones: Path) -> None:
     torch.set_num_threads(1)
     sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  the end of the process closes it
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    Company.leave = lambda self: None
-    train_each(folder, tones)
-    os._exit(0)  # as Company.leave does
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{way}", rank=rank, world_size=2)
+    train(way, folder, tones)  # which ends by os._exit
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, tiny_speech):
     """The folders of one and of two processes."""
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    torch.multiprocessing.spawn(train_rank, args=(two, tiny_speech), nprocs=2)
+    for way in (*WAYS, "speech"):  # each in processes of its own, as users train
+        torch.multiprocessing.spawn(train_rank, args=(way, two, tiny_speech), nprocs=2)
     patch = pytest.MonkeyPatch()
     with patch.context() as patched:
         patched.setattr(sys, "argv", [])
         patched.setattr("labkit.telemetry.Sampler", NoSampler)
-        train_each(one)
+        for way in WAYS:
+            train(way, one, tiny_speech)
     return one, two
 
 
