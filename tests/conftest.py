@@ -19,7 +19,7 @@ from labkit.hardware import leases
 # beside other tests, threads that wait busily take the cores from those that work
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # no command that a test starts leaves a warm server behind
-os.environ.setdefault("LABKIT_WARM", "0")
+os.environ.setdefault("LABKIT_WARM_IDLE_S", "0")
 
 # Under `make test &` Ctrl-C is ignored, and by all that the tests start, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -29,7 +29,7 @@ from labkit.process import forking, template
 from labkit.process.containment import MARK, PARENT
 
 IDLE_S = float(os.environ.get("LABKIT_WARM_IDLE_S", 300.0))
-"""Seconds without a run after which the server ends"""
+"""Seconds without a run after which the server ends; 0: there is none"""
 POLL_S = min(15.0, IDLE_S)
 """Seconds between two looks at whether it is still current"""
 HARNESS = ("LABKIT_HARNESS", MARK)
@@ -81,7 +81,7 @@ def place() -> Path:
 
 def run_in_server(arguments: Sequence[str]) -> int | None:
     """Run `labkit` with these arguments in a process of the server; its exit status. None: this process must do it."""
-    if not template.is_possible() or forking.is_warm() or any(name in os.environ for name in HARNESS):
+    if not (IDLE_S and template.is_possible()) or forking.is_warm() or any(name in os.environ for name in HARNESS):
         return None
     cores = sorted(os.sched_getaffinity(0))
     _at_start.update(cores=cores, environment=dict(os.environ), folder=Path.cwd())

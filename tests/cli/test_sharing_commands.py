@@ -106,6 +106,7 @@ def collocated(tmp_path_factory):
     (folder / "mix.yaml").write_text(json.dumps({"mode": "cpu-shared", "workloads": workloads}))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setenv("LABKIT_WARM", "1")  # else each imports torch
         main(["collocate", "mix.yaml", "--baseline", "none"])
     found = {kind: [] for kind in MATRIX}
     for part in mix_of(folder).parts.values():

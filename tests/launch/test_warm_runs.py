@@ -20,6 +20,7 @@ from labkit.runs import read_metrics, run_folders
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely, and has pidfds")
 CORES = sorted({1, min(2, len(os.sched_getaffinity(0)))}) if hasattr(os, "sched_getaffinity") else [1]
 STEPS = 6
+DATA = {"dlrm": {"data": "synthetic-small"}, "speech": {}}
 
 
 def losses(folder, monkeypatch, *, warm: bool, job: str) -> list[list[float]]:
@@ -28,7 +29,7 @@ def losses(folder, monkeypatch, *, warm: bool, job: str) -> list[list[float]]:
     ways = [(f"cores={cores}", precision) for cores in CORES for precision in ("fp32", "bf16")]
     ways = ways if job == "dlrm" else ways[::3]
     # no max_seconds, by which the rate of learning would follow the clock
-    how = {"runs_dir": folder, "seed": 3, "target": "none", "sample_hz": 1}
+    how = {"runs_dir": folder, "seed": 3, "target": "none", "sample_hz": 1} | DATA[job]
     commands = [job_command(job, budget=budget, precision=precision, **how) for budget, precision in ways]
     started = []
 

@@ -21,6 +21,7 @@ from labkit.telemetry import own_peak_bytes
 needs_torchrec = pytest.mark.skipif(
     hardware.why_no_torchrec() is not None, reason="needs TorchRec: see `labkit doctor`"
 )
+of_the_soak = pytest.mark.skipif("LABKIT_SOAK" not in os.environ, reason="four processes: `make soak` runs it")
 MODEL = DlrmConfig(3, (500, 3000, 40, 7), 16, (32, 16), (16, 1))
 RATES = {"sgd": 0.5, "adagrad": 0.02, "rowwise-adagrad": 0.02}
 WAYS = [(way, kind) for way in ("table", "row", "column", "data") for kind in RATES]
@@ -120,7 +121,7 @@ def test_every_sharding_on_two_processes_has_the_losses_of_one(tmp_path):
 
 
 @needs_torchrec
-@pytest.mark.slow
+@of_the_soak
 def test_every_sharding_on_four_processes_has_the_losses_of_one(tmp_path):
     found = on_ranks(4, tmp_path, train_each, WAYS)
     for way, kind in WAYS:
@@ -178,7 +179,7 @@ def grown_bytes():
 
 
 @needs_torchrec
-@pytest.mark.slow
+@of_the_soak
 def test_tables_too_large_for_a_process_fit_into_four(tmp_path):
     assert on_ranks(4, tmp_path, grown_bytes) < 0.6 * on_ranks(1, tmp_path, grown_bytes)
 
