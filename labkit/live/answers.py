@@ -19,6 +19,8 @@ MOST_POINTS = 40_000
 """Points of all single curves together: a browser redraws all of them"""
 MOST_GRID = 300
 """Places at which a band is calculated"""
+MOST_MEANS = 20_000
+"""Points of all groups' means together"""
 MOST_DETAILED = 40
 """Curves that are read from disk again when the reader looks closely"""
 MOST_WITH_ENERGY = 200
@@ -84,11 +86,12 @@ def curves(board: Board, asked: Asked) -> dict[str, Any]:
     held, spent, words = _spent(held, asked)
     count = sum(map(len, held))
     most = int(np.clip(MOST_POINTS // max(count, 1), 40, 2 * asked.width))
+    places = min(MOST_GRID, max(MOST_MEANS // max(len(held), 1), 50), max(asked.width // 2, 2))
     groups, is_exact = [], True
     if asked.start is not None and count <= MOST_DETAILED and not spent:
         held = _detailed(held, asked)
     for own in held:
-        tag = "" if spent else _tag(own, asked, most)
+        tag = "" if spent else _tag(own, asked, most, places)
         is_exact &= all(curve.size == 1 for _, curve in own)
         if tag in asked.known:
             groups.append({"tag": tag})
@@ -98,7 +101,7 @@ def curves(board: Board, asked: Asked) -> dict[str, Any]:
             place = spent[feed.name].on if spent else np.asarray
             stretches = within(place(curve.stretches), asked.column, asked.start, asked.end)
             seen.append((feed.name, curve, stretches, place(curve.odd)))
-        groups.append({"tag": tag, **_group(seen, asked, most, with_band=len(held) <= MOST_BANDS)})
+        groups.append({"tag": tag, **_group(seen, asked, most, places, with_band=len(held) <= MOST_BANDS)})
     answer = {"groups": groups, "exact": is_exact, "singles": asked.singles and count <= MOST_SINGLE, "runs": count}
     return answer | {"spent": words}
 
@@ -106,9 +109,9 @@ def curves(board: Board, asked: Asked) -> dict[str, Any]:
 Held = list[list[tuple[RunFeed, Curve]]]
 
 
-def _tag(own: Sequence[tuple[RunFeed, Curve]], asked: Asked, most: int) -> str:
+def _tag(own: Sequence[tuple[RunFeed, Curve]], asked: Asked, most: int, places: int) -> str:
     """A text that changes with whatever a group's answer depends on, for as long as this process runs."""
-    question = asked.metric, asked.x, asked.width, asked.limits, asked.smooth, asked.singles, most
+    question = asked.metric, asked.x, asked.width, asked.limits, asked.smooth, asked.singles, most, places
     return str(hash((question, *((feed.name, feed.version, curve.count) for feed, curve in own))))
 
 
@@ -153,13 +156,17 @@ Seen = tuple[str, Curve, np.ndarray, np.ndarray]
 """A run, its curve, the visible stretches, and the rows that are no numbers; both by the axis that is asked for"""
 
 
-def _group(seen: Sequence[Seen], asked: Asked, most: int, *, with_band: bool) -> dict[str, Any]:
+def _group(seen: Sequence[Seen], asked: Asked, most: int, places: int, *, with_band: bool) -> dict[str, Any]:
     column, lines = asked.column, []
     for _, curve, stretches, _ in seen:
         values = smoothed(stretches, asked.smooth, curve.size) if asked.smooth else stretches[:, MEAN, -1]
         lines.append((stretches[:, MEAN, column], values))
     lines = [line for line in lines if len(line[0])]
-    answer: dict[str, Any] = {"runs": len(lines), **_mean(lines, asked.width, with_band=with_band), **_odd(seen, asked)}
+    answer: dict[str, Any] = {
+        "runs": len(lines),
+        **_mean(lines, asked.width, places, with_band=with_band),
+        **_odd(seen, asked),
+    }
     answer["range"] = _statistics([stretches for _, _, stretches, _ in seen if len(stretches)], asked)
     if asked.singles or len(lines) == 1:
         answer["curves"] = []
@@ -174,13 +181,13 @@ def _group(seen: Sequence[Seen], asked: Asked, most: int, *, with_band: bool) ->
     return answer
 
 
-def _mean(lines: list[tuple[np.ndarray, np.ndarray]], width: int, *, with_band: bool) -> dict[str, Any]:
-    """Mean over runs where half of them still are, with its interval, or the range of fewer than five."""
+def _mean(lines: list[tuple[np.ndarray, np.ndarray]], width: int, places: int, *, with_band: bool) -> dict[str, Any]:
+    """Mean over runs at so many places, where half of them still are; its interval, or the range of fewer than five."""
     if len(lines) < 2:
         x, y = lines[0] if lines else (np.empty(0), np.empty(0))
         step = max(-(-len(x) // max(width, 1)), 1)
         return {"x": packed(x[::step]), "y": packed(y[::step]), "kind": ""}
-    grid = np.linspace(min(x[0] for x, _ in lines), max(x[-1] for x, _ in lines), min(MOST_GRID, max(width // 2, 2)))
+    grid = np.linspace(min(x[0] for x, _ in lines), max(x[-1] for x, _ in lines), places)
     values = np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in lines])  # (R, G)
     counts = np.isfinite(values).sum(0)
     enough = counts * 2 >= len(lines)

@@ -302,3 +302,19 @@ def test_a_server_that_was_killed_leaves_what_is_shown_and_a_run_that_was_delete
         page.wait_for_function("() => document.getElementById('state').textContent.includes('does not answer')")
         assert second.name in page.locator("#rows").inner_text()
         page.close()
+
+
+def test_of_many_groups_those_of_one_look_are_one_trace_and_each_point_names_its_group(browser, tmp_path):
+    for lr in range(41):
+        for seed in range(2):
+            write_run(tmp_path, [0.5, 0.6 + 0.002 * lr, 0.8], seed=seed, lr=float(lr))
+    with served(tmp_path) as (address, _):
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page.goto(address)
+        drawn(page, "plot.data?.length && new Set(plot.data.flatMap(t => t.text ?? [])).size === 41")
+        data = "document.getElementById('curves').data"
+        found = page.evaluate(f"{data}.map(t => [t.meta.kind, t.x.length, t.text.length])")
+        assert all(kind == "means" and points == texts for kind, points, texts in found)
+        assert len(found) < 41
+        assert "lr 7" in page.evaluate(f"{data}.flatMap(t => t.text).join()")
+        page.close()
