@@ -52,7 +52,7 @@ def why_slower(command: "tracking.ScriptCommand", count: int) -> str:
     return (
         f"{count} processes will probably be slower than one on the same cores: they exchange what a step changes in "
         "the tables. On two cores of an AMD EPYC two of them reached 0.8 times the samples per second of one at batch "
-        "size 4,096, and at most 0.4 times at 512 (recorded). Omit --nproc, unless you test for several machines."
+        "size 4,096, and 0.4 times at 512 (recorded). Omit --nproc, unless you test for several machines."
     )
 
 
