@@ -162,11 +162,7 @@ def _group(seen: Sequence[Seen], asked: Asked, most: int, places: int, *, with_b
         values = smoothed(stretches, asked.smooth, curve.size) if asked.smooth else stretches[:, MEAN, -1]
         lines.append((stretches[:, MEAN, column], values))
     lines = [line for line in lines if len(line[0])]
-    answer: dict[str, Any] = {
-        "runs": len(lines),
-        **_mean(lines, asked.width, places, with_band=with_band),
-        **_odd(seen, asked),
-    }
+    answer = {"runs": len(lines), **_mean(lines, asked.width, places, with_band=with_band), **_odd(seen, asked)}
     answer["range"] = _statistics([stretches for _, _, stretches, _ in seen if len(stretches)], asked)
     if asked.singles or len(lines) == 1:
         answer["curves"] = []
