@@ -265,7 +265,8 @@ def enter(
     first, times, sha256 = runs[0].record, [run.time_s for run in runs], _sha256(runs[0])
     if hashlib.sha256(script.read_bytes()).hexdigest() != sha256:
         raise UserError(f"{script} is not the script of {runs[0].folder}, since its SHA-256 is another.")
-    code = Path(CODE) / f"{name}-{len(own) + 1}{script.suffix}"
+    kept = (each["code"] for each in history if each["sha256"] == sha256)  # perhaps on another track
+    code = next(kept, f"{CODE}/{name}-{len(own) + 1}{script.suffix}")
     made = {"track": name, "date": first.started_at[:10], "holder": holder, "times_as_fast": "", "p": ""}
     if own:
         outcome = judge(track, standing, challenger)
@@ -281,7 +282,7 @@ def enter(
         raise UserError(f"a first record takes {FEWEST_SEEDS} seeds or more, of which at least half reach the target.")
     made |= {"seeds": str(len(runs)), "reached": str(int(np.isfinite(times).sum()))}
     made |= {"median_s": f"{np.median(times):.4g}", "machine": machine_of(runs[0]), "commit": first.git_commit or ""}
-    made |= {"code": code.as_posix(), "sha256": sha256}
+    made |= {"code": code, "sha256": sha256}
     text = io.StringIO()
     rows = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     rows.writeheader()

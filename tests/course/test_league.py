@@ -170,7 +170,9 @@ def test_the_shipped_tracks_can_be_run():
     shipped = project.shipped_datasets().parent / "league"
     for track in league.read_tracks(shipped).values():
         assert league.tracking.Target.parse(track.target).value is not None
-    for record in league.read_history(shipped):
+    history = league.read_history(shipped)
+    assert len({each["code"] for each in history}) == len({each["sha256"] for each in history}), "a script is kept once"
+    for record in history:
         code = (shipped / record["code"]).read_bytes()
         assert hashlib.sha256(code).hexdigest() == record["sha256"], "the script of a record stays as it ran"
 
