@@ -87,7 +87,7 @@ def predicted_s(job: str, batch_size: int, times: dict[str, list[float]]) -> flo
     rows = (categorical[::2] + model.tables.row_start.view(1, -1, 1)).unique().numel()  # of a rank's share
     own_bytes = 4 * rows * (config.embedding_dim + 1)
     exchanged = of("all_reduce", 4 * dense) + of("all_reduce", 64)
-    return exchanged + of("all_gather", 16) + of("all_gather", own_bytes)
+    return exchanged + of("all_gather", own_bytes)
 
 
 def main() -> None:
