@@ -141,14 +141,15 @@ def page(rows: Iterable[Mapping[str, str]]) -> str:
     """`docs/reproductions.md`: every claim, with the verdicts and their evidence where there are some."""
     rows = list(rows)
     verdicts = [row["verdict"] for row in rows]
-    counts = ", ".join(f"{verdicts.count(each)} {each.removesuffix(' here')}" for each in VERDICTS)
+    hold, fail, untested = (verdicts.count(each) for each in VERDICTS)
     machines = sorted({_cell(f"{row['machine']} (profile {row['profile']})") for row in rows})
     head = f"""\
 # Claims of the papers, tried again
 
 Each claim that the course builds on, and what came of trying it. `make claims` runs the notebooks again and
 writes this page from what they put out, which is kept in `reproductions.csv`. Of {len(all_claims())} claims
-{len({row["id"] for row in rows})} were tried, some by two notebooks: {counts}.
+{len({row["id"] for row in rows})} were tried, some by two notebooks. {hold} verdicts say
+that a claim holds here, {fail} that it does not, and {untested} that it cannot be tested here.
 
 Tried on: {"; ".join(machines) or "nothing yet"}. Other machines have other numbers, and may have other verdicts.
 

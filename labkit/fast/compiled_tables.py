@@ -78,9 +78,9 @@ class CompiledTables:
         return every[:, -1:].contiguous().view(torch.int32)[:, None], every[:, None, :-1].contiguous()
 
     def _gathered(self, own: Tensor, ranks: int) -> Tensor:
-        """The rows of all ranks, one after the other; their numbers may differ.
+        """The rows of all ranks, one rank after the other: (sum of U, D + 1) from each rank's own (U, D + 1).
 
-        One exchange has the number of rows and as many of them as any rank had so far; a second one has the others.
+        One exchange takes U and as many rows as any rank has sent before; if one has more, a second takes the rest.
         """
         buffer = own.new_zeros(1 + self._most, own.shape[1])
         buffer[:1, :1].view(torch.int32).fill_(len(own))

@@ -178,7 +178,7 @@ def _group(seen: Sequence[Seen], asked: Asked, most: int, places: int, *, with_b
 
 
 def _mean(lines: list[tuple[np.ndarray, np.ndarray]], width: int, places: int, *, with_band: bool) -> dict[str, Any]:
-    """Mean over runs at so many places, where half of them still are; its interval, or the range of fewer than five."""
+    """The mean at `places` points where at least half of the runs go on; its interval, or the range of fewer than 5."""
     if len(lines) < 2:
         x, y = lines[0] if lines else (np.empty(0), np.empty(0))
         step = max(-(-len(x) // max(width, 1)), 1)

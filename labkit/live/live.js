@@ -4,7 +4,7 @@
   const byId = (id) => document.getElementById(id);
   const { token, palettes, looks } = JSON.parse(byId("live-data").textContent);
   const { config } = JSON.parse(byId("report-data").textContent);
-  const SHOWN = 60, MOST_GROUPS = 300, MOST_FACETS = 9, MOST_LEGENDS = 40;
+  const SHOWN = 60, MOST_GROUPS = 300, MOST_FACETS = 9, MANY = 40; // more groups have no bands and no legend
   const AXES = { wall_s: "Wall time since training began (s)", train_s: "Training time (s)", step: "Step", samples: "Samples",
     energy_j: "Energy since the first sample (J)", cost_usd: "Cost at the price of the tier ($)" };
   const STARTS = { filter: "", running: "", metric: "", x: "wall_s", by: "", facet: "", smooth: "0", singles: "", log: "", from: "",
@@ -227,7 +227,7 @@
     const palette = palettes[window.labkitReport.isDark() ? "labkit_dark" : "labkit_light"];
     const facets = [...new Set(groups.map(({ facet }) => facet))], traces = [];
     const axis = (letter, facet) => `${letter}${facets.indexOf(facet) ? facets.indexOf(facet) + 1 : ""}`;
-    const named = new Set(), isMany = groups.length > MOST_LEGENDS, joined = new Map(); // many groups: a trace for all of one look
+    const named = new Set(), isMany = groups.length > MANY, joined = new Map(); // many groups of seeds: a trace for all of one look
     groups.forEach((group, at) => {
       const own = answer.groups[at], place = places.get(group.name), look = looks[place % looks.length];
       if (!own.runs && !own.odd_count) return;
@@ -252,7 +252,7 @@
       }
       if (!asMain) {
         const words = `${text}<br>mean of ${own.runs}`, mean = { ...common, mode: "lines", line: { ...stroke, width: 2.5 }, meta: { ...meta, kind: "mean" } };
-        if (!isMany) traces.push({ ...mean, x: own.x, y: own.y, showlegend: !named.has(group.name), hovertemplate: hover(words) });
+        if (!isMany || own.runs === 1) traces.push({ ...mean, x: own.x, y: own.y, showlegend: !named.has(group.name), hovertemplate: hover(words) });
         else {
           const key = [hex, look.dash, common.xaxis].join(), [x, y] = own.means ??= [own.x, own.y].map(numbers);
           if (!joined.has(key)) traces.push(joined.set(key, { ...mean, name: "", legendgroup: "", showlegend: false, x: [], y: [], text: [], hovertemplate: hover("%{text}"), meta: { kind: "means" } }).get(key));
@@ -280,7 +280,7 @@
     const x = { ...look, ...range, title: { text: AXES[question.x] } };
     const y = { ...look, title: { text: plain(cut(question.metric)) }, type: view.log ? "log" : "linear" };
     const layout = { paper_bgcolor: colour("--card"), plot_bgcolor: colour("--card"), font: { color: colour("--ink"), size: 13 }, hovermode: "closest",
-      height: 460, margin: { l: 60, r: 64, t: 30, b: 56 }, modebar: { orientation: "v" }, showlegend: traces.filter(({ showlegend }) => showlegend).length <= MOST_LEGENDS,
+      height: 460, margin: { l: 60, r: 64, t: 30, b: 56 }, modebar: { orientation: "v" }, showlegend: traces.filter(({ showlegend }) => showlegend).length <= MANY,
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, uirevision: view.metric, shapes: [], annotations: [],
       hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } } };
     x.uirevision = y.uirevision = JSON.stringify([question.start, question.end, question.x, question.metric, view.log]);
@@ -325,7 +325,7 @@
     const spans = [...new Set((machine?.spans ?? []).map(({ kind }) => kind))];
     byId("caption").textContent = [
       kinds.length ? `Shading: ${kinds.join(", ")}, where at least half of the runs still are.` : "",
-      groups.length > MOST_LEGENDS ? "More than 40 groups are drawn without their bands." : "",
+      groups.length > MANY ? "More than 40 groups are drawn without their bands." : "",
       left > 0 ? `${counted(left, "group")} more not drawn: filter the runs.` : "",
       question.smooth ? `Smoothed by an exponential moving average that keeps ${question.smooth} per row; thin lines are not smoothed.` : "",
       answer.spent.length ? `Horizontal axis: ${answer.spent.join("; ")}.` : "",

@@ -116,7 +116,7 @@ def first_failure(words: Sequence[RankWord], ended: Mapping[int, str] | None = N
     `ended` says how processes ended that wrote nothing of it, by rank, where their launcher knows.
     """
     ended, found = ended or {}, []
-    hung = any(word.ended == "hung" for word in words)  # a rank that is gone afterwards was ended for it
+    hung = any(word.ended == "hung" for word in words)  # whoever vanishes after that was ended because of it
     for word in words:
         if word.ended == "hung" or word.ended in FAILED:
             found.append((word.written_at, word, word.words))

@@ -315,7 +315,7 @@ EXERCISES["63.parallel"] = WrittenExercise(
 """
 Now your step runs on two real processes, with torch's *gloo* between them, in three rounds that take turns with one process. First a batch has 250 samples, then 32,000.
 
-**H9.** In a thesis, four GPUs trained 2.1 to 3.0 times as fast as one on one platform, and 3.7 to 3.9 times on another: at least 53 % of the ideal. Their steps were long, so judge by the batch of 32,000. Say that the claim holds if two processes reach 53 % of their ideal, 1.05 times one, in every round; that it does not hold if they miss it in every round; and else that it cannot be tested.
+**H9.** In a thesis, four GPUs trained 2.1 to 3.0 times as fast as one on one platform, and 3.7 to 3.9 times on another: at least 53 % of the ideal. Its models were larger than yours, so judge by the batch of 32,000. Say that the claim holds if two processes reach 53 % of their ideal, 1.05 times one, in every round; that it does not hold if they miss it in every round; and else that it cannot be tested.
 
 **With 250 samples, how many times as many samples per second do two processes take as one?**
 """
@@ -336,7 +336,7 @@ reveal("63.speed", sorted(gains[250])[1])
 
 # %% used-after [markdown]
 """
-The losses agree up to rounding. The speed is another matter: a step of 250 samples is short, and the exchange takes longer than the half of it that is saved. The exchange of 32,000 samples is no longer, for gradients are sent and not samples.
+The losses agree up to rounding. The speed is another matter: a step of 250 samples is short, and the exchange takes longer than the half of it that is saved. With 32,000 samples the exchange takes no longer, because it sends gradients and not samples.
 """
 
 # %% claim H9 points=1
