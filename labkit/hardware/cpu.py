@@ -174,6 +174,8 @@ def _cpuinfo(root: Path) -> dict[str, str]:
 
 def _model(cpuinfo: Mapping[str, str]) -> str:
     named = cpuinfo.get("model name") or cpuinfo.get("cpu model")
+    if named and "model" in cpuinfo and not re.search(r"\d", named):  # virtual machines call all generations alike
+        named += f", family {cpuinfo.get('cpu family')} model {cpuinfo['model']}"
     return named or _sysctl("machdep.cpu.brand_string") or platform.processor() or platform.machine() or "unknown CPU"
 
 

@@ -104,7 +104,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
     swept = config.get("sweep", {}).get("settings", {})  # which a script need not record itself
     settings = {name: value for section in [swept, *sections, train] for name, value in section.items()}
     settings |= {"mix": (record.shared or {}).get("mix"), "preset": train.get("preset")}
-    settings |= {"host": record.host, "device": _gpu_name(record)}
+    settings |= {"host": record.host, "device": _device_name(record)}
     own = {name: value for name, value in settings.items() if name not in ENDINGS and not isinstance(value, dict)}
     return {
         "run": folder.name,
@@ -136,11 +136,10 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
     }
 
 
-def _gpu_name(record: RunRecord) -> str | None:
-    """The kind of GPU that it computed on: runs on two kinds are never of one series."""
+def _device_name(record: RunRecord) -> str | None:
+    """What it computed on: runs on two kinds of device are never of one series."""
     torch_name = record.budget.get("torch_name", "cpu")
-    names = (device.get("name") for device in record.devices if device.get("torch_name") == torch_name)
-    return None if torch_name == "cpu" else next(names, None)
+    return next((device.get("name") for device in record.devices if device.get("torch_name") == torch_name), None)
 
 
 def _number(value: float | None) -> float:

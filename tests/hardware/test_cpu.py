@@ -37,6 +37,8 @@ def test_a_cpu_is_named_with_its_instruction_sets_and_cores(tmp_path):
     files = {"proc/cpuinfo": PI, "proc/device-tree/model": "Raspberry Pi 5 Model B Rev 1.0\0"}
     board = read_cpu(tree(tmp_path / "board", files))
     assert (board.isa, board.board) == (("neon",), "Raspberry Pi 5 Model B Rev 1.0") and board.model
+    virtual = "processor : 0\ncpu family : 25\nmodel : 17\nmodel name : AMD EPYC\n"  # as of Zen 3, which is model 1
+    assert read_cpu(tree(tmp_path / "virtual", {"proc/cpuinfo": virtual})).model == "AMD EPYC, family 25 model 17"
 
 
 def test_a_machine_that_says_nothing_is_not_a_crash_and_caches_are_data_caches(tmp_path, monkeypatch):

@@ -233,21 +233,25 @@ def test_labkit_s_own_runs_on_a_gpu_are_recorded_not_measured_here_and_bring_its
 PAIR = {"group": "g", "job": "a", "jobs": "2 × a.py", "mix": "f0"}
 
 
+def test_runs_of_one_host_name_on_two_kinds_of_cpu_are_two_series(tmp_path):
+    for seed, model in enumerate((1, 17)):
+        record = write_run(tmp_path, [0.7, 0.8, 0.8], seed=seed) / "run.json"
+        record.write_text(record.read_text().replace("A test's CPU", f"AMD EPYC, family 25 model {model}"))
+    runs = run_table(run_folders(tmp_path))
+    assert runs["host"].nunique() == 1 and len({Series.of(run).label for run in runs.to_dict("records")}) == 2
+
+
 def test_only_runs_with_the_same_neighbours_in_the_same_mode_share_a_line(tmp_path):
     told = {
         "all-cores": [None, PAIR | {"mode": "alone"}],
-        "cpu-shared, 2 × a.py": [
-            PAIR | {"mode": "cpu-shared"},
-            PAIR | {"mode": "cpu-shared", "job": "b", "group": "h"},
-        ],
+        "cpu-shared, 2 × a.py": [PAIR | {"mode": "cpu-shared"} | other for other in ({}, {"job": "b", "group": "h"})],
         "cpu-pinned, 2 × a.py · mix f0": [PAIR | {"mode": "cpu-pinned"}],
         "cpu-pinned, 2 × a.py · mix e1": [PAIR | {"mode": "cpu-pinned", "mix": "e1"}],
     }
     configs = [{"collocation": each} if each else {} for line in told.values() for each in line]
     runs = run_table([write_run(tmp_path, [], config=each, energy_note=None) for each in configs])
-    assert [Series.of(run).label for run in runs.to_dict("records")] == [
-        budget for budget, line in told.items() for _ in line
-    ]
+    labels = [budget for budget, line in told.items() for _ in line]
+    assert [Series.of(run).label for run in runs.to_dict("records")] == labels
     assert list(runs["tier"]) == ["cloud-cpu-2"] * 2 + [None] * 4
     assert np.isnan(runs["energy_j"][2:].to_numpy(float)).all()
     assert set(runs["energy_note"][2:]) == {OF_ALL}
