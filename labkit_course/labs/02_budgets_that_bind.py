@@ -157,7 +157,7 @@ reveal("02.bandwidth", 100 * found["bandwidth"][0])
 """
 ### How many pairs would be enough?
 
-Where the interval holds 1, you cannot tell with this number of pairs; that is no proof that nothing was lost. Decide first which loss would matter to you, say a tenth. The *power* of a study is the chance that its interval excludes 1 if that loss is real. 80 % is usual. `runs_needed` calculates how many pairs that takes, from how much your pairs vary.
+Where the interval contains 1, you cannot tell with this number of pairs; that does not prove that nothing was lost. Decide first which loss would matter to you, say a tenth. The *power* of a study is the chance that its interval excludes 1 if that loss is real. 80 % is usual. `runs_needed` calculates how many pairs that takes, from how much your pairs vary.
 
 **How many pairs would find a loss of a tenth of the bandwidth with a power of 80 %?**
 """

@@ -41,7 +41,7 @@ seed = 0  # of the shapes that are drawn at random
 """
 ## The question
 
-The abstract of Acun et al. (HPCA 2021, arXiv 2011.05497) says that the performance and efficiency of GPUs for recommendation models "are largely affected by model architecture configurations such as dense and sparse features, MLP dimensions". Their machines were GPU servers. Yours has the same limits in small: arithmetic, caches, memory.
+The abstract of Acun et al. (HPCA 2021, arXiv 2011.05497) says that the performance and efficiency of GPUs for recommendation models "are largely affected by model architecture configurations such as dense and sparse features, MLP dimensions". Their machines were GPU servers. Yours has the same limits on a small scale: arithmetic, caches, memory.
 
 A step has four parts. The **MLPs** multiply matrices. The **embeddings** read rows at random places, and update them. The **interaction** multiplies many small matrices. The **optimiser** passes over the weights of the MLPs. The part that takes longest is the *limiter*.
 """
@@ -704,7 +704,7 @@ labkit.plots.show(cells[["num_rows", "state", "samples_per_s", "share_embeddings
 """
 ## Judge
 
-The sentence of the abstract is about GPUs. Your machine is a CPU, so you judge an analogue. Apply the rule that stands above `along`: is the efficiency of the best value at least twice that of the worst, in all three dimensions?
+The sentence of the abstract is about GPUs. Your machine is a CPU, so you judge an analogue. Apply the rule above `along`: is the efficiency of the best value at least twice that of the worst, in all three dimensions?
 """
 
 # %% claim A3 points=1 id="claim-a3"

@@ -47,7 +47,7 @@ $$\text{time to the target} = \frac{\text{samples to the target}}{\text{samples 
 
 ## First half: other people's runs
 
-MLPerf checks submissions against **reference convergence points**: how many epochs a batch size takes to the target, measured over ten seeds and more. The card of the recording says what it cannot say.
+MLPerf checks submissions against **reference convergence points**: how many epochs a batch size takes to the target, measured over ten or more seeds. The card of the recording says what it cannot say.
 """
 
 # %% card
@@ -899,7 +899,7 @@ EXERCISES["13.why_batch"] = Explanation(
 """
 ## Judge
 
-Your runs are *analogues* of the published ones: the same mechanism on a small log, a CPU and Adam. Say so in your reasons. First apply the rule for A13, which stands above your losses. Then apply the rule for A14, which stands above your samples per second.
+Your runs are *analogues* of the published ones: the same mechanism on a small log, a CPU and Adam. Say so in your reasons. First apply the rule for A13, written above your losses. Then apply the rule for A14, written above your samples per second.
 """
 
 # %% claim A13 points=1 grade_id="claim-a13"

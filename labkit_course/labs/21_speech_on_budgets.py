@@ -401,7 +401,7 @@ labkit.plots.show(figure.update_layout(title_text=finding, meta={"finding": f"CE
 """
 ### Explain 21.why_gap
 
-In two or three sentences: what is the gap at an easy and at a hard threshold, at the common batch and at the own ones? Give both factors. Why does it move, or why not? Which batch would you use on the large platform?
+In two or three sentences: what is the gap at an easy and at a hard threshold, at the common batch and at their own? Give both factors. Why does it move, or why not? Which batch would you use on the large platform?
 """
 
 # %% explain 21.why_gap points=2
@@ -606,7 +606,7 @@ EXERCISES["21.why_hard"] = Explanation(
 """
 ## Judge
 
-Your platforms are *analogues*: budgets of one machine, a small recogniser, made-up voices. Apply the rule at the top: is the large one at least 10 % sooner than each other one at the easiest threshold, each at its own batch? 10 % sooner means that the other one takes $1 / 0.9$ times as long.
+Your platforms are *analogues*: budgets of one machine, a small recogniser, made-up voices. Apply the rule at the top: is the large one at least 10 % sooner than every other one at the easiest threshold, each at its own batch? 10 % sooner means that the other one takes $1 / 0.9$ times as long.
 """
 
 # %% claim H1 points=1
@@ -654,7 +654,7 @@ The largest batch that fits is free speed: to the same error rate, it needs less
 
 - You find the largest batch of a budget of memory by trying. Most of the memory does not depend on the batch, so a little more memory allows a much larger batch.
 - Ratio of times = ratio of rates × ratio of samples. At one batch the second factor is 1 at every target, by construction.
-- At own batches a large platform pays for its rate with samples.
+- At its own batch a large platform pays for its rate with samples.
 - The gap need not close at harder targets: between two recorded GPUs at their largest batches it opens.
 - Near the end of a curve a small difference in error is a large one in time: report several thresholds, several seeds, and both factors.
 

@@ -67,7 +67,7 @@ guess("31.naive", 1000.0, "samples per second")
 Write the loop that does not drift. `sample(look, hz, seconds, clock, sleep)` calls `look()` at 0, 1/hz, 2/hz, … after its beginning, at all such times before `seconds`. It returns when each look began, in seconds since the beginning.
 
 1. A look is due at a point in time, not a period after the last one. Sleep until it is due, note the time, look.
-2. A look may take longer than a period. Then *leave out* the points that have passed, and go on at the next one that is still to come. Do not make up for them by a burst.
+2. A look may take longer than a period. Then *leave out* the points that have passed, and go on at the next one that is still to come. Do not make up for them with a burst.
 
 *Hint:* ask `clock()` how long there is left to sleep. It may be nothing, and `sleep` takes no negative number.
 """
@@ -600,7 +600,7 @@ guess("31.hog", 50.0, "% longer")
 
 # %% hog-prose [markdown]
 """
-A process that ends at once starts the loops, so that they are no children of this kernel: to labkit they are other programs. The first cell defines the training and the disturbance, the second one runs pairs.
+A process that ends at once starts the loops, so that they are not children of this kernel: to labkit they are other programs. The first cell defines the training and the disturbance, and the second one runs pairs.
 """
 
 

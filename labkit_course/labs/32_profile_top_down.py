@@ -237,7 +237,7 @@ What a step of one row takes is **overhead**: Python, the dispatch of operators,
 
 ## Where does a step go?
 
-A profiler looks at **a few steady steps**. The first ones, in which memory is touched and kernels are chosen, pass unprofiled. As well as the trace it takes the *machine's card*, which says what this machine can do at all. Time in which the process had no core, because other programs took it, is shown apart as *idle*, and is not counted here.
+A profiler looks at **a few steady steps**. The first ones, in which memory is touched and kernels are chosen, pass unprofiled. As well as the trace it takes the *machine's card*, which says what this machine can do at all. Time in which the process had no core, because other programs took it, is shown separately as *idle*, and is not counted here.
 
 **What share of your step does the largest phase take: input, forward, backward or optimiser?**
 """
@@ -604,7 +604,7 @@ Write `make_batch(size, tables, generator)`, which draws a whole batch at once, 
 
 - `dense` (B, 13), float32, uniform from 0 to 1;
 - `categorical` (B, F), int64, uniform from 0 to 499;
-- `label` (B,), float32, which **follows from the features**: the log-odds of a click are 4 × (the first dense feature − the second) − 1, and the label is 1.0 with the probability that these odds give, else 0.0.
+- `label` (B,), float32, which **follows from the features**: the log-odds of a click are 4 × (the first dense feature − the second) − 1, and the label is 1.0 with the probability that they give, else 0.0.
 
 The number of torch calls must not grow with B.
 

@@ -7,7 +7,7 @@ After this notebook you will be able to
 - **write** what makes a DLRM's step fast: a gather and a row-wise Adam instead of sparse tensors, and a backward pass of your own;
 - **decide** by measuring in pairs whether bf16 and kept memory pay on a machine;
 - **choose** how often to evaluate, and on how many rows;
-- **show** what all of it comes to in time to target, over several seeds.
+- **show** what all of it gains in time to target, over several seeds.
 
 **Time:** 100 minutes with four exercises of code, in two halves: a step (75 minutes) and a run (25). The machine computes for about four minutes on 2 CPU cores. No GPU is needed.
 
@@ -69,7 +69,7 @@ make_step, ratio_interval = mine("32.step"), mine("02.ratio")
 
 # %% model-prose [markdown]
 """
-`fast_parts` is for later: you write `FastDlrm` and `RowAdam` in the first half. A step takes one of twenty batches of 512 rows, which lie ready.
+`fast_parts` is for later: you write `FastDlrm` and `RowAdam` in the first half. A step takes one of twenty batches of 512 rows, made in advance.
 """
 
 # %% model
@@ -171,7 +171,7 @@ guess("33.gather", 1.5, "times as fast")
 Write `FastDlrm(model, interaction, bf16)`, which takes over a `MyDlrm`'s weights: its layers `bottom` and `top` as they are, and its `tables`, a list of EmbeddingBags, as one tensor. `interaction` is the function that pairs vectors; `bf16` is for idea 3.
 
 1. `weight` (R, D) holds the tables one after the other. It is no parameter and gets no gradient. `starts` (F,) holds the row at which each table begins.
-2. `forward(dense, categorical)`: `categorical` (B, F, L) has row numbers within each table. Keep as attributes `rows` (B, F, L), the row numbers in `weight`, and `found` (B, F, L, D), what stands there: a leaf that needs a gradient.
+2. `forward(dense, categorical)`: `categorical` (B, F, L) has row numbers within each table. Keep as attributes `rows` (B, F, L), the row numbers in `weight`, and `found` (B, F, L, D), their values: a leaf that needs a gradient.
 3. Sum each bag over its lookups, and go on as `MyDlrm` does: `interaction` pairs the bottom vector and the sums, (B, 1 + F, D); `top` gets the bottom vector and the pairs, in this order. Do all of it within `torch.autocast("cpu", torch.bfloat16, enabled=self.bf16)`. Return the logits (B,) in float32.
 
 *Hint:* in bf16 the sums have to become of the bottom vector's type before you concatenate them.
@@ -432,7 +432,7 @@ EXERCISES["33.optimiser"] = WrittenExercise(
 
 # %% gather-use-prose [markdown]
 """
-Are the logits the same after three steps of each? The additions come in another order, and Adam divides by the root of small gradients, which makes more of it. Up to 0.001 is that; more is a fault in the code. The interaction is the plain one.
+Are the logits the same after three steps of each? The additions come in another order, and Adam divides by the root of small gradients, which makes more of it. A difference of up to 0.001 comes from that; more is a fault in the code. The interaction is the plain one.
 """
 
 
@@ -504,7 +504,7 @@ guess("33.pairs", 1.1, "times as fast")
 Write `Pairs`, a `torch.autograd.Function`. `forward` gives the products (B, P) of pairs below the diagonal, row by row, for vectors (B, V, D), as `plain_pairs` does. `backward` gives the gradient (B, V, D) for one of (B, P). Both keep the type of what they get (bf16, too).
 
 1. Forward: all products by `torch.bmm`, flattened to (B, V V), and one `gather` of those that count. Keep the vectors with `ctx.save_for_backward`.
-2. Backward: make **G** by one `gather`, too. `place` (V, V) says which pair's gradient stands where; on the diagonal it points at a zero that `F.pad(gradient, (0, 1))` adds at the end.
+2. Backward: make **G** by one `gather`, too. `place` (V, V) says which pair's gradient goes where; on the diagonal it points at a zero that `F.pad(gradient, (0, 1))` adds at the end.
 
 *Hint:* `x.gather(1, index.expand(len(x), -1))` takes the same columns of each row, and is faster than `x[:, index]`.
 """
@@ -675,7 +675,7 @@ print(f"page faults per step: {given_back:,.0f} where memory is given back, {kep
 
 # %% figure-prose [markdown]
 """
-Kept memory has a price: the process holds its peak until it ends, which jobs that share the machine may miss. What a fault costs depends on the machine; in a virtual machine it can be much more.
+Kept memory has a price: the process holds its peak until it ends, and other jobs may need that memory. What a fault costs depends on the machine; in a virtual machine it can be much more.
 
 ## What the ideas came to
 
@@ -885,7 +885,7 @@ labkit.plots.show(labkit.plots.figure_time_to_accuracy(evaluations, goal, crossi
 
 # %% race-reveal-prose [markdown]
 """
-Your `ratio_interval` compares the pairs. Where a run did not get there, there is no fair ratio. An interval that holds 1 does not show that the fast loop is sooner: take more seeds (`full`). Both need samples, too, and bf16 or another order of additions may change how many.
+Your `ratio_interval` compares the pairs. Where a run did not get there, there is no fair ratio. An interval that contains 1 does not show that the fast loop is sooner: take more seeds (`full`). Both need samples, too, and bf16 or another order of additions may change how many.
 """
 
 # %% race-reveal

@@ -520,7 +520,7 @@ reveal("35.gpt3", published.loc["GPT-3", "activations of a sequence (GB)"])
 """
 AdamW in mixed precision takes 16 bytes per parameter: 2 for the weight, 2 for its gradient, 4 for each of a copy and two moments in 32 bits (Rajbhandari et al., [arXiv 1910.02054](https://arxiv.org/abs/1910.02054)). 6 N D, six operations per parameter and token, leaves attention out, and counts the places.
 
-**Model FLOP utilisation** (MFU) compares the operations that the model needs with those that the device could do in that time. Only the model's count: the second forward pass of checkpointing raises no MFU. PaLM reports 46 % (Chowdhery et al., [arXiv 2204.02311](https://arxiv.org/abs/2204.02311)). And your step?
+**Model FLOP utilisation** (MFU) compares the operations that the model needs with those that the device could do in that time. Only the model's operations count: the second forward pass of checkpointing does not raise MFU. PaLM reports 46 % (Chowdhery et al., [arXiv 2204.02311](https://arxiv.org/abs/2204.02311)). And your step?
 """
 
 # %% mfu
@@ -690,7 +690,7 @@ labkit.plots.show(pd.DataFrame(bought).T.sort_values("parameters (millions)", as
 """
 ### Explain
 
-Which width won under your budget of time, and which after four times the seconds? Did your interval hold the measured loss? What does that say of a prediction for a budget a thousand times as large?
+Which width won under your budget of time, and which after four times the seconds? Did your interval contain the measured loss? What does that say about a prediction for a budget a thousand times as large?
 """
 
 # %% explain 35.why_small points=2
@@ -748,7 +748,7 @@ Checkpointing runs the forward pass a second time, so it nearly doubles the time
 
 - In a step of a deep model most bytes are activations, and they grow with the batch. Parameters, gradients and the optimiser's state do not.
 - Per block and token a transformer keeps 16 D + A T numbers. With a long context the shares of attention are most of it.
-- Activation checkpointing keeps one tensor per block and costs a forward pass more, a third of the operations.
+- Activation checkpointing keeps one tensor per block and costs one more forward pass, a third of the operations.
 - 6 N D is close as long as the context is short compared with the width.
 - MFU counts the operations that the model needs, not those that were done.
 - A budget of time has a best size of its own. A fitted curve predicts nearby budgets; its interval does not know whether the curve is right.

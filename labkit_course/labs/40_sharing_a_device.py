@@ -194,7 +194,7 @@ EXERCISES["40.memory"] = WrittenExercise(
 
 # %% horus-guess-prose [markdown]
 r"""
-*Horus* (Yeung et al., 2022) is a scheduler that predicts a job's memory by a formula. As the repository of CARMA ([arXiv 2508.19073](https://arxiv.org/abs/2508.19073)) computes it, with $A$ activations a sample, $P$ parameters and a batch of $B$, a job takes
+*Horus* (Yeung et al., 2022) is a scheduler that predicts a job's memory by a formula. As the repository of CARMA ([arXiv 2508.19073](https://arxiv.org/abs/2508.19073)) computes it, with $A$ activations per sample, $P$ parameters and a batch of $B$, a job takes
 
 $$4 \cdot (A B + P + B P) \text{ bytes.}$$
 
@@ -779,7 +779,7 @@ def side(values, threshold):
 
 # %% prose-claim-C2 [markdown]
 """
-**C2**: is there more throughput, although each job takes longer? The thresholds stand above the guess. "Three times" would need more than two jobs.
+**C2**: is there more throughput, although each job takes longer? The thresholds are above the guess. "Three times" would need more than two jobs.
 """
 
 # %% claim C2 points=1
@@ -795,7 +795,7 @@ claim("C2", said, answer)
 
 # %% prose-claim-C5 [markdown]
 """
-**C5**: are partitions worse for jobs that come and go? The threshold stands above the guess.
+**C5**: are partitions worse for jobs that come and go? The threshold is above the guess.
 """
 
 # %% claim C5 points=1

@@ -269,7 +269,7 @@ print(f"{halved.totals['makespan_s']:.0f} s, with labkit's estimates {totals['ma
 """
 ## A queue that really runs
 
-A replay cannot be better than what it is made from. So run a queue of eight small jobs on your machine, once with exclusive and once with best-fit, which may count with 1.25 GiB of memory. (`smoke` runs three tiny jobs with best-fit alone, `full` takes three turns.) **How many times as long do the eight jobs take with best-fit as with exclusive?**
+A replay cannot be better than what it is made from. So run a queue of eight small jobs on your machine, once with exclusive and once with best-fit, which may count on 1.25 GiB of memory. (`smoke` runs three tiny jobs with best-fit alone, `full` takes three turns.) **How many times as long do the eight jobs take with best-fit as with exclusive?**
 """
 
 # %% guess-real
@@ -289,7 +289,7 @@ ran = [{name: labkit.sharing.pack(recorded.fill(real), name, **settings) for nam
 
 # %% real-table-prose [markdown]
 """
-Next to what was measured stands the replay of the same eight jobs from the recorded profiles. They may be of *another* machine, and they are steady. In truth a job first starts Python and loads its data, mostly on one core, which is when a neighbour gains most.
+Next to the measurement is the replay of the same eight jobs from the recorded profiles. They may be of *another* machine, and they are steady. In truth a job first starts Python and loads its data, mostly on one core, which is when a neighbour gains most.
 """
 
 # %% real-table
@@ -310,7 +310,7 @@ labkit.plots.show(makespans)
 """
 ## Faults
 
-If you share a device, you share it with the neighbours' mistakes. These are the faults that labkit can make a client have. All of them really happen, and none can harm your machine: the leak ends at its cap, and a supervisor kills whatever is left.
+If you share a device, you share it with the neighbours' mistakes. These are the faults that labkit can cause in a client. All of them really happen, and none can harm your machine: the leak ends at its cap, and a supervisor kills whatever is left.
 """
 
 # %% faults
@@ -549,7 +549,7 @@ print("before:", [len(must_exit(team, gpu)) for gpu in range(4)])
 
 # %% gpu-prose [markdown]
 """
-If there is a GPU, the next cell lets a client write out of its memory, under each mode that is possible. For MIG, make as many instances as there are clients, and add `"mig"`. The MPS documentation's sentence, that a fatal fault of one client ends all on that GPU, is claim C9. It holds here if every neighbour died under MPS, and does not hold if one lived. Without a GPU it cannot be tested: processes on a CPU share no driver that could end them.
+If there is a GPU, the next cell lets a client write outside its memory, under each mode that is possible. For MIG, make as many instances as there are clients, and add `"mig"`. The MPS documentation's sentence, that a fatal fault of one client ends all on that GPU, is claim C9. It holds here if every neighbour died under MPS, and does not hold if one lived. Without a GPU it cannot be tested: processes on a CPU share no driver that could end them.
 """
 
 # %% gpu
@@ -663,7 +663,7 @@ print(f"saved every 5 hours: simulated {simulated:.1f} h, by the formula {expect
 
 # %% every-prose [markdown]
 """
-Saving often costs time, saving seldom costs work. **Every how many hours should the four sharers save, to be done soonest?**
+Saving too often costs time, and saving too rarely costs work. **Every how many hours should the four sharers save, to be done soonest?**
 """
 
 # %% every-guess
@@ -715,7 +715,7 @@ EXERCISES["41.why_checkpoint"] = Explanation(
 """
 ## Judge
 
-**C9**: a fatal fault of one client ends all clients of the GPU. The rule stands above the cell that runs it on a GPU.
+**C9**: a fatal fault of one client ends all clients of the GPU. The rule is above the cell that runs it on a GPU.
 """
 
 # %% claim C9 points=1
@@ -732,7 +732,7 @@ claim("C9", said, answer)
 
 # %% prose-claim-C10 [markdown]
 """
-**C10**: sharing shortens the makespan of a queue. The thresholds stand above your guess of the makespan.
+**C10**: sharing shortens the makespan of a queue. The thresholds are above your guess of the makespan.
 """
 
 # %% claim C10 points=1

@@ -41,7 +41,7 @@ max_epochs = 3  # passes over the training data that a run is given
 """
 ## One run is one draw
 
-A seed sets the starting weights and the order of the data. Change it, and the same training takes another time, or does not get there at all. So train several seeds, under each CPU budget in turn.
+A seed sets the starting weights and the order of the data. Change it, and the same training takes a different time, or does not get there at all. So train several seeds, under each CPU budget in turn.
 """
 
 # %% seeds
@@ -398,7 +398,7 @@ guess("50.median", 1.0, "s")
 
 # %% median-prose [markdown]
 """
-The curve of each budget falls at a crossing; runs that failed hold it up to the end. Next to your median stands labkit's, with an interval. (If the curve rests exactly on one half, labkit takes the middle of that step.)
+The curve of each budget falls at a crossing; runs that failed hold it up to the end. Next to your median is labkit's, with an interval. (If the curve rests exactly on one half, labkit takes the middle of that step.)
 """
 
 # %% medians
@@ -428,7 +428,7 @@ reveal("50.median", median_s)
 r"""
 ## How often
 
-Say that a record entry of a benchmark is run 50 times, and 33 of the runs reach the target. A median says nothing of the others. A share of $n$ runs is a draw, too. Which true rates $p$ fit what was seen?
+Suppose that a record entry of a benchmark is run 50 times, and 33 of the runs reach the target. A median says nothing about the others. A share of $n$ runs is a draw, too. Which true rates $p$ fit what was seen?
 
 ### Write: `success_interval` (15 minutes)
 
@@ -532,7 +532,7 @@ labkit.plots.show(epoch_s.round(0).rename_axis(columns="seconds an epoch, record
 
 # %% guess-p100-prose [markdown]
 """
-Past a batch of some 48, an epoch gets hardly faster, and then slower. A time to a target is epochs × seconds an epoch, and it is infinite where the target was not met. **How many times as long does the P100 take to a WER of 0.40 as the A40, each at its largest batch?**
+Past a batch of some 48, an epoch hardly gets faster, and then gets slower. A time to a target is epochs × seconds an epoch, and it is infinite where the target was not met. **How many times as long does the P100 take to a WER of 0.40 as the A40, each at its largest batch?**
 """
 
 # %% guess-p100
@@ -548,7 +548,7 @@ labkit.plots.show(labkit.plots.figure_batch_size(labkit.tta.by_batch_size(zeus.c
 
 # %% ex-50-choose [markdown]
 """
-No batch of 128 and more gets there. So how are platforms to be compared? At one common batch, each at its largest, or each at the batch with the least median?
+No batch of 128 or more gets there. So how are platforms to be compared? At one common batch, each at its largest, or each at the batch with the least median?
 
 ### Write: `choose` (10 minutes)
 

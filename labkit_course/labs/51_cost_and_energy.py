@@ -156,7 +156,7 @@ guess("51.electricity", 20.0, "%")
 Write `bill(hours, joules, tier, *, years, usd_per_kwh, g_per_kwh)`: what one training costs, as a dict of
 
 1. `rent_usd`: by `tier.rental_price_usd_per_h`.
-2. `purchase_usd`: the share of `tier.list_price_usd` that its hours are of `years` years of use, day and night (365.25 days a year).
+2. `purchase_usd`: the share of `tier.list_price_usd` that its hours make up of `years` years of use, day and night (365.25 days a year).
 3. `electricity_usd` and `carbon_g`: by the kilowatt-hour.
 4. The catalogue has `None` where it knows no price. What depends on that price is then `math.nan`: not known.
 """
@@ -494,7 +494,7 @@ The P100, four times as slow with speech, takes less electricity than the A40 he
 """
 ## Judge
 
-**H3.** The study of speech recognition on three GPU platforms (ADMS 2020) says in its abstract that one gets "good results even without high-end equipment". Take as high-end the most expensive of these tiers by rent, and as a good result the hardest target. Say that the claim holds if a tier of at most half that rent gets there in at most 1.25 times its time: a quarter more time is little, next to half the price.
+**H3.** The study of speech recognition on three GPU platforms (ADMS 2020) says in its abstract that one gets "good results even without high-end equipment". Take as high-end the most expensive of these tiers by rent, and as a good result the hardest target. Say that the claim holds if a tier of at most half that rent gets there in at most 1.25 times its time: a quarter more time is little, compared with half the price.
 """
 
 # %% claim H3 points=1
@@ -862,7 +862,7 @@ A card of some 5,000 dollars costs twenty cents per hour over three years. At th
 """
 ## Your machine on the same axes
 
-Now a DLRM and a speech recogniser of labkit's are trained here, to targets of their own: an AUC of 0.72, and a CER of 0.05 (0.8 at `smoke`). They are *other jobs* than the recorded ones. What they cost can stand on the same axes, and a ratio to a recorded job would mean nothing. This half needs the cells of the first.
+Now a DLRM and a speech recogniser of labkit's are trained here, to targets of their own: an AUC of 0.72, and a CER of 0.05 (0.8 at `smoke`). They are *other jobs* than the recorded ones. What they cost can be on the same axes, but a ratio to a recorded job would mean nothing. This half needs the cells of the first.
 
 **How many trainings of that DLRM to its target does one dollar of rent buy, on a tier like your machine?**
 """

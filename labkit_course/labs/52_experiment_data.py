@@ -251,7 +251,7 @@ print(f"{len(taken)} runs, {sum(lengths):,} samples; the longest run has {max(le
 """
 ## Drawing a hundred thousand samples
 
-One hundred of these runs after each other have some 90,000 samples. A figure is a few hundred pixels wide. Which samples does it need?
+One hundred of these runs one after another have some 90,000 samples. A figure is a few hundred pixels wide. Which samples does it need?
 
 ### Write: `thin` (20 minutes)
 
@@ -394,7 +394,7 @@ labkit.plots.show(figure)
 
 # %% lines-words [markdown]
 """
-The mean is a fair picture of what a run lost on the whole, and hides that it happened in bursts. Every n-th sample shows a burst or not by chance, and always the same ones. `labkit live` draws the lowest, the highest and the mean.
+The mean is a fair picture of what a run lost as a whole, and hides that it happened in bursts. Every n-th sample shows a burst or not by chance, and always the same ones. `labkit live` draws the lowest, the highest and the mean.
 
 ## Finding the runs
 
@@ -638,7 +638,7 @@ EXERCISES["52.why_winner"] = Explanation(
 """
 ## Your machine
 
-The made-up runs say nothing of real sensitivity: how much a neighbour costs was drawn. So now a small model is trained here, alone and next to busy loops, in turns. The loops are processes of somebody else, as far as labkit knows. Your query and your detector look for them.
+The made-up runs say nothing about real sensitivity: how much a neighbour costs was drawn. So now a small model is trained here, alone and next to busy loops, in turns. As far as labkit knows, the loops are somebody else's processes. Your query and your detector look for them.
 
 **How many per cent longer does a step take next to the loops?**
 """
@@ -753,7 +753,7 @@ labkit.plots.show(labkit.runs.query(question, into).assign(provenance="recorded"
 """
 What the tools did not give is NULL now, with a note, and a mean leaves it out. For 0 that works only if *all* samples are 0: a single 0 could be a real one.
 
-Say that D3 holds if no counter has another step than 0, and if both −1 and 0 stand where a tool printed that it has no value: memory utilisation of `nvidia-smi`, and SM activity of `dcgmi`. Mind which samples have a step.
+Say that D3 holds if no counter has a step other than 0, and if both −1 and 0 appear where a tool printed that it has no value: memory utilisation of `nvidia-smi`, and SM activity of `dcgmi`. Mind which samples have a step.
 """
 
 # %% claim D3 points=1

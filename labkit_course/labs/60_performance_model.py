@@ -630,7 +630,7 @@ changes = {
 
 # %% sheet-prose [markdown]
 """
-Two models predict each gain. By the card, a prediction runs the step once to see which operators of which sizes it calls, and adds up what the card says of each; how long that step took does not count. By the *data sheet*, as planners of large trainings do it, a step is your `step_bound` of the whole model: its operations, the bytes of its weights, no calls.
+Two models predict each gain. By the card, a prediction runs the step once to see which operators of which sizes it calls, and adds up what the card says about each; how long that step took does not count. By the *data sheet*, as planners of large trainings do it, a step is your `step_bound` of the whole model: its operations, the bytes of its weights, no calls.
 """
 
 

@@ -228,7 +228,7 @@ All ranks begin with the same weights. Each computes the gradient of its own sha
 
 1. This rank's samples are number `rank`, `rank + ranks`, and so on. The ranks may have different numbers of them.
 2. The gradients have to be those of the mean over the whole batch, on every rank.
-3. All ranks have to call `all_reduce` equally often, or the ones that come will wait for the others.
+3. All ranks have to call `all_reduce` equally often, or those that call it will wait for the others.
 4. `torch` and `F` are there on the other processes, and nothing else of this notebook.
 """
 
@@ -479,7 +479,7 @@ EXERCISES["63.why_full"] = Explanation(
 """
 ## Tables that are placed whole
 
-Embedding tables are divided otherwise: a process gets whole tables, looks them up for the samples of all, and sends each process the rows of its samples. A *sharder* chooses the process of each table. With two processes and four tables there are eight choices, and brute force can measure all of them. That was done once for 20 random sets of tables, in five passes that took turns.
+Embedding tables are divided differently: a process gets whole tables, looks them up for the samples of all, and sends each process the rows of its samples. A *sharder* chooses the process of each table. With two processes and four tables there are eight choices, and brute force can measure all of them. That was done once for 20 random sets of tables, in five passes that took turns.
 """
 
 # %% recorded
@@ -689,7 +689,7 @@ print(f"memory {about['memory_gb_per_s']:.1f} GB/s, network {about['exchange']['
 
 # %% constants-guess-prose [markdown]
 """
-**In how many per cent of the sets is the choice right by which the tables with the most rows are divided?**
+**In how many per cent of the sets is the greedy choice right if the cost of a table is its number of rows?**
 """
 
 # %% constants-guess

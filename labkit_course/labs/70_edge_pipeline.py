@@ -6,7 +6,7 @@ After this notebook you will be able to
 
 - **write** a meter that says which stage of a pipeline takes the time and the memory;
 - **compute** how many bytes leave a device, depending on which stages run on it;
-- **write** one compiled pass in place of a function a group, and **take apart** a tenfold gain: processes or compilation?
+- **write** one compiled pass in place of a function per group, and **take apart** a tenfold gain: processes or compilation?
 - **predict** from two runs at which scale, and in which stage, memory ends a pipeline, and see it end there;
 - **measure** a server by an open loop of requests, and **write** the micro-batches that make it answer more;
 - **judge** five claims of Bayer, Tözün and Tøttrup, *TPCx-AI on NVIDIA Jetsons* (TPCTC 2022).
@@ -434,7 +434,7 @@ EXERCISES["70.parts"] = WrittenExercise(
 
 # %% compile-text [markdown]
 """
-numba turns `one_pass` into machine code at its first call, which takes time. The *function a group* is how tutorials do it: pandas calls a Python function for each trip. With the 2 x 2 of compilation and processes, one cause changes at a time. **On these trips, how many times as fast as the function is your compiled pass, its compilation included?**
+numba turns `one_pass` into machine code at its first call, which takes time. The *function per group* is how tutorials do it: pandas calls a Python function for each trip. With the 2 x 2 of compilation and processes, one cause changes at a time. **On these trips, how many times as fast as the function is your compiled pass, its compilation included?**
 """
 
 # %% guess-gain
@@ -666,7 +666,7 @@ print(f"predicted: {limit} end it at scale {breaks_at:.2f}, in the stage {dies_i
 
 # %% enforced-text [markdown]
 """
-A prediction is worth what a run says. The budget is enforced 30 % above the predicted scale. Read the message: which stage, which scale, and what does it advise? (macOS and Windows cannot enforce a limit of memory: there the run just goes on.)
+Only a run shows what a prediction is worth. The budget is enforced 30 % above the predicted scale. Read the message: which stage, which scale, and what does it advise? (macOS and Windows cannot enforce a limit of memory: there the run just goes on.)
 """
 
 # %% enforced
@@ -789,7 +789,7 @@ print(account.note or account.source)
 """
 ## Serving
 
-A server is asked by clients who do not know of each other. They send when they want, and not when the last answer is there. A *closed* loop, which waits for each answer before it sends again, slows down with a slow server: it asks less when the server stands still, and so hides the standstill.
+A server is asked by clients who do not know of each other. They send when they want, and not when the last answer is there. A *closed* loop, which waits for each answer before it sends again, slows down with a slow server: it asks less when the server stalls, and so hides the stall.
 
 ### Write 70.open_loop (15 minutes)
 
@@ -1038,7 +1038,7 @@ EXERCISES["70.batches"] = WrittenExercise(
 
 # %% serve-text [markdown]
 """
-tornado serves your model from another process of this machine, alone under `/alone` and with your `MicroBatches` under `/batched`. Requests come at random times, which are planned before (Poisson). **How many times as many requests per second does the server answer with micro-batches, at most?**
+tornado serves your model from another process of this machine, alone under `/alone` and with your `MicroBatches` under `/batched`. Requests come at random times, planned in advance (Poisson). **How many times as many requests per second does the server answer with micro-batches, at most?**
 """
 
 # %% guess-batches
@@ -1205,7 +1205,7 @@ Features are a summary. Sending them takes fewer bytes than sending the raw data
 
 - Measure a pipeline by its stages: time, peak memory, bytes made. Different pipelines are limited by different stages.
 - A device saves traffic if it ships predictions. Features can be as large as the raw data.
-- Two causes at once are none that is known: change one at a time. Here the tenfold gain is compilation, from some scale on.
+- With two causes at once, you know the effect of neither: change one at a time. Here the tenfold gain is compilation, from some scale on.
 - Peaks are lines in the scale. Two runs say where memory ends a pipeline, and in which stage.
 - One number for a system hides what it is made of. Look at the formula before you improve it.
 - Count latency from the planned time, in an open loop, with the generator's own lateness next to it.

@@ -39,7 +39,7 @@ A database finds a key by an *index*. A B+-tree asks at each level which of 64 c
 
 The paper of this lab asked the hardware why ALEX is faster than a B+-tree and a radix tree (ART). It used the CPU's counters. Your machine may have none: most virtual machines do not. So this lab names, for each number, the instrument that gave it.
 
-All three indexes are in `labkit.indexes`, and numba compiles them. The second line makes numba compile for a generic CPU: valgrind, which counts instructions later, simulates another CPU than yours, and timed code and counted code have to be the same.
+All three indexes are in `labkit.indexes`, and numba compiles them. The second line makes numba compile for a generic CPU: valgrind, which counts instructions later, simulates a CPU other than yours, and timed code and counted code have to be the same.
 """
 
 # %% imports
@@ -164,7 +164,7 @@ A line is never quite right, so the leaf is searched from the predicted slot out
 1. If the key at the guess is larger, go left in steps of 1, 2, 4, … *from the guess* while the key there is larger and the slot is in the leaf. Otherwise go right while the key there is not larger.
 2. The answer lies between the last two slots that you tried. Halve this range until it is empty.
 
-Do not read slots outside of `first` to `end - 1`, and do not take `len(keys)` or a slice: in the next cell, `keys` is the array of the whole index, and each access to it is logged.
+Do not read slots outside `first` to `end - 1`, and do not take `len(keys)` or a slice: in the next cell, `keys` is the array of the whole index, and each access to it is logged.
 """
 
 
@@ -286,7 +286,7 @@ EXERCISES["71.search"] = WrittenExercise(
 """
 ## Replay: your search inside the index
 
-A *replay* runs the same index as plain Python, on arrays that log each access. It is exact, and it needs nothing of the machine. Your function takes the place of the index' own search.
+A *replay* runs the same index as plain Python, on arrays that log each access. It is exact, and it needs nothing from the machine. Your function takes the place of the index' own search.
 
 How many *cache lines* (64 bytes) does a read touch? A B+-tree reads six keys per node on four levels. **How many times as many lines does the B+-tree touch as the learned index?**
 """
@@ -433,7 +433,7 @@ labkit.plots.show(figure.update_layout(title_text=title))
 """
 ## Waiting for memory, without counters
 
-The paper reads from the CPU's counters which share of the time is *memory stalls*. Here is a way with a clock alone: the same number of reads of a *few* keys, spread evenly over the index. They take the same way through the code, but everything they touch stays in the cache. The time that is gone was spent waiting.
+The paper reads from the CPU's counters which share of the time is *memory stalls*. Here is a way with a clock alone: the same number of reads of a *few* keys, spread evenly over the index. They take the same path through the code, but everything they touch stays in the cache. The time that this saves was spent waiting.
 
 ### Write 71.stall (10 minutes)
 
@@ -441,7 +441,7 @@ The paper reads from the CPU's counters which share of the time is *memory stall
 
 1. Choose `few` of the keys, evenly from the first to the last.
 2. Make a batch of as many reads as `queries` has, of these keys, in random order.
-3. In each round time both batches, first the queries. Return the median over the rounds of the share of the time that is gone.
+3. In each round time both batches, first the queries. Return the median over the rounds of the share of the time that this saves.
 
 *Hint:* `numpy.linspace` gives the places of the keys, `random.choice` of a generator the batch.
 """
@@ -810,7 +810,7 @@ EXERCISES["71.why_appends"] = Explanation(
 """
 ## Ready-made packages
 
-These are called once for each key, from Python, so most of the time is Python's: the table has an own line for an empty call. Only what is installed is shown; `pip install sortedcontainers pygm BTrees blart-py` adds the others.
+These are called once for each key, from Python, so most of the time is Python's: the table has a line of its own for an empty call. Only what is installed is shown; `pip install sortedcontainers pygm BTrees blart-py` adds the others.
 """
 
 # %% packages-run

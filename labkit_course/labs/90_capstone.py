@@ -42,7 +42,7 @@ student = 0  # whose market it is
 """
 ## A question and a pilot
 
-A small perceptron predicts the next character of Python's own documentation from the eight before it. Its script trains by plain SGD until it needs at most so many bits per character. *Does it get there sooner with twice the learning rate, on one core and on all cores?*
+A small perceptron predicts the next character of Python's own documentation from the eight before it. Its script trains by plain SGD until it needs at most a given number of bits per character. *Does it get there sooner with twice the learning rate, on one core and on all cores?*
 
 A plan needs to know how much pairs vary. A pilot is a few pairs that do not count later.
 """
@@ -97,7 +97,7 @@ r"""
 `pairs_needed(before_s, after_s, smallest, power=0.8)` returns the least number of pairs with which a share `power` of such studies finds a true effect of `smallest`. `before_s` and `after_s` are the seconds of the pilot's pairs, and a `smallest` of 0.2 means 1.2 times as fast.
 
 1. A pair's effect is the logarithm of its ratio of times. Its spread is the standard deviation of the sample.
-2. A study of $n$ pairs finds the effect if its 95 % interval does not hold 0. It does so with that power if $(t_{0.975} + t_\text{power}) \cdot s / \sqrt n$ is at most the smallest effect, as a logarithm. Both quantiles of Student's $t$ have $n - 1$ degrees of freedom.
+2. A study of $n$ pairs finds the effect if its 95 % interval does not contain 0. It does so with that power if $(t_{0.975} + t_\text{power}) \cdot s / \sqrt n$ is at most the smallest effect, as a logarithm. Both quantiles of Student's $t$ have $n - 1$ degrees of freedom.
 3. Begin with two pairs.
 
 Hint: `scipy.stats.t.ppf(share, freedom)` is a quantile.
@@ -183,7 +183,7 @@ print(f"{len(seeds)} pairs find an effect of {smallest:.0%} with a power of 80 %
 """
 ## Register
 
-Now predict what *one* run with the present learning rate takes to the target, under each budget. An interval is to hold four of five runs: low and high seconds, dollars and joules. The dollars follow from the seconds and the price of the tier. Most machines have no counter for joules: then these are not scored.
+Now predict what *one* run with the present learning rate takes to the target, under each budget. An interval should contain four of five runs: low and high seconds, dollars and joules. The dollars follow from the seconds and the price of the tier. Most machines have no counter for joules: then these are not scored.
 
 Change the intervals in the next cell. The first ones are the pilot's middle, divided and multiplied by 1.5.
 """
@@ -250,7 +250,7 @@ except labkit.UserError as error:
 
 `judge_pairs(before_s, after_s, smallest)` returns how many times as fast the second is, the low and high end of the 95 % interval of that, and a verdict. Both arrays have the seconds of the same seeds in the same order. A run that failed has `math.inf` there.
 
-1. If any run failed, return `(math.nan, math.nan, math.nan, "failed")`: the times of the others are no fair draw.
+1. If any run failed, return `(math.nan, math.nan, math.nan, "failed")`: the times of the others are no fair sample.
 2. The middle and the interval (Student's $t$) are of the logarithms of the ratios, and are returned as ratios.
 3. The verdict is `"sooner"` if the whole interval is at `1 + smallest` or above; `"later"` if it is at `1 / (1 + smallest)` or below; `"no difference"` if it lies between the two; else `"cannot tell"`.
 """
@@ -377,7 +377,7 @@ r"""
 
 `calibration(low, high, found, level)` returns the share of the values `found` inside the predicted interval, and the mean interval score.
 
-1. An interval that is to hold a share `level` has the score $(b - a) + \frac{2}{1 - \text{level}} \cdot d$, where $a$, $b$ and $x$ are the *logarithms* of low, high and the value, and $d$ is how far $x$ is outside (Gneiting and Raftery 2007, equation 43). Lower is better.
+1. An interval that should contain a share `level` has the score $(b - a) + \frac{2}{1 - \text{level}} \cdot d$, where $a$, $b$ and $x$ are the *logarithms* of low, high and the value, and $d$ is how far $x$ is outside (Gneiting and Raftery 2007, equation 43). Lower is better.
 2. A failed run has `math.inf` in `found`. It is outside, and the mean of the scores is over the other runs.
 """
 
@@ -462,7 +462,7 @@ labkit.plots.show(found.calibration.assign(provenance="measured"))
 
 # %% explain-effect [markdown]
 """
-Explain in two sentences what your study found. Give the interval for both budgets, say what it means next to the smallest effect, and say what your predicted seconds missed and why.
+Explain in two sentences what your study found. Give the interval for both budgets, say what it means compared with the smallest effect, and say what your predicted seconds missed and why.
 """
 
 # %% explain 90.why_effect points=2
