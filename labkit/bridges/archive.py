@@ -100,7 +100,7 @@ def unpack(file: Path, runs_dir: Path) -> list[Path]:
                         path.write_bytes(_verified(file, archive, name, expected))
                 return [Path(shutil.move(Path(place, name), runs_dir / name)) for name in manifest["runs"]]
     except zipfile.BadZipFile as error:
-        raise DataError(f"this is no archive, or a damaged one ({error}).", file=file, fix=FIX) from error
+        raise DataError(f"this is not an archive, or a damaged one ({error}).", file=file, fix=FIX) from error
 
 
 def _manifest(file: Path, archive: zipfile.ZipFile) -> _Manifest:
@@ -108,7 +108,7 @@ def _manifest(file: Path, archive: zipfile.ZipFile) -> _Manifest:
         content = json_data.parse_json(archive.read(MANIFEST))
         json_data.check_shape(content, _Manifest)
     except (KeyError, ValueError) as error:
-        raise DataError(f"this is no archive of labkit's ({error}).", file=file, fix=FIX) from error
+        raise DataError(f"this is not an archive of labkit ({error}).", file=file, fix=FIX) from error
     if (version := content["schema_version"]) > SCHEMA_VERSION:
         what = f"a newer labkit wrote this archive, in format {version}, and this one reads {SCHEMA_VERSION}."
         raise DataError(what, file=file, fix="Upgrade labkit.")
@@ -131,7 +131,7 @@ def _verified(file: Path, archive: zipfile.ZipFile, name: str, expected: _File) 
     except KeyError:
         content = b""
     if len(content) != expected["bytes"] or hashlib.sha256(content).hexdigest() != expected["sha256"]:
-        raise DataError(f"{name} in it is not what was packed: its checksum is another.", file=file, fix=FIX)
+        raise DataError(f"{name} in it is not what was packed: its checksum differs.", file=file, fix=FIX)
     return content
 
 

@@ -166,7 +166,7 @@ def refuse_without_times(logged: Logged) -> None:
     if unset := sum(not SINCE_NS < point.time_ns < UNTIL_NS for point in everything):
         raise UserError(
             f"run {clean(logged.name, 80)!r} of {logged.source}: {unset} of {len(everything)} points are from before "
-            "2000 or after 2100, so it says nothing of time: log it with times in milliseconds since 1970."
+            "2000 or after 2100, so its times are wrong: log it with times in milliseconds since 1970."
         )
 
 

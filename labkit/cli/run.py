@@ -154,7 +154,7 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
         why = f"this run trains {record.config['job']}: resume it with `labkit run --resume {folder}`."
     elif script is None:
         why = (
-            "this run was none of a script's, so there is nothing to start again: go on with it where it was made, or "
+            "this run is not a script's, so there is nothing to start again: go on with it where it was made, or "
             "put its code into a file and use `labkit run`."
         )
     elif not (keeps or record.profiled or "collocation" in record.config):
@@ -187,7 +187,7 @@ def repeated_command(args: argparse.Namespace, folder: Path, script: str | None)
     record = runs.read_run(folder)
     config: dict[str, Any] = record.config | ({"script": script} if script else {})
     if config.get("script") is None:
-        raise UserError(f"{folder}: this run was none of a script's, so there is nothing to start again.")
+        raise UserError(f"{folder}: this run is not a script's, so there is nothing to start again.")
     own = _recorded_command(config, [], folder)
     seed = record.seed if own.settings is None else None  # settings have the seed of their own
     return replace(harness_command(args, own), budget=_recorded_budget(record, folder), seed=seed)
@@ -223,7 +223,7 @@ def _run_one(args: argparse.Namespace, command: tracking.ScriptCommand) -> int:
         if args.nodes is None or count is None or not args.print:
             raise UserError(
                 "--nodes and --print go together, with --nproc: `labkit run --nproc 8 --nodes 2 --print train.py` "
-                "prints the line that starts train.py on two machines, which you give on each of them."
+                "prints the line that starts train.py on two machines, which you run on each of them."
             )
         print(launch.several_machines(command, count, args.nodes))
         return 0

@@ -61,7 +61,7 @@ class Sweep:
                 return replace(self, cells=(replace(cell, key=key),))
         raise UserError(
             f"{self.where.partition(', line')[0]}: no cell has the key {key!r}: the file has changed since that was "
-            "listed, or it is of another sweep. `labkit sweep FILE --dry-run --json` lists the keys of cells that wait."
+            "listed, or it is from another one. `labkit sweep FILE --dry-run --json` lists the keys of cells that wait."
         )
 
     def words(self, cell: Cell) -> str:

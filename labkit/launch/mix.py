@@ -140,7 +140,7 @@ class Workload:
         if not self.jobs:
             raise UserError(f"{self.name}: there is no job in it: name at least one.")
         if len({job.name for job in self.jobs}) < len(self.jobs):
-            raise UserError(f"{self.name}: two of its jobs have one name: give each a name of its own.")
+            raise UserError(f"{self.name}: two of its jobs have the same name: give each a name of its own.")
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def _spent(held: Held, asked: Asked) -> tuple[Held, dict[str, Spending], list[st
     if asked.x not in SPENT:
         return held, {}, []
     if asked.x == "energy_j" and (count := sum(map(len, held))) > MOST_WITH_ENERGY:
-        raise UserError(f"energy is read of {MOST_WITH_ENERGY} runs at most, and these are {count}: filter the runs.")
+        raise UserError(f"energy is read from {MOST_WITH_ENERGY} runs at most, and these are {count}: filter the runs.")
     found = {feed.name: spending(feed, asked.x) for own in held for feed, _ in own}
     spent = {name: each for name, each in found.items() if each is not None}
     sources = Counter(each.how for each in spent.values())

@@ -59,7 +59,7 @@ def read_pipeline(folder: Path | str) -> PipelineRun:
     begun = [event["name"] for event in events if event["event"] == "stage_began"]
     rows = [{**event, "stage": event["name"]} for event in events if event["event"] == "stage"]
     if not _is_pipeline(record):
-        raise UserError(f"{folder}: this run is none of a pipeline: `labkit pipeline run trips` makes one.")
+        raise UserError(f"{folder}: this run is not of a pipeline: `labkit pipeline run trips` makes one.")
     unfinished = begun[-1] if len(begun) > len(rows) else None
     return PipelineRun(folder, record, pd.DataFrame(rows, columns=COLUMNS), unfinished)
 

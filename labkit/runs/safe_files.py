@@ -30,7 +30,7 @@ def disk_full_as_user_error(folder: Path) -> Generator[None]:
             what, fix = "a file here would be larger than this process may write", "Raise the limit (`ulimit -f`)"
         raise UserError(
             f"{folder}: {what}; everything written before is intact. {fix}, then try again; a run that stopped here "
-            "goes on with --resume."
+            "continues with --resume."
         ) from error
 
 
