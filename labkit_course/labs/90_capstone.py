@@ -250,7 +250,7 @@ except labkit.UserError as error:
 
 `judge_pairs(before_s, after_s, smallest)` returns how many times as fast the second is, the low and high end of the 95 % interval of that, and a verdict. Both arrays have the seconds of the same seeds in the same order. A run that failed has `math.inf` there.
 
-1. If any run failed, return `(math.nan, math.nan, math.nan, "failed")`: the times of the others are no fair sample.
+1. If any run failed, return `(math.nan, math.nan, math.nan, "failed")`: the times of the others are not a fair sample.
 2. The middle and the interval (Student's $t$) are of the logarithms of the ratios, and are returned as ratios.
 3. The verdict is `"sooner"` if the whole interval is at `1 + smallest` or above; `"later"` if it is at `1 / (1 + smallest)` or below; `"no difference"` if it lies between the two; else `"cannot tell"`.
 """
