@@ -1,5 +1,6 @@
 """A league of small budgets: whose runs reach a target soonest, by rules that run folders can show."""
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -288,6 +289,7 @@ def enter(
     rows.writeheader()
     rows.writerows([*history, made])
     (league / CODE).mkdir(exist_ok=True)
-    shutil.copyfile(script, league / code)
+    with contextlib.suppress(shutil.SameFileError):
+        shutil.copyfile(script, league / code)
     replace_text(league / HISTORY, text.getvalue())
     return made

@@ -29,7 +29,8 @@ def place(tmp_path):
         text = shipped.read_text()
         (tmp_path / "league" / name).write_text(text.splitlines()[0] + "\n" if name == league.HISTORY else text)
     tracks = (tmp_path / "league" / league.TRACKS).read_text()
-    (tmp_path / "league" / league.TRACKS).write_text(tracks + '\n[small]\ntarget = "auc >= 0.78"\ncores = 1\n')
+    more = "".join(f'\n[{name}]\ntarget = "auc >= 0.78"\ncores = 1\n' for name in ("small", "other"))
+    (tmp_path / "league" / league.TRACKS).write_text(tracks + more)
     return tmp_path
 
 
@@ -153,7 +154,8 @@ def test_a_record_enters_the_history_with_its_script(place, cli):
     assert new["commit"] == read_run(challenger[0]).git_commit
     with pytest.raises(UserError, match="is not of the standing record"):
         league.enter(place / "league", "small", "bob", place / "new.py", standing, challenger)
-    assert "bob" in cli("league show", *at).out and len(league.read_history(place / "league")) == 2
+    cli("league enter other --holder ann --script", place / "league" / old["code"], "--challenger", *standing[::2], *at)
+    assert "bob" in cli("league show", *at).out and len(league.read_history(place / "league")) == 3
 
 
 def test_a_league_that_is_damaged_is_refused(place):
