@@ -52,24 +52,16 @@ COMMANDS = {
         "predict": "the time of a training step on the machine of a card",
     },
     "pipeline": {"pipeline": "whole pipelines on small machines"},
-    "index": {
-        "index": "what a request to a learned index, a B+-tree or a radix tree costs, counted by several instruments",
-    },
+    "index": {"index": "what a request to a learned index, a B+-tree or a radix tree costs, by several instruments"},
     "transcribe": {"transcribe": "write what is said in audio files, with a recogniser that was trained here"},
 }
 """Commands and what they are for, by the module that has them; only the module of the command that runs is imported"""
-GONE = {
-    ("serve-tables",): "labkit serve-tables is gone, and so is --server: `labkit train dlrm --placement remote` starts "
-    "a parameter server of its own, and ends it.",
-}
-"""What to do instead of commands that earlier versions had"""
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """The parser that knows a command's flags, and of all others the name and what they are for."""
     parser = argparse.ArgumentParser(
-        prog="labkit",
-        description="What does it cost to reach this accuracy, on this hardware, run this way?",
+        prog="labkit", description="What does it cost to reach this accuracy, on this hardware, run this way?"
     )
     parser.add_argument("--version", action="version", version=f"labkit {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -92,10 +84,6 @@ def main(argv: list[str] | None = None) -> int:
         if trains and (status := process.run_in_server(argv)) is not None:
             return status
         printing.print_at_exit()
-    for words, instead in GONE.items():
-        if tuple(argv[: len(words)]) == words:
-            say(f"labkit: {instead}", to_stderr=True)
-            return 2
     if argv[:2] in (["energy", "trial"], ["sweep", "show"]):  # argparse has no command next to an argument of its own
         argv = [" ".join(argv[:2]), *argv[2:]]
     if argv[:1] == ["sweep"] and "--slurm" in argv[:-1]:  # argparse takes a value that begins with dashes for a flag
@@ -126,10 +114,7 @@ def main(argv: list[str] | None = None) -> int:
             say(f"labkit: {refused}", to_stderr=True)
             return 2
         traceback.print_exc()
-        print(
-            "labkit: this is a bug in labkit, not in what you did; please report it with the lines above.",
-            file=sys.stderr,
-        )
+        print("labkit: this is a bug in labkit, not in what you did; please report the lines above.", file=sys.stderr)
         return 1
 
 

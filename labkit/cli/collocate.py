@@ -13,7 +13,7 @@ from rich.text import Text
 
 from labkit import UserError, hardware, launch, runs, sharing, tracking
 from labkit.cli.console import Console, Display, json_rows, print_frame, range_text
-from labkit.cli.flags import add_command, add_flags
+from labkit.cli.flags import add_command
 from labkit.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "Run several jobs on one device, and compare the ways to share it. Everything is checked before anything "
         "starts; the jobs run alone first, unless --baseline says otherwise."
     )
-    parser = add_command(subparsers, "collocate", description=about, examples=EPILOG)
-    add = parser.add_argument
+    add = add_command(
+        subparsers, "collocate", description=about, examples=EPILOG, run=run_collocate, flags="no_wait runs_dir json"
+    ).add_argument
     add("mix", nargs="?", type=Path, metavar="MIX", help="a mix in YAML, or a CSV of radT's")
     add("--jobs", metavar="JOBS", help='instead of a file: "dlrm:tour x3, train.py --lr 0.1"')
     modes = "naive, mps, mig, cpu-shared, cpu-pinned, alone (default: those of the file; else naive or cpu-shared)"
@@ -61,7 +62,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--show", metavar="MIX", help="print the verdict on a mix that was run")
     add("--undisturbed", action="store_true", help="with --show: leave out rounds that other programs disturbed")
     add("--list", action="store_true", help="list the mixes below --runs-dir")
-    add_flags(parser, "no_wait", "runs_dir", "json", run=run_collocate)
 
 
 def run_collocate(args: argparse.Namespace) -> int:
@@ -73,12 +73,11 @@ def run_collocate(args: argparse.Namespace) -> int:
     if args.list:
         _print_mixes(args.runs_dir, as_json=args.json)
         return 0
-    if args.show:
-        launches = sharing.read_mix(launch.Launches.find(args.show, args.runs_dir, "mix"))
-        return _print_verdict(launches, as_json=args.json, undisturbed=args.undisturbed)
-    if args.resume:
-        launches = sharing.read_mix(launch.Launches.find(args.resume, args.runs_dir, "mix"))
-        return _check_and_run(args, sharing.mix_in(launches), launches)
+    if which := args.show or args.resume:
+        launches = sharing.read_mix(launch.Launches.find(which, args.runs_dir, "mix"))
+        if args.resume:
+            return _check_and_run(args, sharing.mix_in(launches), launches)
+        return _show_verdict(launches, as_json=args.json, undisturbed=args.undisturbed)
     mix, notices = _asked_mix(args)
     for notice in notices:
         Console(stderr=args.json).print_line(notice)
@@ -89,12 +88,8 @@ def _check_and_run(args: argparse.Namespace, mix: launch.Mix, launches: launch.L
     """Check a mix, print the table, and run it, or go on with its launches, where nothing is against it."""
     console = Console(stderr=args.json)
     device = hardware.find_device(mix.device, hardware.get_devices())
-    # a check does not wait for cores, and takes none
-    with (
-        sharing.leased_cpu(device, waits=not args.no_wait, say=console.print)
-        if not args.check
-        else contextlib.nullcontext()
-    ):
+    cores = sharing.leased_cpu(device, waits=not args.no_wait, say=console.print)
+    with contextlib.nullcontext() if args.check else cores:  # a check does not wait for cores, and takes none
         with console.doing(TRYING):
             found = sharing.check_mix(mix, sharing.job_memory)
         _print_check(console, mix, found)
@@ -104,13 +99,13 @@ def _check_and_run(args: argparse.Namespace, mix: launch.Mix, launches: launch.L
             if args.json:
                 print_json({"rows": [asdict(row) for row in found.rows], "warnings": found.warnings})
             return 0
-        with tracking.StopRequest() as stop, MixDisplay(console) as display:
+        with tracking.StopRequest() as stop, MixDisplay(console, evaluations=False) as display:
             if launches is None:
                 launches = sharing.new_mix(mix, args.runs_dir, needs=found.needs, quiet=found.quiet)
                 sharing.run_mix(launches, display.show_part, stop)
             else:
                 sharing.resume_mix(launches, display.show_part, stop)
-    return _print_verdict(launches, as_json=args.json, stopped=bool(stop))
+    return _show_verdict(launches, as_json=args.json, stopped=bool(stop))
 
 
 def _asked_mix(args: argparse.Namespace) -> tuple[launch.Mix, list[str]]:
@@ -159,9 +154,6 @@ def _print_check(console: Console, mix: launch.Mix, found: sharing.MixCheck) -> 
 class MixDisplay(Display):
     """The rounds of a mix, and on a terminal each job of the round under way."""
 
-    def __init__(self, console: Console):
-        super().__init__(console, evaluations=False)
-
     def show_part(self, part: launch.Part, event: dict[str, Any]) -> None:
         if event["kind"] == "Round":
             self.begin(event["text"])
@@ -172,7 +164,6 @@ class MixDisplay(Display):
 
 
 def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:
-    """Print one row per mix."""
     rows = []
     for folder in launch.Launches.folders(runs_dir, "mix"):
         try:
@@ -194,9 +185,7 @@ def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:
         Console().print(f"There are no mixes in {runs_dir}.")
 
 
-def _print_verdict(
-    launches: launch.Launches, *, as_json: bool, stopped: bool = False, undisturbed: bool = False
-) -> int:
+def _show_verdict(launches: launch.Launches, *, as_json: bool, stopped: bool = False, undisturbed: bool = False) -> int:
     """Print what a mix came to; the command's exit status."""
     folder, head, parts = launches.folder, launches.head, list(launches.parts.values())
     found = sharing.verdict(folder, undisturbed=undisturbed)
@@ -250,9 +239,7 @@ def _as_json(part: launch.Part) -> dict[str, Any]:
 def _print_mix(console: Console, found: sharing.Verdict, mix: str) -> None:
     import pandas as pd
 
-    modes, slow, times = (
-        frame[frame["mix"] == mix] for frame in (found.modes, found.slowdowns, found.time_to_accuracy)
-    )
+    modes, slow, times = (each[each["mix"] == mix] for each in (found.modes, found.slowdowns, found.time_to_accuracy))
     shown = {
         "mode": modes["mode"],
         "gain": _intervals(modes, "gain"),

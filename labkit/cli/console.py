@@ -216,13 +216,9 @@ def _where(progress: tracking.Progress, config: dict[str, Any]) -> str:
 class TrainingDisplay(Display):
     """The display of a single run: its start, progress and result."""
 
-    def __init__(self, *, to_stderr: bool):
-        super().__init__(Console(stderr=to_stderr))
-        self._config: dict[str, Any] = {}
-
     def show(self, event: Any, name: str = "") -> None:
         if isinstance(event, tracking.Started):
-            self._config, text = event.config, Text(tracking.headline(event.run, event.config))
+            text = Text(tracking.headline(event.run, event.config))
             text.highlight_words([event.run], "bold")
             self.print(text)
         super().show(event, name)
@@ -231,11 +227,10 @@ class TrainingDisplay(Display):
         """Print how the run ended, and its metrics on the test split."""
         result, rows = answer["result"], {"ended": f"{answer['status']}: {answer['result']['reason']}"}
         if result["target_reached"]:
-            rows["target reached"] = (
-                f"after {result['time_to_target_s']:.1f} s and {result['samples_to_target']:,} samples"
-            )
+            samples = f"{result['samples_to_target']:,} samples"
+            rows["target reached"] = f"after {result['time_to_target_s']:.1f} s and {samples}"
         elif result["target_reached"] is False:
-            limit = self._config.get("train", {}).get("max_seconds")
+            limit = self._began.get("", {}).get("train", {}).get("max_seconds")
             means = {"failed": "failed (it would never reach it)", "censored": "censored (it was cut off before)"}
             kind = means[runs.unreached(answer["status"], result, limit)]
             rows["target"] = f"not reached; analysis counts this run as {kind}"

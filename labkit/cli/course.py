@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import labkit_course as course
 from labkit import UserError, hardware, runs
 from labkit.cli.console import Console, print_frame
-from labkit.cli.flags import add_command, commands_of
+from labkit.cli.flags import add_command, commands_of, refuse_unless_positive
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -108,7 +109,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_build(args: argparse.Namespace) -> int:
     try:
-        from labkit_course import drift, write
+        drift, write = course.drift, course.write
     except ImportError as error:
         raise UserError(
             'building the exercises needs nbgrader: install it with `python -m pip install -e ".[course]"`.'
@@ -123,18 +124,15 @@ def run_build(args: argparse.Namespace) -> int:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    from labkit_course import PROFILES, authored, build_site, literal, run_notebooks
-
-    if args.jobs < 1:
-        raise UserError(f"--jobs is {args.jobs}: give a whole number of at least 1.")
+    refuse_unless_positive("--jobs", args.jobs)
     console = Console(soft_wrap=True)
-    executed = run_notebooks(
-        [_find(which, args.notebooks) for which in args.which] or authored(args.notebooks),
+    executed = course.run_notebooks(
+        [_find(which, args.notebooks) for which in args.which] or course.authored(args.notebooks),
         args.out,
-        parameters={"profile": args.profile} | {name: literal(value) for name, value in args.parameter},
+        parameters={"profile": args.profile} | {name: course.literal(value) for name, value in args.parameter},
         variants=args.variants,
         jobs=args.jobs,
-        limits=PROFILES[args.profile],
+        limits=course.PROFILES[args.profile],
         say=console.print,
     )
     rows = []
@@ -147,46 +145,38 @@ def run_run(args: argparse.Namespace) -> int:
         for fault in each.faults:
             console.print(f"{each.source}: {fault}")
     if any(each.out.exists() for each in executed):
-        console.print(f"As web pages: {build_site(args.out, args.out / 'html')}")
+        console.print(f"As web pages: {course.build_site(args.out, args.out / 'html')}")
     console.print(f"Executed notebooks: {args.out}")
     return 1 if any(each.faults for each in executed) else 0
 
 
 def run_site(args: argparse.Namespace) -> int:
-    from labkit_course import authored, build_site
-
     students = args.readers == "students"
-    folder = authored(args.notebooks)[0].parent if students else args.executed
-    print(f"Open {build_site(folder, args.out, students=students).resolve()}")
+    folder = course.authored(args.notebooks)[0].parent if students else args.executed
+    print(f"Open {course.build_site(folder, args.out, students=students).resolve()}")
     return 0
 
 
 def run_slides(args: argparse.Namespace) -> int:
-    from labkit_course import authored, build_slides
-
-    for path in [_find(which, args.notebooks) for which in args.which] or authored(args.notebooks):
+    for path in [_find(which, args.notebooks) for which in args.which] or course.authored(args.notebooks):
         executed = args.executed / path.name
-        made, count = build_slides(executed if executed.is_file() else path, args.out)
+        made, count = course.build_slides(executed if executed.is_file() else path, args.out)
         print(f"{made}: {count} slides{'' if executed.is_file() else ', without the figures of a run'}.")
     return 0
 
 
 def run_status(args: argparse.Namespace) -> int:
-    from labkit_course import progress_file, status
-
     console = Console(soft_wrap=True)
-    print_frame(console, status(args.notebooks))
-    console.print(f"Kept in {progress_file()}, on this machine only.")
+    print_frame(console, course.status(args.notebooks))
+    console.print(f"Kept in {course.progress_file()}, on this machine only.")
     return 0
 
 
 def run_submit(args: argparse.Namespace) -> int:
-    from labkit_course import hand_in
-
     if Path(args.student).name != args.student:
         raise UserError(f"--student {args.student}: a name has no / in it, since the archive is called by it.")
     archive = args.out or Path("-".join(filter(None, [args.student or "submission", args.lab])) + ".zip")
-    count, said = hand_in(args.notebooks, args.runs or args.notebooks / "runs", archive, args.lab, args.student)
+    count, said = course.hand_in(args.notebooks, args.runs or args.notebooks / "runs", archive, args.lab, args.student)
     print(f"{archive}: {count} files, {hardware.size_text(archive.stat().st_size)}.")
     for notebook, names in said["missing"].items():
         print(f"{notebook}: not answered: {', '.join(names)}.")
@@ -200,9 +190,9 @@ def run_submit(args: argparse.Namespace) -> int:
 
 
 def run_new(args: argparse.Namespace) -> int:
-    from labkit_course import authored, classroom
+    from labkit_course import classroom
 
-    notebooks = [_find(lab, args.notebooks) for lab in args.labs] or authored(args.notebooks)
+    notebooks = [_find(lab, args.notebooks) for lab in args.labs] or course.authored(args.notebooks)
     students = classroom.read_roster(args.students)
     due = classroom.due_dates(args.due, [path.stem for path in notebooks])
     released = classroom.make_course(args.place, students, notebooks, due)
@@ -221,10 +211,9 @@ def run_collect(args: argparse.Namespace) -> int:
 
 
 def run_grade(args: argparse.Namespace) -> int:
-    from labkit_course import sandbox
     from labkit_course.grades import grade_class, grades_of, labs_handed_in
 
-    print(sandbox()[1])
+    print(course.sandbox()[1])
     labs = labs_handed_in(args.place, args.labs)
     failed = [why for lab in labs for why in grade_class(args.place, lab)]
     print(*failed, sep="\n", end="\n" * bool(failed))
@@ -324,36 +313,32 @@ def run_capstone(args: argparse.Namespace) -> int:
 
 
 def run_claims(args: argparse.Namespace) -> int:
-    from labkit_course import all_claims, collect, kept, page, read_evidence, write_evidence
-
     if args.executed:
         table = args.out / "reproductions.csv"
-        rows = collect(args.executed, read_evidence(table))
-        write_evidence(table, rows)
-        runs.replace_text(args.out / "reproductions.md", page(rows))
+        rows = course.collect(args.executed, course.read_evidence(table))
+        course.write_evidence(table, rows)
+        runs.replace_text(args.out / "reproductions.md", course.page(rows))
         print(f"{len(rows)} verdicts: {table}, {args.out / 'reproductions.md'}")
         return 0
-    latest = {entry["name"].rpartition(".")[2]: entry for entry in kept("claim")}
+    latest = {entry["name"].rpartition(".")[2]: entry for entry in course.kept("claim")}
     console = Console(soft_wrap=True)
     rows = []
-    for id, paper in all_claims().items():
+    for id, paper in course.all_claims().items():
         mine = latest.get(id, {})
         rows.append({"id": id} | {key: paper[key] for key in ("paper", "claim", "number")})
         rows[-1] |= {key: str(mine.get(key, "")) for key in ("mine", "verdict", "reason")}
     print_frame(console, rows)
-    console.print(f"{len(latest)} of {len(all_claims())} claims are judged.")
+    console.print(f"{len(latest)} of {len(course.all_claims())} claims are judged.")
     return 0
 
 
 def _find(which: str, folder: Path) -> Path:
     """The notebook of a path, or the authored one whose name begins so."""
-    from labkit_course import authored
-
     if which.endswith(".ipynb"):
         return Path(which)
-    found = [path for path in authored(folder) if path.name.startswith(which)]
+    found = [path for path in course.authored(folder) if path.name.startswith(which)]
     if len(found) != 1:
-        names = ", ".join(path.stem for path in authored(folder))
+        names = ", ".join(path.stem for path in course.authored(folder))
         what = f"{which!r} names {len(found) or 'no'} notebooks"
         raise UserError(f"{what}: give a path, or the beginning of one of {names}.")
     return found[0]

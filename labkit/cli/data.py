@@ -9,18 +9,15 @@ from typing import Any
 
 from labkit import UserError, data, project, runs
 from labkit.cli.console import Console, Display, print_frame
-from labkit.cli.flags import add_command, add_flags, commands_of
+from labkit.cli.flags import add_command, commands_of, refuse_unless_positive
 from labkit.cli.printing import print_json
-
-IMPORTER = f"python {project.shipped_datasets() / 'recorded' / 'published.py'}"
-"""The command that makes a recording of files that others published"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     commands = commands_of(add_command(subparsers, "data"))
 
     words = "all datasets that have a name, and whether they are on this machine"
-    add_flags(add_command(commands, "list", words, run=run_list), "json")
+    add_command(commands, "list", words, run=run_list, flags="json")
 
     make = add_command(commands, "make", "generate a dataset into a file")
     kinds = make.add_subparsers(title="kinds", metavar="KIND", required=True)
@@ -47,15 +44,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
     recorded = commands_of(add_command(commands, "recorded", "published measurements of others on their hardware"))
     words = "the recordings that ship, their devices and authors"
-    add_flags(add_command(recorded, "list", words, run=run_recorded_list), "json")
-    for name, run, words in (
-        ("show", run_recorded_show, "its card (content, authors, date, derivation, limits) and its columns"),
-        ("fetch", run_recorded_fetch, "download the authors' own files and check them"),
-    ):
-        command = add_command(recorded, name, words, run=run)
+    add_command(recorded, "list", words, run=run_recorded_list, flags="json")
+    words = "its card (content, authors, date, derivation, limits) and its columns"
+    show = add_command(recorded, "show", words, run=run_recorded_show)
+    fetch = add_command(recorded, "fetch", "download the authors' own files and check them", run=run_recorded_fetch)
+    for command in (show, fetch):
         command.add_argument("recording", metavar="NAME", help="from `labkit data recorded list`, or a folder")
-        if name == "fetch":
-            command.add_argument("--out", default=".", metavar="DIR", help="folder for them (default: this one)")
+    fetch.add_argument("--out", default=".", metavar="DIR", help="folder for them (default: this one)")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -77,8 +72,7 @@ def run_make_clicks(args: argparse.Namespace) -> int:
     out = Path(args.out)
     if out.exists() and not args.overwrite:
         raise UserError(f"{out} already exists: choose another --out, or replace it with --overwrite.")
-    if args.rows < 1:
-        raise UserError(f"--rows is {args.rows}: give an integer from 1.")
+    refuse_unless_positive("--rows", args.rows)
     given = {field.name: getattr(args, field.name, None) for field in fields(data.clicks.GeneratorConfig)}
     given = {name: value for name, value in given.items() if value is not None}
     config = data.clicks.GeneratorConfig(**given | {"train_rows": args.rows})
@@ -155,7 +149,8 @@ def run_recorded_fetch(args: argparse.Namespace) -> int:
     with shown_progress() as progress:
         files = [data.download(original, folder, progress) for original in card.originals]
     print(f"{len(files)} files in {folder}, as their authors published them (SHA-256 matches).")
-    print(f"To read them: {IMPORTER} {folder}/* --name {card.name} --cite '{card.cite}'")
+    importer = project.shipped_datasets() / "recorded" / "published.py"
+    print(f"To read them: python {importer} {folder}/* --name {card.name} --cite '{card.cite}'")
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, errors, hardware, launch, plots, runs, telemetry, tracking, tta
 from labkit.cli.console import Console, counted, print_frame, range_text
-from labkit.cli.flags import RUN, add_command, add_flags, add_harness_flags, add_script, refuse_unless_positive
+from labkit.cli.flags import RUN, add_command, add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.printing import print_json, say
 from labkit.cli.run import given_command
 
@@ -34,13 +34,11 @@ down in turns, and puts back the one that it found, even should this command be 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     about = "Energy of runs: from hardware counters where there are any, else from power over time."
-    parser = add_command(subparsers, "energy", description=about)
-    add = parser.add_argument
+    add = add_command(subparsers, "energy", description=about, run=run_energy, flags="runs_dir json").add_argument
     add("which", nargs="*", **RUN)
     add("--grid", type=float, metavar="G", help="carbon intensity of your grid, in g of CO2 equivalent per kWh")
     add("--estimate", action="store_true", help="where nothing was measured, predict from the power of the run's tier")
     add("--power", type=float, metavar="W", help="predict with this power instead of the tier's")
-    add_flags(parser, "runs_dir", "json", run=run_energy)
 
     about = "Measure joules per sample, watts and samples/s of a training script at its steady state."
     parser = add_command(subparsers, "energy trial", description=about, examples=EPILOG, run=run_trial)
@@ -60,16 +58,14 @@ def run_energy(args: argparse.Namespace) -> int:
     folders = [runs.find_run(which, args.runs_dir) for which in args.which]
     folders = folders or runs.run_folders(args.runs_dir)
     if not folders:
-        raise UserError(
-            f"{args.runs_dir} has no runs: start one with `labkit train dlrm`, or give another folder with --runs-dir."
-        )
+        raise UserError(f"{args.runs_dir} has no runs: start one with `labkit train dlrm`, or give another --runs-dir.")
     accounts, windows, options = [], [], {"estimate": args.estimate, "assumed_power_w": args.power}
     for folder in counted(folders, "runs"):
         try:
             run = telemetry.Samples(folder, telemetry.OF_ENERGY)  # read once for both
             accounts.append(tta.energy_account(run, grid_g_per_kwh=args.grid, **options))
             has_windows = any(event["event"] == "windows" for event in run.events)
-            windows.append(_sums(tta.window_energy(run, **options)) if has_windows else [])
+            windows.append(_rows(tta.windows_by_name(tta.window_energy(run, **options))) if has_windows else [])
         except UserError as error:
             if args.which:
                 raise
@@ -83,10 +79,9 @@ def run_energy(args: argparse.Namespace) -> int:
     return 0
 
 
-def _sums(windows: pd.DataFrame) -> list[dict]:
-    """The windows by name, as JSON has them."""
-    sums = tta.windows_by_name(windows)
-    return sums.astype(object).where(sums.notna(), None).to_dict("records")
+def _rows(frame: pd.DataFrame) -> list[dict]:
+    """The rows of a frame, as JSON has them."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
 def _print(accounts: list, windows: list[list[dict]]) -> None:
@@ -187,7 +182,7 @@ def _report(folders: list[str], before: telemetry.Idle, as_json: bool) -> None:
     tables = {"trials": trials, "means": tta.trial_means(trials)}
     if not as_json:
         return _print_trials(**tables, before=before)
-    rows = {name: each.astype(object).where(each.notna(), None).to_dict("records") for name, each in tables.items()}
+    rows = {name: _rows(each) for name, each in tables.items()}
     print_json({"idle_power_w": before.power_w, "idle_note": before.note} | rows | {"folders": folders})
 
 

@@ -37,11 +37,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "nproc": {"type": int, "metavar": "N", "help": "run it on N processes, which exchange their gradients"},
     "nodes": {"type": int, "metavar": "N", "help": "machines that share these processes, for --print"},
     "print": {"action": "store_true", "help": "print the command that starts it on several machines"},
-    "hang_s": {
-        "type": float,
-        "metavar": "S",
-        "help": "seconds without a step after which the processes are ended as hung; 0: never (default: 30)",
-    },
+    "hang_s": {"type": float, "metavar": "S", "help": "end processes that hang for S seconds; 0: never (default: 30)"},
     "resume": {"metavar": "RUN", "help": "run to continue: its folder, id, or the beginning of its id"},
 }
 RUN: dict[str, Any] = {"metavar": "RUN", "help": "a run's folder, id, or the beginning of its id"}
@@ -53,19 +49,15 @@ def add_command(
     name: str,
     words: str = "",
     *,
-    examples: str = "",
     run: Any = None,
+    flags: str = "",
+    examples: str = "",
     **more: Any,
 ) -> argparse.ArgumentParser:
-    """Add a command.
+    """Add a command. `words` say what it is for; of labkit's own, `COMMANDS` says that.
 
-    Args:
-        subparsers: those of `labkit`, or of a command that has commands.
-        name: its name.
-        words: what it is for; `COMMANDS` says that of labkit's own.
-        examples: text below its flags, whose lines stay as they are.
-        run: the function of the command.
-        more: arguments of `argparse.ArgumentParser`; without a description, the words are it.
+    `run` is its function. The help lists these of FLAGS below its own, and `examples`, whose lines stay as they are, at
+    the end. Without a description in `more`, which `argparse.ArgumentParser` takes, the words are it.
     """
     words = words or next(own[name] for own in COMMANDS.values() if name in own)
     if examples:
@@ -73,6 +65,7 @@ def add_command(
     more.setdefault("description", f"{words[0].upper()}{words[1:]}.")
     parser = subparsers.add_parser(name, help=words, **more)
     parser.set_defaults(run=run)
+    add_flags(parser.add_argument_group(), *flags.split())
     return parser
 
 
@@ -81,7 +74,7 @@ def commands_of(parser: argparse.ArgumentParser) -> argparse._SubParsersAction:
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
-def add_flags(parser: argparse.ArgumentParser, *names: str, **defaults: Any) -> None:
+def add_flags(parser: argparse._ActionsContainer, *names: str, **defaults: Any) -> None:
     """Add these of FLAGS, and defaults, such as `run`, the function of the command."""
     for name in names:
         parser.add_argument(f"--{name.replace('_', '-')}", **FLAGS[name])

@@ -6,6 +6,7 @@ from typing import Any
 
 from labkit.cli.console import Console, print_frame
 from labkit.cli.flags import add_command, commands_of
+from labkit_course import league
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -18,9 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         command.add_argument("track", metavar="TRACK", help="by its name in `labkit league show`")
         words = "run folders of the standing record's script, two of each seed"
         how: dict[str, Any] = {"nargs": "+", "type": Path, "metavar": "RUN"}
-        command.add_argument(
-            "--standing", help=words, **how, **({"default": []} if command is enter else {"required": True})
-        )
+        command.add_argument("--standing", help=words, required=command is judge, default=[], **how)
         command.add_argument("--challenger", help="run folders, one of each seed", required=True, **how)
     enter.add_argument("--holder", required=True, metavar="NAME", help="whose record it is")
     enter.add_argument("--script", required=True, type=Path, metavar="FILE", help="what the runs ran")
@@ -30,8 +29,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    from labkit_course import league
-
     tracks, history, console = league.read_tracks(args.league), league.read_history(args.league), Console()
     print_frame(console, [{"track": name} | vars(track) for name, track in tracks.items()], "tracks")
     rows = [{name: each[name] for name in league.COLUMNS[:-1]} for each in history]
@@ -43,8 +40,6 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_judge(args: argparse.Namespace) -> int:
-    from labkit_course import league
-
     found = league.judge(league.track_named(args.league, args.track), args.standing, args.challenger)
     failed = f"{found.failed[0]} runs of the standing record failed, and {found.failed[1]} of the challenger"
     print(f"{found.seeds} seeds; {failed}.")
@@ -56,8 +51,6 @@ def run_judge(args: argparse.Namespace) -> int:
 
 
 def run_enter(args: argparse.Namespace) -> int:
-    from labkit_course import league
-
     made = league.enter(args.league, args.track, args.holder, args.script, args.standing, args.challenger)
     print(f"{made['track']}: {made['median_s']} s by {made['holder']}, in {args.league / league.HISTORY}.")
     print(f"Its script is {args.league / made['code']}. Commit both, and keep the runs (`labkit runs archive`).")

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from labkit import hardware, json_data
 from labkit.cli.console import Console, print_frame
-from labkit.cli.flags import add_command, add_flags
+from labkit.cli.flags import add_command
 from labkit.cli.printing import print_json
 
 TABLE_WIDTH = 116
@@ -20,14 +20,12 @@ LEGEND = """FP32, TF32, BF16: dense peaks in TFLOP/s. $: list price. $/h: rental
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    doctor = add_command(subparsers, "doctor", run=run_doctor)
-    budgets = add_command(subparsers, "budgets", run=run_budgets)
+    add_command(subparsers, "doctor", run=run_doctor, flags="json")
+    budgets = add_command(subparsers, "budgets", run=run_budgets, flags="json")
     budgets.add_argument("--all", action="store_true", help="also list those that cannot be enforced here, and why")
     budgets.add_argument("--check", nargs="+", metavar="BUDGET", help="measure these, and compare with predictions")
-    tiers = add_command(subparsers, "tiers", run=run_tiers)
+    tiers = add_command(subparsers, "tiers", run=run_tiers, flags="json")
     tiers.add_argument("name", nargs="?", metavar="NAME", help="show one tier, with the source of each figure")
-    for command in (doctor, budgets, tiers):
-        add_flags(command, "json")
 
 
 def run_doctor(args: argparse.Namespace) -> int:
@@ -78,10 +76,8 @@ def _machine(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Instructions", "\n".join([", ".join(cpu["isa"] or ["unknown"]), *cpu["isa_notes"]])
     if cpu["caches"]:
         yield "Caches", ", ".join(f"{name} {hardware.size_text(size)}" for name, size in cpu["caches"].items())
-    yield (
-        "Memory",
-        f"{hardware.size_text(memory['available_bytes'])} free of {hardware.size_text(memory['total_bytes'])}{limit}",
-    )
+    free, total = (hardware.size_text(memory[f"{which}_bytes"]) for which in ("available", "total"))
+    yield "Memory", f"{free} free of {total}{limit}"
     yield "Disk", f"{hardware.size_text(disk['free_bytes'])} free in {disk['path']}"
     yield "Priced as", f"{cpu['tier'] or 'no tier of the catalogue'}   (labkit tiers)"
     yield "Budgets", ", ".join(f"{each['name']}{' (emulated)' * each['emulated']}" for each in report["budgets"])

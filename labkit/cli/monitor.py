@@ -14,7 +14,7 @@ from rich.text import Text
 
 from labkit import UserError, errors, hardware, runs, telemetry
 from labkit.cli.console import Console, frame_table
-from labkit.cli.flags import add_command, add_flags
+from labkit.cli.flags import add_command
 from labkit.cli.printing import WIDTH_FOR_PROGRAMS
 
 OTHER_COLUMNS, LEAST_HISTORY = 85, 6
@@ -26,22 +26,18 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "Shows each counter with its latest value, its history and its source (docs/counters.md), for this machine, "
         "for a process and its children (by its pid), or for a run (by its folder or its id)."
     )
-    parser = add_command(subparsers, "monitor", description=about)
-    add = parser.add_argument
+    add = add_command(subparsers, "monitor", description=about, run=run_monitor, flags="runs_dir").add_argument
     add("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine only)")
     add("--hz", type=float, default=2.0, metavar="N", help="samples per second, at most 100 (default: 2)")
     add("--seconds", type=float, metavar="S", help="end after this long (default: on Ctrl-C, or with the run)")
     add("--once", action="store_true", help="print the counters once and end; the default if there is no terminal")
     add("--record", type=Path, metavar="FILE", help="also write every reading to a file")
     add("--replay", type=Path, metavar="FILE", help="show such a recording instead of this machine")
-    add_flags(parser, "runs_dir", run=run_monitor)
 
 
 def run_monitor(args: argparse.Namespace) -> int:
     if not 0 < args.hz <= telemetry.MOST_HZ:
-        raise UserError(
-            f"--hz is {args.hz:g}: give a number of samples per second above 0, up to {telemetry.MOST_HZ:g}."
-        )
+        raise UserError(f"--hz is {args.hz:g}: give samples per second above 0, up to {telemetry.MOST_HZ:g}.")
     if args.seconds is not None and not 0 < args.seconds < math.inf:
         raise UserError(f"--seconds is {args.seconds:g}: give a number of seconds above 0.")
     console, latest = Console(), telemetry.Latest()
@@ -82,9 +78,7 @@ def _watched(args: argparse.Namespace) -> Generator[Iterator[tuple[str, list]]]:
 
     pid, faults = None if args.which is None else int(args.which), deque(maxlen=1)  # a driver may go and come all day
     try:
-        with telemetry.open_ladder(
-            pid, hardware.get_devices(), args.hz, lambda kind, what: faults.append(what)
-        ) as ladder:
+        with telemetry.open_ladder(pid, hardware.get_devices(), args.hz, lambda _, what: faults.append(what)) as ladder:
             turns = iter(lambda: list(ladder.read()), None)
             turns = telemetry.recorded(args.record, turns) if args.record else turns
             title = "this machine" if pid is None else f"process {pid} and its children"

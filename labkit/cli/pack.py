@@ -15,7 +15,7 @@ from rich.text import Text
 from labkit import UserError, errors, hardware, launch, sharing, tracking
 from labkit.cli.collocate import ENDED_BADLY, TRYING
 from labkit.cli.console import Console, json_rows, marked, print_frame
-from labkit.cli.flags import add_command, add_flags
+from labkit.cli.flags import add_command, refuse_unless_positive
 from labkit.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "Run a queue of jobs on the devices there are: each job starts where and when the policy finds room for it. A "
         "job that ran out of memory runs again, alone, once. Everything is checked before anything starts."
     )
-    parser = add_command(subparsers, "pack", description=about, examples=EPILOG)
-    add = parser.add_argument
+    add = add_command(
+        subparsers, "pack", description=about, examples=EPILOG, run=run_pack, flags="no_wait runs_dir json"
+    ).add_argument
     add("queue", nargs="?", type=Path, metavar="QUEUE", help="a queue in YAML")
     add("--policy", choices=POLICIES, default="best-fit", help="(default: best-fit)")
     add("--compare", action="store_true", help="run it under exclusive first")
@@ -54,7 +55,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--memory", metavar="SIZE", help="of each device that counts (default: what is free)")
     add("--resume", metavar="QUEUE", help="go on with a queue that was cut short")
     add("--show", metavar="QUEUE", help="print what a queue came to")
-    add_flags(parser, "no_wait", "runs_dir", "json", run=run_pack)
 
 
 def run_pack(args: argparse.Namespace) -> int:
@@ -72,8 +72,7 @@ def run_pack(args: argparse.Namespace) -> int:
 def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
     recorded = sharing.read_recorded()
     count = SIMULATED_DEVICES if args.devices is None else args.devices
-    if count < 1:
-        raise UserError(f"--devices is {count}: give a whole number from 1.")
+    refuse_unless_positive("--devices", count)
     memory_bytes = _size(args.memory) or recorded.memory_bytes
     devices = [sharing.PackingDevice(f"device-{number}", memory_bytes) for number in range(count)]
     checked = sharing.check_queue(recorded.fill(queue), devices, lambda job, kind: None, recorded)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-from collections.abc import Generator
 from pathlib import Path
 
 from labkit import UserError, errors, hardware, jobs, perfmodel, tracking
 from labkit.cli.console import Console, TrainingDisplay, print_frame
-from labkit.cli.flags import add_command, add_flags, commands_of
+from labkit.cli.flags import add_command, commands_of
 from labkit.cli.printing import print_last
-from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
+from labkit.cli.run import add_trainings, bound, given_command, harness_command, read_settings
 
 EPILOG = """\
 A few steps of the script are run, to see which operators of what sizes a step calls; their time here does not count.
@@ -24,12 +22,10 @@ TOP = 8
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = add_command(subparsers, "calibrate")
-    add = parser.add_argument
+    add = add_command(subparsers, "calibrate", run=run_calibrate, flags="budget no_wait").add_argument
     add("--out", type=Path, default=Path("card.json"), metavar="FILE", help="the card to write (default: card.json)")
     add("--seconds", type=float, default=110.0, metavar="S", help="time it may take (default: 110); longer is better")
     add("--seed", type=int, default=0, metavar="N", help="seed of the timed steps (default: 0)")
-    add_flags(parser, "budget", "no_wait", run=run_calibrate)
 
     commands = commands_of(add_command(subparsers, "predict", epilog=EPILOG))
     add_trainings(commands, "predict", _add_flags, run_job, run_script, epilog=EPILOG)
@@ -53,8 +49,8 @@ def run_calibrate(args: argparse.Namespace) -> int:
         raise UserError(f"--out: there is no folder {args.out.parent}: create it, or name another.", field="out")
     budget = hardware.parse_budget(args.budget or "all-cores")
     command = tracking.ScriptCommand(budget=budget, waits_for_cores=not args.no_wait)
-    with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=True) as display:
-        tracking.bind_process(command, display.show, stop)
+    display = TrainingDisplay(Console(stderr=True))
+    with bound(command, display, as_json=False):
         import torch
 
         hardware.keep_memory()
@@ -93,10 +89,7 @@ def _print_card(card: perfmodel.Card, path: Path) -> None:
         ],
     )
     if card.is_poor:
-        console.print(
-            "This card is too inaccurate to trust: calibrate again while nothing else runs, and for longer (--seconds "
-            "300)."
-        )
+        console.print("This card is too inaccurate: calibrate longer (--seconds 300) while nothing else runs.")
     console.print(f"{path}: the card. Next: labkit predict dlrm --card {path}")
 
 
@@ -121,7 +114,7 @@ def _predict(
     change = perfmodel.tier_change(card, tier) if tier else perfmodel.NO_CHANGE
     samples = batch_size_of(command) if job is None else job.batch_size
     need = perfmodel.need_of(job, args.runs_dir) if job is not None and has_target else None
-    with bound(args, command) as stop:
+    with bound(command, TrainingDisplay(Console(stderr=True)), as_json=args.json) as stop:
         captured = perfmodel.captured_steps(command, stop)
     prediction = perfmodel.predict_steps(captured.steps, card, job.name if job else perfmodel.ALL, change)
     on = tier.name if tier else card.tier
@@ -144,16 +137,12 @@ def _predict(
     own = f"{card.device} with {card.threads} thread{'s' * (card.threads > 1)}, from its"
     machine = f"{f'tier {tier.name}, from the' if tier else own} card of {card.when}"
     speed = f", {samples_per_s:,.0f} samples/s" if samples else ""
-    _print(prediction, target, notes, speed, machine, hardware.size_text(captured.memory_bytes))
+    head = (
+        f"A step takes {prediction.step_ms:.3g} ms{speed}: predicted, for {machine}. The usual step of nine out of ten "
+        f"trainings takes {prediction.low_ms:.3g} to {prediction.high_ms:.3g} ms."
+    )
+    _print(prediction, target, [*notes, head], hardware.size_text(captured.memory_bytes))
     return 0
-
-
-@contextlib.contextmanager
-def bound(args: argparse.Namespace, command: tracking.ScriptCommand) -> Generator[tracking.StopRequest]:
-    """Bind this process to a command's budget; with --json, the script's output goes to standard error."""
-    with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=True) as display, script_output(args.json):
-        tracking.bind_process(command, display.show, stop)
-        yield stop
 
 
 def batch_size_of(command: tracking.ScriptCommand) -> int | None:
@@ -163,21 +152,10 @@ def batch_size_of(command: tracking.ScriptCommand) -> int | None:
     return flags.parse_known_args(command.arguments)[0].batch_size
 
 
-def _print(
-    prediction: perfmodel.Prediction,
-    target: perfmodel.ToTarget | None,
-    notes: list[str],
-    speed: str,
-    machine: str,
-    memory: str,
-) -> None:
+def _print(prediction: perfmodel.Prediction, target: perfmodel.ToTarget | None, said: list[str], memory: str) -> None:
     console = Console()
-    for note in notes:
-        console.print(note)
-    console.print(
-        f"A step takes {prediction.step_ms:.3g} ms{speed}: predicted, for {machine}. The usual step of nine out of ten "
-        f"trainings takes {prediction.low_ms:.3g} to {prediction.high_ms:.3g} ms."
-    )
+    for line in said:
+        console.print(line)
     kinds = prediction.operators.groupby("kind", sort=False)[["calls", "time_ms"]].sum()
     kinds = kinds.sort_values("time_ms", ascending=False)
     parts = list(kinds.head(TOP).itertuples(name=None))

@@ -97,11 +97,7 @@ def print_at_exit() -> None:
 
 
 def print_last(content: Any) -> int:
-    """Print the answer of a command that runs a script in this process: as the last line, whatever the script prints.
-
-    Returns:
-        The exit status of a command that worked.
-    """
+    """Print the answer of a command that runs a script here as the last line, whatever the script prints; return 0."""
     if _last is None:
         return print_json(content)
     _last.append(json.dumps(content))

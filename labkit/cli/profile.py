@@ -2,14 +2,15 @@
 
 import argparse
 import os
+import webbrowser
 from dataclasses import asdict
 from pathlib import Path
 
 from labkit import UserError, profiling, report, runs, tracking
 from labkit.cli.console import Console, TrainingDisplay, marked, print_frame
-from labkit.cli.flags import RUN, add_command, add_flags, commands_of
+from labkit.cli.flags import RUN, add_command, commands_of
 from labkit.cli.printing import print_json, print_last
-from labkit.cli.run import add_trainings, given_command, harness_command, read_settings, script_output
+from labkit.cli.run import add_trainings, bound, given_command, harness_command, read_settings
 
 EPILOG = """\
 The first steps of a run are slow (memory is touched, kernels are chosen). So --skip steps run first, of which the later
@@ -29,18 +30,17 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     about = {"description": f"{words}with its optimiser's step.", "epilog": EPILOG}
     add_trainings(commands, "profile", _add_schedule, run_job, run_script, **about)
     words = "open the interactive view of a profile, or print it again"
-    show = add_command(commands, "show", words, run=run_show)
+    show = add_command(commands, "show", words, run=run_show, flags="runs_dir json")
     words = f"{RUN['help']}, a trace file of torch.profiler, or a folder of them, one per rank"
     show.add_argument("which", metavar="RUN", help=words)
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
     show.add_argument("--out", type=Path, metavar="FILE", help="the page to write (default: in the run's trace/)")
     show.add_argument("--no-browser", action="store_true", help="write the page without opening it")
-    diff = add_command(commands, "diff", "explain a speed-up operator by operator", run=run_diff)
+    words = "explain a speed-up operator by operator"
+    diff = add_command(commands, "diff", words, run=run_diff, flags="runs_dir json")
     diff.add_argument("before", metavar="RUN_A", help="the profiled run, or trace file, to compare with")
     diff.add_argument("after", metavar="RUN_B", help="the other one")
     diff.add_argument("--top", type=int, default=12, metavar="N", help="rows to print (default: 12); --json has all")
-    for command in (show, diff):
-        add_flags(command, "runs_dir", "json")
 
 
 def _add_schedule(command: argparse.ArgumentParser) -> None:
@@ -75,15 +75,13 @@ def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> int
         profiling.check_tool(args.tool, command)
         words = f"steps 1 to {args.skip + args.warmup} are skipped, then {args.tool} watches {args.steps} or more"
     if args.tool in profiling.BY_HAND:
-        print(
-            f"{profiling.command_by_hand(args.tool, command)}\n\nRun this yourself: {profiling.BY_HAND[args.tool][1]}."
-        )
+        print(profiling.command_by_hand(args.tool, command), end="\n\n")
+        print(f"Run this yourself: {profiling.BY_HAND[args.tool][1]}.")
         return 0
 
-    with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json), tracking.StopRequest() as stop:
-        display.print(words, "dim")
-        tracking.bind_process(command, display.show, stop)
-
+    display = TrainingDisplay(Console(stderr=args.json))
+    display.print(words, "dim")
+    with bound(command, display, as_json=args.json) as stop:
         folder, notes = profiling.profile_with(args.tool, command, settings, stop, display.show)
         for note in notes:
             display.print(note, "dim")
@@ -101,16 +99,13 @@ def run_show(args: argparse.Namespace) -> int:
     page = report.write_profile_page(profiling.read_profile(folder), args.out)
     print(f"The profile's page: {page}")
     if not args.no_browser:
-        import webbrowser
-
         webbrowser.open(page.as_uri())
     return 0
 
 
 def run_diff(args: argparse.Namespace) -> int:
-    difference = profiling.compare(
-        *(profiling.read_profile(_find(which, args.runs_dir)) for which in (args.before, args.after))
-    )
+    before, after = (profiling.read_profile(_find(which, args.runs_dir)) for which in (args.before, args.after))
+    difference = profiling.compare(before, after)
     if args.json:
         return print_json(difference.to_dict())
     _print_diff(difference, args.top)

@@ -7,7 +7,7 @@ from typing import Any
 
 from labkit import runs
 from labkit.cli.console import Console, print_frame
-from labkit.cli.flags import add_command, add_flags
+from labkit.cli.flags import add_command
 from labkit.cli.printing import print_json
 
 SHOWN = 100
@@ -15,13 +15,11 @@ SHOWN = 100
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = add_command(subparsers, "query")
-    add = parser.add_argument
+    add = add_command(subparsers, "query", run=run, flags="json").add_argument
     add("sql", nargs="?", metavar="SELECT", help="what to ask; without it, tables, views and examples are listed")
     add("folders", nargs="*", type=Path, metavar="RUNS_DIR", help="folders of runs, or runs (default: runs)")
     add("--recorded", action="store_true", help="also read the recordings that ship (`labkit data recorded list`)")
     add("--csv", action="store_true", help="print the answer as CSV")
-    add_flags(parser, "json", run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,14 +7,14 @@ import contextlib
 import importlib.util
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from labkit import UserError, hardware, jobs, json_data, launch, process, runs, tracking
-from labkit.cli.console import TrainingDisplay
-from labkit.cli.flags import add_command, add_flags, add_harness_flags, add_script
+from labkit.cli.console import Console, TrainingDisplay
+from labkit.cli.flags import add_command, add_flags, add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.printing import print_json, print_last, say
 
 Run = Callable[[argparse.Namespace], int]
@@ -84,8 +84,7 @@ def run_run(args: argparse.Namespace) -> int:
         return _run_one(args, command)
     if args.nproc is not None:
         raise UserError("--seeds and --nproc cannot be given together: run each seed with --nproc by itself.")
-    if args.seeds < 1:
-        raise UserError(f"--seeds is {args.seeds}: give a whole number of at least 1.")
+    refuse_unless_positive("--seeds", args.seeds)
     return _run_seeds(command, args.seeds, args.json)
 
 
@@ -165,21 +164,14 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     if why:
         raise UserError(f"{folder}: {why}")
     own = _recorded_command(record.config, given, folder)
-    again = {
-        "runs_dir": str(folder.parent),
-        "budget": _recorded_budget(record, folder),
-        "sweep": record.config.get("sweep"),
-    }
-    return replace(harness_command(args, own), resume=str(folder), **again)
+    budget, sweep = _recorded_budget(record, folder), record.config.get("sweep")
+    return replace(
+        harness_command(args, own), resume=str(folder), runs_dir=str(folder.parent), budget=budget, sweep=sweep
+    )
 
 
 def repeated_command(args: argparse.Namespace, folder: Path, script: str | None) -> tracking.ScriptCommand:
-    """The command that does a run again: its script with its settings, seed and budget, as a new run.
-
-    Args:
-        args: flags of the harness.
-        folder: the run's folder.
-        script: the script's file, where it is not where the run's record says.
+    """The command that does a run again: its script (or the file `script`), settings, seed and budget, as a new run.
 
     Raises:
         UserError: it was no script's, or the script is not there.
@@ -234,8 +226,8 @@ def _run_one(args: argparse.Namespace, command: tracking.ScriptCommand) -> int:
 
 def _run_ranks(command: tracking.ScriptCommand, count: int, args: argparse.Namespace) -> int:
     """Run a script on several processes of this machine, shown on the terminal; the exit status."""
-    with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=args.json) as display:
-        tracking.bind_process(command, display.show, stop)
+    display = TrainingDisplay(Console(stderr=args.json))
+    with bound(command, display, as_json=args.json) as stop:
         if slower := jobs.why_slower(command, count):
             display.show(tracking.Notice(slower))
         end = launch.RankedRun(command, count, stop=stop, on_event=display.show, hang_s=args.hang_s).run()
@@ -252,16 +244,13 @@ def _run_ranks(command: tracking.ScriptCommand, count: int, args: argparse.Names
 
 def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:
     """Run a script in this process, shown on the terminal; the exit status."""
+    display = TrainingDisplay(Console(stderr=as_json))
     try:
-        # with --json, stdout belongs to programs
-        with tracking.StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, script_output(as_json):
-            tracking.bind_process(command, display.show, stop)
+        with bound(command, display, as_json=as_json) as stop:
             answer = tracking.run_command(command, stop, display.show)
-    except tracking.RunFailed as failure:
-        if as_json and failure.answer:
-            print_last(failure.answer)
-        raise
-    except (UserError, KeyboardInterrupt):
+    except UserError as error:
+        if as_json and isinstance(error, tracking.RunFailed) and error.answer:
+            print_last(error.answer)
         raise
     except SystemExit as ending:
         if ending.code is not None and not isinstance(ending.code, int):
@@ -279,9 +268,15 @@ def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:
     return tracking.exit_status(answer)
 
 
-def script_output(as_json: bool) -> contextlib.AbstractContextManager:
-    """Sends what a script prints to standard error, where standard output belongs to programs."""
-    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+@contextlib.contextmanager
+def bound(
+    command: tracking.ScriptCommand, display: TrainingDisplay, *, as_json: bool
+) -> Generator[tracking.StopRequest]:
+    """Bind this process to a command's budget, and show what happens to it; with JSON, stdout belongs to programs."""
+    output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    with tracking.StopRequest() as stop, display, output:
+        tracking.bind_process(command, display.show, stop)
+        yield stop
 
 
 def _run_seeds(command: tracking.ScriptCommand, seeds: int, as_json: bool) -> int:

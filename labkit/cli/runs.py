@@ -7,7 +7,7 @@ from typing import Any
 
 from labkit import UserError, plots, report, runs
 from labkit.cli.bridges import add_commands
-from labkit.cli.flags import RUN, add_command, add_flags, commands_of, read_only
+from labkit.cli.flags import RUN, add_command, commands_of, read_only
 from labkit.cli.printing import plain_table, print_json, say
 
 LATE = 0.05
@@ -18,23 +18,19 @@ MOST_LINES = 40
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     commands = commands_of(add_command(subparsers, "runs"))
-    for name, run, words in (
-        ("list", run_list, "one line per run, oldest first"),
-        ("show", run_show, "everything that a run recorded about itself"),
-        ("stop", run_stop, "ask a run to end after the current step, with everything saved"),
-    ):
-        command = add_command(commands, name, words, run=run)
-        if name != "list":
-            command.add_argument("which", **RUN)
-        add_flags(command, "runs_dir", *["json"] * (name != "stop"))
+    add_command(commands, "list", "one line per run, oldest first", run=run_list, flags="runs_dir json")
+    show = add_command(commands, "show", "everything that a run recorded", run=run_show, flags="runs_dir json")
+    words = "ask a run to end after the current step, with everything saved"
+    stop = add_command(commands, "stop", words, run=run_stop, flags="runs_dir")
+    for command in (show, stop):
+        command.add_argument("which", **RUN)
     add_commands(commands)
 
-    parser = add_command(subparsers, "report", run=run_report)
+    parser = add_command(subparsers, "report", run=run_report, flags="out only")
     add, words = parser.add_argument, "folder of runs (default: runs)"
     add("runs_dir", nargs="?", type=Path, default=Path("runs"), metavar="RUNS_DIR", help=words)
     add("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
     add("--recorded", metavar="NAME", help="report on a recording instead: its name, or the folder of your own")
-    add_flags(parser, "out", "only")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -82,13 +78,13 @@ def run_show(args: argparse.Namespace) -> int:
         return print_json(asdict(record) | {"folder": str(folder), "events": events})
     console = Console()
     console.print_line(marked("[bold]{}[/bold]  {}  ({})", record.id, record.status, folder))
-    provenance = record.provenance
+    provenance, result = record.provenance, dict(record.result or {})
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
     if ranks := _rank_rows(folder, record):
         hosts = len({row["host"] for row in ranks})
         console.print(f"{len(ranks)} processes on {plots.counted(hosts, 'host')}")
         print_frame(console, ranks, "ranks (exchange and waiting: measured, main threads that do not compute)")
-        late, train_s = runs.late_rank((record.result or {}).get("ranks", ())), (record.result or {}).get("train_s")
+        late, train_s = runs.late_rank(result.get("ranks", ())), result.get("train_s")
         if late is not None and train_s and (share := late[1] / train_s) >= LATE:
             console.print_line(f"rank {late[0]} is late: the others waited for it in {share:.0%} of the training time")
         if record.status != "done" and (found := runs.first_failure(runs.read_ranks(folder))) is not None:
@@ -99,16 +95,11 @@ def run_show(args: argparse.Namespace) -> int:
         named = zip(logged.index, logged["last"], logged["size"], strict=True)
         rows = [{"logged": name, "last": f"{last:.6g}", "times": f"{size:,}"} for name, last, size in named]
         print_frame(console, rows)
-    result = _without_ranks(record.result)
+    result.pop("ranks", None)  # they have a table of their own
     for title, content in (("result", result), ("config", record.config), ("software", record.software)):
         flat = pd.json_normalize(dict(content)).iloc[:1].astype(str)
         print_frame(console, pd.DataFrame({title: [*flat], "": [*flat.to_numpy().ravel()]}))
     return 0
-
-
-def _without_ranks(result: Any) -> dict[str, Any]:
-    """The result without the ranks, which have a table of their own."""
-    return {name: value for name, value in (result or {}).items() if name != "ranks"}
 
 
 def _rank_rows(folder: Path, record: runs.RunRecord) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, errors, launch, plots, report, runs, tracking, tta
 from labkit.cli.console import Console, Display, print_frame
-from labkit.cli.flags import add_command, add_flags
+from labkit.cli.flags import add_command, refuse_unless_positive
 from labkit.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -37,39 +37,34 @@ BY = {
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     about = "Run each cell of a grid of settings, seeds and budgets: one after another, or as tasks of Slurm."
-    parser = add_command(subparsers, "sweep", description=about, examples=EPILOG)
-    add = parser.add_argument
+    add = add_command(
+        subparsers, "sweep", description=about, examples=EPILOG, run=run_sweep, flags="runs_dir json"
+    ).add_argument
     add("file", type=Path, metavar="FILE", help="a sweep in YAML, or the name of a study that ships")
     add("--dry-run", action="store_true", help="say how many cells there are and how long they take; start nothing")
     add("--retry-failed", action="store_true", help="try cells that have failed again")
-    add(
-        "--executor", choices=("local", "slurm"), default="local", help="where cells run (default: local, this machine)"
-    )
+    add("--executor", choices=("local", "slurm"), default="local", help="run cells here, or by Slurm (default: local)")
     add("--slurm", metavar="FLAGS", help='flags of sbatch, such as "--partition=gpu --time=4:00:00"')
     add("--at-most", type=int, metavar="N", help="tasks of Slurm that may run at the same time")
     add("--cell", metavar="KEY", help="run this cell alone: for schedulers, which may call this twice")
-    add_flags(parser, "runs_dir", "json", run=run_sweep)
 
     about = "Print a row for each cell of a sweep, finished or not, and draw what came of a setting."
-    show = add_command(subparsers, "sweep show", description=about)
-    add = show.add_argument
+    add = add_command(subparsers, "sweep show", description=about, run=run_show, flags="runs_dir json").add_argument
     add("sweep", metavar="FILE|NAME", help="a sweep's file, or the name of one that has run")
     add("--x", metavar="COLUMN", help="across (default: the setting with the most values)")
     add("--y", metavar="COLUMN", help="upwards (default: samples_per_s)")
     add("--color", metavar="COLUMN", help="a line for each of its values (default: another setting, or the budget)")
     add("--html", type=Path, metavar="FILE", help="write the figure as a page that works offline")
     add("--csv", type=Path, metavar="FILE", help="write all columns as CSV; the table has the first")
-    add_flags(show, "runs_dir", "json", run=run_show)
 
     about = (
         "Train a DLRM and a speech recogniser to their targets under every budget this machine offers, three seeds "
         "each; then print the table and write the page."
     )
-    tour = add_command(subparsers, "tour", description=about)
+    tour = add_command(subparsers, "tour", description=about, run=run_tour, flags="runs_dir out")
     add, both = tour.add_argument, ("dlrm", "speech")
     add("--jobs", nargs="+", choices=both, default=both, help="which jobs")
     add("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="which seeds (default: 0 1 2)")
-    add_flags(tour, "runs_dir", "out", run=run_tour)
 
 
 def run_sweep(args: argparse.Namespace) -> int:
@@ -115,8 +110,7 @@ def _refuse_flags(args: argparse.Namespace) -> None:
     for flag, value in (("--slurm", args.slurm), ("--at-most", args.at_most)):
         if value is not None and args.executor != "slurm":
             raise UserError(f"{flag} is for Slurm: add --executor slurm, or omit it.")
-    if args.at_most is not None and args.at_most < 1:
-        raise UserError(f"--at-most is {args.at_most}: give a whole number of at least 1.")
+    refuse_unless_positive("--at-most", args.at_most)
     if args.cell is not None and (args.dry_run or args.executor != "local"):
         raise UserError("--cell runs one cell on this machine: omit --dry-run and --executor.")
 
@@ -156,8 +150,7 @@ def print_preview(console: Console, progress: launch.Progress) -> None:
     """Print how many cells there are, what varies, how long they will take, and what cannot run."""
     sweep = progress.sweep
     varies = " × ".join(f"{name} ({count})" for name, count in sweep.varies.items()) or "nothing"
-    count = len(sweep.cells)
-    cells = f"{count} cell{'s' * (count > 1)} of {sweep.job}"
+    cells = f"{plots.counted(len(sweep.cells), 'cell')} of {sweep.job}"
     lines = [f"{sweep.name}: {cells}; what varies: {varies}; {_counts(progress)}."]
     if progress.count("waiting", "running"):
         lines.append(f"Time left: {_time_left(progress, why=True) or 'not known until the first cell has ended'}.")

@@ -16,7 +16,7 @@ from typing import Any
 
 from labkit import UserError, data, errors, hardware, plots, runs, transcription
 from labkit.cli.console import Console, print_frame
-from labkit.cli.flags import add_command, add_flags, refuse_unless_positive
+from labkit.cli.flags import add_command, refuse_unless_positive
 from labkit.cli.printing import say
 
 PIPE = "standard input"
@@ -36,8 +36,7 @@ object: one per recording, then a summary."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = add_command(subparsers, "transcribe", epilog=EPILOG)
-    add = parser.add_argument
+    add = add_command(subparsers, "transcribe", epilog=EPILOG, run=run_transcribe, flags="runs_dir json").add_argument
     words = "audio, folders with audio, manifests; - reads a file from a pipe"
     add("paths", nargs="+", metavar="FILE|FOLDER", help=words)
     words = "the run of the recogniser (default: the newest finished speech run)"
@@ -49,7 +48,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--by-file", action="store_true", help="each file is another speaker's, not each folder")
     add("--stream", action="store_true", help="hear recordings in half seconds, and write text when it is known")
     add("--align", type=Path, metavar="FILE.html", help="draw the characters of one recording over its spectrogram")
-    add_flags(parser, "runs_dir", "json", run=run_transcribe)
 
 
 def run_transcribe(args: argparse.Namespace) -> int:
@@ -63,11 +61,7 @@ def run_transcribe(args: argparse.Namespace) -> int:
         len(args.paths) > 1 or Path(args.paths[0]).is_dir() or Path(args.paths[0]).suffix in transcription.MANIFESTS
     ):
         raise UserError(f"--align {args.align} draws one recording: name one audio file.", field="align")
-    run = (
-        transcription.newest_recogniser(args.runs_dir)
-        if args.which is None
-        else runs.find_run(args.which, args.runs_dir)
-    )
+    run = runs.find_run(args.which, args.runs_dir) if args.which else transcription.newest_recogniser(args.runs_dir)
     recogniser = transcription.read_recogniser(run)
     # models this small lose more by waiting for a second thread than they gain
     with hardware.one_thread(), _ended_as_by_ctrl_c(), tempfile.TemporaryDirectory(prefix="labkit-") as folder:
@@ -77,12 +71,8 @@ def run_transcribe(args: argparse.Namespace) -> int:
 @contextmanager
 def _ended_as_by_ctrl_c() -> Generator[None]:
     """Let a kill or a closed terminal end the block as Ctrl-C does, so that the file of a pipe is removed."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.signal(number, stop) for number in numbers}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
         yield
     finally:
@@ -100,11 +90,8 @@ def _recordings(
         with (folder / PIPE).open("wb") as file:
             while (part := sys.stdin.buffer.read(2**20)) and file.tell() < MOST_PIPED:
                 file.write(part)
-        yield (
-            UserError(f"{PIPE}: more than 1 GiB: cut it, or name a file.")
-            if part
-            else transcription.from_file(folder / PIPE, PIPE)
-        )
+        too_much = UserError(f"{PIPE}: more than 1 GiB: cut it, or name a file.")
+        yield too_much if part else transcription.from_file(folder / PIPE, PIPE)
 
 
 def _transcribe(args: argparse.Namespace, recogniser: transcription.Recogniser, run: Path, folder: Path) -> int:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, hardware, jobs, perfmodel
-from labkit.cli.console import Console, print_frame, range_text
-from labkit.cli.flags import add_command, add_flags, commands_of
-from labkit.cli.predict import add_card, batch_size_of, bound
+from labkit.cli.console import Console, TrainingDisplay, print_frame, range_text
+from labkit.cli.flags import add_command, commands_of
+from labkit.cli.predict import add_card, batch_size_of
 from labkit.cli.printing import print_json
-from labkit.cli.run import add_trainings, given_command, harness_command, read_settings
+from labkit.cli.run import add_trainings, bound, given_command, harness_command, read_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,8 @@ can also be measured."""
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     commands = commands_of(add_command(subparsers, "whatif", epilog=EPILOG))
     add_trainings(commands, "change", _add_flags, run_job, run_script, epilog=EPILOG)
-    sharding = add_command(commands, "sharding", "place embedding tables on processes of this machine")
+    words = "place embedding tables on processes of this machine"
+    sharding = add_command(commands, "sharding", words, run=run_sharding, flags="json")
     add_card(sharding)
     for name, own in EXAMPLE.items():
         words = f"of each table (default: {','.join(map(str, own))})"
@@ -45,10 +46,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     ):  # fmt: skip
         sharding.add_argument(f"--{name}", type=int, default=value, metavar="N", help=f"{words} (default: {value})")
     sharding.add_argument("--measure", action="store_true", help="then measure each placement")
-    add_flags(sharding, "json", run=run_sharding)
 
     models = add_command(subparsers, "plan").add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
-    parser = add_command(models, "dlrm", "where the tables of a DLRM fit, and where they are fastest")
+    words = "where the tables of a DLRM fit, and where they are fastest"
+    parser = add_command(models, "dlrm", words, run=run_plan, flags="json")
     add = parser.add_argument
     tables = parser.add_mutually_exclusive_group(required=True)
     tables.add_argument("--tables", metavar="ROWS", help="rows of each table, such as 26x1000000, or 5000,20000,3x1e6")
@@ -65,7 +66,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--pooling-factor", type=int, default=1, metavar="N", help="rows that a sample names in a table (default: 1)")
     add("--zipf", type=float, default=1.1, metavar="X", help="exponent of how often rows are named (default: 1.1)")
     add("--table-dir", type=Path, default=Path(), metavar="DIR", help="folder of a table file (default: this folder)")
-    add_flags(parser, "json", run=run_plan)
 
 
 def _add_flags(command: argparse.ArgumentParser) -> None:
@@ -106,7 +106,7 @@ def run_script(args: argparse.Namespace) -> int:
 def _what_if(args: argparse.Namespace, commands: list, sizes: list[int | None], changes: list, job: str) -> int:
     card = perfmodel.read_card(args.card)
     machines = [change.on(card) for change in changes]  # refuses unknown ones before anything waits for cores
-    with bound(args, commands[0]) as stop:
+    with bound(commands[0], TrainingDisplay(Console(stderr=True)), as_json=args.json) as stop:
         rows, notes = perfmodel.what_if(commands, sizes, changes, machines, card, stop, job=job, measure=args.measure)
     if args.json:
         return print_json({"device": card.device, "threads": card.threads, "notes": notes, "changes": rows})

@@ -38,7 +38,7 @@ class PhaseClock:
     """Times phases: wall time, CPU time of the process, page faults. Each is also an annotation in the trace."""
 
     def __init__(self):
-        self._open: list[tuple[str, torch.profiler.record_function]] = []
+        self._open: list[torch.profiler.record_function] = []
         self.restart()
 
     def restart(self) -> None:
@@ -49,7 +49,7 @@ class PhaseClock:
     @property
     def phase(self) -> str:
         """The current phase; empty outside of all phases."""
-        return self._open[-1][0] if self._open else ""
+        return self._open[-1].name if self._open else ""
 
     @contextlib.contextmanager
     def watch(self, name: str) -> Generator[None]:
@@ -62,14 +62,12 @@ class PhaseClock:
 
     def begin(self, name: str) -> None:
         self._charge()
-        annotation = torch.profiler.record_function(name)
-        annotation.__enter__()
-        self._open.append((name, annotation))
+        self._open.append(torch.profiler.record_function(name))
+        self._open[-1].__enter__()
 
     def end(self) -> None:
         self._charge()
-        _, annotation = self._open.pop()
-        annotation.__exit__(None, None, None)
+        self._open.pop().__exit__(None, None, None)
 
     def read(self) -> tuple[dict[str, list[float]], dict[str, float]]:
         """Wall and CPU time (µs), and page faults, of each phase since the last reading."""

@@ -57,14 +57,11 @@ def launched_directly_us(trace: Trace) -> np.ndarray:
     launches = events["category"].astype(str).str.endswith(("_runtime", "_driver"))
     launches &= events["correlation"].isin(time_of.index)
     nests = events[events["category"].isin(ON_THE_HOST) | launches]
-    columns = (nests["lane"].cat.codes, nests["start_us"], nests["duration_us"])
-    parent, _ = nest(*(column.to_numpy() for column in columns))
+    parent, _ = nest(nests)
     launches, found = launches[nests.index].to_numpy(), np.zeros(len(events))
     callers, times_us = parent[launches], time_of[nests.loc[launches, "correlation"]].to_numpy()
-    is_call = (callers >= 0) & launches[callers]
-    while is_call.any():  # a call of the runtime may launch by one of the driver: its caller counts
-        callers = np.where(is_call, parent[callers], callers)
-        is_call = (callers >= 0) & launches[callers]
+    while (is_call := (callers >= 0) & launches[callers]).any():
+        callers = np.where(is_call, parent[callers], callers)  # a call of the runtime may launch by one of the driver
     np.add.at(found, nests.index.to_numpy()[callers[callers >= 0]], times_us[callers >= 0])
     return found
 

@@ -264,9 +264,7 @@ def read_profile(folder: Path | str) -> Profile:
     record = runs.read_run(folder)
     if record.status == "failed":
         why = (record.result or {}).get("reason", "")
-        raise UserError(
-            f"{folder}: this run failed ({why}), so its steps are not analysed: fix the cause, and profile again."
-        )
+        raise UserError(f"{folder}: this run failed ({why}), so its steps are not analysed: fix it, and profile again.")
     if not record.profiled:
         raise UserError(f"{folder}: this run was not profiled: profile one, for example with `labkit profile dlrm`.")
     if (tool := record.config["profile"].get("tool", "torch")) != "torch":
@@ -348,11 +346,8 @@ class Comparison:
         how = f"{ratio:.3g} times as fast" if ratio >= 1 else f"{1 / ratio:.3g} times as slow"
         steps = f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms per step, both profiled"
         said = f"{steps}: {self.after.folder.name} is {how} as {self.before.folder.name}{unit}."
-        others = [
-            f"{what} {one} and {other}"
-            for (what, one), (_, other) in zip(_circumstances(self.before), _circumstances(self.after), strict=True)
-            if one != other
-        ]
+        was, now = map(_circumstances, (self.before, self.after))
+        others = [f"{what} {was[what]} and {now[what]}" for what in was if was[what] != now[what]]
         return said + (f" Other differences: {'; '.join(others)}." if others else "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -373,15 +368,15 @@ def compare(before: Profile, after: Profile) -> Comparison:
     return Comparison(before, after)
 
 
-def _circumstances(profile: Profile) -> list[tuple[str, Any]]:
+def _circumstances(profile: Profile) -> dict[str, Any]:
     recorded = " and ".join(name for name in ("shapes", "memory") if getattr(profile.settings, name)) or "times alone"
     limits = profile.limits
-    return [
-        ("on", limits.device if limits else "an unknown machine"),
-        ("threads", limits.threads if limits else "unknown"),
-        ("times", profile.provenance),
-        ("recorded with", recorded),
-    ]
+    return {
+        "on": limits.device if limits else "an unknown machine",
+        "threads": limits.threads if limits else "unknown",
+        "times": profile.provenance,
+        "recorded with": recorded,
+    }
 
 
 def _joined(before: pd.DataFrame, after: pd.DataFrame, key: str, time: str, *more: str) -> pd.DataFrame:

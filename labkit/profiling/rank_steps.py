@@ -50,9 +50,7 @@ def compare_ranks(paths: Sequence[Path]) -> RankSteps:
         if by_step.index.tolist() != [*rows[0]["phases_s"]]:
             raise UserError(f"{path}: its steps are not those of {paths[0].name}: record the same steps on each rank.")
     if not any(seconds for row in rows for _, seconds in row["phases_s"].values()):
-        raise UserError(
-            f"{paths[0].parent}: no trace notes that a rank waits for others, as those of gloo do: name one."
-        )
+        raise UserError(f"{paths[0].parent}: no trace notes that a rank waits for others, as gloo's do: name one.")
     steps = runs.exchange_s(rows).values()
     exchange_us = sum(exchange for exchange, _ in steps)
     waiting_us = [sum(each) for each in zip(*(waits for _, waits in steps), strict=True)]

@@ -245,9 +245,7 @@ def profile_script(
         raise KeyboardInterrupt
     folder, result = Path(answer["folder"]), answer["result"]
     if answer["status"] == "failed":
-        raise UserError(
-            f"{command.script}: {result['reason']}, so its steps are not analysed; {folder} has the record."
-        )
+        raise UserError(f"{command.script}: {result['reason']}, so its steps are not analysed; see {folder}.")
     notes = [result["reason"]] if tracking.NOT_COUNTED in result["reason"] else []
     if result["ended_by"] != "profiled":
         notes = [_ended_early(command, observer, result["reason"])]

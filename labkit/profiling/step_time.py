@@ -66,7 +66,6 @@ class StepTime:
 
     @property
     def lengths_us(self) -> list[float]:
-        """Length of each step."""
         return self.segments.groupby("step")["us"].sum().tolist()
 
     @property
@@ -142,8 +141,8 @@ def recorded_steps(trace: Trace) -> pd.DataFrame:
         host = host if of_autograd.all() else host[~of_autograd]
         lane = host.groupby("lane", observed=True)["self_us"].sum().idxmax()
         starts, lasts = (host.loc[host["lane"] == lane, name] for name in ("start_us", "duration_us"))
-        whole = {"name": f"{STEP}0", "lane": lane, "start_us": starts.min(), "duration_us": (starts + lasts).max()}
-        return pd.DataFrame([whole | {"duration_us": whole["duration_us"] - whole["start_us"]}])
+        begin, end = starts.min(), (starts + lasts).max()
+        return pd.DataFrame([{"name": f"{STEP}0", "lane": lane, "start_us": begin, "duration_us": end - begin}])
     raise UserError(
         f"{trace.path}: this trace has no steps: call the profiler's step() after each one, or record it with "
         f"`labkit profile`. {trace.unused_text}".strip()
@@ -271,8 +270,7 @@ def _operators(trace: Trace, lane: str, segments: list[tuple[float, float, str, 
     frame = frame[(frame["lane"] == lane) | (in_backward & frame["lane"].isin(frame.loc[runs_backward, "lane"]))]
     # callers before what they call
     frame = frame.sort_values(["start_us", "duration_us"], ascending=[True, False]).reset_index(drop=True)
-    lanes = frame["lane"].cat.codes.to_numpy()
-    parent, self_us = nest(lanes, frame["start_us"].to_numpy(), frame["duration_us"].to_numpy())
+    parent, self_us = nest(frame)
     frame["parent"], frame["self_us"] = parent, np.maximum(self_us, 0.0)
     # threads that work at once share the time, so that it counts once
     tops, elsewhere = frame[parent < 0], frame["lane"] != lane

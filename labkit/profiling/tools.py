@@ -114,14 +114,12 @@ class ProfileSettings:
 
 def check_tool(name: str, script: "tracking.ScriptCommand") -> None:
     """Raise a UserError, with the reason and the fix, if a tool cannot profile a script here."""
-    tool = hardware.find_profiler(name)
+    tool, about = hardware.find_profiler(name), hardware.PROFILERS[name]
     if tool.path is None:
-        raise UserError(f"{name} is not on PATH: {hardware.PROFILERS[name].install}. Or use --tool torch.")
+        raise UserError(f"{name} is not on PATH: {about.install}. Or use --tool torch.")
     if not tool.works:
-        raise UserError(
-            f"{name} does not work here: {tool.note}. Install another version: {hardware.PROFILERS[name].install}."
-        )
-    if hardware.PROFILERS[name].needs_gpu and not runs_on_gpu(script):
+        raise UserError(f"{name} does not work here: {tool.note}. Install another version: {about.install}.")
+    if about.needs_gpu and not runs_on_gpu(script):
         raise UserError(
             f"{name} profiles GPUs, and this training would run on the CPU: use --tool py-spy for Python code, "
             "--tool perf for the processor's counters, or --tool torch for operators. `labkit doctor` lists the GPUs "
@@ -195,10 +193,7 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
     output = folder / "trace" / OUTPUTS[facts["tool"]]
     report = output.with_suffix(".txt")
     if facts["steps"] <= 0 or facts["window_s"] <= 0 or not report.is_file():
-        raise UserError(
-            f"{folder}: {facts['tool']} recorded no steady step: profile again, with fewer steps before them (--skip, "
-            "--warmup)."
-        )
+        raise UserError(f"{folder}: {facts['tool']} recorded no steady step: give a smaller --skip or --warmup.")
     if facts["tool"] == "nsys":
         return ToolProfile(folder, facts, output, text=report.read_text(encoding="utf-8", errors="replace"))
     return ToolProfile(folder, facts, output, python_functions(output, facts["script"]))
@@ -277,10 +272,7 @@ def python_functions(path: Path, script: str) -> "pd.DataFrame":
         own[last] += int(count)
         own_of_lines[last, places[-1]["line"]] += int(count)
     if not own:
-        raise UserError(
-            f"{path}: py-spy took no sample within the steps: record more of them (--steps), or read the samples in "
-            "that file."
-        )
+        raise UserError(f"{path}: py-spy took no sample within the steps: record more (--steps), or read that file.")
     rising = sorted(own_of_lines.items(), key=lambda item: item[1])
     top_line = {place: line and int(line) for (place, line), _ in rising}  # the last one of a place remains
     rows = [(*place, top_line.get(place), count, own[place]) for place, count in samples.items()]

@@ -45,8 +45,6 @@ class Trace:
     allocations: pd.DataFrame
     """One row per allocation (bytes above zero) or release: time_us, bytes, device (−1: the host); empty if not
     recorded"""
-    began_us: float = 0.0
-    """Start of the first event on the profiler's clock, which all ranks of a machine share"""
     unused: dict[str, int] = field(default_factory=dict)
     """Number of events that no table or figure uses, by what they are: their category or type, or their damage"""
     may_lack_steps: bool = False
@@ -84,11 +82,11 @@ def read_trace(path: Path | str) -> Trace:
             f"{path}: this trace has no event that takes time. The profiler's schedule may never have reached its "
             f"active steps: call its step() once per step, for all steps that it waits, warms up and records. {saw}"
         )
-    events, allocations, began_us = columns.frames()
+    events, allocations = columns.frames()
     for category, count in events["category"].value_counts().items():
         if category not in (*ON_THE_HOST, *ON_THE_DEVICE, *CUDA_CALLS):
             unused[str(category) or "without a category"] += int(count)
-    return Trace(Path(path), events, allocations, began_us, dict((+unused).most_common()))
+    return Trace(Path(path), events, allocations, dict((+unused).most_common()))
 
 
 class _Columns:
@@ -159,7 +157,7 @@ class _Columns:
             self._values[text] = value
         return self._values[text]
 
-    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, float]:
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         known = {
             name: pd.Categorical.from_codes(np.asarray(self.codes[name]), categories=list(self.known[name]))
             for name in ("name", "category", "lane")
@@ -176,21 +174,15 @@ class _Columns:
         allocations["time_us"] -= first_us
         on_host = events["category"].isin(ON_THE_HOST)
         nests = events[on_host] if on_host.any() else events  # other tools have no categories
-        columns = (nests["lane"].cat.codes, nests["start_us"], nests["duration_us"])
-        parent, self_us = nest(*(column.to_numpy() for column in columns))
+        parent, self_us = nest(nests)
         events["parent"], events["self_us"] = -1, events["duration_us"]
         events.loc[nests.index, "parent"] = np.where(parent >= 0, nests.index.to_numpy()[parent], -1)
         events.loc[nests.index, "self_us"] = self_us
-        return events, allocations, float(first_us)
+        return events, allocations
 
 
-def nest(lane: np.ndarray, start_us: np.ndarray, duration_us: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Parents and self times of events that enclose each other.
-
-    Args:
-        lane: (N,) the thread of each event.
-        start_us: (N,) when it began.
-        duration_us: (N,) how long it took, including what it called.
+def nest(events: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Parents and self times of events that enclose each other, from their lane, start_us and duration_us.
 
     Returns:
         parent: (N,) the index of the event that directly encloses each one on its lane, or −1.
@@ -198,10 +190,13 @@ def nest(lane: np.ndarray, start_us: np.ndarray, duration_us: np.ndarray) -> tup
 
     An event that begins within another one and ends after it counts as its child: clocks of low resolution do that.
 
-    >>> parent, own = nest(np.zeros(3), np.array([0.0, 1.0, 5.0]), np.array([10.0, 3.0, 2.0]))
+    >>> times = {"start_us": [0.0, 1.0, 5.0], "duration_us": [10.0, 3.0, 2.0]}
+    >>> parent, own = nest(pd.DataFrame({"lane": pd.Categorical(["a"] * 3)} | times))
     >>> parent.tolist(), own.tolist()
     ([-1, 0, 0], [5.0, 3.0, 2.0])
     """
+    columns = (events["lane"].cat.codes, events["start_us"], events["duration_us"])
+    lane, start_us, duration_us = (column.to_numpy() for column in columns)
     order = np.lexsort((-duration_us, start_us, lane))
     lanes, starts, ends = (values[order].tolist() for values in (lane, start_us, start_us + duration_us))
     parent = np.full(len(order), -1, dtype=np.int64)

@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -89,12 +90,9 @@ def script_refusal(error: BaseException) -> UserError | None:
     """
     if (refused := errors.refusal(error, but=errors.MISTAKES)) is None:
         return None
-    frames, place = script_frames(error), ""
-    script = frames and frames.tb_frame.f_code.co_filename
-    while frames is not None:
-        if frames.tb_frame.f_code.co_filename == script:
-            place = f"{Path(script).name}, line {frames.tb_lineno}: "
-        frames = frames.tb_next
+    frames = traceback.extract_tb(script_frames(error))
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    place = f"{Path(own[-1].filename).name}, line {own[-1].lineno}: " if own else ""
     return UserError(f"{place}{refused}")
 
 

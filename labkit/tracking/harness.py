@@ -148,8 +148,8 @@ class Harness:
     """File descriptor for events, also for those about this process after it was killed."""
     is_script: bool = False
     """Whether the script is its own harness."""
-    answers: list[dict[str, Any]] = field(default_factory=list)
-    """Answers of the runs that have ended: run, folder, status, result."""
+    answer: dict[str, Any] = field(default_factory=dict)
+    """Run, folder, status and result of the last run that has ended; empty if there is none."""
     had_run: bool = False
     """Whether a run was opened, even if it left no answer."""
     on_step: Callable[[], bool] | None = None
@@ -157,11 +157,6 @@ class Harness:
     seen_enough: bool = False
     """Whether the observer ended the run, whatever the script makes of that"""
     _computing_on: str | None = None
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        """The answer of the last run that has ended; empty if there is none."""
-        return self.answers[-1] if self.answers else {}
 
     @contextlib.contextmanager
     def wrapped(self) -> Generator[Harness]:
@@ -235,9 +230,9 @@ class Harness:
         return contextlib.nullcontext() if self is _current else self.stop
 
     def ended(self, run: str, folder: str, status: str, result: Mapping[str, Any]) -> None:
-        self.answers.append({"run": run, "folder": folder, "status": status, "result": result})
+        self.answer = {"run": run, "folder": folder, "status": status, "result": result}
         if self.is_script:
-            self.tell(self.answers[-1])
+            self.tell(self.answer)
 
     def tell(self, event: Any) -> None:
         if isinstance(event, Started):
@@ -316,7 +311,7 @@ class SpawnedRuns:
             return
         if event["kind"] == ANSWER:
             self._folder, self._is_ending = None, False
-            self._harness.answers.append({name: value for name, value in event.items() if name != "kind"})
+            self._harness.answer = {name: value for name, value in event.items() if name != "kind"}
             return
         report = read_event(event)
         if isinstance(report, Started):
@@ -341,7 +336,7 @@ class SpawnedHarness(Harness):
 
     def ended(self, run: str, folder: str, status: str, result: Mapping[str, Any]) -> None:
         super().ended(run, folder, status, result)
-        children.write(self._found, {"kind": ANSWER, **self.answers[-1]})
+        children.write(self._found, {"kind": ANSWER, **self.answer})
 
     @classmethod
     def found(cls) -> SpawnedHarness | None:

@@ -37,13 +37,7 @@ class RunLog:
     """Writes one run for its harness; of several ranks, only rank 0 writes."""
 
     def __init__(
-        self,
-        harness: Harness,
-        name: str,
-        config: dict[str, Any],
-        goal: Goal,
-        seed: int | None,
-        ranks: Ranks | None = None,
+        self, harness: Harness, name: str, config: dict[str, Any], goal: Goal, seed: int | None, ranks: Ranks | None
     ):
         """Make the run's folder, or open the folder of a resumed run; dictionaries in `config` are sections."""
         sections = {key: value for key, value in config.items() if isinstance(value, dict)}
@@ -211,9 +205,11 @@ class RunLog:
                 self.notice(f"the sampler failed ({sampler.failure}): memory and energy of this run are not measured")
 
     @property
-    def stop_asked(self) -> bool:
-        """Whether this run was asked to stop, through a file in its folder."""
-        return self._run is not None and bool(self._run.stop_requested)
+    def stopped_by(self) -> str:
+        """Who asked this run to stop, by a signal or through its folder; empty if it was not asked."""
+        if self._harness.stop:
+            return f"stopped by {self._harness.stop.reason}"
+        return "stopped on request" if self._run is not None and self._run.stop_requested else ""
 
     def metric(self, name: str, value: float, at: Point) -> None:
         if self._run is not None:

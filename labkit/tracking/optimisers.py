@@ -84,11 +84,10 @@ class Turns:
 class Region:
     """A function that `torch.compile` made: what its calls so far did."""
 
-    def __init__(self):
-        self.steps = False
-        """Whether an optimiser steps in it"""
-        self.trains = False
-        """Whether its result has a gradient"""
+    steps = False
+    """Whether an optimiser steps in it"""
+    trains = False
+    """Whether its result has a gradient"""
 
 
 class OptimiserSteps:

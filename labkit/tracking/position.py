@@ -162,9 +162,7 @@ class Meter:
             loss = torch.tensor(real(loss, "run.step: loss"), dtype=torch.float64)
         if loss.numel() != 1 or loss.is_complex() or loss.is_meta or loss.is_nested:
             kind = "nested tensors" if loss.is_nested else f"shape {tuple(loss.shape)} ({loss.dtype} on {loss.device})"
-            raise UserError(
-                f"run.step got a loss of {kind}: give one real number for the step, for example loss.mean()."
-            )
+            raise UserError(f"run.step got a loss of {kind}: give one real number, for example loss.mean().")
         return loss.detach()
 
     def _send(self, numbers: torch.Tensor, point: Point) -> None:
@@ -203,7 +201,6 @@ class Meter:
                 self._log.metric("loss", self.loss, point)
 
     def report(self, *, evaluated: bool) -> None:
-        """Report where the run is."""
         position = self.position
         event = Progress(position.point, position.samples_per_s, self.loss, position.metrics, evaluated)
         self._log.tell(event)

@@ -103,7 +103,7 @@ class Run:
         self._harness = current_harness() or SpawnedHarness.found() or own
         self._harness.had_run = True
         self._observer = self._harness.observer
-        if self._observer is not None and self._harness.answers:
+        if self._observer is not None and self._harness.answer:
             raise Enough  # the observer has seen one run of the script
         if self._observer is not None:  # an observed run has no target
             self.goal = replace(self.goal, target=None, max_seconds=None, patience=None)
@@ -115,7 +115,7 @@ class Run:
         self.folder: Path = self._log.folder
         self._meter = Meter(self.position, self._log, lambda what, at: self._kept.diverged(what, at))
         self._loop = Loop(self.position, self._log.event)
-        self._watch = Watch(self.goal, self._meter, self._log, self._stopped_by)
+        self._watch = Watch(self.goal, self._meter, self._log)
         self._kept = Kept(self._meter, self._loop, self._watch, self._log)
         _open_run = self
         try:
@@ -409,11 +409,6 @@ class Run:
         since = now if since is None else since + now - began
         self._meter.start(since)
         self._log.event("began", clock_s=self.position.wall_s + now - since)
-
-    def _stopped_by(self) -> str:
-        if self._harness.stop:
-            return f"stopped by {self._harness.stop.reason}"
-        return "stopped on request" if self._log.stop_asked else ""
 
     def _must_be_open(self, what: str) -> None:
         if self._log is None or _open_run is not self:

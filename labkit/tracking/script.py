@@ -39,12 +39,7 @@ of this environment: torch's import takes longer"""
 
 
 def run_command(
-    command: ScriptCommand,
-    stop: StopRequest,
-    on_event: OnEvent,
-    *,
-    steps: OptimiserSteps | None = None,
-    **more: Any,
+    command: ScriptCommand, stop: StopRequest, on_event: OnEvent, *, steps: OptimiserSteps | None = None, **more: Any
 ) -> dict[str, Any]:
     """Run a command's script to its end in this process, as `python script arguments` would, under its budget.
 
@@ -103,36 +98,33 @@ def run_command(
         except (Enough, Stopped) as error:
             implicit.end(error)
         except SystemExit as error:
-            if not harness.answers and open_run() is None:
-                raise
             implicit.end(error)
-            if not harness.answers:
+            if not (answer := harness.answer):
                 raise
-            if error.code not in (None, 0) and harness.answers[-1]["status"] == "done":
+            if error.code not in (None, 0) and answer["status"] == "done":
                 said = f"{script}: the run is done, but then the script ended by sys.exit({error.code!r})"
-                raise RunFailed(said, harness.answers[-1]) from error
+                raise RunFailed(said, answer) from error
         except UserError as error:
-            if open_run() is not None:
-                implicit.end(error)
-            if harness.answers:
-                raise RunFailed(str(error), harness.answers[-1]) from error
+            implicit.end(error)
+            if answer := harness.answer:
+                raise RunFailed(str(error), answer) from error
             raise
         except BaseException as error:
             implicit.begin(None)
             implicit.end(error)
-            if not harness.answers and int(os.environ.get("RANK", "0")):
+            answer = harness.answer
+            if not answer and int(os.environ.get("RANK", "0")):
                 raise  # rank 0 writes the record
             if (refused := script_refusal(error)) is not None:
-                answer = harness.answers[-1] if harness.answers else None
                 raise RunFailed(answer["result"]["reason"] if answer else str(refused), answer) from error
-            if not harness.answers and harness.had_run:
+            if not answer and harness.had_run:
                 raise
             if isinstance(error, KeyboardInterrupt) and harness.stop:
-                if not harness.answers:
+                if not answer:
                     raise SystemExit(EXIT_STOPPED) from None  # before it had a run
-                return harness.answer
+                return answer
             if hardware.is_out_of_memory(error):
-                raise RunFailed(harness.answers[-1]["result"]["reason"], harness.answers[-1]) from error
+                raise RunFailed(answer["result"]["reason"], answer) from error
             raise
     return harness.answer
 
@@ -168,7 +160,7 @@ class _ImplicitRun:
 
     def begin(self, optimizer: Any) -> None:
         """Start the run before the first step, if the script has not had a run of its own."""
-        if not (self._harness.had_run or self._harness.answers) and self._run is None:
+        if not (self._harness.had_run or self._harness.answer) and self._run is None:
             self._run = Run(self._name)
             self._run.is_implicit = True
             self._run.__enter__()
@@ -211,7 +203,7 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Generator[None]:
             if run is not None and run.is_implicit and run.over == "stopped":
                 harness.stop.request("request")  # the request came through its folder, which only this checks
             # a script whose run has ended may go on to its own end
-            goes_on = not harness.answers if run is None else run.is_implicit and not run.is_leaving
+            goes_on = not harness.answer if run is None else run.is_implicit and not run.is_leaving
             if not interrupted and spawned.stop_asked and goes_on:
                 interrupted = True
                 os.kill(os.getpid(), signal.SIGINT)  # the script may take its time to save what it has

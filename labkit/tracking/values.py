@@ -1,12 +1,12 @@
 """Values that a script gives, as a record has them: numbers of any library, and settings as JSON."""
 
-import dataclasses
 import enum
 import math
 import numbers
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -72,19 +72,15 @@ def _read(value: Any, key: str) -> Any:
             return float(value) if math.isfinite(value) else str(float(value))
         case type() | Callable() if hasattr(value, "__qualname__"):
             return f"{value.__module__}.{value.__qualname__}"
-    if dataclasses.is_dataclass(value):
-        return {
-            each.name: _plain(getattr(value, each.name), f"{key}.{each.name}") for each in dataclasses.fields(value)
-        }
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name), f"{key}.{each.name}") for each in fields(value)}
     if hasattr(value, "tolist"):  # an array or tensor, of any number of axes
         return _plain(value.tolist(), key)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_plain(each, f"{key}[{place}]") for place, each in enumerate(value)]
     if ADDRESS.search(text := _text(value)):
         kind = type(value).__qualname__
-        raise UserError(
-            f"labkit.Run: {key} is a {kind}, which has no text: give the numbers or names that describe it."
-        )
+        raise UserError(f"labkit.Run: {key} is a {kind}, which has no text: give numbers or names that describe it.")
     return text
 
 

@@ -1,7 +1,6 @@
 """Watches the evaluations of a run: which is the best so far, whether the target is reached, why the run is over."""
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -19,10 +18,8 @@ from labkit.tracking.values import real
 class Watch:
     """Watches what ends a run: its target, if it has one, a stop request, its time, its epochs, or its patience."""
 
-    def __init__(self, goal: Goal, meter: Meter, log: RunLog, stopped_by: Callable[[], str]):
-        """`stopped_by` returns who asked the run to stop, or an empty text."""
-        self.goal, self.target, self._meter, self._log = goal, goal.target, meter, log
-        self.position, self.stopped_by = meter.position, stopped_by
+    def __init__(self, goal: Goal, meter: Meter, log: RunLog):
+        self.goal, self.target, self.position, self._meter, self._log = goal, goal.target, meter.position, meter, log
         self._are_several = log.ranks is not None and log.ranks.exchanges
         if log.ranks is not None:
             log.ranks.own_reason = self._own_reason
@@ -79,7 +76,6 @@ class Watch:
         return True
 
     def result(self) -> dict[str, Any]:
-        """The result of the run so far."""
         position = self.position
         first, sustained = position.crossed.get("first"), position.crossed.get("sustained")
         has_value = self.target is not None and self.target.value is not None
@@ -153,7 +149,7 @@ class Watch:
     def _own_reason(self) -> str:
         if self.position.seen_enough:
             return "profiled"
-        if self.stopped_by():
+        if self._log.stopped_by:
             return "stopped"
         if "sustained" in self.position.crossed:
             return "target"
@@ -185,7 +181,7 @@ class Watch:
         if isinstance(error, Enough) or (isinstance(error, Exception | SystemExit) and self.position.seen_enough):
             return "done", "profiled", "profiled"
         if isinstance(error, KeyboardInterrupt):
-            return "stopped", "stopped", self.stopped_by() or "stopped by Ctrl-C"
+            return "stopped", "stopped", self._log.stopped_by or "stopped by Ctrl-C"
         if isinstance(error, SystemExit):
             clean = error.code in (None, 0)
             return ("done" if clean else "failed"), "exit", f"the script ended by sys.exit({error.code!r})"
@@ -202,7 +198,7 @@ class Watch:
         """The reason as a sentence."""
         target, position = self.target, self.position
         if word == "stopped":
-            return self.stopped_by() or "stopped by another rank"
+            return self._log.stopped_by or "stopped by another rank"
         if word == "target":
             return "target reached"
         if word == "max_seconds":
