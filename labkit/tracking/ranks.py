@@ -7,7 +7,6 @@ know the mean loss, and end after the same step. A flag is summed because gloo's
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import platform
 import sys
@@ -121,8 +120,8 @@ class Ranks:
 
     def _give(self, content: list[Any]) -> list[Any]:
         if self.exchanges:
-            dist.broadcast_object_list(content, src=0)
-        elif self.rank == 0 and content[0]:
+            return self.first_says(content)
+        if self.rank == 0 and content[0]:
             self._store.set("labkit/folder", content[0])
         return content
 
@@ -151,7 +150,7 @@ class Ranks:
         reason = self.own_reason()
         numbers[5] = float(reason == "stopped")
         if self.rank == 0:
-            numbers[6], numbers[7] = WORDS.index(reason), errors.certain(self._position).wall_s
+            numbers[6], numbers[7] = WORDS.index(reason), self._position.wall_s
         dist.all_reduce(numbers)
         return numbers
 
@@ -174,7 +173,8 @@ class Ranks:
             yield
         except Diverged as error:
             found = error
-        bad = self._sum(float(found is not None))
+        bad = torch.tensor(float(found is not None), device="cuda" if "nccl" in dist.get_backend() else "cpu")
+        dist.all_reduce(bad)
         if found is not None:
             raise found
         if bad:
@@ -185,11 +185,6 @@ class Ranks:
         content = [value]
         dist.broadcast_object_list(content, src=0)
         return content[0]
-
-    def _sum(self, number: float) -> float:
-        total = torch.tensor(number, device="cuda" if "nccl" in dist.get_backend() else "cpu")
-        dist.all_reduce(total)
-        return float(total)
 
     # the end
 
@@ -228,7 +223,8 @@ class Ranks:
             words = runs.read_ranks(self._folder)
             others_ended = all(word.ended or word.is_gone for word in words if word.rank != self.rank)
             if (len(words) == self.count and others_ended) or time.monotonic() > until:
-                return [_row(word) for word in words]
+                names = ("rank", "host", "pid", "peak_memory_bytes", "cpu_s", "ended", "phases_s")
+                return [{name: getattr(word, name) for name in names} for word in words]
             time.sleep(0.02)
         return []
 
@@ -245,11 +241,10 @@ class Ranks:
             if self._folder is None:
                 continue
             self._say()
-            if self.rank >= JUDGES or math.isinf(limit_s):
-                continue
-            self._watch = self._watch or runs.HangWatch(self._folder, limit_s)
-            if (found := self._watch.look()) is not None and not self._over.is_set():
-                self._end_hung(found[1])
+            if self.rank < JUDGES:
+                self._watch = self._watch or runs.HangWatch(self._folder, limit_s)
+                if (found := self._watch.look()) is not None and not self._over.is_set():
+                    self._end_hung(found[1])
 
     def _end_hung(self, reason: str) -> None:
         """End a run that hangs. The main thread waits in a call that nothing interrupts, so the process ends here."""
@@ -267,23 +262,19 @@ class Ranks:
             frames = [(each.f_code.co_filename, line) for each, line in stack]
         place, waits = _place(frames)
         position = self._position
-        at = {} if position is None else {"step": position.step, "progress": _progress(position)}
-        now = {
-            "written_at": time.time(),
-            "cpu_s": telemetry.family_cpu_s(),
-            "peak_memory_bytes": telemetry.own_peak_bytes(),
-        }
-        self._word = replace(self._word, **at, **now, place=place, waits=waits, phases_s=self.phases.seconds, **more)
+        self._word = replace(
+            self._word,
+            step=position.step,
+            progress=position.step + position.given_out + position.epoch + max(position.evaluated_step, 0),
+            place=place,
+            waits=waits,
+            written_at=time.time(),
+            cpu_s=telemetry.family_cpu_s(),
+            peak_memory_bytes=telemetry.own_peak_bytes(),
+            phases_s=self.phases.seconds,
+            **more,
+        )
         self._word.save(self._folder)
-
-
-def _progress(position: Any) -> int:
-    return position.step + position.given_out + position.epoch + max(position.evaluated_step, 0)
-
-
-def _row(word: runs.RankWord) -> dict[str, Any]:
-    row = {name: getattr(word, name) for name in ("rank", "host", "pid", "peak_memory_bytes", "cpu_s", "ended")}
-    return row | {"phases_s": word.phases_s}
 
 
 def _place(frames: list[tuple[str, int]]) -> tuple[str, bool]:
