@@ -78,12 +78,9 @@ def sent_share(processes: int) -> float:
 
 
 def fit_transfer(sizes: Sequence[float], times_s: Sequence[float], factor: float = 1.0) -> Transfer:
-    """Start-up cost and cost per byte sent; relative errors count.
+    """Start-up cost and cost per byte sent, from the bytes and the seconds of tensors; relative errors count.
 
-    Args:
-        sizes: bytes of each tensor.
-        times_s: seconds of each.
-        factor: bytes sent per byte of a tensor.
+    `factor` is the number of bytes sent per byte of a tensor.
     """
     from scipy.optimize import nnls
 
