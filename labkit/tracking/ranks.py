@@ -102,28 +102,23 @@ class Ranks:
         own = self._word.host
         return {each["pid"]: rank for rank, each in enumerate(self.everyone) if each["host"] == own}
 
-    @contextlib.contextmanager
-    def first_makes(self, folders: list[str]) -> Generator[None]:
-        """In this block rank 0 makes the run's folder and puts it into `folders`; afterwards all ranks have it there.
-
-        An error of rank 0 ends all of them.
-        """
-        try:
-            yield
-        except UserError as error:
-            self._give([None, str(error)])
-            raise
-        folder, error = self._give([folders[0] if folders else None, ""])
-        if error:
-            raise UserError(f"rank 0 of {self.count}: {error}")
-        folders[:] = [folder] if folder else []
-
-    def _give(self, content: list[Any]) -> list[Any]:
+    def first_makes(self, make: Callable[[], str]) -> str | None:
+        """The run's folder, which rank 0 makes, as far as this rank knows it. An error of rank 0 ends all of them."""
+        folder, failure = None, None
+        if self.rank == 0:
+            try:
+                folder = make()
+            except UserError as error:
+                failure = error
         if self.exchanges:
-            return self.first_says(content)
-        if self.rank == 0 and content[0]:
-            self._store.set("labkit/folder", content[0])
-        return content
+            folder, said = self.first_says((folder, failure and str(failure)))
+            if said and failure is None:
+                raise UserError(f"rank 0 of {self.count}: {said}")
+        elif folder is not None:
+            self._store.set("labkit/folder", folder)
+        if failure is not None:
+            raise failure
+        return folder
 
     def begin(self, folder: str | None, position: Any) -> None:
         """Write of this rank into the run's folder from here on, if this host sees it."""
