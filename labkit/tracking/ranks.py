@@ -14,9 +14,10 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -196,8 +197,7 @@ class Ranks:
             ended = next((word for kind, word in kinds if isinstance(error, kind)), ended)
             ended = "out_of_memory" if hardware.is_out_of_memory(error) else ended
         trace = None if error is None else error.__traceback__
-        frames = [(each.f_code.co_filename, line) for each, line in traceback.walk_tb(trace)]
-        self._say(frames[::-1], ended=ended, words=reason)
+        self._say([*traceback.walk_tb(trace)][::-1], ended=ended, words=reason)
 
     def blame(self) -> str:
         """A sentence on the rank because of which this one lost its connections; empty if it cannot be found."""
@@ -248,13 +248,12 @@ class Ranks:
             runs.fail_killed(errors.certain(self._folder), reason, even=("interrupted", "running"))
         os._exit(1)
 
-    def _say(self, frames: list[tuple[str, int]] | None = None, **more: Any) -> None:
-        """Write where this rank is; `frames` are files and lines, innermost first; by default its main thread's."""
+    def _say(self, frames: Iterable[tuple[FrameType, int]] | None = None, **more: Any) -> None:
+        """Write where this rank is; `frames`, innermost first, have lines; by default those of its main thread."""
         if self._folder is None:
             return
         if frames is None:
-            stack = traceback.walk_stack(sys._current_frames()[self._main])
-            frames = [(each.f_code.co_filename, line) for each, line in stack]
+            frames = traceback.walk_stack(sys._current_frames()[self._main])
         place, waits = _place(frames)
         position = self._position
         self._word = replace(
@@ -272,10 +271,10 @@ class Ranks:
         self._word.save(self._folder)
 
 
-def _place(frames: list[tuple[str, int]]) -> tuple[str, bool]:
-    """The innermost line of a script among files and lines, and whether a library is further in."""
-    for number, (file, line) in enumerate(frames):
-        path = Path(file)
+def _place(frames: Iterable[tuple[FrameType, int]]) -> tuple[str, bool]:
+    """The innermost line of a script, and whether a library is further in."""
+    for number, (frame, line) in enumerate(frames):
+        path = Path(file := frame.f_code.co_filename)
         is_own = path.is_relative_to(OWN) and not path.is_relative_to(OWN / "jobs")
         if not (is_own or path.is_relative_to(LIBRARY) or "site-packages" in path.parts or file.startswith("<")):
             return f"{path.name}:{line}", number > 0
