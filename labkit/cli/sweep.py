@@ -309,7 +309,7 @@ def run_tour(args: argparse.Namespace) -> int:
         console.print_line(f"The plots: {page}")
     for part in launches.parts.values():
         if part.status == "stopped" and part.run is not None:
-            folder = launches.run_folder(part)
+            folder = launches.runs_dir / part.run
             console.print_line(f"Go on with: labkit train {part.launch.label} --resume {folder}")
     return exit_status(launches)
 

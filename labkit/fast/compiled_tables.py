@@ -80,22 +80,17 @@ class CompiledTables:
     def _gathered(self, own: Tensor, ranks: int) -> Tensor:
         """The rows of all ranks, one rank after the other: (sum of U, D + 1) from each rank's own (U, D + 1).
 
-        One exchange takes U and as many rows as any rank has sent before; if one has more, a second takes the rest.
+        An exchange takes U and as many rows as any rank has sent before; if one has more, a larger one follows.
         """
-        buffer = own.new_zeros(1 + self._most, own.shape[1])
-        buffer[:1, :1].view(torch.int32).fill_(len(own))
-        buffer[1 : 1 + len(own)] = own[: self._most]
-        dist.all_gather(found := [torch.empty_like(buffer) for _ in range(ranks)], buffer)
-        counts = [int(each[:1, :1].view(torch.int32)) for each in found]
-        parts = [[each[1 : 1 + count]] for each, count in zip(found, counts, strict=True)]
-        if (more := max(counts) - self._most) > 0:
-            rest = own.new_zeros(more, own.shape[1])
-            rest[: max(len(own) - self._most, 0)] = own[self._most :]
-            dist.all_gather(found := [torch.empty_like(rest) for _ in range(ranks)], rest)
-            for part, each, count in zip(parts, found, counts, strict=True):
-                part.append(each[: max(count - self._most, 0)])
-            self._most += more
-        return torch.cat([each for part in parts for each in part])
+        while True:
+            buffer = own.new_zeros(1 + self._most, own.shape[1])
+            buffer[:1, :1].view(torch.int32).fill_(len(own))
+            buffer[1 : 1 + len(own)] = own[: self._most]
+            dist.all_gather(found := [torch.empty_like(buffer) for _ in range(ranks)], buffer)
+            counts = [int(each[:1, :1].view(torch.int32)) for each in found]
+            if max(counts) <= self._most:
+                return torch.cat([each[1 : 1 + count] for each, count in zip(found, counts, strict=True)])
+            self._most = max(counts)
 
     def _begin_step(self, weight: Tensor) -> tuple[list[Tensor], float, tuple[float, float, float]]:
         """Count a step in the optimiser's state; return its tensors, the step size, and (beta1, beta2, eps)."""

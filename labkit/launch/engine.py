@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from labkit import UserError, errors, jobs, json_data, process, runs, tracking
 from labkit.launch.launches import Launches, Part
@@ -22,31 +22,6 @@ TAIL = 4000
 OnEvent = Callable[[Part, dict[str, Any]], None]
 """Called with a launch and what happened to it. The "kind" of an event is a class of `labkit.tracking.events`, Ended or
 Failed (it reports its end), State (its status changed), Go (the barrier of its round was lifted) or Notice"""
-
-
-class Executor(Protocol):
-    """Where processes of launches run. `labkit.process.SupervisedJobs` runs them on this machine."""
-
-    mark: str
-    alive: bool
-
-    def start(self, job: "process.JobProcess") -> None:
-        """Start a process. It goes up to its first step, and waits there for `go` if its command says so."""
-
-    def go(self, *names: str) -> None:
-        """Let processes take their first step."""
-
-    def end(self, name: str) -> None:
-        """Ask a process to end; after its grace it is killed, with all that it started."""
-
-    def start_mps(self, gpus: Sequence[str]) -> dict[str, str]:
-        """Start an MPS daemon on GPUs until the next `sweep`, and return its clients' environment."""
-
-    def sweep(self) -> list[int]:
-        """Kill what ended jobs left behind, and end the MPS daemon. Returns the pids of processes that remained."""
-
-    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next started (pid), told (event) or ended (status, asked, left, still), with its job; None in time."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +99,7 @@ class Engine:
         """Of the processes under way, by launch"""
         self._rounds: list[_Round] = []
         """Under way"""
-        self._executor: Executor | None = None
+        self._executor: process.SupervisedJobs | None = None
 
     # what makers override
 
@@ -212,8 +187,8 @@ class Engine:
         """Whether something may be due later although nothing runs."""
         return False
 
-    def executor(self) -> Executor:
-        """The executor; a new one where there is none yet, or the one before was killed."""
+    def executor(self) -> "process.SupervisedJobs":
+        """Where processes run; a new one where there is none yet, or the one before was killed."""
         if self._executor is None or not self._executor.alive:
             several = len(self.launches.parts) > 1  # a single one would only wait for the template
             how = {"shows_output": self.shows_output, "makes_template": several}

@@ -174,10 +174,6 @@ class Launches:
         folder = self.folder if len(self.folder.parents) >= levels else self.folder.absolute()
         return folder.parents[levels - 1] if levels else folder
 
-    def run_folder(self, part: Part) -> Path | None:
-        """Folder of the run of a launch."""
-        return None if part.run is None else self.runs_dir / part.run
-
     def record_of(self, part: Part) -> "runs.RunRecord | None":
         """The record of the run of a launch; None where there is none that can be read."""
         with contextlib.suppress(UserError, OSError):

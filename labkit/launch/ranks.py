@@ -13,13 +13,14 @@ import shlex
 import socket
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from labkit import UserError, hardware, json_data, process, runs, telemetry, tracking
+from labkit.launch.engine import WORKER, End
 
-WORKER = "labkit.tracking.worker"
 SETTLE_S = 2.5
 """Seconds in which the other ranks may write their last words after one has failed"""
 HOST = "127.0.0.1"
@@ -30,11 +31,11 @@ STOPPED = 130
 class RanksEnd:
     """How a run on several processes ended."""
 
-    answer: dict[str, Any] = field(default_factory=dict)
+    answer: dict[str, Any]
     """Run, folder, status and result; empty where there is no run"""
-    reason: str = ""
+    reason: str
     """The rank that failed first, and why; empty if none did"""
-    exit_status: int = 0
+    exit_status: int
 
 
 def rank_commands(
@@ -113,14 +114,11 @@ class RankedRun:
         self._ranks, self._stop, self._on_event = rank_commands(command, count), stop, on_event
         self._hang_s = runs.hang_s() if hang_s is None else hang_s or float("inf")
         self._pids: dict[int, int] = {}
-        self._failed: dict[int, dict[str, Any]] = {}
-        """What ranks reported of their failure, in the order in which they did"""
+        self._said: dict[int, dict[str, Any]] = {}
+        """What ranks reported of their end, Ended or Failed, in the order in which they did"""
         self._statuses: dict[int, int | None] = {}
-        """Exit statuses of the ranks that have ended by themselves"""
-        self._done: set[int] = set()
-        """Ranks that reported an end that is no failure"""
+        """Exit statuses of the ranks that have ended by themselves, without Ended"""
         self._left = set(range(count))
-        self._answer: dict[str, Any] = {}
         self._folder: str | None = None
         self._watch: runs.HangWatch | None = None
         self._hung = ""
@@ -132,13 +130,14 @@ class RankedRun:
         with process.SupervisedJobs(shows_output=True) as jobs, contextlib.closing(socket.socket()) as listening:
             listening.bind((HOST, 0))
             listening.listen(len(self._ranks))
-            port = {"MASTER_PORT": str(listening.getsockname()[1]), runs.HANG_VARIABLE: f"{self._hang_s:g}"}
-            if self._hang_s == float("inf"):
-                port[runs.HANG_VARIABLE] = "0"
+            port = listening.getsockname()[1]
+            own = {"MASTER_PORT": str(port), runs.HANG_VARIABLE: f"{self._hang_s:g}"}
             for rank, (command, environment) in enumerate(self._ranks):
                 content = json_data.to_json(command)
-                jobs.start(process.JobProcess(str(rank), WORKER, content, "", environment | port))
-            store = _store(listening)  # meanwhile they import torch, too
+                jobs.start(process.JobProcess(str(rank), WORKER, content, "", environment | own))
+            import torch.distributed as dist  # while the ranks import it, too
+
+            store = dist.TCPStore(HOST, port, None, True, wait_for_workers=False, master_listen_fd=listening.detach())
             try:
                 while self._left:
                     self._listen(jobs)
@@ -147,6 +146,14 @@ class RankedRun:
             finally:
                 del store
         return self._end()
+
+    @property
+    def _answer(self) -> dict[str, Any]:
+        return dict(End("", "", self._said.get(0, {})).answer)
+
+    @property
+    def _failed(self) -> dict[int, dict[str, Any]]:
+        return {rank: said for rank, said in self._said.items() if said["kind"] == "Failed"}
 
     def _listen(self, jobs: "process.SupervisedJobs") -> None:
         event = jobs.next_event(0.1)
@@ -157,6 +164,8 @@ class RankedRun:
             self._is_ending = True
             for rank in self._left:
                 jobs.end(str(rank))
+        if self._failed_at is None and (self._failed or any(self._statuses.values())):
+            self._failed_at = time.monotonic()
         if self._watch is not None and not self._hung and (found := self._watch.look()) is not None:
             self._hung, self._failed_at = found[1], 0.0
         if self._failed_at is not None and time.monotonic() - self._failed_at > SETTLE_S:
@@ -170,73 +179,49 @@ class RankedRun:
             self._pids[rank] = event["pid"]
         elif event["kind"] == "ended":
             self._left.discard(rank)
-            if not event["asked"] and rank not in self._done:
+            if not event["asked"] and self._said.get(rank, {}).get("kind") != "Ended":
                 self._statuses[rank] = event["status"]
-                self._note_failure(event["status"] != 0)
-        elif (said := event["event"])["kind"] == "Failed":
-            self._failed.setdefault(rank, said)
-            self._answer = self._answer or said["answer"] or {}
-            self._note_failure(True)
-        elif said["kind"] == "Ended":
-            self._done.add(rank)
-            if rank == 0:
-                self._answer = {name: value for name, value in said.items() if name != "kind"}
+        elif (said := event["event"])["kind"] in ("Ended", "Failed"):
+            self._said.setdefault(rank, said)
         elif rank == 0:
             if said["kind"] == "Started":
-                self._folder, self._answer = said["folder"], {}
+                self._folder = said["folder"]
                 # the ranks look themselves, and first, but all of them may be stopped
                 self._watch = runs.HangWatch(Path(said["folder"]), self._hang_s + 1)
             self._on_event(tracking.read_event(said))
 
-    def _note_failure(self, failed: bool) -> None:
-        if failed and self._failed_at is None:
-            self._failed_at = time.monotonic()
-
     def _end(self) -> RanksEnd:
-        rank, reason = self._judged()
-        said = self._failed.get(rank, {})
-        if not reason or (self._stop and not self._hung):
-            status = STOPPED if self._stop else tracking.exit_status(self._answer)
-            return RanksEnd(self._answer, "" if status in (0, STOPPED) else reason, status)
         words = runs.read_ranks(self._folder) if self._folder else []
-        first = next((word for word in words if word.rank == 0), None)
-        if self._folder and (first is None or first.ended in ("", "cut_off", "hung")):
+        (rank, reason), answer = self._judged(words), self._answer
+        if not reason or (self._stop and not self._hung):
+            return RanksEnd(answer, "", STOPPED if self._stop else tracking.exit_status(answer))
+        if self._folder and all(word.ended in ("", "cut_off", "hung") for word in words if word.rank == 0):
             with contextlib.suppress(UserError, OSError):
-                record = runs.read_run(self._folder)
-                if (record.result or {}).get("reason") != reason or record.status == "interrupted":
+                if (runs.read_run(self._folder).result or {}).get("reason") != reason:
                     even = ("interrupted", "running", "failed")
-                    self._answer = runs.fail_killed(self._folder, reason, even=even) or self._answer
-        status = said.get("exit_code") or (2 if said.get("refused") else 1)
-        return RanksEnd(self._answer, reason, status)
+                    answer = runs.fail_killed(self._folder, reason, even=even) or answer
+        said = self._failed.get(rank, {})
+        return RanksEnd(answer, reason, said.get("exit_code") or (2 if said.get("refused") else 1))
 
-    def _judged(self) -> tuple[int, str]:
+    def _judged(self, words: "Sequence[runs.RankWord]") -> tuple[int, str]:
         """The rank that failed first, and a sentence on it; the sentence is empty if none failed."""
         if self._hung:
             return -1, self._hung
-        count, words = len(self._ranks), runs.read_ranks(self._folder) if self._folder else []
-        own = {rank: said["reason"] for rank, said in self._failed.items() if not said.get("cut_off")}
-        if len(own) == count and len({*own.values()}) == 1:
-            return min(own), own[0]  # for example, the data is missing
-        gone = {rank: _how_ended(status) for rank, status in self._statuses.items() if status}
-        gone = {rank: why for rank, why in gone.items() if rank not in self._failed}
-        found = runs.first_failure(words, gone | own)
-        if found is None or found[0].ended in ("done", "stopped"):  # perhaps one failed outside its run
-            for rank, why in (own | gone).items():
-                return rank, f"rank {rank} of {count} on {platform.node()} (process {self._pids.get(rank)}): {why}"
+        count, failed = len(self._ranks), self._failed
+        ended = {rank: said["reason"] for rank, said in failed.items() if not said.get("cut_off")}
+        if len(ended) == count and len({*ended.values()}) == 1:
+            return 0, ended[0]  # for example, the data is missing
+        ended |= {rank: _how_ended(status) for rank, status in self._statuses.items() if status and rank not in failed}
+        found = runs.first_failure(words, ended)
+        if ended and (found is None or found[0].ended in ("done", "stopped")):  # perhaps one failed outside its run
+            rank, why = next(iter(ended.items()))
+            return rank, f"rank {rank} of {count} on {platform.node()} (process {self._pids.get(rank)}): {why}"
         if found is not None:
             return found[0].rank, found[0].words if found[0].ended == "diverged" else found[1]
-        return next(((rank, said["reason"]) for rank, said in self._failed.items()), (0, ""))
+        return next(((rank, said["reason"]) for rank, said in failed.items()), (0, ""))
 
 
-def _how_ended(status: int | None) -> str:
-    if status is not None and status > 0:
+def _how_ended(status: int) -> str:
+    if status > 0:
         return f"the script ended its process with status {status}"
     return process.how_ended({"status": status})
-
-
-def _store(listening: socket.socket) -> Any:
-    """The store where the ranks meet, at a socket that already listens."""
-    import torch.distributed as dist
-
-    port = listening.getsockname()[1]
-    return dist.TCPStore(HOST, port, None, True, wait_for_workers=False, master_listen_fd=listening.detach())

@@ -19,18 +19,13 @@ TASK = "slurm"
 """In `Part.more`: the last task of a cell, such as 17_3"""
 MOST_TASKS = 1000
 """Tasks of one array: clusters allow 1,001 where their administrators say nothing else"""
-JOB_VARIABLE, CORES_VARIABLE = "SLURM_JOB_ID", "SLURM_CPUS_ON_NODE"
 
 
 def submit(progress: Progress, file: Path, runs_dir: Path, *, flags: str = "", at_most: int | None = None) -> list[str]:
     """Submit the cells that wait, and have no task in the queue, of a sweep that is `opened` for `elsewhere`.
 
-    Args:
-        progress: the sweep.
-        file: its file.
-        runs_dir: the folder with the runs, which all nodes share.
-        flags: flags of sbatch, as they are typed.
-        at_most: tasks that may run at the same time.
+    All nodes share `runs_dir`. `flags` are those of sbatch, as they are typed, and `at_most` limits the tasks that run
+    at the same time.
 
     Returns:
         The jobs' ids; none where there is nothing to submit.
@@ -79,8 +74,8 @@ def take_cores(say: Callable[[str], None], stopped: Callable[[], bool]) -> None:
 
     Not every cluster binds tasks to their cores, and tasks of different cells on one node must not share any.
     """
-    cores = os.environ.get(CORES_VARIABLE, "")
-    if cores.isdecimal() and JOB_VARIABLE in os.environ:
+    cores = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    if cores.isdecimal() and "SLURM_JOB_ID" in os.environ:
         count = min(int(cores), len(hardware.core_order()))
         hardware.Budget("Slurm's task", count).take_cores(say=say, stopped=stopped)
 

@@ -190,21 +190,20 @@ def ended_record(folder: Path, record: RunRecord) -> RunRecord:
     Raises:
         UserError: it goes on on another host.
     """
-    if record.host == platform.node():
-        _await_end(lambda: is_alive(record.pid, record.pid_started), process.GRACE_S)
-        if is_alive(record.pid, record.pid_started):
-            process.kill_session(record.pid)
-    else:  # a host that is gone is silent from now on
-        _await_end(lambda: read_run(folder).status == "running", SILENT_S + process.GRACE_S)
-    if (record := read_run(folder)).status == "running" and record.host != platform.node():
-        raise UserError(f"{folder}: this run of the cell goes on on {record.host}: wait for it, or end it there.")
-    return record
+    is_here = record.host == platform.node()
 
+    def goes_on() -> bool:
+        return is_alive(record.pid, record.pid_started) if is_here else read_run(folder).status == "running"
 
-def _await_end(goes_on: Callable[[], bool], most_s: float) -> None:
-    until = time.monotonic() + most_s
+    # a host that is gone is silent from now on
+    until = time.monotonic() + process.GRACE_S + (0.0 if is_here else SILENT_S)
     while goes_on() and time.monotonic() < until:
         time.sleep(LOOK_S)
+    if goes_on():
+        if not is_here:
+            raise UserError(f"{folder}: this run of the cell goes on on {record.host}: wait for it, or end it there.")
+        process.kill_session(record.pid)
+    return read_run(folder)
 
 
 def read_progress(sweep: Sweep, runs_dir: Path) -> Progress:
@@ -222,10 +221,16 @@ def _took_s(record: RunRecord) -> float:
     return ended - began + (lead_s if 0 < lead_s < MOST_LEAD_S else 0.0)
 
 
-def _reconciled(sweep: Sweep, launches: Launches, found: Found, others: Sequence[RunRecord]) -> Progress:
+def _reconciled(
+    sweep: Sweep, launches: Launches, found: Found, others: Sequence[RunRecord], *, retry_failed: bool = False
+) -> Progress:
     for cell in sweep.cells:
         part = launches.parts.setdefault(cell.key, Part(launch=sweep.launch(cell, launches.runs_dir)))
-        reconcile(part, found.get(cell.key, []))
+        runs = found.get(cell.key, [])
+        reconcile(part, runs)
+        if retry_failed and part.status == "failed":
+            part.status, part.attempts = "waiting", 0
+            part.forgiven = sum(record.status == "failed" for _, record in runs)
     script = str(sweep.script.absolute())
     earlier_s = [
         _took_s(record)
@@ -257,14 +262,12 @@ def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False, elsewher
                 alive.add(path.stem)
         before = read_states(sweep.name, runs_dir, alive=alive)
         found, others = find_runs(sweep.name, runs_dir, ends=lambda key: key not in alive)
-        progress = _reconciled(sweep, before, found, others)
+        progress = _reconciled(sweep, before, found, others, retry_failed=retry_failed)
         after: tuple[str, ...] = ()
         # those that were under way when the sweep broke off come last: one may have taken the machine with it
         for cell in sorted(sweep.cells, key=lambda each: before.parts[each.key].broken_off):
             part = launches.parts[cell.key] = before.parts.pop(cell.key)
             part.launch, after = sweep.launch(cell, runs_dir, after), (cell.key,)
-            if retry_failed:
-                _forgive(part, found.get(cell.key, []))
         for key, part in before.parts.items():  # they were in its file once
             reconcile(part, found.get(key, []))
             part.status = "left_out" if part.status == "waiting" else part.status
@@ -295,12 +298,9 @@ def opened_cell(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> 
         (launches.folder / "logs").mkdir(exist_ok=True)
         before = read_states(sweep.name, runs_dir, alive=(), key=cell.key)
         found, others = find_runs(sweep.name, runs_dir, ends=lambda key: key == cell.key)
-        before.parts = {key: part for key, part in before.parts.items() if key == cell.key}
-        progress = _reconciled(sweep, before, found, others)
+        progress = _reconciled(sweep, before, found, others, retry_failed=retry_failed)
         part = launches.parts[cell.key] = before.parts[cell.key]
         part.launch = sweep.launch(cell, runs_dir)
-        if retry_failed:
-            _forgive(part, found.get(cell.key, []))
         launches.write()
         yield replace(progress, launches=launches)
 
@@ -308,13 +308,6 @@ def opened_cell(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> 
 def _own_file(sweep: Launches, key: str) -> Launches:
     """The file of a cell that runs on its own."""
     return Launches(sweep.folder, Head(kind="sweep", id=sweep.head.id), file=f"{CELLS}/{key}.jsonl")
-
-
-def _forgive(part: Part, runs: Sequence[tuple[Path, RunRecord]]) -> None:
-    """Let a cell that has failed wait again."""
-    if part.status == "failed":
-        part.status, part.attempts = "waiting", 0
-        part.forgiven = sum(record.status == "failed" for _, record in runs)
 
 
 def run_sweep(progress: Progress, on_event: OnEvent, stop: "tracking.StopRequest") -> None:

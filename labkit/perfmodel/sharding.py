@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,9 @@ def sent_share(processes: int) -> float:
 
 
 def fit_transfer(sizes: Sequence[float], times_s: Sequence[float], factor: float = 1.0) -> Transfer:
-    """Start-up cost and cost per byte sent; relative errors count.
+    """Start-up cost and cost per byte sent, from the bytes and the seconds of tensors; relative errors count.
 
-    Args:
-        sizes: bytes of each tensor.
-        times_s: seconds of each.
-        factor: bytes sent per byte of a tensor.
+    `factor` is the number of bytes sent per byte of a tensor.
     """
     from scipy.optimize import nnls
 
@@ -150,8 +148,8 @@ def compare_placements(
             field="processes",
         )
     ways = placements(tables, processes)
-    exchange = fit_transfer(SIZES, time_exchanges(processes), sent_share(processes))
-    predicted_s = {name: predict_placement(tables, way, processes, card, exchange) for name, way in ways.items()}
+    transfer = fit_transfer(SIZES, time_exchanges(processes), sent_share(processes))
+    predicted_s = {name: predict_placement(tables, way, processes, card, transfer) for name, way in ways.items()}
     measured_s = measure_placements(tables, ways, processes) if measure else {}
     rows = [
         {
@@ -162,11 +160,11 @@ def compare_placements(
         }
         for name in sorted(predicted_s, key=predicted_s.__getitem__)
     ]
-    return rows, exchange
+    return rows, transfer
 
 
 def _local_step(
-    tables: Tables, own: Sequence[int], exchange: Callable[[Tensor], Tensor] = lambda found: found
+    tables: Tables, own: Sequence[int], exchange: Callable[[Tensor], None] = lambda sums: None
 ) -> Callable[[], None]:
     """A step of one process: look up its tables for all samples, exchange, and update them."""
     torch.manual_seed(0)
@@ -177,7 +175,8 @@ def _local_step(
     def step() -> None:
         found = [bag(each) for bag, each in zip(bags, ids, strict=True)]
         joined = torch.cat(found, dim=1) if found else torch.zeros(tables.batch_size, 0, requires_grad=True)
-        exchange(joined).sum().backward()
+        exchange(joined)
+        joined.sum().backward()
         if optimizer is not None:
             optimizer.step()
             optimizer.zero_grad()
@@ -230,8 +229,7 @@ def _measure_placements(tables: Tables, ways: dict[str, Placement]) -> dict[str,
     for name, placement in ways.items():
         own = [number for number, owner in enumerate(placement) if owner == dist.get_rank()]
         counts = [placement.count(rank) for rank in range(dist.get_world_size())]
-        step = _local_step(tables, own, lambda found, counts=counts: _Exchange.apply(found, counts, tables.dim))
-        times[name] = _median_s(step)
+        times[name] = _median_s(_local_step(tables, own, partial(exchange, counts=counts, dim=tables.dim)))
     return times
 
 
@@ -247,20 +245,13 @@ def _median_s(step: Callable[[], object]) -> float:
     return statistics.median(times[WARM:])
 
 
-class _Exchange(torch.autograd.Function):
-    """Sends each process its samples' share of the sums, and the gradients back."""
+def exchange(sums: Tensor, counts: Sequence[int], dim: int) -> None:
+    """Send each process its samples' share of the sums (B, own tables × D), and as much back, as gradients are.
 
-    @staticmethod
-    def forward(ctx: Any, found: Tensor, counts: Sequence[int], dim: int) -> Tensor:
-        processes, share = dist.get_world_size(), len(found) // dist.get_world_size()
-        ctx.sent, ctx.shape = [share * found.shape[1]] * processes, found.shape
-        ctx.received = [share * count * dim for count in counts]
-        taken = found.new_empty(sum(ctx.received))
-        dist.all_to_all_single(taken, found.reshape(-1), ctx.received, ctx.sent)
-        return taken
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        back = gradient.new_empty(sum(ctx.sent))
-        dist.all_to_all_single(back, gradient.contiguous(), ctx.sent, ctx.received)
-        return back.reshape(ctx.shape), None, None
+    `counts` are the numbers of tables of the processes.
+    """
+    share = len(sums) // len(counts)
+    sent, received = [share * sums.shape[1]] * len(counts), [share * count * dim for count in counts]
+    own, taken = sums.detach().flatten(), sums.new_empty(sum(received))
+    dist.all_to_all_single(taken, own, received, sent)
+    dist.all_to_all_single(torch.empty_like(own), taken, sent, received)

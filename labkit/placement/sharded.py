@@ -43,14 +43,9 @@ class ShardedTables(nn.Module):
     ):
         """Plan the shards, and make them.
 
-        Args:
-            num_rows: rows of each table.
-            embedding_dim: width of all tables.
-            sharding: one of `TYPES` for all tables, or "auto", which is TorchRec's choice for each.
-            optimiser: one of `OPTIMISERS`.
-            lr: its learning rate.
-            batch_size: samples of all processes together.
-            free_bytes: memory of this host for the tables of its processes.
+        `sharding` is one of `TYPES` for all tables, or "auto", TorchRec's choice for each; `optimiser` one of
+        `OPTIMISERS`. `batch_size` counts the samples of all processes together, and `free_bytes` is the memory of this
+        host for the tables of its processes.
 
         Raises:
             UserError: TorchRec is missing or of another torch, or there is no room for the tables.

@@ -82,15 +82,9 @@ class ForkedProcess:
             raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
         return status
 
-    def send_signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, number)
-
     def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _await(self, timeout: float | None) -> int | None:
         if self.returncode is None and _readable(self._pidfd, timeout):

@@ -61,19 +61,19 @@ class RunLog:
         self._peak_gpu_before = 0
         self.stages: dict[str, float] = {}
         """Seconds of each stage that is finished"""
-        folders: list[str] = []
-        with ranks.first_makes(folders) if ranks is not None else contextlib.nullcontext():
-            if own_rank() != 0:
-                self._run: runs.RunWriter | None = None
-                self.folder = Path(resumed or harness.command.runs_dir)
-            else:
-                self._run = self._create(name, seed) if resumed is None else self._reopen(Path(resumed))
-                self.folder = self._run.folder
-                folders.append(str(self.folder.absolute()))
-        self._shared = folders[0] if folders else None
+        self._run: runs.RunWriter | None = None
+
+        def make() -> str:
+            self._run = self._create(name, seed) if resumed is None else self._reopen(Path(resumed))
+            return str(self._run.folder.absolute())
+
+        self._shared: str | None = None
         """The run's folder, as far as this rank knows it"""
-        if self._run is None and self._shared is not None:
-            self.folder = Path(self._shared)
+        if ranks is not None:
+            self._shared = ranks.first_makes(make)
+        elif own_rank() == 0:
+            self._shared = make()
+        self.folder = self._run.folder if self._run else Path(self._shared or resumed or harness.command.runs_dir)
         self._windows = Windows(self.event)
         self._until_end.enter_context(harness.listening())
         self._until_end.callback(self._windows.close)

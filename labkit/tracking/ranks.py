@@ -7,7 +7,6 @@ know the mean loss, and end after the same step. A flag is summed because gloo's
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import platform
 import sys
@@ -15,9 +14,10 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -103,28 +103,23 @@ class Ranks:
         own = self._word.host
         return {each["pid"]: rank for rank, each in enumerate(self.everyone) if each["host"] == own}
 
-    @contextlib.contextmanager
-    def first_makes(self, folders: list[str]) -> Generator[None]:
-        """In this block rank 0 makes the run's folder and puts it into `folders`; afterwards all ranks have it there.
-
-        An error of rank 0 ends all of them.
-        """
-        try:
-            yield
-        except UserError as error:
-            self._give([None, str(error)])
-            raise
-        folder, error = self._give([folders[0] if folders else None, ""])
-        if error:
-            raise UserError(f"rank 0 of {self.count}: {error}")
-        folders[:] = [folder] if folder else []
-
-    def _give(self, content: list[Any]) -> list[Any]:
+    def first_makes(self, make: Callable[[], str]) -> str | None:
+        """The run's folder, which rank 0 makes, as far as this rank knows it. An error of rank 0 ends all of them."""
+        folder, failure = None, None
+        if self.rank == 0:
+            try:
+                folder = make()
+            except UserError as error:
+                failure = error
         if self.exchanges:
-            dist.broadcast_object_list(content, src=0)
-        elif self.rank == 0 and content[0]:
-            self._store.set("labkit/folder", content[0])
-        return content
+            folder, said = self.first_says((folder, failure and str(failure)))
+            if said and failure is None:
+                raise UserError(f"rank 0 of {self.count}: {said}")
+        elif folder is not None:
+            self._store.set("labkit/folder", folder)
+        if failure is not None:
+            raise failure
+        return folder
 
     def begin(self, folder: str | None, position: Any) -> None:
         """Write of this rank into the run's folder from here on, if this host sees it."""
@@ -151,7 +146,7 @@ class Ranks:
         reason = self.own_reason()
         numbers[5] = float(reason == "stopped")
         if self.rank == 0:
-            numbers[6], numbers[7] = WORDS.index(reason), errors.certain(self._position).wall_s
+            numbers[6], numbers[7] = WORDS.index(reason), self._position.wall_s
         dist.all_reduce(numbers)
         return numbers
 
@@ -174,7 +169,8 @@ class Ranks:
             yield
         except Diverged as error:
             found = error
-        bad = self._sum(float(found is not None))
+        bad = torch.tensor(float(found is not None), device="cuda" if "nccl" in dist.get_backend() else "cpu")
+        dist.all_reduce(bad)
         if found is not None:
             raise found
         if bad:
@@ -185,11 +181,6 @@ class Ranks:
         content = [value]
         dist.broadcast_object_list(content, src=0)
         return content[0]
-
-    def _sum(self, number: float) -> float:
-        total = torch.tensor(number, device="cuda" if "nccl" in dist.get_backend() else "cpu")
-        dist.all_reduce(total)
-        return float(total)
 
     # the end
 
@@ -206,8 +197,7 @@ class Ranks:
             ended = next((word for kind, word in kinds if isinstance(error, kind)), ended)
             ended = "out_of_memory" if hardware.is_out_of_memory(error) else ended
         trace = None if error is None else error.__traceback__
-        frames = [(each.f_code.co_filename, line) for each, line in traceback.walk_tb(trace)]
-        self._say(frames[::-1], ended=ended, words=reason)
+        self._say([*traceback.walk_tb(trace)][::-1], ended=ended, words=reason)
 
     def blame(self) -> str:
         """A sentence on the rank because of which this one lost its connections; empty if it cannot be found."""
@@ -228,7 +218,8 @@ class Ranks:
             words = runs.read_ranks(self._folder)
             others_ended = all(word.ended or word.is_gone for word in words if word.rank != self.rank)
             if (len(words) == self.count and others_ended) or time.monotonic() > until:
-                return [_row(word) for word in words]
+                names = ("rank", "host", "pid", "peak_memory_bytes", "cpu_s", "ended", "phases_s")
+                return [{name: getattr(word, name) for name in names} for word in words]
             time.sleep(0.02)
         return []
 
@@ -245,11 +236,10 @@ class Ranks:
             if self._folder is None:
                 continue
             self._say()
-            if self.rank >= JUDGES or math.isinf(limit_s):
-                continue
-            self._watch = self._watch or runs.HangWatch(self._folder, limit_s)
-            if (found := self._watch.look()) is not None and not self._over.is_set():
-                self._end_hung(found[1])
+            if self.rank < JUDGES:
+                self._watch = self._watch or runs.HangWatch(self._folder, limit_s)
+                if (found := self._watch.look()) is not None and not self._over.is_set():
+                    self._end_hung(found[1])
 
     def _end_hung(self, reason: str) -> None:
         """End a run that hangs. The main thread waits in a call that nothing interrupts, so the process ends here."""
@@ -258,38 +248,33 @@ class Ranks:
             runs.fail_killed(errors.certain(self._folder), reason, even=("interrupted", "running"))
         os._exit(1)
 
-    def _say(self, frames: list[tuple[str, int]] | None = None, **more: Any) -> None:
-        """Write where this rank is; `frames` are files and lines, innermost first; by default its main thread's."""
+    def _say(self, frames: Iterable[tuple[FrameType, int]] | None = None, **more: Any) -> None:
+        """Write where this rank is; `frames`, innermost first, have lines; by default those of its main thread."""
         if self._folder is None:
             return
         if frames is None:
-            stack = traceback.walk_stack(sys._current_frames()[self._main])
-            frames = [(each.f_code.co_filename, line) for each, line in stack]
+            frames = traceback.walk_stack(sys._current_frames()[self._main])
         place, waits = _place(frames)
         position = self._position
-        at = {} if position is None else {"step": position.step, "progress": _progress(position)}
-        now = {
-            "written_at": time.time(),
-            "cpu_s": telemetry.family_cpu_s(),
-            "peak_memory_bytes": telemetry.own_peak_bytes(),
-        }
-        self._word = replace(self._word, **at, **now, place=place, waits=waits, phases_s=self.phases.seconds, **more)
+        self._word = replace(
+            self._word,
+            step=position.step,
+            progress=position.step + position.given_out + position.epoch + max(position.evaluated_step, 0),
+            place=place,
+            waits=waits,
+            written_at=time.time(),
+            cpu_s=telemetry.family_cpu_s(),
+            peak_memory_bytes=telemetry.own_peak_bytes(),
+            phases_s=self.phases.seconds,
+            **more,
+        )
         self._word.save(self._folder)
 
 
-def _progress(position: Any) -> int:
-    return position.step + position.given_out + position.epoch + max(position.evaluated_step, 0)
-
-
-def _row(word: runs.RankWord) -> dict[str, Any]:
-    row = {name: getattr(word, name) for name in ("rank", "host", "pid", "peak_memory_bytes", "cpu_s", "ended")}
-    return row | {"phases_s": word.phases_s}
-
-
-def _place(frames: list[tuple[str, int]]) -> tuple[str, bool]:
-    """The innermost line of a script among files and lines, and whether a library is further in."""
-    for number, (file, line) in enumerate(frames):
-        path = Path(file)
+def _place(frames: Iterable[tuple[FrameType, int]]) -> tuple[str, bool]:
+    """The innermost line of a script, and whether a library is further in."""
+    for number, (frame, line) in enumerate(frames):
+        path = Path(file := frame.f_code.co_filename)
         is_own = path.is_relative_to(OWN) and not path.is_relative_to(OWN / "jobs")
         if not (is_own or path.is_relative_to(LIBRARY) or "site-packages" in path.parts or file.startswith("<")):
             return f"{path.name}:{line}", number > 0
