@@ -74,7 +74,7 @@ def run_pipeline(args: argparse.Namespace) -> int:
     finally:
         new = [each for each in runs.run_folders(args.runs_dir) if each.name not in before]
         if new and not args.json:
-            _print_stages(Console(), pipelines.read_pipeline(new[-1]))
+            _print_stages(pipelines.read_pipeline(new[-1]))
 
 
 def show(args: argparse.Namespace) -> int:
@@ -82,33 +82,31 @@ def show(args: argparse.Namespace) -> int:
     if args.json:
         answer = {"stages": json_rows(pipelines.stage_table(run)), "shipped": json_rows(pipelines.shipped(run))}
         return print_json(answer | {"pipeline": run.pipeline, "scale": run.scale, "unfinished": run.unfinished})
-    _print_stages(Console(), run)
+    _print_stages(run)
     return 0
 
 
-def _print_stages(console: Console, run: "pipelines.PipelineRun") -> None:
-    table, kind = pipelines.stage_table(run), run.record.provenance.kind
-    rows = []
-    for row in table.to_dict("records"):
-        known = {name: value for name, value in row.items() if value == value and value is not None}
-        cells = dict.fromkeys(("stage", "seconds", "memory", "joules", "makes", "per item", "fewer than raw"), "")
-        cells |= {"stage": row["stage"], "seconds": f"{row['seconds']:.3g}" if "seconds" in known else "not finished"}
-        if "peak_bytes" in known:
-            cells["memory"] = hardware.size_text(int(row["peak_bytes"]))
-        if "energy_j" in known:
-            cells["joules"] = f"{row['energy_j']:.3g}"
-        if "bytes" in known:
-            cells["makes"] = f"{row['bytes'] / 1e6:,.3g} MB"
-            cells["per item"] = f"{row['bytes_per_item']:,.3g} B of {row['items']:,.0f} {row['of']}"
-            cells["fewer than raw"] = f"{table['bytes_per_item'].iloc[0] / row['bytes_per_item']:,.3g}x"
-        rows.append(cells)
-    print_frame(console, rows, f"{run.pipeline} at scale {run.scale:g} ({kind})")
-    notes = {note for note in table.get("energy_note", []) if isinstance(note, str) and note}
+def _print_stages(run: "pipelines.PipelineRun") -> None:
+    table, console = pipelines.stage_table(run), Console()
+    size = table["bytes_per_item"]
+    columns = {
+        "stage": table["stage"],
+        "seconds": table["seconds"].astype(object).fillna("not finished"),
+        "memory": table["peak_bytes"].map(hardware.size_text, na_action="ignore"),
+        "joules": table["energy_j"],
+        "MB made": table["bytes"] / 1e6,
+        "bytes per item": size,
+        "times fewer than raw": size.iloc[:1].sum() / size,
+        "items": table["items"],
+        "of": table["of"],
+    }
+    title = f"{run.pipeline} at scale {run.scale:g} ({run.record.provenance.kind})"
+    print_frame(console, table[[]].assign(**columns), title)
     console.print_line(
         "Memory is the most that was held in the stage. Bytes are computed from rows and types: what would leave the "
         "machine if only this stage's result did."
     )
-    for note in sorted(notes):
+    for note in sorted(set(filter(None, table["energy_note"].dropna()))):
         console.print_line(f"Joules: {note}.")
 
 
