@@ -157,9 +157,7 @@ def serve_at(
         A row per wait and rate: wait_ms and the columns of `Load.row`. A row whose generator was too late says so in
         its late_p99_ms.
     """
-    ways = {
-        f"{wait_ms:g}": partial(MicroBatches, wait_s=wait_ms / 1e3) if wait_ms else OneByOne for wait_ms in waits_ms
-    }
+    ways = {f"{ms:g}": partial(MicroBatches, wait_s=ms / 1e3) if ms else OneByOne for ms in waits_ms}
     with serving(predict, ways, port=port) as port:
         found = [
             {"wait_ms": float(way)} | open_loop(port, rows, rate, seconds, way=way, late_s=np.inf).row()
