@@ -97,14 +97,7 @@ async def _load(port: int, way: str, rows: np.ndarray, planned_s: np.ndarray) ->
 
 
 def open_loop(
-    port: int,
-    rows: np.ndarray,
-    per_s: float,
-    seconds: float,
-    *,
-    way: str = "alone",
-    seed: int = 0,
-    late_s: float = LATE_S,
+    port: int, rows: np.ndarray, per_s: float, seconds: float, *, way: str = "alone", late_s: float = LATE_S
 ) -> Load:
     """Send rows (n, F) to a way of a server of `serving` at a rate, at Poisson times that are planned before.
 
@@ -115,7 +108,7 @@ def open_loop(
         raise UserError(
             f"a load of {per_s:g} requests per second for {seconds:g} s: give numbers above 0.", field="per_s"
         )
-    planned = poisson_times(per_s, seconds, seed)
+    planned = poisson_times(per_s, seconds)
     try:
         with ThreadPoolExecutor(1) as thread:  # a notebook has an event loop of its own in this one
             found = np.array(thread.submit(asyncio.run, _load(port, way, rows, planned)).result())
@@ -136,12 +129,7 @@ def open_loop(
 
 
 def serve_at(
-    predict: Predict,
-    rows: np.ndarray,
-    rates: Sequence[float],
-    waits_ms: Sequence[float],
-    seconds: float,
-    port: int = 0,
+    predict: Predict, rows: np.ndarray, rates: Sequence[float], waits_ms: Sequence[float], seconds: float, port: int = 0
 ) -> pd.DataFrame:
     """Serve a model alone and in micro-batches, at each of these rates.
 

@@ -220,16 +220,14 @@ def largest_difference(one: Features, other: Features) -> float:
     return float((np.abs(one[1] - other[1]).max(0, initial=0.0) / np.where(sizes > 0, sizes, 1)).max())
 
 
-def time_ways(scale: float, rounds: int = 3, seed: int = 0) -> pd.DataFrame:
+def time_ways(scale: float, rounds: int = 3) -> pd.DataFrame:
     """Time every way that is installed, and processes and threads, in turn on the trips of one scale.
 
     Returns:
         Columns way, first_s (with what a first call compiles and loads), seconds (the median of the later rounds),
         gain (times as fast as the function), difference (`largest_difference` from the function) and note.
     """
-    folder = ensure("trips", scale, seed)
-    lines = pd.read_csv(folder / "lines.csv")
-    lines = lines[lines["quantity"] != 0]
+    lines = pd.read_csv(ensure("trips", scale) / "lines.csv").query("quantity != 0")
     tried: dict[str, Callable[[], Features]] = {name: functools.partial(make_features, lines, name) for name in WAYS}
     for name in ("function", "pandas", "compiled"):
         tried[f"{name}, 2 processes"] = functools.partial(make_features, lines, name, 2)
