@@ -134,9 +134,8 @@ def by_duckdb(lines: pd.DataFrame) -> Features:
     with duckdb.connect() as database:
         database.register("lines", lines[COLUMNS])
         query = f"SELECT trip, {', '.join(f'coalesce({each}, 0)::DOUBLE' for each in sums)} FROM lines GROUP BY trip"
-        found = database.sql(f"{query} ORDER BY trip").fetchnumpy()
-    trips, *columns = found.values()
-    return np.asarray(trips), np.column_stack([np.asarray(column) for column in columns])
+        found = database.sql(f"{query} ORDER BY trip").df()
+    return found["trip"].to_numpy(), found.drop(columns="trip").to_numpy()
 
 
 def parts_of(trip: np.ndarray, count: int) -> list[slice]:
