@@ -79,7 +79,7 @@ def replayed(names: list[str], memory_bytes: int | None) -> dict[str, object]:
         [PackingDevice(f"device-{number}", SMALL_MACHINE_BYTES) for number in range(2)],
         slowdown=slowdown,
         admission=cpu_admission(slowdown),
-    ).totals
+    )
     columns = ["policy", "makespan_s", "makespan_ratio", "mean_completion_s", "mean_wait_s", "ooms", "done"]
     return {
         "provenance": "predicted from recorded profiles",

@@ -81,11 +81,11 @@ def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
     # jobs that were not recorded may be a GPU's, which CARMA's limit is for
     admission = sharing.cpu_admission(slowdown) if of_cpu else sharing.Admission(slowdown=slowdown)
     names = POLICIES if args.compare else (args.policy,)
-    report = sharing.pack_report(queue, devices, names, slowdown=slowdown, admission=admission)
+    totals = sharing.pack_report(queue, devices, names, slowdown=slowdown, admission=admission)
     if args.json:
-        return print_json({"provenance": "predicted", "policies": json_rows(report.totals)})
+        return print_json({"provenance": "predicted", "policies": json_rows(totals)})
     console, on = Console(), f"{count} devices of {hardware.size_text(memory_bytes)}"
-    _print_totals(console, report.totals, f"{len(queue)} jobs on {on}: predicted from recorded profiles")
+    _print_totals(console, totals, f"{len(queue)} jobs on {on}: predicted from recorded profiles")
     by = f"recorded pairs of jobs on {recorded.device}" if of_cpu else "utilisations"
     console.print_line(f"Slowdowns by {by}; profiles recorded {recorded.provenance.when[:10]}.")
     return 0

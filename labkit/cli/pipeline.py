@@ -2,13 +2,16 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, errors, hardware, jobs, pipelines, runs
 from labkit.cli.console import Console, json_rows, print_frame
 from labkit.cli.flags import RUN, add_command, add_flags, add_harness_flags, commands_of
 from labkit.cli.printing import print_json
 from labkit.cli.run import harness_command, run_here
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RUNS_DIR: dict[str, Any] = {"nargs": "?", "type": Path, "default": Path("runs"), "metavar": "RUNS_DIR"}
 RATES = "100,200,400,800"
@@ -74,7 +77,7 @@ def run_pipeline(args: argparse.Namespace) -> int:
     finally:
         new = [each for each in runs.run_folders(args.runs_dir) if each.name not in before]
         if new and not args.json:
-            _print_stages(Console(), pipelines.read_pipeline(new[-1]))
+            _print_stages(pipelines.read_pipeline(new[-1]))
 
 
 def show(args: argparse.Namespace) -> int:
@@ -82,33 +85,31 @@ def show(args: argparse.Namespace) -> int:
     if args.json:
         answer = {"stages": json_rows(pipelines.stage_table(run)), "shipped": json_rows(pipelines.shipped(run))}
         return print_json(answer | {"pipeline": run.pipeline, "scale": run.scale, "unfinished": run.unfinished})
-    _print_stages(Console(), run)
+    _print_stages(run)
     return 0
 
 
-def _print_stages(console: Console, run: "pipelines.PipelineRun") -> None:
-    table, kind = pipelines.stage_table(run), run.record.provenance.kind
-    rows = []
-    for row in table.to_dict("records"):
-        known = {name: value for name, value in row.items() if value == value and value is not None}
-        cells = dict.fromkeys(("stage", "seconds", "memory", "joules", "makes", "per item", "fewer than raw"), "")
-        cells |= {"stage": row["stage"], "seconds": f"{row['seconds']:.3g}" if "seconds" in known else "not finished"}
-        if "peak_bytes" in known:
-            cells["memory"] = hardware.size_text(int(row["peak_bytes"]))
-        if "energy_j" in known:
-            cells["joules"] = f"{row['energy_j']:.3g}"
-        if "bytes" in known:
-            cells["makes"] = f"{row['bytes'] / 1e6:,.3g} MB"
-            cells["per item"] = f"{row['bytes_per_item']:,.3g} B of {row['items']:,.0f} {row['of']}"
-            cells["fewer than raw"] = f"{table['bytes_per_item'].iloc[0] / row['bytes_per_item']:,.3g}x"
-        rows.append(cells)
-    print_frame(console, rows, f"{run.pipeline} at scale {run.scale:g} ({kind})")
-    notes = {note for note in table.get("energy_note", []) if isinstance(note, str) and note}
+def _print_stages(run: "pipelines.PipelineRun") -> None:
+    table, console = pipelines.stage_table(run), Console()
+    size = table["bytes_per_item"]
+    columns = {
+        "stage": table["stage"],
+        "seconds": table["seconds"].astype(object).fillna("not finished"),
+        "memory": table["peak_bytes"].map(hardware.size_text, na_action="ignore"),
+        "joules": table["energy_j"],
+        "MB made": table["bytes"] / 1e6,
+        "bytes per item": size,
+        "times fewer than raw": size.iloc[:1].sum() / size,
+        "items": table["items"],
+        "of": table["of"],
+    }
+    title = f"{run.pipeline} at scale {run.scale:g} ({run.record.provenance.kind})"
+    print_frame(console, table[[]].assign(**columns), title)
     console.print_line(
         "Memory is the most that was held in the stage. Bytes are computed from rows and types: what would leave the "
         "machine if only this stage's result did."
     )
-    for note in sorted(notes):
+    for note in sorted(set(filter(None, table["energy_note"].dropna()))):
         console.print_line(f"Joules: {note}.")
 
 
@@ -119,16 +120,14 @@ def limits(args: argparse.Namespace) -> int:
             f"{args.folder} has no pipeline that ran at two scales: `labkit pipeline run trips --scale 1` and then "
             "`--scale 2`."
         )
-    if args.json:
-        return print_json(json_rows(table))
-    table["memory"] = [hardware.size_text(size) for size in table.pop("memory_bytes")]
-    shown = table[["pipeline", "budget", "memory", "fitted", "breaks_at", "stage", "seen"]]
-    print_frame(Console(), shown.rename(columns={"breaks_at": "breaks at scale", "fitted": "fitted at"}))
-    Console().print_line(
+    shown = table.assign(memory=table["memory_bytes"].map(hardware.size_text))
+    shown = shown[["pipeline", "budget", "memory", "fitted", "breaks_at", "stage", "seen"]]
+    shown = shown.rename(columns={"breaks_at": "breaks at scale", "fitted": "fitted at"})
+    note = (
         "Predicted by a line per stage through the peaks that were measured; what an operating system and other "
         "programs of a board hold is not in it."
     )
-    return 0
+    return _print(args, table, note, shown)
 
 
 def merit(args: argparse.Namespace) -> int:
@@ -137,23 +136,16 @@ def merit(args: argparse.Namespace) -> int:
     table = pipelines.merit_table(pipelines.pipeline_runs(args.folder), args.power)
     if table.empty:
         raise UserError(f"{args.folder} has no finished run of a pipeline: `labkit pipeline run trips` makes one.")
-    if args.json:
-        return print_json(json_rows(table))
     names = {"per_minute": "pipelines/minute", "watts": "W", "per_minute_w": "pipelines/minute/W", "kind": "times"}
-    print_frame(Console(), table.rename(columns=names))
-    Console().print_line(f"60 · S · N / (load · prepare · train · serve)^¼, after TPCx-AI; {pipelines.NOT_COMPARABLE}.")
-    return 0
+    note = f"60 · S · N / (load · prepare · train · serve)^¼, after TPCx-AI; {pipelines.NOT_COMPARABLE}."
+    return _print(args, table, note, table.rename(columns=names))
 
 
 def ways(args: argparse.Namespace) -> int:
     table = pipelines.time_ways(args.scale, args.rounds)
-    if args.json:
-        return print_json(json_rows(table))
-    print_frame(Console(), table)
-    unequal = [row["way"] for row in table.to_dict("records") if row["difference"] > pipelines.TOLERANCE]
-    who = f"Not equal: {', '.join(unequal)}. The others" if unequal else "All ways"
-    Console().print_line(f"{who} are equal within {pipelines.TOLERANCE:g} of the largest value of a column.")
-    return 0
+    unequal = table.loc[table["difference"] > pipelines.TOLERANCE, "way"]
+    who = f"Not equal: {', '.join(unequal)}. The others" if len(unequal) else "All ways"
+    return _print(args, table, f"{who} are equal within {pipelines.TOLERANCE:g} of the largest value of a column.")
 
 
 def serve(args: argparse.Namespace) -> int:
@@ -161,15 +153,21 @@ def serve(args: argparse.Namespace) -> int:
         rates, waits = ([float(part) for part in text.split(",")] for text in (args.rates, args.wait_ms))
     except ValueError:
         raise UserError("--rates and --wait-ms: write numbers with commas between them, such as 100,400.") from None
-    console = Console()
-    with console.doing("making the model of trips ..."):
+    with Console(stderr=args.json).doing("making the model of trips ..."):
         model, rows = pipelines.make_model(pipelines.TripsJob())
     table = pipelines.serve_at(model.predict, rows, rates, waits, args.seconds, port=args.port)
-    if args.json:
-        return print_json(json_rows(table))
-    print_frame(console, table)
-    console.print_line(
+    note = (
         "Latencies count from the planned times. The generator's own lateness (late_p99_ms) is in them: it shares this "
         "machine with the server."
     )
+    return _print(args, table, note)
+
+
+def _print(args: argparse.Namespace, table: "pd.DataFrame", note: str, shown: "pd.DataFrame | None" = None) -> int:
+    """Print a table for programs, or for people what is shown of it, with a note below."""
+    if args.json:
+        return print_json(json_rows(table))
+    console = Console()
+    print_frame(console, table if shown is None else shown)
+    console.print_line(note)
     return 0

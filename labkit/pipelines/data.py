@@ -4,19 +4,19 @@ The same scale and seed make the same files. They are made once, in a process of
 stay in the cache of prepared data.
 """
 
+import contextlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from labkit import UserError, data, hardware, tracking
+from labkit import UserError, hardware, tracking
+from labkit.data import store
 
 VERSION = 1
 """Version of the generators: another one makes other files"""
@@ -118,17 +118,15 @@ def ensure(name: str, scale: float, seed: int = 0) -> Path:
     Raises:
         UserError: the disk has no room for it.
     """
-    folder = data.prepared_root() / "pipelines" / f"{name}-{scale:g}-{seed}-v{VERSION}"
+    folder = store.prepared_root() / "pipelines" / f"{name}-{scale:g}-{seed}-v{VERSION}"
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    needs, free = scale * GENERATORS[name][2], shutil.disk_usage(folder.parent).free
-    if needs > 0.9 * free:
-        most = 0.9 * free / GENERATORS[name][2]
+    needs, room = scale * GENERATORS[name][2], 0.9 * store.free_disk_bytes(folder)
+    if needs > room:
         raise UserError(
             f"scale (--scale) is {scale:g}: the data of {name!r} would take {needs / 1e9:,.1f} GB, and {folder.parent} "
-            f"has {free / 1e9:,.1f} GB free: give at most --scale {most:.3g}, or set LABKIT_CACHE to a folder on a "
-            "larger disk.",
+            f"has {room / 0.9e9:,.1f} GB free: give at most --scale {room / GENERATORS[name][2]:.3g}, or set "
+            "LABKIT_CACHE to a folder on a larger disk.",
             field="scale",
         )
     tracking.tell_preparing(0.0, f"making the data of {name} at scale {scale:g}")
@@ -148,35 +146,26 @@ def ensure(name: str, scale: float, seed: int = 0) -> Path:
 
 def generate(name: str, scale: float, seed: int, folder: Path) -> None:
     """Write a pipeline's files; the folder appears once they are complete."""
-    items = max(10, round(GENERATORS[name][1] * scale))
-    new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    make, at_scale_1, _ = GENERATORS[name]
+    items = max(10, round(at_scale_1 * scale))
+
+    def build(new: Path) -> None:
         writers: dict[str, pa.csv.CSVWriter] = {}
-        for chunk in _chunks(name, items, seed):
-            for file, table in chunk.items():
-                batch = pa.table(table)
-                if file not in writers:
-                    writers[file] = pa.csv.CSVWriter(new / file, batch.schema)
-                writers[file].write_table(batch)
-        for writer in writers.values():
-            writer.close()
-        try:
-            new.rename(folder)
-        except OSError:  # another process was first, and made the same files
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+        with contextlib.ExitStack() as files:
+            for number, first in enumerate(range(0, items, CHUNK)):
+                chunk = make(np.random.default_rng([seed, number]), first, min(CHUNK, items - first))
+                for file, table in chunk.items():
+                    batch = pa.table(table)
+                    if file not in writers:
+                        writers[file] = files.enter_context(pa.csv.CSVWriter(new / file, batch.schema))
+                    writers[file].write_table(batch)
 
-
-def _chunks(name: str, items: int, seed: int) -> Iterator[Chunk]:
-    for number, first in enumerate(range(0, items, CHUNK)):
-        yield GENERATORS[name][0](np.random.default_rng([seed, number]), first, min(CHUNK, items - first))
+    store.prepare_once(folder, build)
 
 
 if __name__ == "__main__":
     os.nice(5)
     try:
         generate(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
-    except OSError as error:
-        sys.exit(f"{error}: free some space, or set LABKIT_CACHE to a folder on another disk.")
+    except UserError as error:
+        sys.exit(str(error))

@@ -14,9 +14,9 @@ STAGES = ("load", "clean", "features", "train", "serve")
 class PipelineJob(jobs.Job):
     """A pipeline over data of some size."""
 
-    words: ClassVar[str] = ""
+    words: ClassVar[str]
     """What it does, for lists of pipelines"""
-    items: ClassVar[str] = "items"
+    items: ClassVar[str]
     """What it predicts something of, such as trips"""
     scale: float = 1.0
     """Size of the data; its generator's rows and bytes are proportional to it"""
@@ -41,8 +41,6 @@ class PipelineJob(jobs.Job):
 
 @dataclass(frozen=True)
 class TripsJob(PipelineJob):
-    """Classifies shopping trips."""
-
     name: ClassVar[str] = "trips"
     words: ClassVar[str] = "the kind of a shopping trip: features by group, boosted trees"
     items: ClassVar[str] = "trips"
@@ -61,8 +59,6 @@ class TripsJob(PipelineJob):
 
 @dataclass(frozen=True)
 class SpamJob(PipelineJob):
-    """Recognises spam."""
-
     name: ClassVar[str] = "spam"
     words: ClassVar[str] = "unwanted mails: cleaned text, counted words, naive Bayes"
     items: ClassVar[str] = "mails"
@@ -72,8 +68,6 @@ class SpamJob(PipelineJob):
 
 @dataclass(frozen=True)
 class SegmentsJob(PipelineJob):
-    """Groups customers."""
-
     name: ClassVar[str] = "segments"
     words: ClassVar[str] = "customers of one kind: features by customer, k-means"
     items: ClassVar[str] = "customers"
@@ -83,8 +77,6 @@ class SegmentsJob(PipelineJob):
 
 @dataclass(frozen=True)
 class FailuresJob(PipelineJob):
-    """Predicts failures of disks."""
-
     name: ClassVar[str] = "failures"
     words: ClassVar[str] = "disks that fail within a week: rolling means of a time series, boosted trees"
     items: ClassVar[str] = "days of disks"
@@ -94,8 +86,6 @@ class FailuresJob(PipelineJob):
 
 @dataclass(frozen=True)
 class CommandsJob(PipelineJob):
-    """Recognises spoken commands."""
-
     name: ClassVar[str] = "commands"
     words: ClassVar[str] = "spoken commands: decoded audio, log-mel features, the kit's recogniser"
     items: ClassVar[str] = "utterances"

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from labkit import UserError, hardware
-from labkit.pipelines.kinds import STAGES
 from labkit.pipelines.stages import PipelineRun
 
 
@@ -34,10 +33,8 @@ class MemoryFit:
             for stage, (at_zero, per_scale) in self.lines.items()
             if per_scale > 0
         }
-        if not reached:
-            return np.inf, None
-        scale = min(reached.values())
-        return scale, next(stage for stage in reached if reached[stage] == scale)
+        stage = min(reached, key=reached.__getitem__, default=None)
+        return (np.inf, None) if stage is None else (reached[stage], stage)
 
 
 def fit_memory(scales: Sequence[float], peaks: Sequence[Mapping[str, float]]) -> MemoryFit:
@@ -62,12 +59,9 @@ def fit_memory(scales: Sequence[float], peaks: Sequence[Mapping[str, float]]) ->
 
 def fit_runs(runs: Sequence[PipelineRun]) -> MemoryFit:
     """The fit of finished runs that differ in scale only."""
-    kept = [run for run in runs if run.unfinished is None]
-    return fit_memory([run.scale for run in kept], [_peaks(run) for run in kept])
-
-
-def _peaks(run: PipelineRun) -> dict[str, float]:
-    return dict(zip(run.stages["stage"], run.stages["peak_bytes"].astype(float), strict=True))
+    whole = [run for run in runs if run.is_whole]
+    peaks = [run.stages.set_index("stage")["peak_bytes"].astype(float).to_dict() for run in whole]
+    return fit_memory([run.scale for run in whole], peaks)
 
 
 EDGE = [f"{name}-like" for name, tier in hardware.load_tiers().items() if tier.kind == "edge"]
@@ -100,19 +94,17 @@ def limits_table(runs: Sequence[PipelineRun], budgets: Sequence[str] = EDGE) -> 
         groups.setdefault(run.setup, []).append(run)
     rows = []
     for (pipeline, _), group in groups.items():
-        whole = [run for run in group if run.unfinished is None and len(run.stages) == len(STAGES)]
-        if len({run.scale for run in whole}) < 2:
+        scales = sorted({run.scale for run in group if run.is_whole})
+        if len(scales) < 2:
             continue
-        fit = fit_runs(whole)
-        scales = ", ".join(f"{scale:g}" for scale in sorted({run.scale for run in whole}))
+        fit, fitted = fit_runs(group), ", ".join(f"{scale:g}" for scale in scales)
         for budget in budgets:
-            scale, stage = fit.breaks_at(memory := memory_of(budget))
-            seen = [_seen(run) for run in group if run.record.budget.get("memory_bytes") == memory]
-            row = {"pipeline": pipeline, "budget": budget, "memory_bytes": memory, "fitted": scales}
-            rows.append(row | {"breaks_at": scale, "stage": stage, "seen": "; ".join(seen)})
+            memory = memory_of(budget)
+            seen = "; ".join(_seen(run) for run in group if run.record.budget.get("memory_bytes") == memory)
+            rows.append((pipeline, budget, memory, fitted, *fit.breaks_at(memory), seen))
     return pd.DataFrame(rows, columns=["pipeline", "budget", "memory_bytes", "fitted", "breaks_at", "stage", "seen"])
 
 
 def _seen(run: PipelineRun) -> str:
-    done = run.record.status == "done"
-    return f"scale {run.scale:g} {'done' if done else f'{run.record.status} in {run.unfinished}'}"
+    how = "done" if run.record.status == "done" else f"{run.record.status} in {run.unfinished}"
+    return f"scale {run.scale:g} {how}"

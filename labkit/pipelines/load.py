@@ -7,7 +7,7 @@ is counted; the generator's own lateness stands next to the latencies, because i
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -43,10 +43,10 @@ class Load:
 
     def row(self) -> dict[str, float]:
         """The load in numbers: per second, and milliseconds."""
-        p50, p99 = map(float, np.percentile(1e3 * self.latencies_s, (50, 99)))
-        late = float(np.percentile(1e3 * self.late_s, 99))
-        planned, answered = self.planned_per_s, self.answered_per_s
-        return {"planned_per_s": planned, "answered_per_s": answered, "p50_ms": p50, "p99_ms": p99, "late_p99_ms": late}
+        p50, p99 = 1e3 * np.percentile(self.latencies_s, (50, 99))
+        late = 1e3 * np.percentile(self.late_s, 99)
+        times = {"p50_ms": float(p50), "p99_ms": float(p99), "late_p99_ms": float(late)}
+        return {"planned_per_s": self.planned_per_s, "answered_per_s": self.answered_per_s} | times
 
 
 def poisson_times(per_s: float, seconds: float, seed: int = 0) -> np.ndarray:
@@ -71,50 +71,33 @@ async def send_open_loop(
     return await asyncio.gather(*(one(number, planned) for number, planned in enumerate(planned_s)))
 
 
-@contextlib.asynccontextmanager
-async def _connections(port: int) -> AsyncGenerator[asyncio.Queue]:
-    """Open connections, before the first request: a burst of new ones would wait for packets that are sent again."""
-    free: asyncio.Queue = asyncio.Queue()
-    opened = []
-    try:
-        for _ in range(CONNECTIONS):
-            opened.append(await asyncio.open_connection(HERE, port))
-            free.put_nowait(opened[-1])
-        yield free
-    finally:
-        for _, writer in opened:
-            writer.close()
-
-
 async def _load(port: int, way: str, rows: np.ndarray, planned_s: np.ndarray) -> list[tuple[float, float]]:
     bodies = [row.tobytes() for row in np.ascontiguousarray(rows, np.float32)]
-    async with _connections(port) as free:
+    free: asyncio.Queue = asyncio.Queue()
 
-        async def send(number: int) -> None:
-            body = bodies[number % len(bodies)]
-            reader, writer = connection = await free.get()
-            head = f"POST /{way} HTTP/1.1\r\nHost: {HERE}\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode() + body)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            length = int(answer.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
-            text = await reader.readexactly(length)
-            if not answer.startswith(b"HTTP/1.1 200"):
-                raise UserError(f"the server answered {answer.splitlines()[0].decode()!r}: {text[:200].decode()}")
-            free.put_nowait(connection)
+    async def send(number: int) -> None:
+        body = bodies[number % len(bodies)]
+        reader, writer = connection = await free.get()
+        head = f"POST /{way} HTTP/1.1\r\nHost: {HERE}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = int(answer.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+        text = await reader.readexactly(length)
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise UserError(f"the server answered {answer.splitlines()[0].decode()!r}: {text[:200].decode()}")
+        free.put_nowait(connection)
 
+    with contextlib.ExitStack() as opened:
+        for _ in range(CONNECTIONS):  # before the first request: a burst of new ones waits for packets sent again
+            reader, writer = await asyncio.open_connection(HERE, port)
+            opened.callback(writer.close)
+            free.put_nowait((reader, writer))
         async with asyncio.timeout(planned_s[-1] + TIMEOUT_S):
             return await send_open_loop(send, planned_s)
 
 
 def open_loop(
-    port: int,
-    rows: np.ndarray,
-    per_s: float,
-    seconds: float,
-    *,
-    way: str = "alone",
-    seed: int = 0,
-    late_s: float = LATE_S,
+    port: int, rows: np.ndarray, per_s: float, seconds: float, *, way: str = "alone", late_s: float = LATE_S
 ) -> Load:
     """Send rows (n, F) to a way of a server of `serving` at a rate, at Poisson times that are planned before.
 
@@ -125,7 +108,7 @@ def open_loop(
         raise UserError(
             f"a load of {per_s:g} requests per second for {seconds:g} s: give numbers above 0.", field="per_s"
         )
-    planned = poisson_times(per_s, seconds, seed)
+    planned = poisson_times(per_s, seconds)
     try:
         with ThreadPoolExecutor(1) as thread:  # a notebook has an event loop of its own in this one
             found = np.array(thread.submit(asyncio.run, _load(port, way, rows, planned)).result())
@@ -146,12 +129,7 @@ def open_loop(
 
 
 def serve_at(
-    predict: Predict,
-    rows: np.ndarray,
-    rates: Sequence[float],
-    waits_ms: Sequence[float],
-    seconds: float,
-    port: int = 0,
+    predict: Predict, rows: np.ndarray, rates: Sequence[float], waits_ms: Sequence[float], seconds: float, port: int = 0
 ) -> pd.DataFrame:
     """Serve a model alone and in micro-batches, at each of these rates.
 
@@ -167,9 +145,7 @@ def serve_at(
         A row per wait and rate: wait_ms and the columns of `Load.row`. A row whose generator was too late says so in
         its late_p99_ms.
     """
-    ways = {
-        f"{wait_ms:g}": partial(MicroBatches, wait_s=wait_ms / 1e3) if wait_ms else OneByOne for wait_ms in waits_ms
-    }
+    ways = {f"{ms:g}": partial(MicroBatches, wait_s=ms / 1e3) if ms else OneByOne for ms in waits_ms}
     with serving(predict, ways, port=port) as port:
         found = [
             {"wait_ms": float(way)} | open_loop(port, rows, rate, seconds, way=way, late_s=np.inf).row()

@@ -34,18 +34,14 @@ def bytes_of(data: Any) -> int:
     >>> bytes_of(np.zeros((10, 3), "float32"))
     120
     """
-    if isinstance(data, np.ndarray):
-        return data.nbytes
     if hasattr(data, "indptr"):
         return data.data.nbytes + data.indices.nbytes + data.indptr.nbytes
     if hasattr(data, "columns"):
         return sum(bytes_of(data[name]) for name in data.columns)
-    if hasattr(data, "dtype"):
-        itemsize = getattr(data.dtype, "itemsize", None)
-        if isinstance(data.dtype, np.dtype) and itemsize and data.dtype != object:
-            return len(data) * itemsize
-        return sum(len(text.encode()) for text in data)
-    return sum(map(bytes_of, data))
+    if not hasattr(data, "dtype"):
+        return sum(map(bytes_of, data))
+    is_text = not isinstance(data.dtype, np.dtype) or data.dtype == object
+    return sum(len(text.encode()) for text in data) if is_text else data.nbytes
 
 
 def held_out(items: int) -> int:

@@ -4,11 +4,12 @@ After the metric of TPCx-AI, AIUCpm@SF = 60 · SF · N / (T_load · T_train · T
 its kit computes it. Ours has the stages of one stream, and other use cases: it is not comparable with TPC results.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from labkit import UserError, tta
@@ -31,40 +32,23 @@ def pipelines_per_minute(scale: float, seconds: Sequence[Mapping[str, float]]) -
     """
     if not seconds or any(not of_one.get(part, 0) > 0 for of_one in seconds for part in PARTS):
         raise UserError("the figure of merit needs load, prepare, train and serve of each pipeline, all above 0 s.")
-    product = 1.0
-    for part in PARTS:
-        product *= geometric_mean(of_one[part] for of_one in seconds)
-    return 60 * scale * len(seconds) / product**0.25
+    means = [geometric_mean(of_one[part] for of_one in seconds) for part in PARTS]
+    return 60 * scale * len(seconds) / math.prod(means) ** 0.25
 
 
-@dataclass(frozen=True)
-class Power:
-    """Watts of runs, and where they come from."""
+def power_of(runs: Sequence[PipelineRun], assumed_power_w: float | None = None) -> tuple[float | None, str]:
+    """The mean watts of runs, by their time, and where they come from; None and why if those of a run are not known.
 
-    watts: float | None
-    how: str
-    """measured, predicted (from the catalogue), or why there are none"""
-
-
-def parts_of(run: PipelineRun) -> dict[str, float]:
-    """The four times of a run."""
-    return {part: sum(run.seconds[stage] for stage in stages) for part, stages in PARTS.items()}
-
-
-def power_of(runs: Sequence[PipelineRun], assumed_power_w: float | None = None) -> Power:
-    """The mean power of runs, by their time; measured if it was for each, else predicted from the catalogue."""
+    They are measured if they were for each run, else predicted from the catalogue.
+    """
     accounts = [tta.energy_account(run.folder, estimate=True, assumed_power_w=assumed_power_w) for run in runs]
-    watts = [account.average_power_w for account in accounts]
-    if any(each is None for each in watts):
-        return Power(None, next(account.note for account in accounts if account.average_power_w is None))
-    seconds = [sum(run.seconds.values()) for run in runs]
-    mean = sum(one * took for one, took in zip(watts, seconds, strict=True) if one) / sum(seconds)
+    watts = [account.average_power_w for account in accounts if account.average_power_w is not None]
+    if len(watts) < len(accounts):
+        return None, next(account.note for account in accounts if account.average_power_w is None)
     kinds = {account.kind for account in accounts}
-    if "predicted" in kinds:
-        return Power(mean, f"predicted: {', '.join(dict.fromkeys(account.source or '' for account in accounts))}")
-    return Power(
-        mean, f"{', '.join(sorted(kinds))}: {', '.join(dict.fromkeys(each.source or '' for each in accounts))}"
-    )
+    kind = "predicted" if "predicted" in kinds else ", ".join(sorted(kinds))
+    sources = ", ".join(dict.fromkeys(account.source or "" for account in accounts))
+    return float(np.average(watts, weights=[sum(run.seconds.values()) for run in runs])), f"{kind}: {sources}"
 
 
 def merit_table(runs: Sequence[PipelineRun], assumed_power_w: float | None = None) -> pd.DataFrame:
@@ -76,20 +60,16 @@ def merit_table(runs: Sequence[PipelineRun], assumed_power_w: float | None = Non
     """
     chosen: dict[tuple[str, float], dict[str, PipelineRun]] = {}
     for run in runs:
-        if (
-            run.record.status == "done"
-            and run.unfinished is None
-            and set(run.seconds) >= {s for p in PARTS.values() for s in p}
-        ):
+        if run.record.status == "done" and run.is_whole:
             chosen.setdefault((run.record.budget["name"], run.scale), {})[run.pipeline] = run
     rows = []
     for (budget, scale), by_name in chosen.items():
-        times, power = [parts_of(run) for run in by_name.values()], power_of([*by_name.values()], assumed_power_w)
-        figure = pipelines_per_minute(scale, times)
+        own = list(by_name.values())
+        times = [{part: sum(run.seconds[name] for name in stages) for part, stages in PARTS.items()} for run in own]
+        figure, (watts, power) = pipelines_per_minute(scale, times), power_of(own, assumed_power_w)
         row: dict[str, Any] = {"budget": budget, "scale": scale, "pipelines": ", ".join(sorted(by_name))}
         row |= {part: geometric_mean(each[part] for each in times) for part in PARTS}
-        row |= {"per_minute": figure, "watts": power.watts, "per_minute_w": power.watts and figure / power.watts}
-        kind = next(iter(by_name.values())).record.provenance.kind
-        rows.append(row | {"power": power.how, "kind": kind})
+        row |= {"per_minute": figure, "watts": watts, "per_minute_w": watts and figure / watts}
+        rows.append(row | {"power": power, "kind": own[0].record.provenance.kind})
     names = ["budget", "scale", "pipelines", *PARTS, "per_minute", "watts", "per_minute_w", "power", "kind"]
     return pd.DataFrame(rows, columns=names).sort_values(["scale", "budget"], ignore_index=True)

@@ -127,21 +127,16 @@ def _pickler() -> ModuleType:
     return cloudpickle
 
 
-@contextlib.contextmanager
-def _listening(port: int) -> Generator[socket.socket]:
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            taken.bind((HERE, port))
-        except OSError as error:
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise
-            raise UserError(
-                f"port {port} of this machine is taken by another program: give another one, or 0 for a free one.",
-                field="port",
-            ) from None
-        taken.listen(1024)
-        yield taken
+def _listening(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HERE, port), backlog=1024)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        raise UserError(
+            f"port {port} of this machine is taken by another program: give another one, or 0 for a free one.",
+            field="port",
+        ) from None
 
 
 def _serve(pipe: Connection, taken: socket.socket, what: bytes) -> None:
@@ -155,9 +150,8 @@ def _serve(pipe: Connection, taken: socket.socket, what: bytes) -> None:
         os._exit(0)
 
     predict, ways = pickle.loads(what)
-    threadpoolctl.threadpool_limits(
-        1
-    )  # threads of one request would wait busily for each other, and for other requests
+    # threads of one request would wait busily for each other, and for other requests
+    threadpoolctl.threadpool_limits(1)
 
     class Answer(tornado.web.RequestHandler):
         def initialize(self, batches: Batches) -> None:

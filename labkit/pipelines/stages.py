@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from labkit import UserError, runs, tta
+from labkit.pipelines.kinds import STAGES
 from labkit.runs import RunRecord
 
 
@@ -43,6 +44,11 @@ class PipelineRun:
     def seconds(self) -> dict[str, float]:
         """Seconds of each finished stage."""
         return dict(zip(self.stages["stage"], self.stages["seconds"], strict=True))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every stage was finished."""
+        return set(STAGES) <= set(self.seconds)
 
 
 COLUMNS = ["stage", "seconds", "peak_bytes", "items", "of", "bytes"]

@@ -8,17 +8,16 @@ in another order, and polars and DuckDB in an order that differs between two run
 to n · 2⁻⁵³ of the sum of their sizes, which for the 10 or so lines of a trip is far less.
 """
 
-import contextlib
 import functools
 import itertools
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from statistics import median
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -135,9 +134,8 @@ def by_duckdb(lines: pd.DataFrame) -> Features:
     with duckdb.connect() as database:
         database.register("lines", lines[COLUMNS])
         query = f"SELECT trip, {', '.join(f'coalesce({each}, 0)::DOUBLE' for each in sums)} FROM lines GROUP BY trip"
-        found = database.sql(f"{query} ORDER BY trip").fetchnumpy()
-    trips, *columns = found.values()
-    return np.asarray(trips), np.column_stack([np.asarray(column) for column in columns])
+        found = database.sql(f"{query} ORDER BY trip").df()
+    return found["trip"].to_numpy(), found.drop(columns="trip").to_numpy()
 
 
 def parts_of(trip: np.ndarray, count: int) -> list[slice]:
@@ -151,14 +149,9 @@ def parts_of(trip: np.ndarray, count: int) -> list[slice]:
 def in_processes(way: Way, lines: pd.DataFrame, count: int) -> Features:
     """A way in several processes; the lines go to them, and the features back, through pipes."""
     context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
-    with ProcessPoolExecutor(count, mp_context=context) as pool, _ended_early():
-        return _together(list(pool.map(way, [lines.iloc[part] for part in parts_of(lines["trip"].to_numpy(), count)])))
-
-
-@contextlib.contextmanager
-def _ended_early() -> Generator[None]:
     try:
-        yield
+        with ProcessPoolExecutor(count, mp_context=context) as pool:
+            return _in_parts(pool, way, lines, count)
     except BrokenProcessPool:
         raise UserError(
             "a process that made features was ended from outside, often because memory ran out: use fewer "
@@ -170,11 +163,13 @@ def _ended_early() -> Generator[None]:
 def in_threads(way: Way, lines: pd.DataFrame, count: int) -> Features:
     """A way in several threads of this process, which share the lines; it has to do without Python's lock."""
     with ThreadPoolExecutor(count) as pool:
-        return _together(list(pool.map(way, [lines.iloc[part] for part in parts_of(lines["trip"].to_numpy(), count)])))
+        return _in_parts(pool, way, lines, count)
 
 
-def _together(found: Sequence[Features]) -> Features:
-    return np.concatenate([trips for trips, _ in found]), np.concatenate([matrix for _, matrix in found])
+def _in_parts(pool: Executor, way: Way, lines: pd.DataFrame, count: int) -> Features:
+    parts = parts_of(lines["trip"].to_numpy(), count)
+    trips, matrices = zip(*pool.map(way, [lines.iloc[part] for part in parts]), strict=True)
+    return np.concatenate(trips), np.concatenate(matrices)
 
 
 WAYS: dict[str, Way] = {
@@ -224,38 +219,36 @@ def largest_difference(one: Features, other: Features) -> float:
     return float((np.abs(one[1] - other[1]).max(0, initial=0.0) / np.where(sizes > 0, sizes, 1)).max())
 
 
-def time_ways(scale: float, rounds: int = 3, seed: int = 0) -> pd.DataFrame:
+def time_ways(scale: float, rounds: int = 3) -> pd.DataFrame:
     """Time every way that is installed, and processes and threads, in turn on the trips of one scale.
 
     Returns:
         Columns way, first_s (with what a first call compiles and loads), seconds (the median of the later rounds),
         gain (times as fast as the function), difference (`largest_difference` from the function) and note.
     """
-    folder = ensure("trips", scale, seed)
-    lines = pd.read_csv(folder / "lines.csv")
-    lines = lines[lines["quantity"] != 0]
+    lines = pd.read_csv(ensure("trips", scale) / "lines.csv").query("quantity != 0")
     tried: dict[str, Callable[[], Features]] = {name: functools.partial(make_features, lines, name) for name in WAYS}
     for name in ("function", "pandas", "compiled"):
         tried[f"{name}, 2 processes"] = functools.partial(make_features, lines, name, 2)
     tried["compiled, 2 threads"] = functools.partial(in_threads, by_compiled, lines, 2)
-    rows: dict[str, dict[str, Any]] = {name: {"way": name, "note": ""} for name in tried}
-    taken: dict[str, list[float]] = {name: [] for name in tried}
-    found: dict[str, Features] = {}
+    notes, found, taken = dict.fromkeys(tried, ""), {}, defaultdict(list)
     for number in range(rounds + 1):
         for name, way in tried.items():
-            if rows[name]["note"] or (number > 1 and name.startswith("function")):  # it is slow enough to be clear
+            if notes[name] or (number > 1 and name.startswith("function")):  # it is slow enough to be clear
                 continue
             began = time.perf_counter()
             try:
                 found[name] = way()
             except UserError as error:
-                rows[name]["note"] = str(error)
-                continue
-            taken[name].append(time.perf_counter() - began)
-    for name, seconds in taken.items():
-        if seconds:
-            rows[name] |= {"first_s": seconds[0], "seconds": median(seconds[1:] or seconds)}
-            rows[name]["difference"] = largest_difference(found["function"], found[name])
-    table = pd.DataFrame(rows.values())
-    table["gain"] = table["seconds"].iloc[0] / table["seconds"]
-    return table[["way", "first_s", "seconds", "gain", "difference", "note"]]
+                notes[name] = str(error)
+            else:
+                taken[name].append(time.perf_counter() - began)
+    columns = {
+        "first_s": {name: seconds[0] for name, seconds in taken.items()},
+        "seconds": {name: median(seconds[1:] or seconds) for name, seconds in taken.items()},
+        "difference": {name: largest_difference(found["function"], each) for name, each in found.items()},
+        "note": notes,
+    }
+    table = pd.DataFrame(columns, list(tried)).rename_axis("way").reset_index()
+    table.insert(3, "gain", table["seconds"].iloc[0] / table["seconds"])
+    return table

@@ -278,20 +278,21 @@ def placed_tables(
 
     def build(num_rows: Sequence[int], embedding_dim: int) -> PlacedTables:
         size = sum(num_rows), embedding_dim, row_width(optimiser, embedding_dim)
-        store: RowStore
-        if placement.kind == "remote":
-            store = RemoteStore(*size[:2], optimiser, staleness=placement.staleness or 0, device=device)
-        elif placement.kind == "cached":
-            slots = placement.cached_rows(sum(num_rows))
-            behind: RowStore
-            if placement.cache_over == "remote":
-                behind = RemoteStore(*size[:2], optimiser)
-            else:
-                behind = _disk(placement, size, "cpu", Path(folder)) if placement.uses_disk else HostStore(*size)
-            store = CachedStore(behind, slots, placement.cache_policy or "lru", device)
-        else:
-            is_on_disk = placement.uses_disk
-            store = _disk(placement, size, device, Path(folder)) if is_on_disk else HostStore(*size, device)
+
+        def home(kind: str, device: str) -> RowStore:
+            """The store of all rows."""
+            if kind == "remote":
+                return RemoteStore(*size[:2], optimiser, staleness=placement.staleness or 0, device=device)
+            if kind == "disk":
+                placement.refuse_full_disk(size[0], size[2], Path(folder))
+                return DiskStore(*size, placement.table_dir or Path(folder), placement.memory_cap_bytes, device)
+            return HostStore(*size, device)
+
+        if placement.kind != "cached":
+            return PlacedTables(num_rows, embedding_dim, home(placement.kind, device), optimiser)
+        slots = placement.cached_rows(sum(num_rows))  # refuses too many before a server starts
+        behind = home(placement.cache_over or "host", "cpu")
+        store = CachedStore(behind, slots, placement.cache_policy or "lru", device)
         return PlacedTables(num_rows, embedding_dim, store, optimiser)
 
     return build
@@ -303,8 +304,3 @@ def ahead(tables: nn.Module, loader: Iterable[Any], categorical: int = 1) -> Ite
     `categorical` is the index of the int32 (B, F, L) in a batch, a tuple or list.
     """
     return Ahead(loader, tables, categorical) if isinstance(tables, PlacedTables) else loader
-
-
-def _disk(placement: Placement, size: tuple[int, int, int], device: str, folder: Path) -> DiskStore:
-    placement.refuse_full_disk(size[0], size[2], folder)
-    return DiskStore(*size, placement.table_dir or folder, placement.memory_cap_bytes, device)

@@ -348,11 +348,8 @@ class _Meter:
             source = "host" if live.on_cpu else errors.certain(live.device.gpu_uuid)
             moments = {0: [self._began_ns, time.time_ns()]}
             samples = {name: telemetry.whole(series, moments) for name, series in self._samples[source].items()}
-            found[source] = (
-                telemetry.cpu_energy(samples)
-                if live.on_cpu
-                else telemetry.gpu_energy(samples, mig=live.device.kind == "mig")
-            )
+            is_mig = live.device.kind == "mig"
+            found[source] = telemetry.cpu_energy(samples) if live.on_cpu else telemetry.gpu_energy(samples, mig=is_mig)
         if unknown := [energy.note for energy in found.values() if energy.value_j is None]:
             return None, unknown[0]
         sources = "; ".join(dict.fromkeys(f"{energy.source}, {energy.note}" for energy in found.values()))

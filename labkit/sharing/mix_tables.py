@@ -82,7 +82,7 @@ def _of_job(folder: Path, job: "launch.Part", metrics: pd.DataFrame | None) -> d
     """Its row; progress is (steps, wall_s) from (0, 0) to the end of its training, NaN where it had none."""
     row = {name: getattr(job, name) for name in ("status", "wall_s", "run")} | {"label": job.launch.label}
     row |= {name: job.launch.about[name] for name in ("job", "job_key")}
-    broke = job.status in ("failed", "out_of_memory")
+    broke = job.status in BROKEN
     row |= {"target_reached": False, "last_evaluated_s": np.inf if broke else 0.0, "disturbed": ""}
     row |= {"progress": (np.array([np.nan]), np.array([np.nan])), "record": None}
     if not job.run:

@@ -326,21 +326,12 @@ def _check_profiles(queue: Sequence[QueuedJob]) -> None:
         raise UserError("\n".join(faults))
 
 
-@dataclass(frozen=True)
-class PackReport:
-    """Frames of a comparison; every number in them is predicted."""
-
-    totals: pd.DataFrame
-    """One row per policy, `exclusive` first, as `side_by_side` has them: ratios are to exclusive"""
-    schedule: pd.DataFrame
-    """One row per start of a job, for a Gantt figure: policy and ATTEMPT_COLUMNS"""
-
-
 def pack_report(
     queue: Sequence[QueuedJob], devices: Sequence[PackingDevice], policies: Iterable[str] = tuple(POLICIES), **settings
-) -> PackReport:
-    """Simulate a queue under several policies, `exclusive` first, named or not; `settings` are those of `simulate`."""
+) -> pd.DataFrame:
+    """Simulate a queue under several policies, `exclusive` first, named or not, and compare them by `side_by_side`.
+
+    `settings` are those of `simulate`.
+    """
     names = dict.fromkeys(["exclusive", *policies])
-    schedules = [simulate(queue, devices, get_policy(name), **settings) for name in names]
-    attempts = pd.concat([each.attempts.assign(policy=each.policy) for each in schedules], ignore_index=True)
-    return PackReport(side_by_side(schedules), attempts)
+    return side_by_side([simulate(queue, devices, get_policy(name), **settings) for name in names])

@@ -192,7 +192,6 @@ class RecordedProfiles:
 
     def fill(self, queue: Sequence[QueuedJob]) -> list[QueuedJob]:
         """The queue with what is recorded of its jobs, where a row does not say it itself."""
-
         filled = []
         for queued in queue:
             profile, recorded = queued.profile, self.of(queued.job)
