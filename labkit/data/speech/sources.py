@@ -147,11 +147,13 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
 
     A subset has `SPEAKER/CHAPTER/*.flac` with `*.trans.txt` next to them.
     """
-    chapters, listings = "*/*/", sorted(folder.glob("*/*/*.trans.txt"))
-    if not listings:
-        chapters, listings = "*/*/*/", sorted(folder.glob("*/*/*/*.trans.txt"))
+    for chapters in ("*/*/", "*/*/*/"):
+        if listings := sorted(folder.glob(f"{chapters}*.trans.txt")):
+            break
+    else:
+        return None
     utterances = []
-    for chapter in sorted({*folder.glob(chapters)} - {listing.parent for listing in listings}) if listings else ():
+    for chapter in sorted({*folder.glob(chapters)} - {listing.parent for listing in listings}):
         if any(chapter.glob("*.flac")):
             bad.add(DataError("The recordings have no *.trans.txt next to them.", fix="Restore it.", file=chapter))
     for listing in listings:
@@ -161,7 +163,7 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
         words = ((line, text.strip().partition(" ")) for line, text in read_lines(listing))
         rows = ((line, known | {"audio": f"{name}.flac", "text": text}) for line, (name, _, text) in words)
         utterances += utterances_of(listing, rows, listing.parent, bad)
-    return Source(folder.resolve().name, utterances, folder, listings=tuple(listings)) if listings else None
+    return Source(folder.resolve().name, utterances, folder, listings=tuple(listings))
 
 
 def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
