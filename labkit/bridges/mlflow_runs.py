@@ -256,12 +256,11 @@ class MlflowExport:
 
         texts = {self._key(name): exports.text_of(value) for name, value in exports.settings(record).items()}
         new = [Param(name, text[:LONGEST_PARAM]) for name, text in texts.items() if name not in self.run.data.params]
-        for first in range(0, len(new), PARAMS):
-            self._client.log_batch(self.run.info.run_id, params=new[first : first + PARAMS])
         about = json.dumps(exports.about(self.folder, record))
-        if self.run.data.tags.get(ABOUT) != about:
-            self._client.log_batch(self.run.info.run_id, tags=[RunTag(ABOUT, about)])
-        if new or self.run.data.tags.get(ABOUT) != about:
+        tags = [] if self.run.data.tags.get(ABOUT) == about else [RunTag(ABOUT, about)]
+        if new or tags:
+            for first in range(0, max(len(new), 1), PARAMS):
+                self._client.log_batch(self.run.info.run_id, params=new[first : first + PARAMS], tags=tags)
             self.run = self._client.get_run(self.run.info.run_id)
 
     def _send(self, rows: list[Point], sent: dict[str, int]) -> int:

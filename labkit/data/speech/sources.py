@@ -99,7 +99,10 @@ def read_layout(folder: Path, bad: BadRows, seed: int | None = None) -> Source |
     if manifests := _manifests(folder, is_training=seed is not None):
         if len(manifests) == 1:
             return read_manifest(manifests[0], bad)
-        utterances = [each for path in manifests for each in _split_of_its_name(read_manifest(path, bad))]
+        utterances = []
+        for path in manifests:
+            found = read_manifest(path, bad).utterances
+            utterances += [replace(each, split=each.split or _split_in(path)) for each in found]
         return Source(folder.resolve().name, utterances, folder, listings=tuple(manifests))
     digits = None if seed is None else read_fsdd(folder, seed)
     return digits or read_common_voice(folder, bad) or read_librispeech(folder, bad)
@@ -127,10 +130,6 @@ def _split_in(path: Path) -> str | None:
     """The split in a name such as train_manifest.json, or in that of its folder if it is metadata."""
     name = path.parent.name if path.stem == "metadata" else path.stem
     return next((SPLIT_OF[word] for word in reversed(re.findall("[a-z]+", name.lower())) if word in SPLIT_OF), None)
-
-
-def _split_of_its_name(source: Source) -> list[Utterance]:
-    return [replace(each, split=each.split or _split_in(source.listings[0])) for each in source.utterances]
 
 
 def read_manifest(path: Path, bad: BadRows) -> Source:
