@@ -122,13 +122,8 @@ def _record(logged: Logged, target: tracking.Target | None, wishes: Wishes) -> r
     if target is not None:
         train |= {"target_metric": target.metric.name, "higher_is_better": target.metric.higher_is_better}
         train["target"] = target.value
-    imported: Any = {
-        "tool": logged.tool,
-        "id": clean(logged.id, 200),
-        "name": name,
-        "source": clean(logged.source, 500),
-    }
-    imported |= {"left_out": dict(logged.left_out), "notes": logged.notes, "places": places}
+    imported: Any = {"tool": logged.tool, "id": clean(logged.id, 200), "name": name, "places": places}
+    imported |= {"source": clean(logged.source, 500), "left_out": dict(logged.left_out), "notes": logged.notes}
     config: Any = {**sections, "job": clean(logged.group, 120) or name, "train": train, "imported": imported}
     if logged.data:
         config.setdefault("data", logged.data)
