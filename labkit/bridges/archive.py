@@ -33,15 +33,14 @@ class _Manifest(TypedDict):
 
 def files_of(folder: Path, *, everything: bool) -> list[Path]:
     """The files that make up a run, in order; not locks, and not files that a killed writer left half written."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    inside = [(path, path.relative_to(folder).parts) for path in found]
-    return [
-        path
-        for path, parts in inside
-        if not any(part.startswith(".") for part in parts)
-        and path.name != "stop-requested"
-        and (everything or parts[0] not in LEFT_OUT)
-    ]
+
+    def belongs(path: Path) -> bool:
+        parts = path.relative_to(folder).parts
+        is_passing = any(part.startswith(".") for part in parts) or path.name == "stop-requested"
+        is_wanted = everything or parts[0] not in LEFT_OUT
+        return is_wanted and not is_passing and path.is_file() and not path.is_symlink()
+
+    return sorted(filter(belongs, folder.rglob("*")))
 
 
 def pack(folders: list[Path], file: Path, *, everything: bool = False) -> int:
@@ -148,13 +147,11 @@ class Names:
     def __init__(self, hosts: set[str], alias: str):
         """Look for these hosts, this machine, and this user; `alias` stands for a host."""
         user, home = getpass.getuser(), Path("~").expanduser().name
-        self._hosts = {name for host in {*hosts, platform.node()} for name in (host, host.partition(".")[0])}
-        self._words = {name: alias for name in self._hosts} | {name: "user" for name in (user, home)}
-        words = [
-            re.escape(word) for word in self._words if word.lower() not in COMMON and word != alias and len(word) > 1
-        ]
-        words.sort(key=len, reverse=True)
-        self._pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(words)})(?![A-Za-z0-9])") if words else None
+        hosts = {name for host in {*hosts, platform.node()} for name in (host, host.partition(".")[0])}
+        self._words = {name: alias for name in hosts} | {name: "user" for name in (user, home)}
+        words = [word for word in self._words if word.lower() not in COMMON and word != alias and len(word) > 1]
+        either = "|".join(map(re.escape, sorted(words, key=len, reverse=True))) or "(?!)"  # which is found nowhere
+        self._pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{either})(?![A-Za-z0-9])")
         self.changed: set[str] = set()
         """Texts that were replaced"""
 
@@ -168,16 +165,14 @@ class Names:
             return value
         text = ADDRESS.sub("host", MAIL.sub("someone", value))
         text = PATH.sub(lambda found: re.split(r"[/\\]", found[0])[-1], text)
-        if self._pattern is not None:
-            text = self._pattern.sub(lambda found: self._words[found[0]], text)
+        text = self._pattern.sub(lambda found: self._words[found[0]], text)
         if text != value:
             self.changed.add(value)
         return text
 
     def found(self, text: str) -> str | None:
         """The first name, path or address in a text."""
-        patterns = [PATH, MAIL, ADDRESS, *([self._pattern] if self._pattern is not None else [])]
-        hits = (hit[0] for pattern in patterns for hit in pattern.finditer(text))
+        hits = (hit[0] for pattern in (PATH, MAIL, ADDRESS, self._pattern) for hit in pattern.finditer(text))
         return next((hit for hit in hits if hit not in ("host", "someone")), None)
 
 
@@ -252,10 +247,11 @@ def _device(record: runs.RunRecord) -> str:
 
 
 def _copy(folder: Path, record: runs.RunRecord, into: Path, names: Names) -> None:
+    into.mkdir(parents=True, exist_ok=True)
     for path in files_of(folder, everything=False):
-        target = into / path.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if path.name not in ("run.json", "events.jsonl") and path.suffix == ".parquet":
+        if path.suffix == ".parquet":
+            target = into / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
     content = names.hidden(json.loads((folder / "run.json").read_bytes()))
     if record.provenance.kind == "measured":

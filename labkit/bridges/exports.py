@@ -4,7 +4,7 @@ import contextlib
 import json
 from bisect import bisect_right
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +60,19 @@ def clock_starts(folder: Path) -> tuple[list[int], list[int]]:
 
 def counters(folder: Path, since_ns: int = 0) -> Iterator[list[Point]]:
     """The samples of a run from a time on, part by part; one without a value is NaN."""
+    columns = ["time_ns", "scope", "device", "counter", "value"]
     for path in runs.current_parts(folder / "telemetry"):
         try:
-            table = runs.read_part(path, runs.TELEMETRY, ["time_ns", "device", "scope", "counter", "value"])
+            table = runs.read_part(path, runs.TELEMETRY, columns)
         except FileNotFoundError:
             continue  # it was merged since it was listed, and is sent with the next look
         if table is None:
             continue
-        table = table.filter(pc.greater_equal(table["time_ns"], since_ns)).sort_by("time_ns")
+        table = table.filter(pc.field("time_ns") >= since_ns).sort_by("time_ns").select(columns)
         for batch in table.to_batches(LARGEST):
-            columns = batch.to_pydict()
-            found = zip(*(columns[name] for name in ("time_ns", "scope", "device", "counter", "value")), strict=True)
             points = [
                 Point(f"system/{scope}/{device}/{counter}", None, time_ns, float("nan") if value is None else value)
-                for time_ns, scope, device, counter, value in found
+                for time_ns, scope, device, counter, value in zip(*batch.to_pydict().values(), strict=True)
             ]
             if points:
                 yield points
@@ -122,12 +121,11 @@ def export_trackio(folder: Path, place: Path) -> int:
             steps: dict[tuple[int | None, int], dict[str, float]] = {}
             for point in points:
                 steps.setdefault((point.step, point.time_ns), {})[point.name] = point.value
-            said = [(step, _text(time_ns)) for step, time_ns in steps]
             ids = [f"{record.id}/{part}/{number}" for number in range(len(steps))]
+            numbers, when = [step for step, _ in steps], [_text(time_ns) for _, time_ns in steps]
             storage.bulk_log(
-                project, record.id, [*steps.values()], [step for step, _ in said], [when for _, when in said], config,
-                log_ids=ids, run_id=record.id,
-            )  # fmt: skip
+                project, record.id, [*steps.values()], numbers, when, config, log_ids=ids, run_id=record.id
+            )
             count += len(steps)
         number = 0
         for samples in counters(folder):
@@ -144,8 +142,6 @@ def export_trackio(folder: Path, place: Path) -> int:
 
 def _text(time_ns: int) -> str:
     """A time as Trackio has it, which is to the microsecond."""
-    from datetime import UTC, timedelta
-
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_ns / 1000)).isoformat()
 
 
@@ -162,9 +158,9 @@ def export_csv(folders: list[Path], place: Path) -> list[Path]:
     written = [place / f"{name}.csv" for name in ("runs", "metrics", "telemetry")]
     with runs.disk_full_as_user_error(place):
         pyarrow.csv.write_csv(pa.table(texts), written[0])
-        for path, schema, tables in ((written[1], None, _metrics), (written[2], None, _telemetry)):
+        for path, tables in ((written[1], _metrics), (written[2], _telemetry)):
             with contextlib.ExitStack() as stack:
-                writer = schema
+                writer = None
                 for folder in folders:
                     for table in tables(folder):
                         own = table.add_column(0, "run", pa.repeat(folder.name, len(table)))

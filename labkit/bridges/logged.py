@@ -1,5 +1,6 @@
 """A run as another tracker logged it, and the run folder that it becomes."""
 
+import contextlib
 import json
 import math
 import re
@@ -22,6 +23,7 @@ SINCE_NS, UNTIL_NS = 946_684_800 * 10**9, 4_102_444_800 * 10**9
 """The years 2000 and 2100: other times were never set, or are in another unit"""
 ENDED_BY = {"done": "script", "failed": "error", "stopped": "stopped"}
 UNKNOWN_END = "{} not say how a run ended, so it counts as cut off after its last point"
+WORDS = {"true": True, "false": False, "none": None, "null": None}
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 EXPORTED = ("samples", "train_s")
 """Columns of ours that an export writes as metrics next to its evaluations"""
@@ -34,6 +36,10 @@ class Point(NamedTuple):
     step: int | None
     time_ns: int
     value: float
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class _Aim(TypedDict):
@@ -93,6 +99,19 @@ class Logged:
     notes: list[str] = field(default_factory=list)
     """What was changed or is doubtful"""
 
+    def take(self, name: str, step: int | None, time_ns: int, value: Any) -> None:
+        """Take a number of the training; anything else a run folder cannot hold, and it is counted by its kind."""
+        if is_number(value):
+            self.points.append(Point(name, step, time_ns, float(value)))
+        else:
+            kind = value.get("_type", "objects") if isinstance(value, dict) else "texts"
+            self.left_out[re.sub(r"^trackio\.|-file$", "", str(kind))[:40]] += 1
+
+    def take_sample(self, name: str, time_ns: int, value: Any) -> None:
+        """Take a sample of a counter of the machine, if it is a number."""
+        if is_number(value):
+            self.system.append(Point(name, None, time_ns, float(value)))
+
     def take_ours(self, noted: Any) -> None:
         """Take what an export of labkit's noted of the run, if it is that."""
         try:
@@ -132,15 +151,12 @@ def setting(value: Any) -> Any:
     [0.1, 64, True, None, 'adam', 'nan', '1_000']
     """
     if isinstance(value, str):
-        if value.lower() in ("true", "false", "none", "null"):
-            return {"t": True, "f": False}.get(value[:1].lower())
-        for kind in (int, float):
-            if "_" not in value and len(value) < 25:
-                try:
-                    number = kind(value)
-                    return number if abs(number) < 2**63 else value
-                except ValueError:
-                    continue
+        if value.lower() in WORDS:
+            return WORDS[value.lower()]
+        for kind in (int, float) if "_" not in value and len(value) < 25 else ():
+            with contextlib.suppress(ValueError):
+                number = kind(value)
+                return number if abs(number) < 2**63 else value
         return clean(value)
     if value is None or isinstance(value, bool):
         return value
@@ -150,12 +166,11 @@ def setting(value: Any) -> Any:
 
 
 def flattened(config: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names."""
+    """Nested settings by dotted names; an object with a `_type`, as W&B has them, is one value."""
     flat: dict[str, Any] = {}
     for name, value in config.items():
-        flat |= (
-            flattened(value, f"{before}{name}.") if isinstance(value, dict) and value else {f"{before}{name}": value}
-        )
+        is_nested = isinstance(value, dict) and value and "_type" not in value
+        flat |= flattened(value, f"{before}{name}.") if is_nested else {f"{before}{name}": value}
     return flat
 
 
@@ -181,12 +196,9 @@ def began_of(logged: Logged) -> int:
 def scaled(points: list[Point], percent: tuple[str, ...]) -> list[Point]:
     """The points with names that files can hold, and shares where the user says per cent."""
     names = {name: clean(name, 200) for name in {point.name for point in points}}
-    divisors = {name: 100.0 if name in percent else 1.0 for name in names}
     return [
-        point._replace(name=names[point.name], value=point.value / divisors[point.name])
-        if divisors[point.name] != 1 or names[point.name] != point.name
-        else point
-        for point in points
+        Point(names[name], step, time_ns, value / 100 if name in percent else value)
+        for name, step, time_ns, value in points
     ]
 
 

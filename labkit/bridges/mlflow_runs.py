@@ -22,20 +22,20 @@ from labkit.bridges.sources import copied_database, library
 
 STATUS: dict[str, runs.Status] = {"FINISHED": "done", "FAILED": "failed", "KILLED": "stopped"}
 """Of MLflow's; a run that it calls running, or scheduled, is taken as cut off"""
-OWN = "mlflow."
 RUN_ID, ABOUT, SENT = "labkit.run_id", "labkit.about", "labkit.sent"
 """Tags of a run that was exported: its id, what MLflow has no place for, and how far it was sent"""
 BATCH, PARAMS, LONGEST_PARAM = 1000, 100, 500
 """Points and parameters of a request, and characters of a parameter, that every server takes"""
 RADT = re.compile(r"system/(?:system/)?(SMI|DCGMI|TOP|Free|iostat|PS) - |system/(?:SMI|DCGMI|TOP)")
+FORMS = "an SQLite file such as mlflow.db, a folder mlruns, or an address such as http://127.0.0.1:5000"
+"""What can be read, for errors"""
 
 
 def read(path: str) -> Iterator[Logged]:
     """The runs of MLflow at a path or an address, experiment after experiment."""
     with _opened(path) as client:
         tool = f"MLflow {library('mlflow', 'mlflow').__version__}"
-        experiments = [*_pages(lambda token: client.search_experiments(page_token=token))]
-        for experiment in experiments:
+        for experiment in _pages(lambda token: client.search_experiments(page_token=token)):
             ids = [experiment.experiment_id]
             for run in _pages(lambda token, ids=ids: client.search_runs(ids, page_token=token)):
                 yield _logged(client, run, experiment.name, path, tool)
@@ -104,26 +104,24 @@ def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:
 def _opened(path: str) -> Generator[Any]:
     """A client of what is at the path; a database is copied first, and an older one brought up to date there."""
     library("mlflow", "mlflow")
-    if "://" in path:
-        with _refusals(path):
-            yield _client(path)
-        return
-    place = Path(path)
-    if not place.exists():
-        raise UserError(f"{path} does not exist: give {_forms()}.")
-    if place.is_dir():
-        place = next(filter(Path.is_file, (place / "mlflow.db", place / "mlruns.db")), place)
-    if place.is_dir():
-        place = place / "mlruns" if (place / "mlruns").is_dir() else place
-        if not any(place.glob("*/meta.yaml")):
-            raise UserError(f"{path} has no runs of MLflow: give {_forms()}.")
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-        with _refusals(path):
-            yield _client(place.absolute().as_uri())
-        return
-    with copied_database(place, {"runs", "experiments", "metrics", "params"}, "MLflow") as copy:
-        uri = f"sqlite:///{copy}"
-        _bring_up_to_date(uri, path)
+    with contextlib.ExitStack() as stack:
+        uri = path
+        if "://" not in path:
+            place = Path(path)
+            if not place.exists():
+                raise UserError(f"{path} does not exist: give {FORMS}.")
+            if place.is_dir():
+                place = next(filter(Path.is_file, (place / "mlflow.db", place / "mlruns.db")), place)
+            if place.is_dir():
+                place = place / "mlruns" if (place / "mlruns").is_dir() else place
+                if not any(place.glob("*/meta.yaml")):
+                    raise UserError(f"{path} has no runs of MLflow: give {FORMS}.")
+                os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+                uri = place.absolute().as_uri()
+            else:
+                tables = {"runs", "experiments", "metrics", "params"}
+                uri = f"sqlite:///{stack.enter_context(copied_database(place, tables, 'MLflow'))}"
+                _bring_up_to_date(uri, path)
         with _refusals(path):
             yield _client(uri)
 
@@ -134,10 +132,6 @@ def _client(uri: str) -> Any:
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.ERROR)
     return library("mlflow", "mlflow").MlflowClient(tracking_uri=uri)
-
-
-def _forms() -> str:
-    return "an SQLite file such as mlflow.db, a folder mlruns, or an address such as http://127.0.0.1:5000"
 
 
 @contextlib.contextmanager
@@ -151,13 +145,6 @@ def _refusals(path: str) -> Generator[None]:
     except (MlflowException, SQLAlchemyError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise UserError(f"{path}: MLflow refused this ({first}): check the address and its server.") from error
-
-
-def _database_of(uri: str) -> Path | None:
-    """The SQLite file of an address, or of a path; None for another address."""
-    if "://" in uri and not uri.startswith("sqlite:///"):
-        return None
-    return Path(uri.removeprefix("sqlite:///")).absolute()
 
 
 def _make(database: Path) -> None:
@@ -211,7 +198,9 @@ class MlflowExport:
             folder: the run's folder.
         """
         library("mlflow", "mlflow")
-        self._uri, self.folder, database = uri, folder, _database_of(uri)
+        is_file = "://" not in uri or uri.startswith("sqlite:///")
+        database = Path(uri.removeprefix("sqlite:///")).absolute() if is_file else None
+        self._uri, self.folder = uri, folder
         self.renamed: set[str] = set()
         """Metrics whose names MLflow does not take"""
         self.empty = 0
@@ -223,8 +212,6 @@ class MlflowExport:
             self.run = self._find(runs.read_run(folder), None if database is None else database.parent / "mlartifacts")
         sent = json.loads(self.run.data.tags.get(SENT, "{}"))
         self._part, self._sample_ns = int(sent.get("part", 0)), int(sent.get("time_ns", 0))
-        self._steps: list[tuple[int, int]] = []
-        """Times in ns and steps of all points so far, for the steps of counters"""
 
     def _find(self, record: runs.RunRecord, artefacts: Path | None) -> Any:
         """The run in MLflow, in an experiment with the name of its job."""
@@ -232,8 +219,7 @@ class MlflowExport:
         experiment = self._client.get_experiment_by_name(group)
         where = artefacts and artefacts.as_uri()
         own = experiment.experiment_id if experiment else self._client.create_experiment(group, artifact_location=where)
-        found = self._client.search_runs([own], f"tags.`{RUN_ID}` = '{record.id}'", max_results=1)
-        if found:
+        if found := self._client.search_runs([own], f"tags.`{RUN_ID}` = '{record.id}'", max_results=1):
             return found[0]
         tags = {RUN_ID: record.id, "mlflow.runName": record.id}
         return self._client.create_run(own, start_time=exports.moment_ns(record.started_at) // 10**6, tags=tags)
@@ -244,46 +230,37 @@ class MlflowExport:
         Raises:
             UserError: MLflow does not take it; what it took until then stays.
         """
-        with _refusals(self._uri):
-            return self._send_all()
-
-    def _send_all(self) -> int:
         record, count = runs.read_run(self.folder), 0
-        self._describe(record)
-        for part, rows in exports.rows(self.folder):
-            self._steps += [(row.time_ns, row.step or 0) for row in rows]
-            if part >= self._part:
-                count += self._send(rows, {"part": part + 1, "time_ns": self._sample_ns})
-                self._part = part + 1
-        times, steps = (np.array(each, np.int64) for each in zip(*sorted(set(self._steps)) or [(0, 0)], strict=True))
-        self._steps = []
-        for counters in exports.counters(self.folder, since_ns=self._sample_ns):
-            at = np.maximum(np.searchsorted(times, [each.time_ns for each in counters], side="right") - 1, 0)
-            known = [
-                each._replace(step=int(steps[place]))
-                for each, place in zip(counters, at, strict=True)
-                if each.value == each.value
-            ]
-            self.empty += len(counters) - len(known)
-            self._sample_ns = max(self._sample_ns, *(each.time_ns for each in counters))
-            count += self._send(known, {"part": self._part, "time_ns": self._sample_ns})
-        self._end(record)
+        moments: list[tuple[int, int]] = []  # of all points, for the steps of counters
+        with _refusals(self._uri):
+            self._describe(record)
+            for part, rows in exports.rows(self.folder):
+                moments += [(row.time_ns, row.step or 0) for row in rows]
+                if part >= self._part:
+                    count += self._send(rows, {"part": part + 1, "time_ns": self._sample_ns})
+                    self._part = part + 1
+            times, steps = (np.array(each, np.int64) for each in zip(*sorted(set(moments)) or [(0, 0)], strict=True))
+            for counters in exports.counters(self.folder, since_ns=self._sample_ns):
+                at = np.maximum(np.searchsorted(times, [each.time_ns for each in counters], side="right") - 1, 0)
+                placed = zip(counters, steps[at].tolist(), strict=True)
+                known = [each._replace(step=step) for each, step in placed if each.value == each.value]
+                self.empty += len(counters) - len(known)
+                self._sample_ns = max(self._sample_ns, *(each.time_ns for each in counters))
+                count += self._send(known, {"part": self._part, "time_ns": self._sample_ns})
+            self._end(record)
         return count
 
     def _describe(self, record: runs.RunRecord) -> None:
         """The settings, which MLflow never changes, and a tag with what it has no place for."""
         from mlflow.entities import Param, RunTag
 
-        settings = {
-            self._key(name): exports.text_of(value)[:LONGEST_PARAM] for name, value in exports.settings(record).items()
-        }
-        new = [Param(name, value) for name, value in settings.items() if name not in self.run.data.params]
-        for first in range(0, len(new), PARAMS):
-            self._client.log_batch(self.run.info.run_id, params=new[first : first + PARAMS])
+        texts = {self._key(name): exports.text_of(value) for name, value in exports.settings(record).items()}
+        new = [Param(name, text[:LONGEST_PARAM]) for name, text in texts.items() if name not in self.run.data.params]
         about = json.dumps(exports.about(self.folder, record))
-        if self.run.data.tags.get(ABOUT) != about:
-            self._client.log_batch(self.run.info.run_id, tags=[RunTag(ABOUT, about)])
-        if new or self.run.data.tags.get(ABOUT) != about:
+        tags = [] if self.run.data.tags.get(ABOUT) == about else [RunTag(ABOUT, about)]
+        if new or tags:
+            for first in range(0, max(len(new), 1), PARAMS):
+                self._client.log_batch(self.run.info.run_id, params=new[first : first + PARAMS], tags=tags)
             self.run = self._client.get_run(self.run.info.run_id)
 
     def _send(self, rows: list[Point], sent: dict[str, int]) -> int:

@@ -39,9 +39,8 @@ def _read_csv(file: Path, path: str, found: dict[str, Logged]) -> None:
                 workload, run_id, name, metric, moment, value = row
                 time_ns, number = round(float(moment)) * 10**6, float(value) if value else math.nan
             except ValueError as error:
-                raise DataError(
-                    f"this is not a row of radT's ({error}).", file=file, line=rows.line_num, fix=FIX
-                ) from error
+                what = f"this is not a row of radT's ({error})."
+                raise DataError(what, file=file, line=rows.line_num, fix=FIX) from error
             logged = found.get(run_id)
             if logged is None:
                 logged = found[run_id] = Logged(

@@ -48,8 +48,8 @@ def _settings(record: runs.RunRecord) -> dict[str, Any]:
 
 
 def _devices(record: runs.RunRecord) -> str:
-    return ", ".join(f"{each.get('name')} ({cores:g} cores)" if (cores := each.get("cores")) else str(each.get("name"))
-                     for each in record.devices)  # fmt: skip
+    parts = [(str(each.get("name")), each.get("cores")) for each in record.devices]
+    return ", ".join(f"{name} ({cores:g} cores)" if cores else name for name, cores in parts)
 
 
 def _drivers(record: runs.RunRecord) -> str:
@@ -67,7 +67,8 @@ def result_differences(old: Path, new: Path) -> list[Difference]:
         if pair == [None, None]:
             continue
         rows.append(Difference(name, *pair, _distance(*pair, is_ratio=name in TIMES)))
-    return rows + [_series(name, *own) for name, own in _common(old, new).items()]
+    frames = [dict(list(runs.read_metrics([folder]).groupby("name", sort=False))) for folder in (old, new)]
+    return rows + [_series(name, frame, frames[1][name]) for name, frame in frames[0].items() if name in frames[1]]
 
 
 def _distance(was: float | None, now: float | None, *, is_ratio: bool) -> str:
@@ -76,12 +77,6 @@ def _distance(was: float | None, now: float | None, *, is_ratio: bool) -> str:
     if is_ratio:
         return f"{now / was:.3g} times" if was else ""
     return "the same" if was == now else f"{now - was:+.4g}"
-
-
-def _common(old: Path, new: Path) -> dict[Any, tuple[Any, Any]]:
-    """The series that both runs logged, as (step, value) frames."""
-    frames = [dict(list(runs.read_metrics([folder]).groupby("name", sort=False))) for folder in (old, new)]
-    return {name: (frames[0][name], frames[1][name]) for name in frames[0] if name in frames[1]}
 
 
 def _series(name: str, was: Any, now: Any) -> Difference:

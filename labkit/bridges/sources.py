@@ -53,7 +53,7 @@ def _take(logged: Logged, runs_dir: Path, wishes: Wishes, done: Imported) -> Non
     try:
         folder = write_run(logged, runs_dir, wishes)
     except UserError as error:
-        if "--percent" in str(error) or "--into" in str(error):
+        if error.field in ("percent", "into"):  # options of the import
             raise
         done.refused.append(str(error))
         return
@@ -63,11 +63,7 @@ def _take(logged: Logged, runs_dir: Path, wishes: Wishes, done: Imported) -> Non
 
 
 def library(module: str, extra: str) -> ModuleType:
-    """A tracker's own library.
-
-    Raises:
-        UserError: it is not installed.
-    """
+    """A tracker's own library, or a UserError that says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

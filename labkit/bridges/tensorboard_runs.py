@@ -1,7 +1,6 @@
 """TensorBoard's event files as run folders."""
 
 import contextlib
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,20 +24,19 @@ FRAME_BYTES = 16
 def read(path: str) -> Iterator[Logged]:
     """The runs below a folder: each folder with event files is one."""
     board = library("tensorboard", "tensorboard")
-    if not Path(path).exists():
+    root = Path(path)
+    if not root.exists():
         raise UserError(f"{path} does not exist: give the folder that you give to `tensorboard --logdir`.")
-    files: dict[Path, list[Path]] = defaultdict(list)
-    for folder, _, names in os.walk(path):
-        files[Path(folder)] = [Path(folder, name) for name in sorted(names) if "tfevents" in name]
-    if Path(path).is_file():
-        files[Path(path).parent] = [Path(path)]
-    found = {folder: own for folder, own in sorted(files.items()) if own}
+    found: dict[Path, list[Path]] = defaultdict(list)
+    for file in [root] if root.is_file() else sorted(root.rglob("*tfevents*")):
+        if file.is_file():
+            found[file.parent].append(file)
     if not found:
         raise UserError(f"{path} has no event files (events.out.tfevents…): give the folder that holds them.")
-    for folder, own in found.items():
+    for folder, own in sorted(found.items()):
         if not _is_part(folder, found):
             parts = [file for part in found if _is_part(part, found) and part.parent == folder for file in found[part]]
-            yield _logged(folder, [*own, *parts], Path(path), f"TensorBoard {board.__version__}")
+            yield _logged(folder, [*own, *parts], root, f"TensorBoard {board.__version__}")
 
 
 def _is_part(folder: Path, found: dict[Path, list[Path]]) -> bool:

@@ -3,12 +3,12 @@
 import contextlib
 import os
 from collections.abc import Generator, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from labkit import UserError
-from labkit.bridges.logged import UNKNOWN_END, Logged, Point
+from labkit.bridges.logged import UNKNOWN_END, Logged
 from labkit.bridges.sources import copied_database, library
 
 
@@ -62,17 +62,12 @@ def _logged(storage: Any, project: str, run: dict[str, Any], file: Path) -> Logg
     for row in storage.get_logs(project, run["name"], max_points=None, run_id=run["id"]):
         step, time_ns = row.pop("step"), _time_ns(row.pop("timestamp"))
         for name, value in row.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                logged.points.append(Point(name, step, time_ns, float(value)))
-            else:
-                kind = value.get("_type", "objects") if isinstance(value, dict) else "texts"
-                logged.left_out[str(kind).removeprefix("trackio.")[:40]] += 1
+            logged.take(name, step, time_ns, value)
     logged.take_ours(ours)
     for row in storage.get_system_logs(project, run["name"], run_id=run["id"]):
         time_ns = _time_ns(row.pop("timestamp"))
         for name, value in row.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                logged.system.append(Point(name, None, time_ns, float(value)))
+            logged.take_sample(name, time_ns, value)
     return logged
 
 
@@ -83,4 +78,4 @@ def _time_ns(text: str) -> int:
     except (TypeError, ValueError):
         return 0
     since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) * 1000
+    return since // timedelta(microseconds=1) * 1000

@@ -1,7 +1,6 @@
 """Runs that were logged with W&B offline, as run folders; nothing leaves the machine."""
 
 import json
-import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError
-from labkit.bridges.logged import Logged, Point
+from labkit.bridges.logged import Logged, flattened
 from labkit.bridges.sources import library
 
 HEADER, BLOCK, PIECE = b":W&B" + struct.pack("<HB", 0xBEE1, 0), 32_768, struct.Struct("<IHB")
@@ -63,7 +62,6 @@ def _logged(file: Path, tool: str) -> Logged:
 
 def _records(file: Path, logged: Logged) -> Iterator[Any]:
     """The records of a file, until its end or a damaged one."""
-    library("wandb", "wandb")
     from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record
 
@@ -82,9 +80,7 @@ def _log(file: Path) -> Iterator[bytes]:
     """The entries of a log of LevelDB's, which W&B's library has no reader of in Python since 0.31.
 
     Blocks of 32 KiB hold pieces with a CRC, a length and a type; an entry is one whole piece, or a first to a last one.
-
-    Raises:
-        ValueError: it is damaged, or ends within an entry.
+    A ValueError says that it is damaged, or ends within an entry.
     """
     content = file.read_bytes()
     if content[:7] != HEADER:
@@ -113,14 +109,7 @@ def _configure(logged: Logged, config: Any) -> None:
     for item in config.update:
         name = item.key or ".".join(item.nested_key)
         if name != "_wandb":
-            logged.settings |= _flat(name, json.loads(item.value_json))
-
-
-def _flat(name: str, value: Any) -> dict[str, Any]:
-    """A value by its name, nested ones by dotted names; an object of W&B's own is one value."""
-    if isinstance(value, dict) and value and "_type" not in value:
-        return {key: own for each, inner in value.items() for key, own in _flat(f"{name}.{each}", inner).items()}
-    return {name: value}
+            logged.settings |= flattened({name: json.loads(item.value_json)})
 
 
 def _take(logged: Logged, history: Any) -> None:
@@ -132,23 +121,15 @@ def _take(logged: Logged, history: Any) -> None:
         for key in outer:
             place = place.setdefault(key, {})
         place[last] = json.loads(item.value_json)
-    row = {key: own for name, value in nested.items() for key, own in _flat(name, value).items()}
+    row = flattened(nested)
     time_ns = round(row.pop("_timestamp", 0.0) * 1e6) * 1000
     step = int(row.pop("_step", history.step.num))
     row.pop("_runtime", None)
     for name, value in row.items():
-        number = NUMBERS.get(value, value) if isinstance(value, str) else value
-        if isinstance(number, int | float) and not isinstance(number, bool):
-            logged.points.append(Point(name, step, time_ns, float(number)))
-        elif isinstance(value, dict):
-            logged.left_out[re.sub(r"-file$", "", str(value.get("_type", "objects")))[:40]] += 1
-        else:
-            logged.left_out["texts"] += 1
+        logged.take(name, step, time_ns, NUMBERS.get(value, value) if isinstance(value, str) else value)
 
 
 def _sample(logged: Logged, stats: Any) -> None:
     time_ns = stats.timestamp.ToNanoseconds()
     for item in stats.item:
-        value = json.loads(item.value_json)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            logged.system.append(Point(item.key, None, time_ns, float(value)))
+        logged.take_sample(item.key, time_ns, json.loads(item.value_json))

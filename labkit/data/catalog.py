@@ -58,11 +58,9 @@ def list_datasets() -> list[Dataset]:
 
 
 def _listed(name: str, archives: tuple[dict, ...] = (), **facts: Any) -> Dataset:
-    if not archives:
-        return Dataset(name, origin="your copy", **facts)
-    found = tuple(runs.Archive(**archive) for archive in archives)
-    size_bytes = sum(archive.size_bytes for archive in found)
-    return Dataset(name, origin="downloaded", size_bytes=size_bytes, archives=found, **facts)
+    found, origin = tuple(runs.Archive(**archive) for archive in archives), "downloaded" if archives else "your copy"
+    size_bytes = sum(archive.size_bytes for archive in found) or None
+    return Dataset(name, origin=origin, size_bytes=size_bytes, archives=found, **facts)
 
 
 CATALOG = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))

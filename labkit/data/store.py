@@ -24,11 +24,8 @@ META, CONTENTS = "meta.json", "contents.json"
 """Names of the description of a prepared folder, and of the list of its other files"""
 SMALL_BYTES = 2**20
 """Files up to this size are hashed when prepared data is opened; of larger ones only the size is checked"""
-
-
-def prepared_root() -> Path:
-    """The folder of prepared and downloaded data: `$LABKIT_CACHE`, or else the user's cache folder."""
-    return project.cache_root()
+prepared_root = project.cache_root
+"""The folder of prepared and downloaded data: `$LABKIT_CACHE`, or else the user's cache folder"""
 
 
 def fingerprint(**parts) -> str:
@@ -125,11 +122,7 @@ def _contents(folder: Path) -> dict:
 
 
 def check_disk(folder: Path, needed_bytes: float) -> int:
-    """The free bytes on the disk of `folder`, which need not exist yet.
-
-    Raises:
-        UserError: they are not enough.
-    """
+    """The free bytes on the disk of `folder`, which need not exist yet; a UserError if they are not enough."""
     free_bytes = free_disk_bytes(folder)
     if needed_bytes > free_bytes:
         raise _disk_full(folder, f"needs about {hardware.size_text(needed_bytes)}")

@@ -72,20 +72,19 @@ class RowChecker:
         return label[usable], dense[usable], categorical[usable], fold[usable]
 
     def _label(self, path: Path, text: pa.Array, refuse: Refuse) -> np.ndarray:
-        label = self.schema.label
+        label, absent = self.schema.label, is_in(text, self._missing)
+        if len(self.label_values) < LISTED:
+            self.label_values |= dict.fromkeys(pc.unique(text).to_pylist()[:LISTED])
         if label.at_least is not None:
-            absent = is_in(text, self._missing)
             numbers = _numbers(text, absent)
-            self._know(text)
             refuse(absent | ~np.isfinite(numbers), label.column, "The label {} is not a number.")
             return numbers >= label.at_least
         positive = is_in(text, pa.array(label.positive))
-        negative = is_in(text, pa.array(label.negative)) if label.negative else ~positive & ~is_in(text, self._missing)
+        negative = is_in(text, pa.array(label.negative)) if label.negative else ~positive & ~absent
         self._seen |= {name for name, fits in (("positive", positive), ("negative", negative)) if fits.any()}
-        self._know(text)
         never = [name for name in ("positive", "negative") if name not in self._seen]
-        strange = ~(positive | negative | is_in(text, self._missing))
-        if strange.any() and len(never) > (self.bad.policy != "error"):  # the schema is wrong, not the rows
+        is_strange = not (positive | negative | absent).all()
+        if is_strange and len(never) > (self.bad.policy != "error"):  # the schema is wrong, not the rows
             values = ", ".join(map(repr, self.label_values))
             what = f"No row of {path} read so far has one of these values; column {label.column!r} has {values}."
             field, file = ", ".join(f"label.{name}" for name in never), self.schema_file or path
@@ -94,10 +93,6 @@ class RowChecker:
         expected = ", ".join(map(repr, [*label.positive, *(label.negative or ["any other value"])]))
         refuse(~positive & ~negative, label.column, f"The label {{}} is not one of {expected}.")
         return positive
-
-    def _know(self, labels: pa.Array) -> None:
-        if len(self.label_values) < LISTED:
-            self.label_values |= dict.fromkeys(pc.unique(labels).to_pylist()[:LISTED])
 
     def _dense(self, name: str, values: pa.Array, usable: np.ndarray, refuse: Refuse) -> np.ndarray:
         if pa.types.is_string(values.type):

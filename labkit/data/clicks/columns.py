@@ -191,9 +191,8 @@ def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
             if keys := [part for part in path.parent.parts if part.startswith(f"{column}=")]:
                 fix = f"It is in the name of the folder ({keys[-1]}), which is not read: write it into the files."
             elif len(names) == 1 and column in names[0]:
-                fix = (
-                    f"The header is {names[0][:80]!r}: write in the schema what separates names, as in separator = ';'."
-                )
+                names_in = f"The header is {names[0][:80]!r}"
+                fix = f"{names_in}: write in the schema what separates names, as in separator = ';'."
             else:
                 _refuse_foreign(path)
             raise DataError("The file does not have this column of the schema.", fix=fix, file=path, field=column)
@@ -210,18 +209,17 @@ def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[
     while chunk := file.read(BLOCK_BYTES):
         rest += chunk
         cut = errors.certain(records.match(rest)).end() if quoting and b'"' in rest else rest.rfind(b"\n") + 1
+        if not cut and len(rest) > LONGEST_BYTES:
+            # its first line has a stray quote, which costs this line
+            cut = rest.rfind(b"\n", 0, BLOCK_BYTES) + 1
+            if not cut:
+                what = f"The line, or a quoted text that begins on it, is over {LONGEST_BYTES >> 20} MiB long."
+                fix = "Check its quotes, and that the file has one row per line."
+                raise DataError(what, fix=fix, file=path, line=line)
         if cut:
             yield line, rest[:cut]
             line += rest.count(b"\n", 0, cut)
             rest = rest[cut:]
-        elif len(rest) > LONGEST_BYTES:
-            if cut := rest.rfind(b"\n", 0, BLOCK_BYTES) + 1:  # its first line has a stray quote, which costs this line
-                yield line, rest[:cut]
-                line += rest.count(b"\n", 0, cut)
-                rest = rest[cut:]
-                continue
-            what = f"The line, or a quoted text that begins on it, is over {LONGEST_BYTES >> 20} MiB long."
-            raise DataError(what, fix="Check its quotes, and that the file has one row per line.", file=path, line=line)
     if rest:
         yield line, rest
 
@@ -261,13 +259,10 @@ def _parse(text: bytes, first_line: int, names: list[str], schema: TableSchema, 
     spans: list[Span] = []
     for line, count, row in _Records(text, names, schema, delimiter):
         line += first_line
-        if row is None:
-            faults.append((line, None, STRAY_QUOTE))
-            continue
-        if not row:
-            continue
-        if len(row) != len(names):
-            faults.append((line, None, f"The line has {len(row)} fields, not {len(names)}."))
+        if row is None or len(row) != len(names):
+            if row != []:  # an empty line
+                reason = STRAY_QUOTE if row is None else f"The line has {len(row)} fields, not {len(names)}."
+                faults.append((line, None, reason))
             continue
         values = [row[place].strip() for place in places]
         if not_text := [name for name, value in zip(needed, values, strict=True) if NOT_UTF8.search(value)]:

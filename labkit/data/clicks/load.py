@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import re
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -251,9 +252,8 @@ def table_parts(path: Path) -> tuple[list[Path], tuple[str, ...]]:
         else:
             others.append(name)
     if len(parts) != 1:
-        found = (
-            ", ".join(f"{len(files)} .{kind}" for kind, files in parts.items()) or ", ".join(others[:3]) or "nothing"
-        )
+        kinds = ", ".join(f"{len(files)} .{kind}" for kind, files in parts.items())
+        found = kinds or ", ".join(others[:3]) or "nothing"
         raise DataError(
             f"The folder has {'parts of several formats' if parts else 'no part of a table'} (found: {found}).",
             fix="Give a folder whose files .parquet, .csv or .tsv (or .csv.gz, .tsv.gz) are parts of one table.",
@@ -262,11 +262,10 @@ def table_parts(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     (files,) = parts.values()
     more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
     notices = [f"not read from {path}: {', '.join(others[:3])}{more}"] if others else []
-    numbered = [match for file in files if (match := re.match(r"(.*\D)(\d+)-of-(\d+)", file.name))]
-    for part in dict.fromkeys((match[1], int(match[3])) for match in numbered):
-        there = {int(match[2]) for match in numbered if (match[1], int(match[3])) == part}
-        if len(there) < part[1]:
-            notices.append(f"of {part[1]} parts {part[0]}… only {len(there)} are there: download the others")
+    numbered = {match.groups() for file in files if (match := re.match(r"(.*\D)(\d+)-of-(\d+)", file.name))}
+    for (name, count), there in Counter((name, int(count)) for name, _, count in numbered).items():
+        if there < count:
+            notices.append(f"of {count} parts {name}… only {there} are there: download the others")
     words = {match[0] for file in files if (match := re.match("train|valid|test", file.name))}
     if len(words) > 1:
         notices.append(

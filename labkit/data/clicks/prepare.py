@@ -133,10 +133,9 @@ def prepare_files(
     buckets_of = [f"{column} (bucket)" for column in schema.bucketise]
     if spans:
         most, first = max(spans)
-        words = (
-            f"rows with quoted text of several lines: {len(spans):,}; the longest has {most:,}, from line {first} on"
-        )
-        notices = (*notices, f"{words}. If the file quotes nothing, write quotes = false in the schema.")
+        words = f"{len(spans):,}; the longest has {most:,}, from line {first} on"
+        fix = "If the file quotes nothing, write quotes = false in the schema."
+        notices = (*notices, f"rows with quoted text of several lines: {words}. {fix}")
     return {
         "dense_names": schema.dense or [CONSTANT],
         "categorical_names": [*schema.categorical, *buckets_of] or [CONSTANT],

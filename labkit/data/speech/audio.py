@@ -13,6 +13,7 @@ import math
 import os
 import re
 from collections import defaultdict
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -163,14 +164,14 @@ def _read(segment: Segment, utterance: Utterance, file: Reader) -> tuple[np.ndar
         is_cut_off = segment.duration_s is None and _is_cut_off(file.audio)
     except (soundfile.LibsndfileError, TypeError) as error:  # a TypeError if the name ends in .raw
         file.close()
-        why = getattr(error, "error_string", "it is raw audio, without a header")
-        what = "is empty (0 bytes)." if path.stat().st_size == 0 else f"cannot be decoded: {why}"
         with path.open("rb") as opened:
             head = opened.read(16)
+        why = getattr(error, "error_string", "it is raw audio, without a header")
+        what = f"cannot be decoded: {why}" if head else "is empty (0 bytes)."
+        fix = f"Convert it to a kind that is read (WAV, FLAC, Ogg Vorbis or Opus, MP3): {_conversion(path)}"
         if kind := next((name for name, known in OTHERS.items() if re.match(known, head, re.DOTALL)), ""):
             what = f"is {kind}, which libsndfile cannot decode."
-        fix = f"Convert it to a kind that is read (WAV, FLAC, Ogg Vorbis or Opus, MP3): {_conversion(path)}"
-        if not kind:
+        else:
             fix = f"Copy it again if it is truncated. {fix}"
         raise utterance.error(f"The audio file {path} {what}", fix, field) from None
     if not np.abs(channels).max() < LOUDEST:  # false for NaN as well
@@ -205,7 +206,7 @@ def resample(wave: np.ndarray, rate_hz: int) -> np.ndarray:
         return wave
     from scipy.signal import resample_poly  # takes half a second, and most sets need no resampling
 
-    up, down = (hz // math.gcd(rate_hz, SAMPLE_RATE_HZ) for hz in (SAMPLE_RATE_HZ, rate_hz))
+    up, down = Fraction(SAMPLE_RATE_HZ, rate_hz).as_integer_ratio()
     return resample_poly(wave, up, down, window=_low_pass(max(up, down))).astype(np.float32)
 
 
@@ -255,16 +256,15 @@ def _read_stretch(reader: Reader, segment: Segment, utterance: Utterance) -> tup
         what = f"The utterance lasts {wanted / rate_hz:,.0f} s, but at most {LONGEST_S:,.0f} s are allowed."
         fix = "Cut it (in a manifest: offset, duration), or replace the file if its header is damaged."
         raise utterance.error(what, fix, field)
-    up, down = SAMPLE_RATE_HZ // math.gcd(rate_hz, SAMPLE_RATE_HZ), rate_hz // math.gcd(rate_hz, SAMPLE_RATE_HZ)
+    up, down = Fraction(SAMPLE_RATE_HZ, rate_hz).as_integer_ratio()
     margin = 0 if up == down else 10 * max(up, down) // up + 1  # the filter's half length
     begin = max(0, start - margin) // down * down  # a sample that both rates have
     wanted += start - begin + (0 if segment.duration_s is None else margin)
     first = round(segment.offset_s * SAMPLE_RATE_HZ) - begin * up // down
-    start = begin
-    samples = reader.read(start, wanted)
+    samples = reader.read(begin, wanted)
     # MP3 files without a table of contents only estimate their length
-    if len(samples) < min(wanted, file.frames - start) and file.format != "MP3":
-        what = f"{name} ends after {(start + len(samples)) / rate_hz:.2f} s of {length_s:.2f} s."
+    if len(samples) < min(wanted, file.frames - begin) and file.format != "MP3":
+        what = f"{name} ends after {(begin + len(samples)) / rate_hz:.2f} s of {length_s:.2f} s."
         raise utterance.error(what, "The file is truncated or damaged: copy or download it again.", field)
     if not len(samples):
         raise utterance.error(f"{name} has no samples there.", "Correct the duration, or export it again.", field)

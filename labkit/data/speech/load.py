@@ -140,10 +140,8 @@ def with_dotless_i(source: Source) -> Source:
     texts = [unicodedata.normalize("NFC", each.text) for each in source.utterances]
     if sum("ı" in text or "İ" in text for text in texts) <= OFTEN * len(texts):
         return source
-    lower = (text.replace("I", "ı") for text in texts)
-    return replace(
-        source, utterances=[replace(each, text=text) for each, text in zip(source.utterances, lower, strict=True)]
-    )
+    pairs = zip(source.utterances, texts, strict=True)
+    return replace(source, utterances=[replace(each, text=text.replace("I", "ı")) for each, text in pairs])
 
 
 def prepare_speech(folder: Path, source: Source, kind: str, seed: int, bad: BadRows, progress: Progress) -> dict:
@@ -212,8 +210,7 @@ def _readable(source: Source, bad: BadRows) -> tuple[list[Utterance], Alphabet]:
     alphabet, readable = Alphabet.of([tidy(each.text) for each in source.utterances]), []
     for utterance in source.utterances:
         try:
-            text = transcript(utterance, alphabet)
-            readable.append(replace(utterance, text=text))
+            readable.append(replace(utterance, text=transcript(utterance, alphabet)))
         except DataError as error:
             bad.add(error)
     if not readable:
@@ -247,11 +244,7 @@ def _work(kind: str, utterances: list[Utterance]) -> list[tuple[Utterance, np.nd
 
 
 def wave_of(utterance: Utterance, file: Reader | None = None) -> np.ndarray:
-    """The wave float32 (n,) at 16 kHz of an utterance, checked against its transcript. For `file` see `decode`.
-
-    Raises:
-        DataError: it cannot be decoded, or does not match (see `refuse_mismatch`).
-    """
+    """The wave float32 (n,) at 16 kHz of an utterance, decoded (see `decode`) and checked (see `refuse_mismatch`)."""
     wave, is_cut_off = decode(utterance, file)
     refuse_mismatch(utterance, wave, is_cut_off)
     return wave

@@ -134,13 +134,10 @@ def tidy(text: str) -> str:
     "it's one he said"
     """
     text = TAGS.sub(" ", in_lower_case(text))
-    replaced: dict[int, str | None] = {}
-    for character in set(text) - {"'"}:
-        kind = unicodedata.category(character)
-        if kind[0] == "P" or kind == "Cf":
-            replaced[ord(character)] = " " if kind[0] == "P" else None
-    text = text.translate(replaced)
-    return " ".join(text.split())
+    kinds = {character: unicodedata.category(character) for character in set(text) - {"'"}}
+    marks = {ord(one): " " for one, kind in kinds.items() if kind[0] == "P"}
+    invisible = {ord(one): None for one, kind in kinds.items() if kind == "Cf"}
+    return " ".join(text.translate(marks | invisible).split())
 
 
 def transcript(utterance: Utterance, alphabet: Alphabet) -> str:

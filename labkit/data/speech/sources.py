@@ -99,7 +99,10 @@ def read_layout(folder: Path, bad: BadRows, seed: int | None = None) -> Source |
     if manifests := _manifests(folder, is_training=seed is not None):
         if len(manifests) == 1:
             return read_manifest(manifests[0], bad)
-        utterances = [each for path in manifests for each in _split_of_its_name(read_manifest(path, bad))]
+        utterances = []
+        for path in manifests:
+            found = read_manifest(path, bad).utterances
+            utterances += [replace(each, split=each.split or _split_in(path)) for each in found]
         return Source(folder.resolve().name, utterances, folder, listings=tuple(manifests))
     digits = None if seed is None else read_fsdd(folder, seed)
     return digits or read_common_voice(folder, bad) or read_librispeech(folder, bad)
@@ -129,10 +132,6 @@ def _split_in(path: Path) -> str | None:
     return next((SPLIT_OF[word] for word in reversed(re.findall("[a-z]+", name.lower())) if word in SPLIT_OF), None)
 
 
-def _split_of_its_name(source: Source) -> list[Utterance]:
-    return [replace(each, split=each.split or _split_in(source.listings[0])) for each in source.utterances]
-
-
 def read_manifest(path: Path, bad: BadRows) -> Source:
     """The utterances of a manifest."""
     name = path.parent.name if path.stem in ("manifest", "metadata") else path.stem
@@ -147,11 +146,13 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
 
     A subset has `SPEAKER/CHAPTER/*.flac` with `*.trans.txt` next to them.
     """
-    chapters, listings = "*/*/", sorted(folder.glob("*/*/*.trans.txt"))
-    if not listings:
-        chapters, listings = "*/*/*/", sorted(folder.glob("*/*/*/*.trans.txt"))
+    for chapters in ("*/*/", "*/*/*/"):
+        if listings := sorted(folder.glob(f"{chapters}*.trans.txt")):
+            break
+    else:
+        return None
     utterances = []
-    for chapter in sorted({*folder.glob(chapters)} - {listing.parent for listing in listings}) if listings else ():
+    for chapter in sorted({*folder.glob(chapters)} - {listing.parent for listing in listings}):
         if any(chapter.glob("*.flac")):
             bad.add(DataError("The recordings have no *.trans.txt next to them.", fix="Restore it.", file=chapter))
     for listing in listings:
@@ -161,7 +162,7 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
         words = ((line, text.strip().partition(" ")) for line, text in read_lines(listing))
         rows = ((line, known | {"audio": f"{name}.flac", "text": text}) for line, (name, _, text) in words)
         utterances += utterances_of(listing, rows, listing.parent, bad)
-    return Source(folder.resolve().name, utterances, folder, listings=tuple(listings)) if listings else None
+    return Source(folder.resolve().name, utterances, folder, listings=tuple(listings))
 
 
 def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
