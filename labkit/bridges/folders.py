@@ -237,10 +237,11 @@ def _write_events(
         result[name] = max((count for count in columns[name] if count is not None), default=None)
     values = np.array([points[place].value for place in evaluated])
     if target is not None:
-        reached = np.flatnonzero(values >= target if up else values <= target)
-        result["target_reached"] = len(reached) > 0
-        if len(reached):
-            first = at(evaluated[reached[0]])
+        ends, targets = np.array([len(values)]), np.array([target])
+        where = tracking.crossing(values, ends, targets, higher_is_better=bool(up)).item() if len(values) else -1
+        result["target_reached"] = where >= 0
+        if where >= 0:
+            first = at(evaluated[where])
             result |= {"time_to_target_s": first["wall_s"], "samples_to_target": first.get("samples")}
     finite = values[np.isfinite(values)]
     if len(finite):
