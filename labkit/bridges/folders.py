@@ -196,8 +196,8 @@ def _write_telemetry(folder: Path, logged: Logged) -> None:
         counter, (times, logged_values) = reading_of(clean(name, 200)), zip(*sorted(samples), strict=True)
         values, notes = counter.values(logged_values)
         same = {"device": counter.device, "scope": counter.scope, "counter": counter.name, "unit": counter.unit}
-        same |= {"source": logged.tool.partition(" ")[0], "pid": None}
-        columns = {"time_ns": times, "value": values, "note": notes}
+        same |= {"source": logged.tool.partition(" ")[0]}
+        columns: dict[str, Any] = {"time_ns": times, "value": values, "note": notes, "pid": [None] * len(times)}
         columns |= {column: [value] * len(times) for column, value in same.items()}
         tables.append(pa.table(columns, schema=runs.TELEMETRY))
     if tables:

@@ -68,7 +68,7 @@ def result_differences(old: Path, new: Path) -> list[Difference]:
             continue
         rows.append(Difference(name, *pair, _distance(*pair, is_ratio=name in TIMES)))
     frames = [dict(list(runs.read_metrics([folder]).groupby("name", sort=False))) for folder in (old, new)]
-    return rows + [_series(name, frame, frames[1][name]) for name, frame in frames[0].items() if name in frames[1]]
+    return rows + [_series(str(name), frame, frames[1][name]) for name, frame in frames[0].items() if name in frames[1]]
 
 
 def _distance(was: float | None, now: float | None, *, is_ratio: bool) -> str:
