@@ -78,7 +78,7 @@ def run_show(args: argparse.Namespace) -> int:
         return print_json(asdict(record) | {"folder": str(folder), "events": events})
     console = Console()
     console.print_line(marked("[bold]{}[/bold]  {}  ({})", record.id, record.status, folder))
-    provenance, result = record.provenance, dict(record.result or {})
+    provenance, result = record.provenance, dict[str, Any](record.result or {})
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
     if ranks := _rank_rows(folder, record):
         hosts = len({row["host"] for row in ranks})

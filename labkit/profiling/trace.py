@@ -45,6 +45,8 @@ class Trace:
     allocations: pd.DataFrame
     """One row per allocation (bytes above zero) or release: time_us, bytes, device (−1: the host); empty if not
     recorded"""
+    began_us: float = 0.0
+    """Start of the first event on the profiler's clock, which all ranks of a machine share"""
     unused: dict[str, int] = field(default_factory=dict)
     """Number of events that no table or figure uses, by what they are: their category or type, or their damage"""
     may_lack_steps: bool = False
@@ -82,11 +84,11 @@ def read_trace(path: Path | str) -> Trace:
             f"{path}: this trace has no event that takes time. The profiler's schedule may never have reached its "
             f"active steps: call its step() once per step, for all steps that it waits, warms up and records. {saw}"
         )
-    events, allocations = columns.frames()
+    events, allocations, began_us = columns.frames()
     for category, count in events["category"].value_counts().items():
         if category not in (*ON_THE_HOST, *ON_THE_DEVICE, *CUDA_CALLS):
             unused[str(category) or "without a category"] += int(count)
-    return Trace(Path(path), events, allocations, dict((+unused).most_common()))
+    return Trace(Path(path), events, allocations, began_us, dict((+unused).most_common()))
 
 
 class _Columns:
@@ -157,7 +159,7 @@ class _Columns:
             self._values[text] = value
         return self._values[text]
 
-    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, float]:
         known = {
             name: pd.Categorical.from_codes(np.asarray(self.codes[name]), categories=list(self.known[name]))
             for name in ("name", "category", "lane")
@@ -178,7 +180,7 @@ class _Columns:
         events["parent"], events["self_us"] = -1, events["duration_us"]
         events.loc[nests.index, "parent"] = np.where(parent >= 0, nests.index.to_numpy()[parent], -1)
         events.loc[nests.index, "self_us"] = self_us
-        return events, allocations
+        return events, allocations, float(first_us)
 
 
 def nest(events: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

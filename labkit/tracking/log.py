@@ -62,10 +62,12 @@ class RunLog:
         self.stages: dict[str, float] = {}
         """Seconds of each stage that is finished"""
         self._run: runs.RunWriter | None = None
+        self.folder = Path(resumed or harness.command.runs_dir)
 
         def make() -> str:
             self._run = self._create(name, seed) if resumed is None else self._reopen(Path(resumed))
-            return str(self._run.folder.absolute())
+            self.folder = self._run.folder
+            return str(self.folder.absolute())
 
         self._shared: str | None = None
         """The run's folder, as far as this rank knows it"""
@@ -73,7 +75,8 @@ class RunLog:
             self._shared = ranks.first_makes(make)
         elif own_rank() == 0:
             self._shared = make()
-        self.folder = self._run.folder if self._run else Path(self._shared or resumed or harness.command.runs_dir)
+        if own_rank() != 0 and self._shared is not None:
+            self.folder = Path(self._shared)
         self._windows = Windows(self.event)
         self._until_end.enter_context(harness.listening())
         self._until_end.callback(self._windows.close)

@@ -507,7 +507,7 @@ A search costs money, too. `market.Market(student)` sells trainings of DeepSpeec
 
 `spend(shop)` buys runs and returns the offer with which the target costs least. Your regret is how much more that offer costs than the best one, over all recorded seeds and with restarts. Its mean over twelve markets has to be at most 10 %.
 
-1. Time depends on both the GPU and the batch size. Small and large batches are slow on every GPU, so a middle one, such as 32, compares the GPUs.
+1. Time depends on both the GPU and the batch size. Small and large batches are slow on every GPU, so a middle one, such as 32, compares the GPUs. Begin with the lowest price per hour: if it wins, all that follow are cut off early.
 2. A run that has cost as much as the best one so far can only be worse: let `most_usd` cut it off.
 3. Then try other batch sizes on the best GPU.
 """
