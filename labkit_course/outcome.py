@@ -127,7 +127,7 @@ def outcome(code: Any, ask: Callable[[Any], Any], replaced: Mapping[Any, str] = 
     except _TooLong:
         answer = Raised(f"it is not done after {LONGEST_S} s")
     except Exception as error:  # whatever a student's code raises
-        answer = Raised(f"it raises {type(error).__name__}: {str(error)[:200]}")
+        answer = Raised(f"it raises {type(error).__name__}: {str(error)[:200].rstrip('.')}")
     return Outcome(answer, [(value, before) for value, before in given if not _is_same(value, before)], called)
 
 

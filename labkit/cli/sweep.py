@@ -239,8 +239,8 @@ class SweepDisplay(TourDisplay):
 
     def line_of(self, part: launch.Part) -> str:
         ended, cells = self._progress.count("done", "failed"), len(self._names)
-        left = f"; {_time_left(self._progress)} to go" if self._progress.count("waiting") else ""
-        return f"{ended:>{len(str(cells))}}/{cells}  {super().line_of(part)}{left}"
+        left = _time_left(self._progress) if self._progress.count("waiting") else ""
+        return f"{ended:>{len(str(cells))}}/{cells}  {super().line_of(part)}{left and f'; {left} to go'}"
 
 
 def run_show(args: argparse.Namespace) -> int:

@@ -211,7 +211,7 @@ Measuring needs a machine on which the model fits. A formula does not. `account(
 
 1. **Parameters.** A vector for each of V characters and each of T places. In each block four matrices with biases (D to 3 D, D to D, D to 4 D, 4 D to D) and two layer norms of 2 D. At the end a layer norm, and a matrix of V × D without bias.
 2. **Kept per token.** In each block: what each layer norm gets and gives, query, key and value, a share for each head and each of the T places, what `merge` gets, and what GELU gets and gives. At the end what the layer norm gets and gives, and V numbers of the softmax.
-3. **Operations per token.** A matrix product with n weights takes 2 n in the forward pass, and twice that in the backward pass. Count the four matrices of each block and the last one. In each block attention adds products for scores and for their use: 2 T D each in the forward pass.
+3. **Operations per token.** A matrix product with n weights takes 2 n in the forward pass, and twice that in the backward pass. Count the four matrices of each block and the last one. In each block attention adds products for scores and for their use: 2 T D each in the forward pass, and twice that in the backward pass.
 """
 
 
@@ -299,7 +299,7 @@ guess("35.longer", 1.6, "times as long")
 
 Write `Again`, a `torch.autograd.Function` that runs a block without keeping its inside. `Again.apply(block, x)` has the value and the gradients of `block(x)`.
 
-1. `forward(ctx, block, x)`: run the block. Within `forward` autograd keeps nothing by itself. Keep the block and `x` for later.
+1. `forward(ctx, block, x)`: run the block. Within `forward` autograd keeps nothing by itself. Keep the block on `ctx`, and `x` with `ctx.save_for_backward(x)`.
 2. `backward(ctx, gradient)`: take `x` as a new leaf that needs a gradient, and run the block again with autograd on (`torch.enable_grad()`).
 3. Call `backward(gradient)` on the result. It adds to the gradients of the block's parameters. Return the gradient of each of `forward`'s inputs: None for the block, and that of `x`.
 """
@@ -441,7 +441,7 @@ A step may take 48 MiB. By your account, a sequence takes `4 * kept * 64` bytes.
 """
 
 # %% batch
-room, step_by = 48 * 2**20, {"smoke": 32, "standard": 8, "full": 2}[profile]
+room, step_by = 48 * 2**20, {"smoke": 8, "standard": 2, "full": 1}[profile]
 _, end, _ = account(0, 64, 4, 64, apparatus.VOCABULARY)
 per_token = {"kept": kept, "again": 4 * 64 + (kept - end) // 4 + end}
 predicted = {name: int((room - sizes["gradients"]) / (4 * 64 * count)) for name, count in per_token.items()}
@@ -454,12 +454,15 @@ def fits(way, size):
 
 
 # %% batch-tried
-largest = {}
+largest, too_large = {}, {}
 for way in ways:
     tried = apparatus.tried_sizes(lambda size, way=way: fits(way, size), 8, 256, step_by)
     largest[way] = max(size for size, is_small in tried.items() if is_small)
+    too_large[way] = min(size for size, is_small in tried.items() if not is_small)
 batch = apparatus.char_batch(train, 32, model.context, draws)
-labkit.plots.show(pd.DataFrame({"largest batch, predicted": predicted, "largest batch, measured": largest}))
+labkit.plots.show(
+    pd.DataFrame({"largest batch, predicted": predicted, "fits, measured": largest, "does not fit": too_large})
+)
 
 # %% prose-35-why-again [markdown]
 """
@@ -483,7 +486,7 @@ EXERCISES["35.why_again"] = Explanation(
     ),
     model="The step grows by 16 instead of 45 MiB, and by the account 109 instead of 36 sequences fit, for a step that is "
     "1.3 times as long: a forward pass more. The account counts what is kept. The process also holds gradients of "
-    "activations and memory in reserve, so fewer fit. Where a smaller batch trains as well per sample, it costs nothing; "
+    "activations and memory in reserve, so 88 and 32 fit, in steps of 8. Where a smaller batch trains as well per sample, it costs nothing; "
     "checkpointing pays where one sequence does not fit, or where a small batch leaves the device idle.",
     half="Checkpointing takes 16 instead of 45 MiB and 1.3 times the time, since blocks are run again.",
 )
@@ -504,7 +507,7 @@ SHAPES |= {"GPT-3 6.7B": (32, 4096, 32, 2048, 50257), "GPT-3": (96, 12288, 96, 2
 rows = {}
 for name, shape in SHAPES.items():
     count, floats, flops = account(*shape)
-    count -= shape[4] * shape[1]  # these models use one matrix of characters for input and output
+    count -= shape[4] * shape[1]  # these models use one matrix of tokens for input and output
     rows[name] = {"parameters (billions)": count / 1e9, "AdamW, mixed precision (GB)": 16 * count / 1e9}
     rows[name] |= {"activations of a sequence (GB)": 2 * floats * shape[3] / 1e9}
     rows[name] |= {"kept in checkpoints (GB)": 2 * shape[0] * shape[1] * shape[3] / 1e9}
@@ -518,7 +521,7 @@ reveal("35.gpt3", published.loc["GPT-3", "activations of a sequence (GB)"])
 
 # %% mfu-prose [markdown]
 """
-AdamW in mixed precision takes 16 bytes per parameter: 2 for the weight, 2 for its gradient, 4 for each of a copy and two moments in 32 bits (Rajbhandari et al., [arXiv 1910.02054](https://arxiv.org/abs/1910.02054)). 6 N D, six operations per parameter and token, leaves attention out, and counts the places.
+AdamW in mixed precision takes 16 bytes per parameter: 2 for the weight, 2 for its gradient, 4 for each of a copy and two moments in 32 bits (Rajbhandari et al., [arXiv 1910.02054](https://arxiv.org/abs/1910.02054)). The rule 6 N D, six operations for each of N parameters and D tokens (here D is not the width), leaves attention out, and counts the vectors of the places.
 
 **Model FLOP utilisation** (MFU) compares the operations that the model needs with those that the device could do in that time. Only the model's operations count: the second forward pass of checkpointing does not raise MFU. PaLM reports 46 % (Chowdhery et al., [arXiv 2204.02311](https://arxiv.org/abs/2204.02311)). And your step?
 """
@@ -665,7 +668,7 @@ larger = widths[min(widths.index(winner) + 1, len(widths) - 1)]
 reached = {width: trained(width, [4 * seconds])[0] for width in dict.fromkeys((winner, larger))}
 print(f"after {4 * seconds:g} s: {fitted:.3f} ({low:.3f} to {high:.3f}), predicted by {len(best)} points")
 print(", ".join(f"width {width}: {loss:.3f}" for width, loss in reached.items()), "(measured)")
-inside = low <= min(reached.values()) <= high
+print("inside of the interval" if low <= min(reached.values()) <= high else "outside of the interval")
 
 # %% dollar-prose [markdown]
 """
@@ -746,9 +749,9 @@ Checkpointing runs the forward pass a second time, so it nearly doubles the time
 """
 ## Recap
 
-- In a step of a deep model most bytes are activations, and they grow with the batch. Parameters, gradients and the optimiser's state do not.
+- In a step with a large batch most bytes are activations, and they grow with the batch. Parameters, gradients and the optimiser's state do not.
 - Per block and token a transformer keeps 16 D + A T numbers. With a long context the shares of attention are most of it.
-- Activation checkpointing keeps one tensor per block and costs one more forward pass, a third of the operations.
+- Activation checkpointing keeps one tensor per block and costs one more forward pass, a third more operations.
 - 6 N D is close as long as the context is short compared with the width.
 - MFU counts the operations that the model needs, not those that were done.
 - A budget of time has a best size of its own. A fitted curve predicts nearby budgets; its interval does not know whether the curve is right.

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from labkit.errors import UserError
 from labkit_course import market
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
@@ -313,6 +314,8 @@ def _studies(random: Random) -> list[Case]:
         Case("a small gain, measured well", study(1.05, 0.02, 0.3)),
         Case("a gain, measured badly", study(1.4, 0.4, 0.3)),
         Case("a sure gain that may be too small", study(1.35, 0.1, 0.3)),
+        Case("slower by a good quarter, measured well", study(0.72, 0.02, 0.3)),
+        Case("perhaps slower, by as much", study(0.9, 0.2, 0.3)),
         Case("a failed run after", study(2.0, 0.05, 0.3, "after")),
         Case("a failed run before", study(2.0, 0.05, 0.3, "before")),
     ]
@@ -508,7 +511,7 @@ A search costs money, too. `market.Market(student)` sells trainings of DeepSpeec
 `spend(shop)` buys runs and returns the offer with which the target costs least. Your regret is how much more that offer costs than the best one, over all recorded seeds and with restarts. Its mean over twelve markets has to be at most 10 %.
 
 1. Time depends on both the GPU and the batch size. Small and large batches are slow on every GPU, so a middle one, such as 32, compares the GPUs. Begin with the lowest price per hour: if it wins, all that follow are cut off early.
-2. A run that has cost as much as the best one so far can only be worse: let `most_usd` cut it off.
+2. A run that has cost as much as the best one so far can only be worse: let `most_usd` cut it off. Stop when nothing is left.
 3. Then try other batch sizes on the best GPU.
 """
 
@@ -559,12 +562,30 @@ def _least_per_hour(shop: market.Market) -> market.Offer:
     return min(middle, key=lambda offer: offer.usd_per_h)
 
 
+class _Shop(market.Market):
+    """A market whose grader is not there."""
+
+    @property
+    def regret(self) -> Any:
+        raise UserError("only the grader knows the regret: buy runs, and compare what they cost")
+
+    expected_usd = regret
+
+
 @functools.cache
 def _regrets(code: Any, first: int) -> tuple[bool, bool]:
     """Whether the mean regret of twelve students is small enough, and whether anything was bought."""
-    shops = [market.Market(student) for student in range(first, first + 12)]
-    regrets = [shop.regret(code(shop)) for shop in shops]
-    return float(np.mean(regrets)) <= 0.1, all(shop.history for shop in shops)
+    students = range(first, first + 12)
+    shops = [_Shop(student) for student in students]
+    chosen = [code(shop) for shop in shops]
+    if strange := [offer for offer, shop in zip(chosen, shops, strict=True) if offer not in shop.offers]:
+        raise UserError(f"{strange[0]!r} is not one of shop.offers")
+    regrets = [market.Market(student).regret(offer) for student, offer in zip(students, chosen, strict=True)]
+    if (mean := float(np.mean(regrets))) > 0.1:
+        raise UserError(
+            f"the mean regret is {mean:.0%}, the largest in market.Market({first + int(np.argmax(regrets))})"
+        )
+    return True, all(shop.history for shop in shops)
 
 
 def _markets(random: Random) -> list[Case]:
@@ -624,11 +645,12 @@ from labkit_course import league
 draw = np.random.default_rng(0)
 by_median, by_rules = [], []
 for _ in range(60):
+    record = np.median(np.exp(draw.normal(0, 0.05, 10)))
     times = np.exp(draw.normal(0, 0.05, (10, 10, 3)))  # ten challengers, ten seeds; standing, challenger, standing
-    by_median.append(any(np.median(each[:, 1]) < np.median(each[:, 0]) for each in times))
-    by_rules.append([league.compare(each[:, ::2], each[:, 1]).is_record for each in times])
+    by_median.append(any(np.median(each[:, 1]) < record for each in times))
+    by_rules.append(any(league.compare(each[:, ::2], each[:, 1]).is_record for each in times))
 reveal("90.false", 100 * np.mean(by_median))
-print(f"by the league's rules {np.mean(by_rules):.1%} of the challenges are false records: predicted (simulated)")
+print(f"by the league's rules in {np.mean(by_rules):.0%} of the contests: predicted (simulated)")
 
 # %% league-words [markdown]
 """
@@ -653,10 +675,10 @@ EXERCISES["90.why_league"] = Explanation(
         "why: a way to win by luck or by a slower standing side, and the rule against it",
         "limit: something that a run folder cannot show, such as work before the first batch or deleted runs",
     ),
-    model="By medians at least one of ten equal challengers held a record in all 60 contests, since somebody is lucky; by the "
-    "rules 0 of 600 challenges did, because seven pairs or more must be won by more than the noise. Slowing the standing "
+    model="By medians at least one of ten equal challengers held a record in 53 of 60 contests, since somebody is lucky; by the "
+    "rules none did, because seven pairs or more must be won by more than the noise. Slowing the standing "
     "side down is hard, as its runs stand around each challenger's, but deleted runs and training before the first batch show in no run folder.",
-    half="With medians there was a false record in 100 % of the contests, with the rules in 0 %, because p has to be below 0.01.",
+    half="With medians there was a false record in 88 % of the contests, with the rules in 0 %, because p has to be below 0.01.",
 )
 
 # %% results tags=["results"]
@@ -666,8 +688,8 @@ results(
     pairs=(len(seeds), 5, 10),
     ratio=(verdicts["one-core"][0], 0.3, 10),
     regret=(shop.regret(chosen), 0, 1),
-    false_by_median=(np.mean(by_median), 0.9, 1),
-    false_by_rules=(np.mean(by_rules), 0, 0.01),
+    false_by_median=(np.mean(by_median), 0.7, 1),
+    false_by_rules=(np.mean(by_rules), 0, 0.1),
 )
 
 # %% assistant false_by_median below=0.05 [markdown]

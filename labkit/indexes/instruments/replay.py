@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labkit.indexes.index import Index
-from labkit.indexes.kernels import enlarged, plain
+from labkit.indexes.kernels import SCAN, enlarged, plain
 from labkit.indexes.workloads import SCANNED, Requests
 
 LINE_BYTES = 64
@@ -68,7 +68,7 @@ def replay(index: Index, requests: Requests, swaps: Mapping[str, Callable[..., A
     """
     log: list[int] = []
     run, found, starts = plain(index.kernels.run, swaps), [0], [0]
-    values = [0] * max(SCANNED, int(requests.arguments.max()) if len(requests.keys) else 0)
+    values = [0] * int(requests.arguments.max(initial=SCANNED, where=requests.kinds == SCAN))  # of a put it is a value
     answers, arrays = [], _logged(index.arrays, log)
     for kind, key, argument in zip(*(each.tolist() for each in requests[1:]), strict=True):
         while run(arrays, [kind], [key], [argument], found, values, 0) == 0:
