@@ -61,7 +61,8 @@ def run_transcribe(args: argparse.Namespace) -> int:
         len(args.paths) > 1 or Path(args.paths[0]).is_dir() or Path(args.paths[0]).suffix in transcription.MANIFESTS
     ):
         raise UserError(f"--align {args.align} draws one recording: name one audio file.", field="align")
-    run = runs.find_run(args.which, args.runs_dir) if args.which else transcription.newest_recogniser(args.runs_dir)
+    which, of = args.which, args.runs_dir
+    run = transcription.newest_recogniser(of) if which is None else runs.find_run(which, of)
     recogniser = transcription.read_recogniser(run)
     # models this small lose more by waiting for a second thread than they gain
     with hardware.one_thread(), _ended_as_by_ctrl_c(), tempfile.TemporaryDirectory(prefix="labkit-") as folder:
