@@ -141,18 +141,27 @@ def run_notebooks(
 
 def _choose_parameters(notebooks: list[Path], parameters: dict[str, object]) -> dict[Path, dict[str, object]]:
     """What of the parameters each notebook takes; papermill would only warn of a name that none has."""
-    import papermill
-
-    known = {}
-    for path in notebooks:
-        read_notebook(path)  # which refuses a file that is none
-        known[path] = papermill.inspect_notebook(str(path)).keys()
+    known = {path: _parameters_of(path) for path in notebooks}
     names = sorted(set().union(*known.values()))
     for name in parameters.keys() - names:
         near = difflib.get_close_matches(name, names, 1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise UserError(f"these notebooks have no parameter {name!r}. {hint}There are {', '.join(names) or 'none'}.")
     return {path: {name: value for name, value in parameters.items() if name in known[path]} for path in notebooks}
+
+
+def _parameters_of(path: Path) -> set[str]:
+    """What the cell tagged `parameters` assigns. Papermill's own reading misses `seed: int | None = None`."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    cells = [cell.source for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", ())]
+    try:
+        tree = ast.parse(TransformerManager().transform_cell(cells[0] if cells else ""))
+    except SyntaxError:
+        return set()
+    given = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    targets = [target for node in given for target in (node.targets if isinstance(node, ast.Assign) else [node.target])]
+    return {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
 
 
 def literal(text: str) -> object:

@@ -75,7 +75,7 @@ def _read_file(file: Path, logged: Logged, kinds: dict[str, str]) -> None:
             count, read_bytes = count + 1, read_bytes + len(record) + FRAME_BYTES
             time_ns = round(event.wall_time * 1e6) * 1000
             logged.began_ns = time_ns if logged.began_ns is None else min(logged.began_ns, time_ns)
-            if event.session_log.status == SessionLog.START and event.step:
+            if event.session_log.status == SessionLog.START:
                 before = len(logged.points)  # a resume takes back what was logged from this step on
                 logged.points = [point for point in logged.points if point.step < event.step]
                 if taken := before - len(logged.points):
@@ -93,10 +93,10 @@ def _take(value: Any, step: int, time_ns: int, logged: Logged, kinds: dict[str, 
     plugin, form = value.metadata.plugin_data, value.WhichOneof("value")
     kind = kinds.setdefault(value.tag, plugin.plugin_name or FORMS.get(form, ""))
     if kind == "scalars":
-        number = value.simple_value if form == "simple_value" else _tensor(value.tensor)
+        number = _tensor(value.tensor) if form == "tensor" else np.float32(value.simple_value)
         if number is not None:
-            # of 32 bits: the shortest number that has them is 0.9, and not 0.8999999762
-            logged.points.append(Point(value.tag, step, time_ns, float(str(np.float32(number)))))
+            # the shortest number that has its bits: of 32 it is 0.9, and not 0.8999999762
+            logged.points.append(Point(value.tag, step, time_ns, float(str(number))))
             return
     elif kind == "hparams":
         if value.tag == HPARAMS:
@@ -105,11 +105,12 @@ def _take(value: Any, step: int, time_ns: int, logged: Logged, kinds: dict[str, 
     logged.left_out[kind or "summaries of an unknown kind"] += 1
 
 
-def _tensor(tensor: Any) -> float | None:
+def _tensor(tensor: Any) -> Any:
+    """The only number of a tensor, of its own type; None if it has several, or none."""
     from tensorboard.util.tensor_util import make_ndarray
 
-    array = make_ndarray(tensor)
-    return array.item() if array.size == 1 and array.dtype.kind in "fiu" else None
+    array = make_ndarray(tensor).ravel()
+    return array[0] if array.size == 1 and array.dtype.kind in "fiu" else None
 
 
 def _settings(content: bytes) -> dict[str, Any]:

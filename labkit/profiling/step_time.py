@@ -134,7 +134,14 @@ def recorded_steps(trace: Trace) -> pd.DataFrame:
     is_step = events["name"].astype(str).str.fullmatch(STEP + r"\d{1,9}")
     found = events[(events["category"] == "user_annotation") & is_step]
     if len(found):
-        return found[found["lane"] == found["lane"].iat[0]]  # of one thread, of one rank
+        steps = found[found["lane"] == found["lane"].iat[0]]  # of one thread, of one rank
+        ran = events[
+            (events["lane"] == steps["lane"].iat[0]) & ~events["category"].isin(("user_annotation", "python_function"))
+        ]
+        # each call of step() opens one more, in which nothing ran if it was the last call
+        has_run = len(ran) == 0 or ran["start_us"].max() >= steps["start_us"].iat[-1]
+        if has_run or len(steps) > 1:
+            return steps if has_run else steps.iloc[:-1]
     host = events[events["category"].isin((*ON_THE_HOST, *CUDA_CALLS))]
     if trace.may_lack_steps and len(host):
         of_autograd = host["lane"].isin(host.loc[_named_like(host, BACKWARD_CALLS), "lane"])

@@ -153,6 +153,7 @@ def test_event_files_of_tensorboard(tmp_path):
         with SummaryWriter(str(tmp_path / f"logs/s{seed}")) as writer:
             for step in range(10):
                 writer.add_scalar("val/accuracy", step / 10, step, walltime=BEGAN_NS / S + step)
+            writer.add_scalar("double", 2.0**24 + 1, 0, new_style=True, double_precision=True)
             writer.add_histogram("weights", np.arange(10.0), 0)
             writer.add_image("sample", np.zeros((3, 4, 4)), 0)
             writer.add_hparams({"lr": 0.1, "seed": seed}, {"hp/final": 0.9})
@@ -161,8 +162,15 @@ def test_event_files_of_tensorboard(tmp_path):
     assert len(done.folders) == 2 and done.left_out["histograms"] == 2 and done.left_out["images"] == 2
     rows = of(done.folders[:1], "val/accuracy")
     assert list(rows["value"]) == [step / 10 for step in range(10)], "0.9 is 0.9, not its nearest number of 32 bits"
+    assert list(of(done.folders[:1], "double")["value"]) == [2**24 + 1]
     assert sorted(read_run(each).seed for each in done.folders) == [0, 1]
     assert {read_run(each).result["time_to_target_s"] for each in done.folders} == {9.0}
+
+    for value in (1.0, 2.0):  # a job that began again at step 0
+        with SummaryWriter(str(tmp_path / "again"), purge_step=0) as writer:
+            writer.add_scalar("loss", value, 0)
+    done = import_runs("tensorboard", str(tmp_path / "again"), tmp_path / "twice", Wishes())
+    assert list(of(done.folders, "loss")["value"]) == [2.0]
 
     event_file = max((tmp_path / "logs/s0").glob("events*"), key=lambda path: path.stat().st_size)
     content = bytearray(event_file.read_bytes())

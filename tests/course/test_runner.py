@@ -100,7 +100,7 @@ def executed(tmp_path_factory):
     """Planted notebooks by name, executed two at a time, as they went."""
     folder = tmp_path_factory.mktemp("planted")
     notebooks = [
-        write(folder, "90_sound", SOUND, parameters="seed = 0"),
+        write(folder, "90_sound", SOUND, parameters="seed: int | None = 0"),  # which papermill does not see
         write(folder, "90_exits", "import sys\nsys.exit(0)", "1 + 1"),
         write(folder, "90_faulty", STDERR, HIDDEN, ODD, results=OUT_OF_BOUNDS),
         write(folder, "90_others", NETWORK, LEAVE_IT, results="print(1)"),

@@ -177,6 +177,13 @@ def memory(time, size, device=-1):
     return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 9, "tid": 1, "ts": time, "args": args}
 
 
+def test_a_last_step_in_which_nothing_ran_does_not_count(tmp_path):
+    after = note("ProfilerStep#2", 2000, 5)  # which the last call of the profiler's step() opened
+    assert time_of(tmp_path, [*steps(2, 1000, a_step), after]).step_us == 1000
+    with pytest.raises(UserError, match="has no steps"):
+        time_of(tmp_path, [event("aten::mm", 100, 50), after])
+
+
 def test_memory_held_adds_up_what_was_taken_and_given_back(tmp_path):
     took = ((150, 100), (250, 1000), (300, 50), (350, -50), (450, -100), (600, 10), (700, -1000))
     trace = trace_of(tmp_path, [note("ProfilerStep#0", 0, 1000), *(memory(*each) for each in took)])

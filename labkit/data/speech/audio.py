@@ -51,6 +51,12 @@ OTHERS = {
     "AAC": rb"\xff[\xf1\xf9]",
 }
 """Kinds of audio that libsndfile does not read, with patterns of their first bytes"""
+MPEG_RATES_HZ = 44_100, 48_000, 32_000
+MPEG_KBITS = {
+    3: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
+    2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
+}
+"""Rates of samples and of bits in the headers of an MP3's frames; 3 is MPEG-1, and 2 MPEG-2 (ISO 11172-3, 13818-3)"""
 LONGEST_S = 600.0
 """Longest utterance accepted; a damaged header may state any length"""
 TOLERANCE_S = 0.02
@@ -230,6 +236,23 @@ def _is_cut_off(file: soundfile.SoundFile) -> bool:
     return bool(CUT_PAGES.search(log)) or any(actual < stated < UNKNOWN_SIZE for stated, actual in sizes)
 
 
+def mpeg_samples(content: bytes) -> int:
+    """The samples of an MP3, by the headers of its frames; libsndfile estimates them from the size of the first one."""
+    samples, tag = 0, sum(byte << 7 * place for place, byte in enumerate(content[9:5:-1]))
+    at = 10 + tag if content[:3] == b"ID3" else 0
+    while (at := content.find(b"\xff", at)) >= 0 and at + 4 <= len(content):
+        head = int.from_bytes(content[at : at + 4], "big")
+        version, bits, rate = head >> 19 & 3, head >> 12 & 15, head >> 10 & 3
+        kbits = MPEG_KBITS[min(3, max(2, version))][bits]
+        if head >> 21 != 0x7FF or version == 1 or head >> 17 & 3 != 1 or rate == 3 or not kbits:
+            at += 1
+            continue
+        halves = {3: 0, 2: 1, 0: 2}[version]
+        at += (144 >> (halves > 0)) * 1000 * kbits // (MPEG_RATES_HZ[rate] >> halves) + (head >> 9 & 1)
+        samples += 1152 >> (halves > 0)
+    return samples
+
+
 def _read_stretch(reader: Reader, segment: Segment, utterance: Utterance) -> tuple[np.ndarray, int]:
     """The samples of one stretch, float32 (samples, channels), and the number of those at 16 kHz that precede it.
 
@@ -242,6 +265,11 @@ def _read_stretch(reader: Reader, segment: Segment, utterance: Utterance) -> tup
     if file.frames >= UNKNOWN_FRAMES:
         what = f"{name} does not state its length, as it was written into a pipe."
         raise utterance.error(what, f"Write it again: {_conversion(segment.audio)}", field)
+    counted = mpeg_samples(segment.audio.read_bytes()) if file.format == "MP3" else 0
+    if counted > 1.1 * file.frames + rate_hz / 4:
+        what = f"{name} is an MP3 of variable bit rate without a table of contents: of {counted / rate_hz:.1f} s"
+        fix = f"Write it again: {_conversion(segment.audio)}"
+        raise utterance.error(f"{what} only {length_s:.1f} can be read.", fix, field)
     if start >= file.frames > 0:
         what = f"The utterance starts at {segment.offset_s:g} s, but {name} is {length_s:.2f} s long."
         raise utterance.error(what, "Correct the offset (in seconds).", "offset")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 
 import numpy as np
 import pytest
@@ -54,6 +55,21 @@ def test_a_stretch_has_the_samples_of_the_whole_file(tmp_path, form, subtype, ra
             assert len(part) == (3_200 if duration_s else len(whole) - first)
             # an MP3's decoder rounds differently after a jump
             np.testing.assert_allclose(part, whole[first : first + len(part)], atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["VARIABLE", "CONSTANT"])
+def test_an_mp3_that_libsndfile_ends_early_is_refused(tmp_path, mode):
+    inlet, outlet = os.pipe()  # into which no table of contents is written
+    form = {"format": "MP3", "subtype": "MPEG_LAYER_III", "bitrate_mode": mode, "compression_level": 0.5}
+    with soundfile.SoundFile(outlet, "w", 16_000, 1, **form) as file:
+        file.write(np.append(0.3 * np.random.default_rng(0).standard_normal(16_000), 0.01 * buzz(4, 16_000)))
+    (tmp_path / "a.mp3").write_bytes(os.read(inlet, 10**6))
+    os.close(inlet)
+    if mode == "CONSTANT":
+        assert len(decoded(tmp_path / "a.mp3")) >= 80_000
+    else:
+        with pytest.raises(DataError, match=r"variable bit rate .* of 5\.\d s only [123]\.\d can be read"):
+            decoded(tmp_path / "a.mp3")
 
 
 @KINDS
