@@ -98,6 +98,8 @@ def run_command(
         except (Enough, Stopped) as error:
             implicit.end(error)
         except SystemExit as error:
+            if not harness.answer and open_run() is None:
+                raise
             implicit.end(error)
             if not (answer := harness.answer):
                 raise
@@ -105,7 +107,8 @@ def run_command(
                 said = f"{script}: the run is done, but then the script ended by sys.exit({error.code!r})"
                 raise RunFailed(said, answer) from error
         except UserError as error:
-            implicit.end(error)
+            if open_run() is not None:
+                implicit.end(error)
             if answer := harness.answer:
                 raise RunFailed(str(error), answer) from error
             raise
