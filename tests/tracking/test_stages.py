@@ -73,5 +73,5 @@ def test_a_run_that_is_asked_to_stop_ends_after_its_stage(run, runs):
             with open_run.stage("load"):
                 stop.request("SIGTERM")
             raise AssertionError("the next stage began")
-        (answer,) = harness.answers
+        answer = harness.answer
     assert answer["status"] == "stopped" and list(answer["result"]["stages"]) == ["load"]
