@@ -4,7 +4,7 @@
 # Seen: of 20 seconds that begin loud, 3 are read, without an error. mpg123 takes all MPEG frames to be as large as the
 # first, and libsndfile ends at this estimate; from a pipe it reads all: mpeg_dec_fill_sfinfo in
 # https://github.com/libsndfile/libsndfile/blob/1.2.2/src/mpeg_decode.c
-# labkit: counts the frames, and refuses such a file with the line that mends it (labkit/data/speech/audio.py).
+# labkit: counts the frames, and refuses such a file with the command that converts it (labkit/data/speech/audio.py).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

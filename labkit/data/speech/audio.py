@@ -236,8 +236,10 @@ def _is_cut_off(file: soundfile.SoundFile) -> bool:
     return bool(CUT_PAGES.search(log)) or any(actual < stated < UNKNOWN_SIZE for stated, actual in sizes)
 
 
-def mpeg_samples(content: bytes) -> int:
+@functools.lru_cache(maxsize=1)  # for all stretches of a file
+def mpeg_samples(path: Path, changed_ns: int) -> int:
     """The samples of an MP3, by the headers of its frames; libsndfile estimates them from the size of the first one."""
+    content = path.read_bytes()
     samples, tag = 0, sum(byte << 7 * place for place, byte in enumerate(content[9:5:-1]))
     at = 10 + tag if content[:3] == b"ID3" else 0
     while (at := content.find(b"\xff", at)) >= 0 and at + 4 <= len(content):
@@ -265,7 +267,7 @@ def _read_stretch(reader: Reader, segment: Segment, utterance: Utterance) -> tup
     if file.frames >= UNKNOWN_FRAMES:
         what = f"{name} does not state its length, as it was written into a pipe."
         raise utterance.error(what, f"Write it again: {_conversion(segment.audio)}", field)
-    counted = mpeg_samples(segment.audio.read_bytes()) if file.format == "MP3" else 0
+    counted = mpeg_samples(segment.audio, segment.audio.stat().st_mtime_ns) if file.format == "MP3" else 0
     if counted > 1.1 * file.frames + rate_hz / 4:
         what = f"{name} is an MP3 of variable bit rate without a table of contents: of {counted / rate_hz:.1f} s"
         fix = f"Write it again: {_conversion(segment.audio)}"

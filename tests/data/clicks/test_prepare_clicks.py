@@ -297,11 +297,12 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
     for rows in (3000, 192_000):
         path = tmp_path / f"{rows}.csv"
         frame(rows).assign(city=range(rows), unused=range(rows), long="-" * 200).to_csv(path, index=False)
-        peaks.append(1024 * int(subprocess.check_output([sys.executable, "-c", program, path, schema, tmp_path])))
+        commands = [[sys.executable, "-c", program, path, schema, tmp_path / str(each)] for each in range(2)]
+        peaks.append(1024 * min(int(subprocess.check_output(command)) for command in commands))  # less of chance
     grown_bytes = peaks[1] - peaks[0]
     # 46 MB of text. The allocators settle some MB above the small file's peak; a copy of the text, or the texts of
     # the categories (384,000, of over 100 bytes each in Python), would be above the limit.
-    assert grown_bytes < 32e6, f"{grown_bytes / 1e6:.1f} MB more"
+    assert grown_bytes < 25e6, f"{grown_bytes / 1e6:.1f} MB more"
 
 
 RATINGS = """
