@@ -6,6 +6,7 @@ format, the content of the source files, and the options. A changed source has a
 folder.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -61,6 +62,20 @@ def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
         name = path.relative_to(folder) if path.is_relative_to(folder) else path
         listing.append((name.as_posix(), status.st_size, status.st_mtime_ns))
     return fingerprint(listing=listing)
+
+
+def content_fingerprint(folder: Path, paths: Iterable[Path], **settings) -> str:
+    """The fingerprint of data in a run's record: the files' content, wherever they lie and whenever they were written.
+
+    Names are relative to `folder`, or the last part of the path. A file that cannot be read has no content.
+    """
+    contents = []
+    for path in paths:
+        name, content = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name, ""
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        contents.append((name, content))
+    return fingerprint(contents=sorted(contents), **settings)
 
 
 @errors.refusals()

@@ -200,3 +200,18 @@ def test_a_file_is_known_by_its_content_and_a_large_one_by_its_ends_and_time(tmp
     large = b"a" * 200
     contents = (large, large + b"a", b"b" + large[1:], large[1:] + b"b")
     assert len({mark(content, 1) for content in contents} | {mark(large, 2)}) == 5
+
+
+def test_data_of_one_content_is_recorded_as_one_wherever_it_lies_and_whenever_it_was_written(tmp_path):
+    def recorded(folder: str, seconds: int, **contents: str) -> str:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        paths = [tmp_path / folder / name for name in contents]
+        for path in paths:
+            path.write_text(contents[path.name])
+            os.utime(path, (seconds, seconds))
+        return store.content_fingerprint(tmp_path / folder, paths, seed=0)
+
+    assert recorded("a", 1, one="1", two="2") == recorded("b", 2, two="2", one="1")
+    assert recorded("a", 1, one="2", two="1") != recorded("b", 1, one="1", two="2")
+    unreadable = tmp_path / "a" / "gone"
+    assert store.content_fingerprint(tmp_path, [unreadable]) != store.content_fingerprint(tmp_path, [])

@@ -118,6 +118,7 @@ def load_clicks(
             config = dataclasses.replace(config, num_rows=tuple(min(rows, most) for rows in config.num_rows))
         name, source = data, dataclasses.asdict(config)
         prepare = functools.partial(prepare_synthetic, config=config, progress=progress)
+        recorded = functools.partial(store.fingerprint, format=FORMAT_VERSION, **source)
     elif path.exists():
         chosen = override(find_schema(path) if schema is None else read_schema(Path(schema)), options)
         bad, name, notices = BadRows(on_bad_row), path.stem, ()
@@ -126,7 +127,9 @@ def load_clicks(
         else:
             files = criteo_files(path)
         marks = [store.file_fingerprint(file) for file in files]
-        source = {"sources": marks, "schema": dataclasses.asdict(chosen), "on_bad_row": on_bad_row, "seed": seed}
+        settings = {"schema": dataclasses.asdict(chosen), "on_bad_row": on_bad_row, "seed": seed}
+        source = {"sources": marks, **settings}
+        recorded = functools.partial(store.content_fingerprint, path, files, format=FORMAT_VERSION, **settings)
 
         def prepare(folder: Path) -> dict:
             return prepare_files(folder, files, chosen, seed, bad, progress, Path(schema) if schema else None, notices)
@@ -136,7 +139,7 @@ def load_clicks(
     mark = store.fingerprint(format=FORMAT_VERSION, **source)
 
     def build(folder: Path) -> dict:
-        return {"name": name, "fingerprint": mark, **prepare(folder)}
+        return {"name": name, "fingerprint": recorded(), **prepare(folder)}
 
     root = store.prepared_root() if cache_dir is None else Path(cache_dir)
     return ClickLog(store.prepare_once(root / "clicks" / f"{name}-{mark}", build))

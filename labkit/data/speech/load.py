@@ -96,18 +96,18 @@ def load_speech(
     root = store.prepared_root() if cache_dir is None else Path(cache_dir)
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
-    content = fingerprint(source, on_bad_row=on_bad_row, seed=seed, features=features)
-    folder = root / "speech" / f"{source.name}-{content}"
+    settings = {"on_bad_row": on_bad_row, "seed": seed, "features": features}
+    folder = root / "speech" / f"{source.name}-{cache_key(source, **settings)}"
 
     def build(new: Path) -> dict:
         meta = prepare_speech(new, source, features, seed, bad, progress or (lambda fraction, text: None))
-        return meta | {"fingerprint": content}
+        return meta | {"fingerprint": fingerprint(source, **settings)}
 
     return SpeechSet(store.prepare_once(folder, build))
 
 
-def fingerprint(source: Source, **settings: str | int) -> str:
-    """The fingerprint of a dataset and of the settings it is prepared with: `on_bad_row`, `seed` and `features`."""
+def cache_key(source: Source, **settings: str | int) -> str:
+    """What a prepared dataset is found by: its place, times and sizes, and the settings that `fingerprint` takes."""
     return store.fingerprint(
         format=FORMAT_VERSION,
         name=source.name,
@@ -116,6 +116,11 @@ def fingerprint(source: Source, **settings: str | int) -> str:
         files=store.tree_fingerprint(source.folder, source.files),
         **settings,
     )
+
+
+def fingerprint(source: Source, **settings: str | int) -> str:
+    """The fingerprint of a dataset and of the settings it is prepared with: `on_bad_row`, `seed` and `features`."""
+    return store.content_fingerprint(source.folder, source.files, format=FORMAT_VERSION, **settings)
 
 
 def read_source(data: str, bad: BadRows, seed: int) -> Source:

@@ -1,5 +1,6 @@
 """Features, preparing once, batches, and the outputs that speech needs."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -179,6 +180,11 @@ def test_the_second_start_reads_no_audio_and_a_changed_source_or_option_is_prepa
     chosen.append(load_speech(str(manifest)))
     assert chosen[-1].split("train").lengths.tolist() == [251, 131, 221]
     assert len({speech.fingerprint for speech in chosen}) == 5
+    copied = (
+        shutil.copytree(manifest.parent, manifest.parent.parent / "copy", copy_function=shutil.copyfile) / manifest.name
+    )
+    again = load_speech(str(copied))
+    assert again.folder != chosen[-1].folder and again.fingerprint == chosen[-1].fingerprint
 
 
 LENGTHS = np.random.default_rng(0).integers(50, 400, 1003).astype(np.int32)
