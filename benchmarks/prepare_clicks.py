@@ -21,8 +21,10 @@ TEXTBOOK_ROWS = 100_000
 
 
 def prepare(path: Path) -> None:
+    from labkit import runs
     from labkit.data.clicks import load_clicks
 
+    runs.spare_pandas()  # as the job does
     with tempfile.TemporaryDirectory() as folder:
         load_clicks(str(path), cache_dir=Path(folder), min_count=MIN_COUNT)
 

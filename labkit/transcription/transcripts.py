@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -29,6 +29,8 @@ LOT = 64
 """Largest number of recordings that are decoded before they are heard"""
 LOT_S = 300.0
 """Seconds of audio that complete a lot"""
+DECODERS = 2
+"""Threads that decode: an Opus file takes longer to decode than to hear"""
 
 Wave = tuple[np.ndarray, bool]
 """float32 (n,) at 16 kHz, and whether the end of its file is missing"""
@@ -351,28 +353,42 @@ def transcribe(
 
 
 def _decoded(recordings: Iterable[Recording | UserError]) -> Iterator[tuple[Recording | UserError, Wave | UserError]]:
-    """Recordings with their waves or why they have none, in order; the next lot is decoded in a thread."""
-    recordings = iter(recordings)
+    """Recordings with their waves or why they have none, in order; the next lots are decoded in threads."""
+    with ThreadPoolExecutor(DECODERS, "labkit-decoder") as pool:
+        coming: deque[Future[list[tuple[Recording | UserError, Wave | UserError]]]] = deque()
+        for lot in _lots(recordings):
+            coming.append(pool.submit(_decode, lot))
+            if len(coming) > DECODERS:
+                yield from coming.popleft().result()
+        while coming:
+            yield from coming.popleft().result()
 
-    def decode(waiting: deque[Recording | UserError]) -> list[tuple[Recording | UserError, Wave | UserError]]:
-        lot, audio_s = [], 0.0
-        while waiting and audio_s <= LOT_S:
-            found = recording = waiting.popleft()
+
+def _lots(recordings: Iterable[Recording | UserError]) -> Iterator[list[Recording | UserError]]:
+    """Consecutive recordings, as many as are decoded at once; one of unstated length may be long, and is the last."""
+    lot, audio_s = [], 0.0
+    for recording in recordings:
+        lot.append(recording)
+        if not isinstance(recording, UserError):
+            audio_s += sum(each.duration_s or LOT_S for each in recording.utterance.segments)
+        if len(lot) == LOT or audio_s >= LOT_S:
+            yield lot
+            lot, audio_s = [], 0.0
+    yield lot
+
+
+def _decode(lot: list[Recording | UserError]) -> list[tuple[Recording | UserError, Wave | UserError]]:
+    decoded = []
+    with contextlib.closing(speech.Reader()) as file:
+        for recording in lot:
+            found: Wave | UserError
             try:
-                if not isinstance(recording, UserError):
-                    found = speech.decode(recording.utterance, file)
-                    audio_s += len(found[0]) / speech.SAMPLE_RATE_HZ
+                if isinstance(recording, UserError):
+                    raise recording
+                found = speech.decode(recording.utterance, file)
             except UserError as error:
                 found = error
             except OSError as error:
                 found = errors.refusal(error) or UserError(f"{error.filename}: {error.strerror}.")
-            lot.append((recording, found))
-        return lot
-
-    with contextlib.closing(speech.Reader()) as file, ThreadPoolExecutor(1, "labkit-decoder") as pool:
-        waiting = deque(islice(recordings, LOT))
-        coming = pool.submit(decode, waiting)
-        while lot := coming.result():
-            waiting.extend(islice(recordings, LOT - len(waiting)))  # here, because a pipe may keep its reader waiting
-            coming = pool.submit(decode, waiting)
-            yield from lot
+            decoded.append((recording, found))
+    return decoded

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import re
 import statistics
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,12 @@ def load_clicks(
     mark = store.fingerprint(format=FORMAT_VERSION, **source)
 
     def build(folder: Path) -> dict:
-        return {"name": name, "fingerprint": recorded(), **prepare(folder)}
+        marks = []
+        reading_all = threading.Thread(target=lambda: marks.append(recorded()), daemon=True)  # not awaited by an error
+        reading_all.start()
+        prepared = prepare(folder)
+        reading_all.join()
+        return {"name": name, "fingerprint": marks[0], **prepared}
 
     root = store.prepared_root() if cache_dir is None else Path(cache_dir)
     return ClickLog(store.prepare_once(root / "clicks" / f"{name}-{mark}", build))
