@@ -101,7 +101,7 @@ def test_a_source_of_counters_is_its_file_a_line_and_a_counter(checkout, run):
     (sources / "thermometer.py").write_text(SOURCE, encoding="utf-8")
     new = "from labkit.telemetry.sources.thermometer import Thermometer\n"
     insert(sources / "ladder.py", "from labkit.telemetry.counters", new)
-    insert(sources / "ladder.py", "RaplCounters()]", "Thermometer(), ")
+    insert(sources / "ladder.py", "host.RaplCounters()]", "Thermometer(), ")
     with (checkout / "labkit/telemetry/counters.toml").open("a") as counters:
         counters.write(COUNTER)
     assert run("-c", READS_IT) == "[21.5]\n"

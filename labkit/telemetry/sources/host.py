@@ -1,11 +1,12 @@
 """CPU, memory and energy of the host and of a job's processes; Jetson boards; what only Zeus can read."""
 
 import contextlib
+import math
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,10 @@ class ProcessCounters:
 
     def read(self) -> Iterator[Reading]:
         if time.monotonic() >= self._look_at:
-            self._find_children()
+            for pid in [*self._ranks, *_below(self._root, *self._ranks, but=self._helpers)]:
+                if pid not in self._family:
+                    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                        self._family[pid] = _Process(pid)
             self._look_at = time.monotonic() + FAMILY_S
         values = {self._root: self._family[self._root].read()}
         for pid in [*self._family][1:]:
@@ -109,19 +113,6 @@ class ProcessCounters:
     def pids(self) -> set[int]:
         return {*self._family}
 
-    def _find_children(self) -> None:
-        waiting = [self._root, *self._ranks]
-        for pid in self._ranks.keys() - self._family.keys():
-            with contextlib.suppress(ProcessLookupError):
-                self._family[pid] = _Process(pid)
-        while waiting:
-            for pid in _children(waiting.pop()):
-                if pid not in self._helpers:
-                    waiting.append(pid)
-                    if pid not in self._family:
-                        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                            self._family[pid] = _Process(pid)
-
 
 class _Process:
     """One process of the job; every method raises ProcessLookupError once it has ended."""
@@ -130,41 +121,46 @@ class _Process:
         self._pid, self._at = pid, time.monotonic()
         try:
             self._process = psutil.Process(pid)
-        except psutil.Error as error:
+            self.cpu_s = self._cpu_seconds()
+        except (OSError, psutil.Error) as error:
             raise ProcessLookupError(pid) from error
-        self._cpu_s = self._cpu_seconds()
 
     def read(self) -> tuple[float, int, int]:
         """(% of a core since the last reading, resident bytes, threads)."""
-        cpu_s, at = self._cpu_seconds(), time.monotonic()
-        share = (cpu_s - self._cpu_s) / max(at - self._at, 1e-9)
-        self._cpu_s, self._at = cpu_s, at
         try:
+            cpu_s, at = self._cpu_seconds(), time.monotonic()
             resident, threads = self._process.memory_info().rss, self._process.num_threads()
-        except psutil.Error as error:
+        except (OSError, psutil.Error) as error:
             raise ProcessLookupError(self._pid) from error
         if not resident:  # it is ending, and its memory was freed already
             raise ProcessLookupError(self._pid)
+        share = (cpu_s - self.cpu_s) / max(at - self._at, 1e-9)
+        self.cpu_s, self._at = cpu_s, at
         return 100 * share, resident, threads
 
     def _cpu_seconds(self) -> float:
-        try:
-            if sys.platform.startswith("linux"):  # exact; /proc counts in ticks
-                return time.clock_gettime((~self._pid << 3) | 2)  # CPUCLOCK_SCHED of linux/posix-timers.h
-            return sum(self._process.cpu_times()[:2])
-        except (OSError, psutil.Error) as error:
-            raise ProcessLookupError(self._pid) from error
+        if sys.platform.startswith("linux"):  # exact; /proc counts in ticks
+            return time.clock_gettime((~self._pid << 3) | 2)  # CPUCLOCK_SCHED of linux/posix-timers.h
+        return sum(self._process.cpu_times()[:2])
 
 
 def family_cpu_s() -> float:
     """CPU time of this process and of its descendants that live."""
-    total, waiting = time.process_time(), [os.getpid()]
+    total = time.process_time()
+    for pid in _below(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            total += _Process(pid).cpu_s
+    return total
+
+
+def _below(*roots: int, but: Collection[int] = ()) -> Iterator[int]:
+    """The descendants of processes, without `but` and what is below those."""
+    waiting = [*roots]
     while waiting:
         for pid in _children(waiting.pop()):
-            waiting.append(pid)
-            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                total += _Process(pid)._cpu_s
-    return total
+            if pid not in but:
+                waiting.append(pid)
+                yield pid
 
 
 def _children(pid: int) -> list[int]:
@@ -215,39 +211,35 @@ class JetsonCounters:
     def __init__(self, gpu: str = hardware.JETSON, root: Path = Path("/")):
         """Find the files under `root`. `gpu` is the GPU's name in readings: the UUID from NVML, if it has one."""
         self._counters = [
-            (gpu, "device", "gpu_utilisation", "%", _reader(root, hardware.JETSON_LOADS, 0.1)),  # per mille
-            (gpu, "device", "sm_clock", "MHz", _reader(root, _CLOCKS, 1e-6)),  # Hz
-            ("host", "host", "board_power", "W", _power_reader(root)),
+            (gpu, "device", "gpu_utilisation", "%", _first(root, hardware.JETSON_LOADS), 0.1),  # per mille
+            (gpu, "device", "sm_clock", "MHz", _first(root, _CLOCKS), 1e-6),  # Hz
+            ("host", "host", "board_power", "W", *_power_files(root)),
         ]
 
     def read(self) -> Iterator[Reading]:
-        for device, scope, counter, unit, read in self._counters:
-            value, why = None, "this board's kernel has no file for it"
-            if read is not None:
-                try:
-                    value, why = read(), None
-                except (OSError, ValueError) as error:
-                    why = str(error)
+        for device, scope, counter, unit, paths, scale in self._counters:
+            value, why = None, None if paths else "this board's kernel has no file for it"
+            try:
+                value = scale * math.prod(float(path.read_text()) for path in paths) if paths else None
+            except (OSError, ValueError) as error:
+                why = str(error)
             yield Reading(device, scope, counter, value, unit, "Jetson sysfs", why)
 
 
-def _reader(root: Path, patterns: tuple[str, ...], scale: float) -> Callable[[], float] | None:
-    path = next((path for pattern in patterns for path in sorted(root.glob(pattern))), None)
-    return None if path is None else lambda: scale * float(path.read_text())
+def _first(root: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return [path for pattern in patterns for path in sorted(root.glob(pattern))][:1]
 
 
-def _power_reader(root: Path) -> Callable[[], float] | None:
-    """Reader of the module's power in W: an INA3221's volts times amperes, or its own product of them."""
+def _power_files(root: Path) -> tuple[list[Path], float]:
+    """Files whose product, times the factor, is the module's power in W; none on a board without such a rail."""
     for label in sorted(root.glob("sys/bus/i2c/drivers/ina3221/*/hwmon/hwmon*/in*_label")):
         if label.read_text().strip() in _RAILS:
             number = label.name.removeprefix("in").removesuffix("_label")
-            volts, amperes = label.with_name(f"in{number}_input"), label.with_name(f"curr{number}_input")
-            return lambda: float(volts.read_text()) * float(amperes.read_text()) / 1e6  # mV times mA
+            return [label.with_name(f"in{number}_input"), label.with_name(f"curr{number}_input")], 1e-6  # mV times mA
     for name in sorted(root.glob("sys/bus/i2c/drivers/ina3221x/*/iio:device*/rail_name_*")):
         if name.read_text().strip() in _RAILS:
-            power = name.with_name(f"in_power{name.name[-1]}_input")
-            return lambda: float(power.read_text()) / 1e3  # mW
-    return None
+            return [name.with_name(f"in_power{name.name[-1]}_input")], 1e-3  # mW, the driver's own product
+    return [], 1.0
 
 
 SOCKET = "ZEUSD_SOCK_PATH"
@@ -275,16 +267,15 @@ def zeus_places() -> list[tuple[Callable[[], Read], Reading]]:
 class ZeusCounters:
     """Reads one of `zeus_places`; if that fails, every reading is null with the reason."""
 
+    read: Read
+
     def __init__(self, open_it: Callable[[], Read], nothing: Reading):
         try:
-            self._read = open_it()
+            self.read = open_it()
         except Exception as error:  # Zeus, a daemon or a driver may fail in any way, and the other sources go on
             absent = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("zeus")
             why = nothing._replace(note=INSTALL if absent else f"{type(error).__name__}: {error}")
-            self._read = lambda: iter([why])
-
-    def read(self) -> Iterator[Reading]:
-        yield from self._read()
+            self.read = lambda: iter([why])
 
 
 def _has_amd_gpu() -> bool:

@@ -9,14 +9,7 @@ from typing import Protocol
 
 from labkit import hardware
 from labkit.telemetry.counters import OnFault, Reading, counter_of
-from labkit.telemetry.sources.host import (
-    HostCounters,
-    JetsonCounters,
-    ProcessCounters,
-    RaplCounters,
-    ZeusCounters,
-    zeus_places,
-)
+from labkit.telemetry.sources import host
 from labkit.telemetry.sources.nvidia import DcgmCounters, GpmCounters, NvmlCounters, gpus_and_slices
 
 
@@ -47,11 +40,6 @@ class Ladder:
         for key, readings in missing.items():
             if key not in found:
                 yield _joined(readings)
-
-    def close(self) -> None:
-        for source in self._sources:
-            if (close := getattr(source, "close", None)) is not None:
-                close()
 
 
 def _readings(source: Counters) -> Iterator[Reading]:
@@ -95,27 +83,22 @@ class WithTimeout:
 
     def __init__(self, source: Counters, name: str, on_fault: OnFault, timeout_s: float = 1.0):
         self._source, self._name, self._on_fault, self._timeout_s = source, name, on_fault, timeout_s
-        self._late: Future | None = None
+        self.late: Future | None = None
         """The pending answer of a source that hangs."""
 
     def read(self) -> Iterator[Reading]:
         """Yield the source's readings, or nothing while it hangs."""
-        was_hanging, answer, self._late = self._late is not None, self._late or Future(), None
+        was_hanging, answer, self.late = self.late is not None, self.late or Future(), None
         if not was_hanging:
             threading.Thread(target=self._ask, args=(answer,), daemon=True).start()
         if not wait([answer], timeout=1e-3 if was_hanging else self._timeout_s).done:
-            self._late = answer
+            self.late = answer
             if not was_hanging:
                 self._on_fault("source_hangs", f"{self._name} has not answered for {self._timeout_s:g} s")
         elif was_hanging:  # this answer is old, so it is dropped
             self._on_fault("source_back", f"{self._name} answers again")
         else:
             yield from answer.result()
-
-    def close(self) -> None:
-        """Close the source, unless it hangs."""
-        if self._late is None and (close := getattr(self._source, "close", None)) is not None:
-            close()
 
     def _ask(self, answer: Future) -> None:
         try:
@@ -149,22 +132,22 @@ def open_ladder(
     Raises:
         ProcessLookupError: there is no process `pid`.
     """
-    job = None if pid is None else ProcessCounters(pid, {os.getpid(), *apart}, ranks)
+    job = None if pid is None else host.ProcessCounters(pid, {os.getpid(), *apart}, ranks)
     gpus = gpus_and_slices(devices)
-    sources: list[Counters] = [HostCounters(), *([job] if job else []), RaplCounters()]
+    sources: list[Counters] = [host.HostCounters(), *([job] if job else []), host.RaplCounters()]
     with contextlib.ExitStack() as stack:
         if gpus:
             session = stack.enter_context(nvml or hardware.Nvml())
             gpm = GpmCounters(session, gpus)
-            sources.append(WithTimeout(gpm, "NVML GPM", on_fault))
+            sources.append(watched := WithTimeout(gpm, "NVML GPM", on_fault))
+            stack.callback(lambda: gpm.close() if watched.late is None else None)  # closing would hang, too
             # DCGM needs a process of its own, so it is started only for GPUs that GPM cannot read; it has no MIG slices
             if rest := [gpu for gpu in gpus if gpu.kind == "gpu" and not gpm.supports(gpu)]:
-                sources.append(DcgmCounters(rest, hz))
+                sources.append(dcgm := DcgmCounters(rest, hz))
+                stack.callback(dcgm.close)
             counters = NvmlCounters(session, gpus, job.pids if job else set, on_fault)
             sources.append(WithTimeout(counters, "NVML", on_fault))
         if hardware.is_jetson():
-            sources.append(JetsonCounters((gpus[0].uuid if gpus else None) or hardware.JETSON))
-        sources += [WithTimeout(ZeusCounters(*place), "Zeus", on_fault) for place in zeus_places()]
-        ladder = Ladder(sources)
-        stack.callback(ladder.close)
-        yield ladder
+            sources.append(host.JetsonCounters((gpus[0].uuid if gpus else None) or hardware.JETSON))
+        sources += [WithTimeout(host.ZeusCounters(*place), "Zeus", on_fault) for place in host.zeus_places()]
+        yield Ladder(sources)

@@ -18,11 +18,6 @@ import pynvml
 from labkit import errors, hardware
 from labkit.telemetry.counters import OnFault, Reading
 
-SM_CLOCK, MEMORY_CLOCK = 1, 2
-"""NVML_CLOCK_SM and NVML_CLOCK_MEM of nvmlClockType_t."""
-CHIP_SENSOR = 0
-"""NVML_TEMPERATURE_GPU of nvmlTemperatureSensors_t."""
-
 
 class _Call(NamedTuple):
     counter: str
@@ -40,9 +35,9 @@ _OF_A_GPU = (
     _Call("power", "W", "nvmlDeviceGetPowerUsage", (), lambda milliwatts: milliwatts / 1e3),
     # GPUs before Volta may answer 0 instead of an error
     _Call("energy", "J", "nvmlDeviceGetTotalEnergyConsumption", (), lambda millijoules: millijoules / 1e3 or None),
-    _Call("sm_clock", "MHz", "nvmlDeviceGetClockInfo", (SM_CLOCK,), float),
-    _Call("memory_clock", "MHz", "nvmlDeviceGetClockInfo", (MEMORY_CLOCK,), float),
-    _Call("temperature", "°C", "nvmlDeviceGetTemperature", (CHIP_SENSOR,), float),
+    _Call("sm_clock", "MHz", "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,), float),
+    _Call("memory_clock", "MHz", "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_MEM,), float),
+    _Call("temperature", "°C", "nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,), float),
     _Call("throttle_reasons", "bits", "nvmlDeviceGetCurrentClocksThrottleReasons", (), float),
 )
 # utilisation, power and clocks belong to the whole GPU, not to a slice
@@ -172,7 +167,7 @@ class GpmCounters:
     """
 
     def __init__(self, nvml: hardware.Nvml, devices: Iterable[hardware.Device]):
-        self._targets = [_GpmTarget(nvml, device) for device in devices]
+        self._nvml, self._targets = nvml, [_GpmTarget(nvml, device) for device in devices]
 
     def supports(self, device: hardware.Device) -> bool:
         """Whether this device can be read."""
@@ -183,8 +178,8 @@ class GpmCounters:
             yield from target.read()
 
     def close(self) -> None:
-        for target in self._targets:
-            target.close()
+        for sample in [sample for target in self._targets for sample in target.samples]:
+            self._nvml.read("nvmlGpmSampleFree", sample)
 
 
 class _GpmTarget:
@@ -192,11 +187,22 @@ class _GpmTarget:
 
     def __init__(self, nvml: hardware.Nvml, device: hardware.Device):
         self.device, self._nvml = device, nvml
-        self._samples: list[Any] = []
+        self.samples: list[Any] = []
         self.why: str | None = None
         """Reason why it cannot be read."""
         try:
-            self._begin()
+            gpu = nvml.value("nvmlDeviceGetHandleByUUID", device.gpu_uuid)
+            if not nvml.value("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
+                raise LookupError("this GPU has no performance monitoring through NVML (only Hopper and later have)")
+            self._take = functools.partial(nvml.read, "nvmlGpmSampleGet", gpu)
+            if device.kind == "mig":
+                of_slice = nvml.value("nvmlDeviceGetHandleByUUID", device.uuid)
+                instance = nvml.value("nvmlDeviceGetGpuInstanceId", of_slice)
+                self._take = functools.partial(nvml.read, "nvmlGpmMigSampleGet", gpu, instance)
+            for _ in range(2):
+                self.samples.append(nvml.value("nvmlGpmSampleAlloc"))
+            if reason := self._take(self.samples[0]).reason:  # a driver may report support and then refuse samples
+                raise LookupError(reason)
         except LookupError as error:
             self.why = str(error)
 
@@ -210,7 +216,7 @@ class _GpmTarget:
 
     def _averages(self) -> tuple[Any, str | None]:
         """NVML's metrics in the order of `_PROFILED`, or None and the reason."""
-        before, now = self._samples
+        before, now = self.samples
         answer = self._take(now)
         if answer.reason is not None:
             return None, answer.reason
@@ -219,28 +225,9 @@ class _GpmTarget:
         request.sample1, request.sample2 = before, now
         for place, (_, _, metric, *_) in enumerate(_PROFILED):
             request.metrics[place].metricId = metric
-        self._samples = [now, before]
+        self.samples = [now, before]
         answer = self._nvml.read("nvmlGpmMetricsGet", request)
         return answer.value and answer.value.metrics, answer.reason
-
-    def close(self) -> None:
-        for sample in self._samples:
-            self._nvml.read("nvmlGpmSampleFree", sample)
-
-    def _begin(self) -> None:
-        gpu = self._nvml.value("nvmlDeviceGetHandleByUUID", self.device.gpu_uuid)
-        if not self._nvml.value("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
-            raise LookupError("this GPU has no performance monitoring through NVML (only Hopper and later have)")
-        if self.device.kind == "mig":
-            of_slice = self._nvml.value("nvmlDeviceGetHandleByUUID", self.device.uuid)
-            instance = self._nvml.value("nvmlDeviceGetGpuInstanceId", of_slice)
-            self._take = functools.partial(self._nvml.read, "nvmlGpmMigSampleGet", gpu, instance)
-        else:
-            self._take = functools.partial(self._nvml.read, "nvmlGpmSampleGet", gpu)
-        for _ in range(2):
-            self._samples.append(self._nvml.value("nvmlGpmSampleAlloc"))
-        if reason := self._take(self._samples[0]).reason:  # a driver may report support and then refuse samples
-            raise LookupError(reason)
 
 
 def _gpm_value(metric: Any, scale: float) -> tuple[float | None, str | None]:

@@ -197,7 +197,6 @@ def test_a_source_that_hangs_is_a_fault_and_a_gap_and_comes_back():
     go.set()
     wait_for(lambda: list(limited.read()))
     assert faults == ["source_hangs", "source_back"]
-    limited.close()
 
 
 def test_a_source_that_breaks_stops_no_other_and_the_better_of_two_is_told_in_its_counters_resolution():

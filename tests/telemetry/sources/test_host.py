@@ -166,7 +166,7 @@ def test_the_gpu_of_a_jetson_is_a_device_without_nvml(monkeypatch):
 def test_a_jetson_that_nvml_shows_goes_by_its_uuid(shown, uuid, monkeypatch, tmp_path):
     write(tmp_path, ORIN)
     monkeypatch.setattr("labkit.hardware.is_jetson", lambda: True)
-    monkeypatch.setattr("labkit.telemetry.sources.ladder.JetsonCounters", partial(JetsonCounters, root=tmp_path))
+    monkeypatch.setattr("labkit.telemetry.sources.host.JetsonCounters", partial(JetsonCounters, root=tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with open_ladder(None, shown, 2, print, nvml=Nvml(fake_nvml())) as ladder:
         readings = {(r.device, r.counter): (r.value, r.source) for r in ladder.read()}
