@@ -132,7 +132,7 @@ def run_trial(args: argparse.Namespace) -> int:
         trial, limit = command.trial or {}, command.power_limit_w
         if limit is not None:
             card.set(limit)
-        with telemetry.sampled(device) as samples:
+        with contextlib.closing(telemetry.sampled(device)) as samples:
             cooled = telemetry.cool_down(samples, device, errors.certain(before), args.cool_down)
         under = f" under {limit:g} W" if limit else ""
         say(f"trial {trial['number']} of {args.trials}{under}; {cooled}", to_stderr=args.json)
@@ -151,7 +151,7 @@ def run_trial(args: argparse.Namespace) -> int:
             if limits:
                 telemetry.check_power_limits(device, limits)
                 card = stack.enter_context(telemetry.PowerLimit(device))
-            with telemetry.sampled(device) as samples:
+            with contextlib.closing(telemetry.sampled(device)) as samples:
                 before = telemetry.idle(samples, device)
             of_idle = {"torch_name": device.torch_name, "idle_power_w": before.power_w}
             trials = [

@@ -60,10 +60,15 @@ class Look:
         )
 
     def _now(self) -> dict[str, Any]:
-        family = _family(self._root)
+        family: list[psutil.Process] = []
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(self._root)
+            family = [root, *root.children(recursive=True)]
+        times = dict(zip(_listed_cores(), psutil.cpu_times(percpu=True), strict=False))
         return {
             "at": time.monotonic(),
-            "busy": _busy_s(self._cores),
+            # time in which the cores were not idle, including what other virtual machines took
+            "busy": sum(busy_and_idle_s(times[core])[0] for core in self._cores),
             "own": sum(_cpu_s(process, with_ended=True) for process in family),
             "programs": {each.pid: _cpu_s(each) for each in psutil.process_iter() if each not in family},
         }
@@ -125,20 +130,6 @@ def _listed_cores() -> Sequence[int]:
         return [int(core) for core in re.findall(r"^cpu(\d+)", Path("/proc/stat").read_text(), re.MULTILINE)]
     except OSError:
         return range(psutil.cpu_count() or 1)
-
-
-def _busy_s(cores: Sequence[int]) -> float:
-    """CPU seconds so far in which these cores were not idle, including time taken by other virtual machines."""
-    times = dict(zip(_listed_cores(), psutil.cpu_times(percpu=True), strict=False))
-    return sum(busy_and_idle_s(times[core])[0] for core in cores)
-
-
-def _family(root: int) -> list[psutil.Process]:
-    try:
-        process = psutil.Process(root)
-        return [process, *process.children(recursive=True)]
-    except psutil.Error:
-        return []
 
 
 def _cpu_s(process: psutil.Process, *, with_ended: bool = False) -> float:

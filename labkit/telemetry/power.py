@@ -6,14 +6,13 @@ its input closes, which the kernel does when its parent ends for any reason.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import signal
 import sys
 import time
 import warnings
-from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,19 +43,14 @@ class Idle:
     """Source of the power, or the reason why there is none."""
 
 
-@contextlib.contextmanager
-def sampled(device: hardware.Device) -> Generator[Iterator[Readings]]:
-    """Endless readings of the machine at even intervals, within the block."""
+def sampled(device: hardware.Device) -> Generator[Readings]:
+    """Endless readings of the machine at even intervals, until it is closed."""
     with open_ladder(None, [device], HZ, lambda kind, what: None) as ladder:
         clock = SampleClock(HZ)
-
-        def samples() -> Iterator[Readings]:
-            while True:
-                clock.arrive()
-                yield clock.now_ns(), list(ladder.read())
-                time.sleep(clock.wait_s())
-
-        yield samples()
+        while True:
+            clock.arrive()
+            yield clock.now_ns(), list(ladder.read())
+            time.sleep(clock.wait_s())
 
 
 def idle(samples: Iterable[Readings], device: hardware.Device) -> Idle:
@@ -75,21 +69,18 @@ def cool_down(samples: Iterable[Readings], device: hardware.Device, before: Idle
     """Wait until power and temperature, if known, are back at idle, but at most `limit_s`; the outcome as text."""
     if before.power_w is None and before.temperature_c is None:
         return f"no cool-down: neither power nor temperature can be measured ({before.note})"
-    latest: deque[Readings] = deque()
+    latest: list[Readings] = []
     began_ns: int | None = None
     for sample in samples:
-        latest.append(sample)
         began_ns = sample[0] if began_ns is None else began_ns
-        while sample[0] - latest[0][0] > LATEST_S * 1e9:
-            latest.popleft()
+        latest = [each for each in (*latest, sample) if sample[0] - each[0] <= LATEST_S * 1e9]
         seconds, now = (sample[0] - began_ns) / 1e9, _state(latest, device)
         if seconds >= min(LATEST_S, limit_s) and _is_back(now, before):
             return f"cooled down in {seconds:.1f} s"
         if seconds >= limit_s:
             break
-    said = (
-        [f"{now.power_w:.1f} W, {before.power_w:.1f} W when idle"] if None not in (now.power_w, before.power_w) else []
-    )
+    has_power = None not in (now.power_w, before.power_w)
+    said = [f"{now.power_w:.1f} W, {before.power_w:.1f} W when idle"] if has_power else []
     said += [f"{now.temperature_c:.0f} °C"] if now.temperature_c is not None else []
     return f"not cooled down after {seconds:.1f} s ({', '.join(said)})"
 
@@ -158,8 +149,7 @@ def check_power_limits(device: hardware.Device, limits_w: Sequence[float], nvml:
                 f"--power-limits: {', '.join(outside)} W is out of the range of {device.name}: give limits from "
                 f"{low_w:g} to {high_w:g} W."
             )
-        others, _ = hardware.occupants(device, session)
-        if others:
+        if others := hardware.occupants(device, session)[0]:
             raise UserError(
                 f"--power-limits: {others[0]} uses {device.name}, and a limit would slow it too: wait until it ends."
             )

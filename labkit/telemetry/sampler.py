@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,22 +56,19 @@ class Sampler:
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "Sampler":
-        if failure := self._start():
-            self.failure = failure
-            return self
         try:
+            self._start()
             with errors.refusals():
                 self._watcher.start()
-        except UserError as error:
-            self._child.end()
+        except UserError as error:  # the job goes on without samples
             self.failure = str(error)
+            if self._child is not None:
+                self._child.end()
         return self
 
     def __exit__(self, *exception) -> None:
         self._ending = True
         if self._watcher.ident is None:
-            if self._child is not None:
-                self._child.end()
             return
         self._child.stop()
         self._watcher.join(SAMPLER_GRACE_S)
@@ -79,15 +76,11 @@ class Sampler:
             self._child.kill()
             self._watcher.join(SAMPLER_GRACE_S)  # a driver may keep even a killed process
 
-    def _start(self) -> str | None:
-        """Start a sampler and wait for its first sample. Returns the reason if there will be none, else None."""
+    def _start(self) -> None:
+        """Start a sampler and wait for its first sample; a UserError with the reason if there will be none."""
         content: dict[str, Any] = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "apart": self._apart}
-        content |= {"restarts": len(self.deaths), "ranks": [*self._ranks.items()]}
-        child = process.Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S)
-        try:
-            self._child = child.start()
-        except UserError as error:  # the system allows no more processes: the job goes on without samples
-            return str(error)
+        content |= {"died": len(self.deaths), "ranks": [*self._ranks.items()]}
+        self._child = process.Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S).start()
         for helper in (self._child, process.own_template()):
             if helper is not None:
                 memory_watch.leave_out(helper.pid)
@@ -97,12 +90,12 @@ class Sampler:
         try:
             while (message := self._child.next_message(START_S)) is not None:
                 if message["kind"] == "ready":
-                    return None
+                    return
                 self._tell(**message)
         except EOFError:
-            return self._death()
+            raise UserError(self._death()) from None
         self._child.kill()
-        return f"it took no sample within {START_S:g} s"
+        raise UserError(f"it took no sample within {START_S:g} s")
 
     def _watch(self) -> None:
         while True:
@@ -118,8 +111,10 @@ class Sampler:
                 return
             self.deaths.append(death)
             self._tell("sampler_died", death)
-            if failure := self._start():
-                self.failure = self.failure if self._ending else failure
+            try:
+                self._start()
+            except UserError as error:
+                self.failure = self.failure if self._ending else str(error)
                 return
 
     def _tell(self, kind: str, what: str) -> None:
@@ -134,18 +129,12 @@ class Sampler:
         return lines[-1] if lines else f"the sampler ended with {status}"
 
 
-_S = 10**9
-
-
 class SampleClock:
     """Points in time 1/hz apart. Late points are not made up for by a burst of samples: they count as missed."""
 
-    def __init__(
-        self, hz: float, clock_ns: Callable[[], int] = time.monotonic_ns, date_ns: Callable[[], int] = time.time_ns
-    ):
-        self._period_ns, self._clock_ns = round(_S / hz), clock_ns
-        self._begin_ns, self._date_ns = clock_ns(), date_ns()
-        self._next = 0
+    def __init__(self, hz: float):
+        self._period_ns, self._next = round(1e9 / hz), 0
+        self._begin_ns, self._date_ns = time.monotonic_ns(), time.time_ns()
 
     def now_ns(self) -> int:
         """Nanoseconds since 1970: the date at the start, plus a monotonic clock that no one can set."""
@@ -153,7 +142,7 @@ class SampleClock:
 
     def wait_s(self) -> float:
         """Seconds until the next point."""
-        return max(0.0, (self._next * self._period_ns - self._since_ns()) / _S)
+        return max(0.0, (self._next * self._period_ns - self._since_ns()) / 1e9)
 
     def arrive(self) -> int:
         """Take the latest point that has passed. Returns the number of points missed before it."""
@@ -163,7 +152,7 @@ class SampleClock:
         return missed
 
     def _since_ns(self) -> int:
-        return self._clock_ns() - self._begin_ns
+        return time.monotonic_ns() - self._begin_ns
 
 
 class TelemetryWriter:
@@ -200,16 +189,8 @@ class TelemetryWriter:
         self._parts.append(*rows)  # a reader that follows the parts knows what is new by its time
 
 
-def sample(
-    parent: "process.Parent",
-    folder: str,
-    pid: int,
-    hz: float,
-    restarts: int,
-    apart: Sequence[int] = (),
-    ranks: Sequence[tuple[int, int]] = (),
-) -> None:
-    """Sample until the parent asks to stop or process `pid` ends. `restarts` samplers of it died before this one."""
+def sample(parent: process.Parent, folder: str, pid: int, hz: float, died: int, apart: list[int], ranks: list) -> None:
+    """Sample until the parent asks to stop or process `pid` ends. `died` samplers of it died before this one."""
     runs.spare_pandas()
     pyarrow.set_cpu_count(1)  # do not take cores from the job
     sys.setswitchinterval(5e-4)  # the thread that writes parts must not delay a sample
@@ -220,27 +201,22 @@ def sample(
 
     closed = threading.Event()
     parent.listen(at_end=closed.set)
-    clock, first_done, died = SampleClock(hz), False, restarts
+
+    def on_fault(kind: str, what: str) -> None:
+        parent.tell(kind, what=what)
+
+    clock, first_done, devices = SampleClock(hz), False, hardware.get_devices()
     try:
         with (
-            open_ladder(
-                pid,
-                hardware.get_devices(),
-                hz,
-                lambda kind, what: parent.tell(kind, what=what),
-                apart=apart,
-                ranks=dict(ranks),
-            ) as ladder,
+            open_ladder(pid, devices, hz, on_fault, apart=apart, ranks=dict(ranks)) as ladder,
             TelemetryWriter(Path(folder), pid) as writer,  # closed first: a driver may hang on the way out
         ):
             while True:
                 ended = closed.is_set()  # if so, this sample is the last
                 time_ns = clock.now_ns()
-                gaps = {"samplers_died": died, "samples_missed": clock.arrive()}
+                gaps = (("samplers_died", died), ("samples_missed", clock.arrive()))
                 died = 0
-                counts = [
-                    Reading("host", "host", name, count, "count", "sampler") for name, count in gaps.items() if count
-                ]
+                counts = (Reading("host", "host", name, count, "count", "sampler") for name, count in gaps if count)
                 writer.append(time_ns, *counts, *ladder.read())
                 if not first_done:
                     gc.freeze()  # a collection of everything that was imported would delay a sample by 20 ms

@@ -5,7 +5,7 @@ import re
 import signal as signals
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from types import SimpleNamespace
 
 import psutil
@@ -79,7 +79,7 @@ def test_a_device_has_cooled_down_when_power_and_temperature_are_back(watts, deg
 
 
 def test_this_machine_can_be_sampled():
-    with sampled(CPU) as samples:
+    with closing(sampled(CPU)) as samples:
         (first_ns, readings), (then_ns, _) = itertools.islice(samples, 2)
     assert then_ns > first_ns and {"memory_used"} <= {each.counter for each in readings}
 
