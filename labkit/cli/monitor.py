@@ -99,14 +99,16 @@ def _paced(turns: Iterator[list], hz: float, title: str, faults: Iterable[str]) 
 
 
 def _of_run(folder: Path) -> Iterator:
-    tail, status = telemetry.Tail(folder), "running"
+    cursor, status = runs.Cursor(), "running"
     while status == "running":
         status, point = runs.read_run(folder).status, ""
         for event in runs.read_events(folder):
             if event["event"] == "evaluated":
                 value = "-" if event.get("value") is None else f"{event['value']:.4f}"  # a diverged run has none
                 point = f", {event.get('metric')} {value} after {event.get('wall_s', 0):.0f} s"
-        yield f"{folder.name}: {status}{point}", [reading for _, reading in tail.rows()]
+        news = runs.read_since(folder, cursor, only=["telemetry"])
+        cursor, rows = news.cursor, news.telemetry.select(telemetry.Reading._fields).to_pydict().values()
+        yield f"{folder.name}: {status}{point}", [telemetry.Reading(*row) for row in zip(*rows, strict=True)]
         if status == "running":
             time.sleep(0.5)  # samples come in parts of five seconds
 
@@ -114,10 +116,11 @@ def _of_run(folder: Path) -> Iterator:
 def _view(title: str, latest: "telemetry.Latest", width: int) -> RenderableType:
     rows = []
     for history in latest.shown():
-        device, scope, counter, value, unit, source, _ = history.reading
+        device, scope, counter, value, unit, source, _ = history[-1]
         latest_text = telemetry.value_text(errors.certain(value), unit)
-        row = {"device": device, "scope": scope, "counter": counter, "latest": latest_text}
+        row = {"device": device, "scope": scope, "counter": counter, "latest": latest_text, "source": source}
+        bars = telemetry.bars([errors.certain(each.value) for each in history])
         # on a narrow terminal, only the newer part of a history fits
-        rows.append(row | {"source": source, "history": history.bars[-max(LEAST_HISTORY, width - OTHER_COLUMNS) :]})
+        rows.append(row | {"history": bars[-max(LEAST_HISTORY, width - OTHER_COLUMNS) :]})
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
     return Group(frame_table(rows, title), *missing)

@@ -3,9 +3,9 @@
 import json
 import math
 import tomllib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -96,63 +96,51 @@ def replayed(path: Path) -> Iterator[list[Reading]]:
 
 
 KEPT = 40
-"""Number of values in a history."""
+"""Number of readings in a history."""
 STALE = 3
 """Number of turns without a new reading after which a value is no longer shown."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
-@dataclass
-class History:
-    """The latest values of one counter of one device."""
-
-    reading: Reading
-    values: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
-    turn: int = 0
-    """Turn of its latest reading."""
-
-    @property
-    def bars(self) -> str:
-        """The values as bars, from the smallest to the largest of them.
-
-        >>> History(None, deque([0.0, 1.0, 2.0, 7.0])).bars
-        '▁▂▃█'
-        """
-        if not self.values:
-            return ""
-        low, high = min(self.values), max(self.values)
-        step = (high - low) / (len(BARS) - 1)
-        return "".join(BARS[round((value - low) / step)] if step else BARS[0] for value in self.values)
-
-
 class Latest:
-    """Keeps the history of every counter."""
+    """Keeps the latest readings of every counter."""
 
     def __init__(self):
-        self.histories: dict[tuple[str, str, str], History] = {}
+        self.histories: dict[tuple[str, str, str], deque[tuple[int, Reading]]] = defaultdict(lambda: deque(maxlen=KEPT))
+        """Turns and readings by device, scope and counter, oldest first"""
         self._turn = 0
 
     def take(self, readings: Iterable[Reading]) -> None:
         """Take the readings of a turn, oldest first; an empty turn changes nothing."""
         for place, reading in enumerate(readings):
             self._turn += place == 0
-            history = self.histories.setdefault(reading[:3], History(reading))
-            history.reading, history.turn = reading, self._turn
-            if reading.value is not None:
-                history.values.append(reading.value)
+            self.histories[reading[:3]].append((self._turn, reading))
 
-    def shown(self) -> list[History]:
-        """Counters that have a current value, in order of device and scope."""
+    def shown(self) -> list[list[Reading]]:
+        """The readings with a value of each counter that has a current one, in order of device and scope."""
         histories = (history for _, history in sorted(self.histories.items()))
-        return [each for each in histories if each.reading.value is not None and each.turn > self._turn - STALE]
+        current = (each for each in histories if each[-1][1].value is not None and each[-1][0] > self._turn - STALE)
+        return [[reading for _, reading in each if reading.value is not None] for each in current]
 
     def missing(self) -> dict[str, list[str]]:
         """Counters without a current value, by the reason for it."""
         reasons: dict[str, list[str]] = {}
         for (_, _, counter), history in sorted(self.histories.items()):
-            if history.reading.value is None:
-                reasons.setdefault(history.reading.note or "no reason given", []).append(counter)
+            _, reading = history[-1]
+            if reading.value is None:
+                reasons.setdefault(reading.note or "no reason given", []).append(counter)
         return reasons
+
+
+def bars(values: Sequence[float]) -> str:
+    """Values as bars, from the smallest to the largest of them.
+
+    >>> bars([0.0, 1.0, 2.0, 7.0])
+    '▁▂▃█'
+    """
+    low, high = min(values), max(values)
+    step = (high - low) / (len(BARS) - 1)
+    return "".join(BARS[round((value - low) / step)] if step else BARS[0] for value in values)
 
 
 def value_text(value: float, unit: str) -> str:

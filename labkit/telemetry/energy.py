@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 
 from labkit import errors, runs
-from labkit.telemetry.counters import Reading
 from labkit.telemetry.sources.host import HIP, UNTRIED
 
 OF_ENERGY = r"^(energy|power|board_power|cpu_energy.*)$"
@@ -110,24 +109,6 @@ def peak_memory(run: Samples | Path | str) -> int | None:
     return max((int(sample.value) for sample in values if sample.value is not None), default=None)
 
 
-class Tail:
-    """Reads a run's telemetry, each row once, although parts are merged meanwhile."""
-
-    def __init__(self, folder: Path | str):
-        self._folder, self._cursor = folder, runs.Cursor()
-
-    def rows(self) -> list[tuple[int, Reading]]:
-        """The new rows, part by part, each with its time in ns.
-
-        Raises:
-            UserError: the run is gone.
-        """
-        news = runs.read_since(self._folder, self._cursor, only=["telemetry"])
-        self._cursor = news.cursor
-        columns = news.telemetry.select(["time_ns", *Reading._fields]).to_pydict().values()
-        return [(time_ns, Reading(*reading)) for time_ns, *reading in zip(*columns, strict=True)]
-
-
 LONGEST_INTERVAL_NS = 60 * 10**9
 """Samples come twice per second; if two are further apart than this, the machine slept."""
 
@@ -200,9 +181,9 @@ def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy
     note = whole if mig else "the GPU alone, without its host"
     # a counter that does not move while power is drawn is broken
     if counter and not (power and counter[0][0].value == counter[-1][1].value):
-        return _counted(counter, "NVML energy counter", note)
+        return _summed(counter, "NVML energy counter", note)
     if power:
-        return _integrated(power, "NVML power, integrated", note)
+        return _summed(power, "NVML power, integrated", note, of_power=True)
     return Energy(None, None, _why(samples, ("energy", "power"), "the GPU was sampled less than twice"))
 
 
@@ -212,7 +193,7 @@ def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
     if packages and all(packages.values()):
         source = "Zeus, Apple's energy counters" if "cpu_energy_apple" in packages else "RAPL"
         note = "all CPU packages of this machine, other programs included, without memory and disks"
-        return _counted([each for intervals in packages.values() for each in intervals], source, note)
+        return _summed([each for intervals in packages.values() for each in intervals], source, note)
     why = _why(samples, ("cpu_energy", "board_power"), "the run was sampled less than twice")
     return board_energy(samples) or Energy(None, None, f"not measurable: {why}")
 
@@ -221,31 +202,26 @@ def board_energy(samples: dict[str, list[Sample]]) -> Energy | None:
     """Energy of a whole Jetson module from the host's samples by counter; None on any other machine."""
     power = _intervals(samples.get("board_power", []))
     note = "the whole module: CPU, GPU and memory"
-    return _integrated(power, "Jetson board power, integrated", note) if power else None
+    return _summed(power, "Jetson board power, integrated", note, of_power=True) if power else None
 
 
-def _counted(intervals: list[tuple[Sample, Sample]], source: str, note: str) -> Energy:
-    """Joules from counters, which may restart at zero."""
-    gains = ((a.time_ns, b.time_ns, errors.certain(b.value) - errors.certain(a.value)) for a, b in intervals)
-    steps = [Step(*gain) for gain in gains if gain[2] >= 0]
-    if len(steps) < len(intervals):
+def _summed(pairs: list[tuple[Sample, Sample]], source: str, note: str, *, of_power: bool = False) -> Energy:
+    """Joules from a counter, which may restart at zero, or from samples of watts by the trapezoidal rule."""
+    steps = []
+    for a, b in pairs:
+        before, after = errors.certain(a.value), errors.certain(b.value)
+        joules = (b.time_ns - a.time_ns) / 1e9 * ((before + after) / 2) if of_power else after - before
+        steps.append(Step(a.time_ns, b.time_ns, joules))
+    kept = sorted(step for step in steps if step.joules >= 0)
+    if len(kept) < len(steps):
         note += "; the counter restarted at zero, and the energy of that interval is missing"
-    return Energy(sum(step.joules for step in steps), source, note, tuple(sorted(steps)))
-
-
-def _integrated(power: list[tuple[Sample, Sample]], source: str, note: str) -> Energy:
-    """Joules from samples of watts, by the trapezoidal rule."""
-    watts = ((a.time_ns, b.time_ns, (errors.certain(a.value) + errors.certain(b.value)) / 2) for a, b in power)
-    steps = [Step(start_ns, end_ns, (end_ns - start_ns) / 1e9 * each) for start_ns, end_ns, each in watts]
-    return Energy(sum(step.joules for step in steps), source, note, tuple(steps))
+    return Energy(sum(step.joules for step in kept), source, note, tuple(kept))
 
 
 def _intervals(samples: list[Sample]) -> list[tuple[Sample, Sample]]:
     """Pairs of neighbouring samples within one process; between processes of a resumed run the job did not run."""
-    known = [sample for sample in samples if sample.value is not None]
-    return [
-        (a, b) for a, b in pairwise(known) if a.process == b.process and b.time_ns - a.time_ns < LONGEST_INTERVAL_NS
-    ]
+    pairs = pairwise(sample for sample in samples if sample.value is not None)
+    return [(a, b) for a, b in pairs if a.process == b.process and b.time_ns - a.time_ns < LONGEST_INTERVAL_NS]
 
 
 def _why(samples: dict[str, list[Sample]], counters: tuple[str, ...], otherwise: str) -> str:

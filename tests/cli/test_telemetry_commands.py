@@ -15,7 +15,7 @@ from labkit import hardware, telemetry
 from labkit.hardware import Device
 from labkit.launch import End, ScriptRuns
 from labkit.runs import read_events, read_run
-from labkit.telemetry import Latest, Reading, Tail, TelemetryWriter
+from labkit.telemetry import Latest, Reading
 from labkit.tta import run_table
 
 
@@ -74,24 +74,12 @@ def test_a_run_is_shown_from_its_folder_alone(run, cli):
     assert "auc - after 4 s" in cli("monitor", run).text  # it diverged
 
 
-def test_a_tail_gives_each_row_once_although_parts_are_merged(tmp_path):
-    (tmp_path / "run.json").write_text("{}")
-    tail, seen = Tail(tmp_path), []
-    with TelemetryWriter(tmp_path, 1) as writer:
-        for second in range(150):
-            writer.append(second + 1, Reading("host", "host", "cpu_percent", float(second), "%", "test"))
-            writer.flush()
-            seen += tail.rows() if second % 7 == 0 else []
-    seen += tail.rows()
-    assert [reading.value for _, reading in seen] == [float(second) for second in range(150)]
-
-
 def test_a_counter_that_falls_silent_is_not_shown_and_one_that_is_missing_says_why():
     latest = Latest()
     latest.take([there := Reading("GPU-1", "device", "power", 100.0, "W", "NVML")])
     for _ in range(5):
         latest.take([Reading("host", "host", "memory_used", 1.0, "bytes", "psutil")])
-    assert [history.reading.counter for history in latest.shown()] == ["memory_used"]
+    assert [history[-1].counter for history in latest.shown()] == ["memory_used"]
     latest.take([there._replace(value=None, note="time-out")])
     assert latest.missing() == {"time-out": ["power"]}
 
