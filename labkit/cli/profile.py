@@ -194,9 +194,9 @@ def _print_diff(difference: "profiling.Comparison", shown: int) -> None:
     console, total, frame = Console(), difference.total_us, difference.operators
     console.print(difference.headline())
     times = ["before_us", "after_us", "difference_us"]
-    rest, sums = frame.iloc[shown:], {"before_us": difference.before_us, "after_us": difference.after_us}
+    rest = frame.iloc[shown:]
     added = [{"operator": f"({len(rest)} others)", **rest[times].sum()}] if len(rest) else []
-    added.append({"operator": "the step", "difference_us": total, **sums})
+    added.append({"operator": "the step", **frame[times].sum()})
     rows = [
         {
             "operator": row.operator,
@@ -216,20 +216,19 @@ def _print_tool_profile(profile: "profiling.ToolProfile") -> int:
     steps, seconds = facts["steps"], facts["window_s"]
     each = f"{1e3 * seconds / steps:.4g} ms per step (measured on {facts['device']}, threads: {facts['threads']})"
     console.print(f"{facts['tool']} watched {steps:,} steady steps, {seconds:.3g} s in all: {each}.", style="bold")
-    if profile.functions is not None:
-        rows = [
-            {
-                "function": row.function,
-                "own": f"{row.share:.1%}",
-                "with callees": f"{row.with_callees:.1%}",
-                "file:line": f"{'/'.join(Path(row.file).parts[-3:])}:{row.line if row.line == row.line else '?'}",
-            }
-            for row in profile.functions.astype({"line": object}).head(SHOWN_FUNCTIONS).itertuples()
-        ]
-        print_frame(console, rows, "Python functions with most samples of their own")
-    if profile.text:
-        console.print_line(profile.text)  # tables of its own
-    console.print_line(f"The rest: {profile.where_to_look}.")
+    rows = [
+        {
+            "function": row.function,
+            "own": f"{row.share:.1%}",
+            "with callees": f"{row.with_callees:.1%}",
+            "file:line": f"{'/'.join(Path(row.file).parts[-3:])}:{row.line if row.line == row.line else '?'}",
+        }
+        for row in profile.functions.astype({"line": object}).head(SHOWN_FUNCTIONS).itertuples()
+    ]
+    print_frame(console, rows, "Python functions with most samples of their own")
+    console.print_line(
+        f"The rest: {profile.output} holds the stacks, which https://www.speedscope.app and flamegraph.pl draw."
+    )
     return 0
 
 

@@ -8,9 +8,8 @@ from .profile import (
     read_profile as read_profile,
     roofline_frames as roofline_frames,
 )
-from .rank_steps import RankSteps as RankSteps, compare_ranks as compare_ranks
 from .script_steps import profile_script as profile_script, profile_with as profile_with
-from .step_time import call_tree as call_tree
+from .step_time import RankSteps as RankSteps, call_tree as call_tree, compare_ranks as compare_ranks
 from .tools import (
     BY_HAND as BY_HAND,
     CHATTER as CHATTER,

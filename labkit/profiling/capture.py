@@ -19,7 +19,7 @@ import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
 from labkit import errors, hardware, process, runs
-from labkit.profiling.tools import FACTS, GRAPH, KINETO, LEAST_S, LIMITS, OUTPUTS, TOOL_FACTS, ProfileSettings, PySpy
+from labkit.profiling.tools import FACTS, GRAPH, KINETO, LEAST_S, LIMITS, STACKS, TOOL_FACTS, ProfileSettings, PySpy
 
 try:
     import resource
@@ -254,7 +254,7 @@ class SampledSteps(StepWatcher):
         self.taken += 1
         self._steps = max(0, self.taken - self.settings.skip - self.settings.warmup)
         if self.taken == self.settings.skip + self.settings.warmup:
-            self._py_spy = PySpy(self.trace / OUTPUTS["py-spy"])
+            self._py_spy = PySpy(self.trace / STACKS)
             self._opened = time.perf_counter()
         elif self._steps >= self.settings.steps and time.perf_counter() - self._opened >= LEAST_S:
             self._close()

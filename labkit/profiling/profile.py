@@ -80,7 +80,8 @@ class Profile:
     @property
     def overhead(self) -> float | None:
         """Time of a profiled step over that of an unprofiled one; both are medians, or means on a GPU."""
-        return self._middle(self.time.lengths_us) / self.unprofiled_step_us if self.unprofiled_step_us else None
+        lengths_us = self.time.segments.groupby("step")["us"].sum().tolist()
+        return self._middle(lengths_us) / self.unprofiled_step_us if self.unprofiled_step_us else None
 
     def _middle(self, times: list[float]) -> float:
         # a GPU finishes its steps after the host, which waits for it only once, at their end
@@ -241,9 +242,8 @@ def profile_steps(
     recorder = StepRecorder(ProfileSettings(**settings))
     on = torch.device(device)
     budget = tracking.whole_device(f"cuda:{on.index or 0}" if on.type == "cuda" else "cpu")
-    harness = tracking.Harness(
-        tracking.StopRequest(), tracking.ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder
-    )
+    command = tracking.ScriptCommand(runs_dir=str(runs_dir), budget=budget)
+    harness = tracking.Harness(tracking.StopRequest(), command, observer=recorder)
     phases = tracking.watched_by(recorder.clock.watch)
     with contextlib.suppress(tracking.Enough), harness.wrapped(), phases, tracking.Run(name) as run:
         run.start_clock()
@@ -325,26 +325,19 @@ class Comparison:
         return _joined(self.before.phases, self.after.phases, "phase", "time_us")
 
     @property
-    def before_us(self) -> float:
-        return self.before.time.step_us
-
-    @property
-    def after_us(self) -> float:
-        return self.after.time.step_us
-
-    @property
     def total_us(self) -> float:
         """The second step's time minus the first one's."""
-        return self.after_us - self.before_us
+        return self.after.time.step_us - self.before.time.step_us
 
     def headline(self) -> str:
         """The difference as a sentence; per sample where the steps differ in size."""
         before, after = self.before.samples, self.after.samples
-        ratio, unit = self.before_us / self.after_us, ""
+        before_us, after_us = self.before.time.step_us, self.after.time.step_us
+        ratio, unit = before_us / after_us, ""
         if before is not None and after is not None and before != after:
             ratio, unit = ratio * after / before, f" per sample (the steps have {before:,} and {after:,})"
         how = f"{ratio:.3g} times as fast" if ratio >= 1 else f"{1 / ratio:.3g} times as slow"
-        steps = f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms per step, both profiled"
+        steps = f"From {before_us / 1e3:.4g} to {after_us / 1e3:.4g} ms per step, both profiled"
         said = f"{steps}: {self.after.folder.name} is {how} as {self.before.folder.name}{unit}."
         was, now = map(_circumstances, (self.before, self.after))
         others = [f"{what} {was[what]} and {now[what]}" for what in was if was[what] != now[what]]
@@ -354,8 +347,8 @@ class Comparison:
         return {
             "before": self.before.folder.name,
             "after": self.after.folder.name,
-            "before_us": self.before_us,
-            "after_us": self.after_us,
+            "before_us": self.before.time.step_us,
+            "after_us": self.after.time.step_us,
             "samples": (self.before.samples, self.after.samples),
             "difference_us": self.total_us,
             "operators": self.operators.to_dict("records"),
@@ -371,12 +364,8 @@ def compare(before: Profile, after: Profile) -> Comparison:
 def _circumstances(profile: Profile) -> dict[str, Any]:
     recorded = " and ".join(name for name in ("shapes", "memory") if getattr(profile.settings, name)) or "times alone"
     limits = profile.limits
-    return {
-        "on": limits.device if limits else "an unknown machine",
-        "threads": limits.threads if limits else "unknown",
-        "times": profile.provenance,
-        "recorded with": recorded,
-    }
+    device, threads = (limits.device, limits.threads) if limits else ("an unknown machine", "unknown")
+    return {"on": device, "threads": threads, "times": profile.provenance, "recorded with": recorded}
 
 
 def _joined(before: pd.DataFrame, after: pd.DataFrame, key: str, time: str, *more: str) -> pd.DataFrame:

@@ -2,19 +2,23 @@
 
 Steps are the profiler's own (`ProfilerStep#`). Phases are labkit's annotations, or those that torch itself makes for a
 data loader and an optimiser; without annotations of a backward pass, autograd's own calls are it. Annotations may
-overlap, as a script's and labkit's do: at each moment the one that began last counts.
+overlap, as a script's and labkit's do: at each moment the one that began last counts. From the steps of several ranks
+follows how long they exchange and wait, and which one is late.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from labkit import UserError, tracking
+from labkit import UserError, runs, tracking
 from labkit.profiling.tools import AFTER_BACKWARD, BETWEEN, COMMUNICATION, OTHER, PHASES
-from labkit.profiling.trace import CUDA_CALLS, ON_THE_HOST, Trace, nest
+from labkit.profiling.trace import CUDA_CALLS, ON_THE_HOST, Trace, nest, read_trace
 
 IDLE = "idle"
 OWN_WAITS = (tracking.INPUT, tracking.SYNC)
@@ -48,6 +52,8 @@ PYTHON = "(outside of operators)"
 """Name of the time spent in Python and in whatever it calls that is not torch"""
 SMALLEST = 0.001
 """Smallest share of a step that the tree of calls shows; the rest stays blank within its caller."""
+LATE_SHARE = 0.05
+"""Least share of a step that the other ranks wait for a rank that is called late"""
 
 
 @dataclass(frozen=True)
@@ -63,10 +69,6 @@ class StepTime:
     idle_us: float = 0.0
     """Time of a step without a core, outside of input and sync: a phase of its own, "idle", taken from the others in
     proportion."""
-
-    @property
-    def lengths_us(self) -> list[float]:
-        return self.segments.groupby("step")["us"].sum().tolist()
 
     @property
     def total_us(self) -> float:
@@ -134,10 +136,9 @@ def recorded_steps(trace: Trace) -> pd.DataFrame:
     is_step = events["name"].astype(str).str.fullmatch(STEP + r"\d{1,9}")
     found = events[(events["category"] == "user_annotation") & is_step]
     if len(found):
-        steps = found[found["lane"] == found["lane"].iat[0]]  # of one thread, of one rank
-        ran = events[
-            (events["lane"] == steps["lane"].iat[0]) & ~events["category"].isin(("user_annotation", "python_function"))
-        ]
+        lane = found["lane"].iat[0]
+        steps = found[found["lane"] == lane]  # of one thread, of one rank
+        ran = events[(events["lane"] == lane) & ~events["category"].isin(("user_annotation", "python_function"))]
         # each call of step() opens one more, in which nothing ran if it was the last call
         has_run = len(ran) == 0 or ran["start_us"].max() >= steps["start_us"].iat[-1]
         if has_run or len(steps) > 1:
@@ -302,12 +303,11 @@ def call_tree(time: StepTime) -> pd.DataFrame:
     paths: list[tuple[str, ...]] = []
     columns = (time.events[name].tolist() for name in ("name", "phase", "parent", "duration_us", "self_us"))
     for name, phase, parent, total_us, own_us in zip(*columns, strict=True):
-        above = (phase,) if parent < 0 else paths[parent]
-        paths.append((*above, name) if above else ())
-        if path := paths[-1]:
-            row = sums.setdefault(path, [0, 0.0, 0.0])
-            sums[path] = [row[0] + 1, row[1] + total_us, row[2] + own_us]
-            sums[path[:1]][2] -= own_us  # what is left of a phase lies outside of its operators
+        path = (*((phase,) if parent < 0 else paths[parent]), name)
+        paths.append(path)
+        row = sums.setdefault(path, [0, 0.0, 0.0])
+        sums[path] = [row[0] + 1, row[1] + total_us, row[2] + own_us]
+        sums[path[:1]][2] -= own_us  # what is left of a phase lies outside of its operators
     number = {path: place for place, path in enumerate(sums)}
     begin, taken, rows, least_us = {}, dict.fromkeys(sums, 0.0), [], SMALLEST * time.total_us
     for path, (calls, total_us, own_us) in sums.items():
@@ -322,3 +322,52 @@ def call_tree(time: StepTime) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=columns)
     frame[["calls", "total_us", "self_us", "begin_us"]] /= time.steps
     return frame
+
+
+@dataclass(frozen=True)
+class RankSteps:
+    """What ranks do in a step, compared. The values are means per step."""
+
+    rows: list[dict[str, Any]]
+    """Of each rank: rank (the name of its trace), step_us, exchange_us, waiting_us"""
+    late: tuple[str, float] | None
+    """The rank for which the others wait, and how much longer than it (µs); None if that is less than 5 % of a step"""
+
+    @property
+    def headline(self) -> str:
+        longest_us = max(row["step_us"] for row in self.rows)
+        if self.late is None:
+            return f"No rank is late: the {len(self.rows)} ranks wait for each other less than 5 % of a step."
+        name, us = self.late
+        return f"{name} is late: the others wait {us / 1e3:.4g} ms per step for it, {us / longest_us:.0%} of one."
+
+
+def compare_ranks(paths: Sequence[Path]) -> RankSteps:
+    """Compare the ranks of a training on CPUs by a trace of the same steps of each.
+
+    In each step the rank that communicates least came last: its communication is the exchange, and what another rank
+    communicates longer is waiting.
+
+    Raises:
+        UserError: the traces have other steps, or none notes a collective on a thread of its own, as gloo does.
+    """
+    times = [step_time(replace(read_trace(path), may_lack_steps=True)) for path in paths]
+    rows: list[dict[str, Any]] = []
+    for path, time in zip(paths, times, strict=True):
+        us = time.segments["us"].where(time.segments["phase"] == COMMUNICATION, 0.0)
+        by_step = us.groupby(time.segments["step"]).sum() / time.steps
+        rows.append({"rank": path.name, "phases_s": {step: (0.0, each) for step, each in by_step.items()}})
+        if by_step.index.tolist() != [*rows[0]["phases_s"]]:
+            raise UserError(f"{path}: its steps are not those of {paths[0].name}: record the same steps on each rank.")
+    if not any(seconds for row in rows for _, seconds in row["phases_s"].values()):
+        raise UserError(f"{paths[0].parent}: no trace notes that a rank waits for others, as gloo's do: name one.")
+    steps = runs.exchange_s(rows).values()
+    exchange_us = sum(exchange for exchange, _ in steps)
+    waiting_us = [sum(each) for each in zip(*(waits for _, waits in steps), strict=True)]
+    found = [
+        {"rank": row["rank"], "step_us": time.step_us, "exchange_us": exchange_us, "waiting_us": us}
+        for row, time, us in zip(rows, times, waiting_us, strict=True)
+    ]
+    late = runs.late_rank(rows)
+    is_late = late is not None and late[1] >= LATE_SHARE * max(time.step_us for time in times)
+    return RankSteps(found, late if is_late else None)

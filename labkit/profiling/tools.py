@@ -23,17 +23,8 @@ BETWEEN = "between steps"
 """Phase of scripts from the optimiser to the next forward pass: batches are made, results are read, printed, saved."""
 COMMUNICATION = "communication"
 """Phase in which other ranks are waited for, or data is exchanged with them, and nothing is computed."""
-PHASES = (
-    tracking.INPUT,
-    BETWEEN,
-    tracking.TO_DEVICE,
-    tracking.FORWARD,
-    tracking.BACKWARD,
-    tracking.OPTIMISER,
-    tracking.SYNC,
-    COMMUNICATION,
-    OTHER,
-)
+PHASES = (tracking.INPUT, BETWEEN, tracking.TO_DEVICE, tracking.FORWARD, tracking.BACKWARD, tracking.OPTIMISER,
+          tracking.SYNC, COMMUNICATION, OTHER)  # fmt: skip
 """In the order of a step."""
 AFTER_BACKWARD = "after backward"
 """Annotation of scripts: between steps if a forward pass follows (gradients are accumulated), else other."""
@@ -53,15 +44,8 @@ BY_HAND = {
 }  # fmt: skip
 """Commands of profilers that users start themselves, to be followed by the training's command; and what they show"""
 TOOLS = ("torch", "py-spy", *BY_HAND)
-TOOL_FACTS = "tool.json"
-"""File in a run's `trace/` with facts about the steps that a tool watched"""
-OUTPUTS = {"py-spy": "py-spy.txt", "nsys": "nsys.nsys-rep"}
-"""File of each tool in a run's `trace/`; labkit 0.1 also kept nsys' there"""
-VIEWERS = {
-    "nsys": "`nsys-ui {}` shows its timeline",
-    "py-spy": "{} holds the stacks, which https://www.speedscope.app and flamegraph.pl draw",
-}
-"""What opens these files; braces stand for the path"""
+TOOL_FACTS, STACKS = "tool.json", "py-spy.txt"
+"""Files in a run's `trace/`: facts about the steps that py-spy watched, and what it wrote"""
 LEAST_S = 5.0
 """Shortest time that py-spy samples. At 100 samples per second a share of 10 % then has a standard error of 1.3 points
 (binomial)."""
@@ -115,19 +99,18 @@ class ProfileSettings:
 def check_tool(name: str, script: "tracking.ScriptCommand") -> None:
     """Raise a UserError, with the reason and the fix, if a tool cannot profile a script here."""
     tool, about = hardware.find_profiler(name), hardware.PROFILERS[name]
-    if tool.path is None:
-        raise UserError(f"{name} is not on PATH: {about.install}. Or use --tool torch.")
-    if not tool.works:
-        raise UserError(f"{name} does not work here: {tool.note}. Install another version: {about.install}.")
-    if about.needs_gpu and not runs_on_gpu(script):
-        raise UserError(
-            f"{name} profiles GPUs, and this training would run on the CPU: use --tool py-spy for Python code, "
-            "--tool perf for the processor's counters, or --tool torch for operators. `labkit doctor` lists the GPUs "
-            "that were found."
-        )
-    if name == "perf" and tool.note:
-        raise UserError(f"{tool.note}: `sudo sysctl kernel.perf_event_paranoid=2` allows it until the next restart.")
-    if name == "py-spy" and (why := why_refused()):
+    reasons = (
+        (tool.path is None, f"{name} is not on PATH: {about.install}. Or use --tool torch."),
+        (not tool.works, f"{name} does not work here: {tool.note}. Install another version: {about.install}."),
+        (about.needs_gpu and not runs_on_gpu(script),
+         f"{name} profiles GPUs, and this training would run on the CPU: use --tool py-spy for Python code, --tool "
+         "perf for the processor's counters, or --tool torch for operators. `labkit doctor` lists the GPUs that were "
+         "found."),
+        (name == "perf" and tool.note,
+         f"{tool.note}: `sudo sysctl kernel.perf_event_paranoid=2` allows it until the next restart."),
+    )  # fmt: skip
+    why = next((words for applies, words in reasons if applies), None)
+    if why := why or (why_refused() if name == "py-spy" else None):
         raise UserError(why)
 
 
@@ -146,7 +129,7 @@ def runs_on_gpu(script: "tracking.ScriptCommand") -> bool:
 class ToolFacts(TypedDict):
     """The part of `tool.json` that readers rely on."""
 
-    tool: Literal["nsys", "py-spy"]
+    tool: Literal["py-spy"]
     script: str
     device: str
     threads: int
@@ -156,28 +139,20 @@ class ToolFacts(TypedDict):
 
 @dataclass(frozen=True)
 class ToolProfile:
-    """What a tool saw of a run's steady steps."""
+    """What py-spy saw of a run's steady steps."""
 
     folder: Path
     facts: ToolFacts
     output: Path
     """The tool's own file"""
-    functions: "pd.DataFrame | None" = None
-    """Table of `python_functions`, of py-spy"""
-    text: str = ""
-    """Report of `nsys stats`, in runs of labkit 0.1"""
-
-    @property
-    def where_to_look(self) -> str:
-        return VIEWERS[self.facts["tool"]].format(self.output)
+    functions: "pd.DataFrame"
+    """Table of `python_functions`"""
 
     def to_dict(self) -> dict[str, Any]:
         """The answer for programs; an unknown figure is null."""
-        functions = self.functions
-        if functions is not None:
-            functions = json.loads(errors.certain(functions.to_json(orient="records")))
+        functions = json.loads(errors.certain(self.functions.to_json(orient="records")))
         run = {"run": self.folder.name, "folder": str(self.folder), "tool": self.facts["tool"], "facts": self.facts}
-        return run | {"output": str(self.output), "functions": functions, "text": self.text}
+        return run | {"output": str(self.output), "functions": functions}
 
 
 def is_tool_profile(folder: Path) -> bool:
@@ -190,12 +165,9 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
     folder = Path(folder)
     runs.read_run(folder)  # raises if the folder holds no run
     facts = json_data.read_json(folder / "trace" / TOOL_FACTS, ToolFacts, fix="Profile again.")
-    output = folder / "trace" / OUTPUTS[facts["tool"]]
-    report = output.with_suffix(".txt")
-    if facts["steps"] <= 0 or facts["window_s"] <= 0 or not report.is_file():
+    output = folder / "trace" / STACKS
+    if facts["steps"] <= 0 or facts["window_s"] <= 0 or not output.is_file():
         raise UserError(f"{folder}: {facts['tool']} recorded no steady step: give a smaller --skip or --warmup.")
-    if facts["tool"] == "nsys":
-        return ToolProfile(folder, facts, output, text=report.read_text(encoding="utf-8", errors="replace"))
     return ToolProfile(folder, facts, output, python_functions(output, facts["script"]))
 
 

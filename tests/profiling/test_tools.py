@@ -1,13 +1,11 @@
 """Scripts under profilers that are programs of their own: real ones where they are, else fakes on PATH."""
 
-import json
 import os
 import subprocess
 import sys
 
 import psutil
 import pytest
-from made_up import write_run
 from processes import wait_for
 
 from labkit.errors import UserError
@@ -45,12 +43,6 @@ FAKE = """\
 [ "$1" = --version ] && exit 0
 while [ "$1" != {python} ]; do shift; done
 "$@"
-"""
-# The form is that of nsys 2024.5.1, as labkit 0.1 kept it.
-STATS = """\
- ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):
-
-     79.8      14198407375      97620  145445.7  void cutlass::device_kernel<long>
 """
 
 
@@ -93,17 +85,6 @@ def profile(cli, script):
 
 def folder_of(script):
     return next(path for path in (script.parent / "runs").iterdir() if (path / "run.json").is_file())
-
-
-def test_a_run_that_labkit_profiled_under_nsys_before_still_opens(tmp_path, cli):
-    folder = write_run(tmp_path / "runs", [0.5])
-    trace = folder / "trace"
-    trace.mkdir()
-    facts = {"tool": "nsys", "script": "/w/dug.py", "device": "cuda:0", "threads": 1, "steps": 3, "window_s": 0.5}
-    (trace / "tool.json").write_text(json.dumps(facts))
-    (trace / "nsys.txt").write_text(STATS)
-    answer = cli("profile show", folder, "--json").json
-    assert answer["tool"] == "nsys" and "97620" in answer["text"]
 
 
 def test_tools_are_refused_with_what_to_use_instead(put, script, profile):
