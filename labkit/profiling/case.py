@@ -4,9 +4,9 @@ The bound on the gain from removing a bottleneck is Amdahl's (AFIPS 1967).
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 
 from labkit import hardware
 from labkit.profiling.over_time import within
@@ -155,15 +155,12 @@ class Case:
         """Time outside of operators between operators that follow each other closely, in one step, by phase."""
         begin = self.time.events["start_us"].to_numpy()
         end = begin + self.time.events["duration_us"].to_numpy()
-        self_until = np.r_[0.0, np.cumsum(self.self_us)]
-        found: dict[str, float] = {}
-        for before, row in pairwise(np.flatnonzero(rows)):
-            left, right = end[before], begin[row]
-            if 0 < right - left <= nearest_us:
-                first, last = np.searchsorted(begin, [left, right])
-                free_us = (right - left) / self.time.steps - (self_until[last] - self_until[first])
-                found[self.phase[row]] = found.get(self.phase[row], 0.0) + max(0.0, free_us)
-        return found
+        self_until, places = np.r_[0.0, np.cumsum(self.self_us)], np.flatnonzero(rows)
+        left, right = end[places[:-1]], begin[places[1:]]
+        first, last = np.searchsorted(begin, [left, right])
+        free_us = np.maximum((right - left) / self.time.steps - (self_until[last] - self_until[first]), 0.0)
+        near = (right > left) & (right - left <= nearest_us)
+        return pd.Series(free_us[near]).groupby(self.phase[places[1:]][near]).sum().to_dict()
 
     def calls(self, rows: np.ndarray) -> float:
         """Number of calls in one step."""

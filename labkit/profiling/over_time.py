@@ -158,16 +158,10 @@ def timeline(trace: Trace) -> pd.DataFrame:
         names[lane] = f"GPU {number} stream {stream.removeprefix('stream ')}"
     shown = pd.concat([host, device], ignore_index=True).astype({"lane": str, "category": str, "name": str})
     levels = np.where(shown["level"] > 0, ", level " + shown["level"].astype(str), "")
-    frame = pd.DataFrame(
-        {
-            "lane": shown["lane"].map(names) + levels,
-            "kind": shown["category"].map(KINDS).fillna("copy or fill"),
-            "name": shown["name"],
-            "start_us": shown["start_us"] - begin,
-            "duration_us": shown["duration_us"],
-        }
-    ).nlargest(MOST_EVENTS, "duration_us")
-    return frame.sort_values(["lane", "start_us"], ignore_index=True)
+    kinds = shown["category"].map(KINDS).fillna("copy or fill")
+    frame = shown.assign(lane=shown["lane"].map(names) + levels, kind=kinds, start_us=shown["start_us"] - begin)
+    longest = frame[["lane", "kind", "name", "start_us", "duration_us"]].nlargest(MOST_EVENTS, "duration_us")
+    return longest.sort_values(["lane", "start_us"], ignore_index=True)
 
 
 def memory_over_time(trace: Trace) -> pd.DataFrame:

@@ -207,13 +207,12 @@ def profile_with(
         return profile_script(command, SampledSteps(settings, errors.certain(command.script)), stop, on_event)
     recorder = StepRecorder(settings)
     folder, notes = profile_script(command, recorder, stop, on_event)
-    device = "cpu" if recorder.device.type == "cpu" else str(recorder.device)
     try:
-        limits = hardware.calibrate(device, repeats=3)
+        limits = hardware.calibrate(str(recorder.device), repeats=3)
     except (RuntimeError, MemoryError) as error:
         if not hardware.is_out_of_memory(error):
             raise
-        limits = hardware.calibrate(device, repeats=3, copy_bytes=2**25)  # a budget of little memory
+        limits = hardware.calibrate(str(recorder.device), repeats=3, copy_bytes=2**25)  # a budget of little memory
     save_limits(folder, limits)
     return folder, notes
 
@@ -249,13 +248,9 @@ def profile_script(
     notes = [result["reason"]] if tracking.NOT_COUNTED in result["reason"] else []
     if result["ended_by"] != "profiled":
         notes = [_ended_early(command, observer, result["reason"])]
-    return folder, [*notes, *([observer.of_compiled(graphs)] if (graphs := compiled_graphs()) else [])]
-
-
-def compiled_graphs() -> int:
-    """Number of graphs that torch.compile compiled in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    return 0 if dynamo is None else dynamo.counters["stats"]["unique_graphs"]
+    graphs = dynamo.counters["stats"]["unique_graphs"] if dynamo is not None else 0
+    return folder, [*notes, *([observer.of_compiled(graphs)] if graphs else [])]
 
 
 def _ended_early(command: tracking.ScriptCommand, observer: StepWatcher, reason: str) -> str:

@@ -76,7 +76,10 @@ def read_trace(path: Path | str) -> Trace:
     unused: Counter[str] = Counter()
     columns = _Columns(unused)
     for event in stream_events(path, unused):
-        columns.take(event)
+        try:
+            columns.take(event)
+        except ValueError as error:
+            unused[f"damaged ({error})"] += 1
     unused["begun and not ended"] += sum(map(len, columns.open.values()))
     if not columns.numbers["start_us"]:
         saw = Trace(Path(path), pd.DataFrame(), pd.DataFrame(), unused=dict(+unused)).unused_text
@@ -105,13 +108,8 @@ class _Columns:
         self.open: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
-        """Add an event, or count why not."""
-        try:
-            self._take(event, event.get("ph"))
-        except ValueError as error:
-            self.unused[f"damaged ({error})"] += 1
-
-    def _take(self, event: dict[str, Any], kind: Any) -> None:
+        """Add an event, or count it as unused; a ValueError with the damage of one that cannot be read."""
+        kind = event.get("ph")
         if event.get("name") == MEMORY and kind in ("i", "I", "X"):  # torch's exporter in Python writes spans
             size, device = _number(_args(event), "Bytes", None, int), _number(_args(event), "Device Id", -1, int)
             self.allocated.append((_number(event, "ts"), size, device))

@@ -20,7 +20,6 @@ CHUNK = 2**18
 """Number of characters read at once; an error in them costs as much time as they are long"""
 LONGEST_EVENT = 2**25
 """Characters after which an event that has not ended is damaged."""
-GZIP_MAGIC = b"\x1f\x8b"
 OTHER_FILES = {
     b"PK\x03\x04": "a zip archive: unpack it, and read the file in it",
     b"\x28\xb5\x2f\xfd": "compressed by zstd: run `zstd -d` on it first",
@@ -61,18 +60,15 @@ def stream_events(path: Path | str, unused: "Counter[str] | None" = None) -> Ite
     for magic, what in OTHER_FILES.items():
         if first.startswith(magic):
             raise TraceError(f"{path}: this is not a trace in Chrome's format, but {what}.")
-    opened, encoding = (gzip.open if first.startswith(GZIP_MAGIC) else open), "utf-8-sig"
-    if first.startswith((b"\xff\xfe", b"\xfe\xff")):  # PowerShell's redirection
-        encoding = "utf-16"
+    opened = gzip.open if first.startswith(b"\x1f\x8b") else open
+    encoding = "utf-16" if first.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"  # PowerShell's redirection
     with opened(path, "rt", encoding=encoding, errors="replace", newline="") as file:
         window = _Window(path, file, unused)
         may_lack_its_end = window.begin() == "["
-        while window.skip():
-            if window.next == "]":
-                return
+        while (follows := window.skip()) not in ("]", ""):
             if (event := window.event()) is not None:
                 yield event
-        if not may_lack_its_end:
+        if not follows and not may_lack_its_end:
             raise window.damaged("the file ends before its list of events does: it was cut off")
 
 
@@ -83,16 +79,12 @@ class _Window:
         self._path, self._file, self._unused = path, file, unused
         self._text, self._at, self._count = "", 0, 0
 
-    @property
-    def next(self) -> str:
-        return self._text[self._at]
-
     def begin(self) -> str:
         """Go to the first event, and return the text that begins the list."""
-        if not self.skip():
+        if not (follows := self.skip()):
             raise TraceError(f"{self._path}: this trace is empty: stop the profiler before you export the trace.")
         while not (found := _BEGIN.match(self._text, self._at)):
-            if self.next not in "[{" or len(self._text) > LONGEST_EVENT or not self._more():
+            if follows not in "[{" or len(self._text) > LONGEST_EVENT or not self._more():
                 start = self._text + self._file.read(512)
                 what = " It is a tar archive: unpack it, and read a file in it." if "ustar" in start[:512] else ""
                 if '"nodes"' in start:
@@ -135,14 +127,12 @@ class _Window:
         self._at = found.end()
         return True
 
-    def skip(self) -> bool:
-        """Go to what comes next; False at the end of the file."""
-        while (at := certain(_BETWEEN.match(self._text, self._at)).end()) == len(self._text):
-            self._at = at
-            if not self._more():
-                return False
-        self._at = at
-        return True
+    def skip(self) -> str:
+        """Go to what comes next, and return its first character; empty at the end of the file."""
+        while True:
+            self._at = certain(_BETWEEN.match(self._text, self._at)).end()
+            if self._at < len(self._text) or not self._more():
+                return self._text[self._at : self._at + 1]
 
     def _more(self) -> bool:
         """Read on; False at the end of the file."""

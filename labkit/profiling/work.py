@@ -8,7 +8,7 @@ These operators have no formula: views, `empty`, nodes of autograd, calls that o
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -63,7 +63,6 @@ class Work(NamedTuple):
 
 
 Formula = Callable[[Inputs], Work]
-Sizes = Sequence[int]
 
 
 def _each(flop: int, written: int = 1, more: int = 0) -> Formula:
@@ -103,27 +102,25 @@ def _product(left: int) -> Formula:
 
 def _convolution(inputs: Inputs) -> Work:
     import torch
+    from torch.utils.flop_counter import conv_flop_count
 
     x, weight = inputs.shapes[:2]
     how = [inputs.value(place) for place in range(3, 9)]
     image, kernel = (torch.empty(shape, device="meta") for shape in (x, weight))  # no memory, and no arithmetic
-    out = torch.convolution(image, kernel, None, *how).shape
+    out = [*torch.convolution(image, kernel, None, *how).shape]
     read = inputs.size(*(place for place in range(3) if inputs.shapes[place]))
-    return Work(_convolution_flop(x, weight, out, how[3]), read + prod(out) * inputs.element())
+    return Work(conv_flop_count(x, weight, out, how[3]), read + prod(out) * inputs.element())
 
 
 def _convolution_backward(inputs: Inputs) -> Work:
     """The gradient of the input, of the weight, or both: each costs as much as the convolution, grouped or not."""
+    from torch.utils.flop_counter import conv_flop_count
+
     out, x, weight = inputs.shapes[:3]
     of_x, of_weight, _ = inputs.value(10)
-    one = _convolution_flop(x, weight, out, inputs.value(7))
+    one = conv_flop_count(x, weight, out, inputs.value(7))
     written = of_x * inputs.size(1) + of_weight * inputs.size(2)
     return Work(one * (of_x + of_weight), inputs.size(0, 1, 2) + written)
-
-
-def _convolution_flop(x: Sizes, weight: Sizes, out: Sizes, transposed: bool) -> int:
-    # weight (C_out, C_in / groups, *kernel), or (C_in, C_out / groups, *kernel) where it is transposed
-    return 2 * x[0] * prod((x if transposed else out)[2:]) * prod(weight)
 
 
 def _recurrent(*weights: int, width: Callable[[Inputs], int] | None = None) -> Formula:
