@@ -108,7 +108,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(passed_on)}{hint}")
     warnings.showwarning = _show_warning  # ty: ignore[invalid-assignment]  # always called with positions only
     try:
-        return args.run(args)
+        return args.run(args) or 0
     except BrokenPipeError:
         write_nowhere(sys.stdout)  # Python flushes it once more at its end
         return 0

@@ -110,7 +110,7 @@ def run_import(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_export(args: argparse.Namespace) -> int:
+def run_export(args: argparse.Namespace) -> None:
     tool, *path = args.to
     if tool not in ("mlflow", "trackio", "csv") or len(path) > 1:
         raise UserError(
@@ -126,7 +126,7 @@ def run_export(args: argparse.Namespace) -> int:
     if tool == "csv":
         for file in bridges.export_csv(folders, Path(path[0])):
             print(file)
-        return 0
+        return
     count = 0
     for folder in folders:
         if tool == "trackio":
@@ -140,24 +140,21 @@ def run_export(args: argparse.Namespace) -> int:
             say(f"{folder.name}: {export.empty:,} samples without a value are left out")
     what = "rows" if tool == "trackio" else "new points"
     print(f"{plots.counted(len(folders), 'run')}, {count:,} {what}, in {path[0]}.")
-    return 0
 
 
-def run_archive(args: argparse.Namespace) -> int:
+def run_archive(args: argparse.Namespace) -> None:
     folders = [runs.find_run(run, args.runs_dir) for run in args.which]
     size = bridges.pack(folders, args.file, everything=args.all)
     print(f"{plots.counted(len(folders), 'run')} in {args.file} ({hardware.size_text(size)}).")
-    return 0
 
 
-def run_record(args: argparse.Namespace) -> int:
+def run_record(args: argparse.Namespace) -> None:
     folders = [runs.find_run(run, args.runs_dir) for run in args.which]
     about = {"licence": args.licence, "authors": args.authors, "title": args.title, "host": args.host}
     changed = bridges.record_for_others(folders, args.to, **about)
     for text in sorted(changed):
         say(f"renamed: {text[:150]}")
     print(f"{args.to}: no user, host or path is named in it. Read its {runs.CARD} before you publish it.")
-    return 0
 
 
 def run_reproduce(args: argparse.Namespace) -> int:
@@ -182,7 +179,8 @@ def run_reproduce(args: argparse.Namespace) -> int:
         )
     if args.json:
         rows = [[each._asdict() for each in found] for found in (before, after)]
-        return print_json({"run": new.name, "of": old.name, "differs": rows[0], "results": rows[1]}) or status
+        print_json({"run": new.name, "of": old.name, "differs": rows[0], "results": rows[1]})
+        return status
     console = Console()
     rows = [{"differs": each.what, "was": _cell(each.was), "is": _cell(each.now)} for each in before]
     if rows:

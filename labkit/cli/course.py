@@ -150,29 +150,26 @@ def run_run(args: argparse.Namespace) -> int:
     return 1 if any(each.faults for each in executed) else 0
 
 
-def run_site(args: argparse.Namespace) -> int:
+def run_site(args: argparse.Namespace) -> None:
     students = args.readers == "students"
     folder = course.authored(args.notebooks)[0].parent if students else args.executed
     print(f"Open {course.build_site(folder, args.out, students=students).resolve()}")
-    return 0
 
 
-def run_slides(args: argparse.Namespace) -> int:
+def run_slides(args: argparse.Namespace) -> None:
     for path in [_find(which, args.notebooks) for which in args.which] or course.authored(args.notebooks):
         executed = args.executed / path.name
         made, count = course.build_slides(executed if executed.is_file() else path, args.out)
         print(f"{made}: {count} slides{'' if executed.is_file() else ', without the figures of a run'}.")
-    return 0
 
 
-def run_status(args: argparse.Namespace) -> int:
+def run_status(args: argparse.Namespace) -> None:
     console = Console(soft_wrap=True)
     print_frame(console, course.status(args.notebooks))
     console.print(f"Kept in {course.progress_file()}, on this machine only.")
-    return 0
 
 
-def run_submit(args: argparse.Namespace) -> int:
+def run_submit(args: argparse.Namespace) -> None:
     if Path(args.student).name != args.student:
         raise UserError(f"--student {args.student}: a name has no / in it, since the archive is called by it.")
     archive = args.out or Path("-".join(filter(None, [args.student or "submission", args.lab])) + ".zip")
@@ -186,10 +183,9 @@ def run_submit(args: argparse.Namespace) -> int:
         print(f"Left out, as links may lead anywhere: {', '.join(said['links'])}.")
     if drawn := [name for name, number in said["numbers"].items() if number == 0]:
         print(f"{', '.join(drawn)}: `student` is 0: set it to your number if your course gave you one.")
-    return 0
 
 
-def run_new(args: argparse.Namespace) -> int:
+def run_new(args: argparse.Namespace) -> None:
     from labkit_course import classroom
 
     notebooks = [_find(lab, args.notebooks) for lab in args.labs] or course.authored(args.notebooks)
@@ -200,14 +196,12 @@ def run_new(args: argparse.Namespace) -> int:
     for lab, when in due.items():
         print(f"{lab} is due on {when:%Y-%m-%d} at {when:%H:%M} UTC.")
     print(f"Hand out {args.place / 'release'}, and each student's number: {args.place / classroom.ROSTER}.")
-    return 0
 
 
-def run_collect(args: argparse.Namespace) -> int:
+def run_collect(args: argparse.Namespace) -> None:
     from labkit_course import classroom
 
     print(*classroom.collect_archives(args.place, args.archives), sep="\n")
-    return 0
 
 
 def run_grade(args: argparse.Namespace) -> int:
@@ -223,14 +217,13 @@ def run_grade(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def run_grades(args: argparse.Namespace) -> int:
+def run_grades(args: argparse.Namespace) -> None:
     from labkit_course.grades import write_grades
 
     print(*write_grades(args.place, args.form, args.out, args.late), sep="\n")
-    return 0
 
 
-def run_alike(args: argparse.Namespace) -> int:
+def run_alike(args: argparse.Namespace) -> None:
     from labkit_course.classroom import alike
     from labkit_course.grades import labs_handed_in
 
@@ -240,19 +233,17 @@ def run_alike(args: argparse.Namespace) -> int:
         rows = [{"alike": f"{share:.0%}", "student": one, "and": other} for share, one, other in pairs]
         print_frame(Console(soft_wrap=True), rows)
     print("These pairs share at least half of their code." if pairs else "No two share half of their code.")
-    return 0
 
 
-def run_defence(args: argparse.Namespace) -> int:
+def run_defence(args: argparse.Namespace) -> None:
     from labkit_course.defence import sheets
 
     made, said = sheets(args.place, args.archives, args.seed)
     print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr)
     print(*made, sep="\n", end="")
-    return 0
 
 
-def run_cost(args: argparse.Namespace) -> int:
+def run_cost(args: argparse.Namespace) -> None:
     from labkit_course import expenses
 
     turns = expenses.sittings(args.students, args.cores, args.hub_cores)
@@ -270,7 +261,6 @@ def run_cost(args: argparse.Namespace) -> int:
     print(f"{at_once} of them have their own cores among {args.hub_cores}: timed cells take {turns} turns.")
     memory = f"{args.students * expenses.SEAT_GB:g} GB for all, {at_once * expenses.SEAT_GB:g} GB for one turn"
     print(f"{expenses.SEAT_GB:g} GB of memory each: {memory}. Profiles of this size for a hub: binder/hub.yaml.")
-    return 0
 
 
 def _in_units(row: dict) -> dict:
@@ -285,7 +275,7 @@ def _in_units(row: dict) -> dict:
     }
 
 
-def run_register(args: argparse.Namespace) -> int:
+def run_register(args: argparse.Namespace) -> None:
     from labkit_course import capstone
 
     made = capstone.register(args.plan, args.runs)
@@ -293,10 +283,9 @@ def run_register(args: argparse.Namespace) -> int:
     print(f"Registered at {made.registered_at}, SHA-256 {made.sha256}.")
     print(f"{len(plan.seeds)} pairs under each of {' and '.join(plan.budgets)}; a power of 80 % needs {plan.needed}.")
     print(f"Run it: labkit sweep {args.runs / capstone.SWEEP} --runs-dir {args.runs}")
-    return 0
 
 
-def run_capstone(args: argparse.Namespace) -> int:
+def run_capstone(args: argparse.Namespace) -> None:
     from labkit_course import capstone
 
     made = capstone.read_register(args.runs)
@@ -309,17 +298,16 @@ def run_capstone(args: argparse.Namespace) -> int:
     ):
         print_frame(console, frame.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value), title)
     print(*found.remarks, sep="\n", end="\n" * bool(found.remarks))
-    return 0
 
 
-def run_claims(args: argparse.Namespace) -> int:
+def run_claims(args: argparse.Namespace) -> None:
     if args.executed:
         table = args.out / "reproductions.csv"
         rows = course.collect(args.executed, course.read_evidence(table))
         course.write_evidence(table, rows)
         runs.replace_text(args.out / "reproductions.md", course.page(rows))
         print(f"{len(rows)} verdicts: {table}, {args.out / 'reproductions.md'}")
-        return 0
+        return
     latest = {entry["name"].rpartition(".")[2]: entry for entry in course.kept("claim")}
     console = Console(soft_wrap=True)
     rows = []
@@ -329,7 +317,6 @@ def run_claims(args: argparse.Namespace) -> int:
         rows[-1] |= {key: str(mine.get(key, "")) for key in ("mine", "verdict", "reason")}
     print_frame(console, rows)
     console.print(f"{len(latest)} of {len(course.all_claims())} claims are judged.")
-    return 0
 
 
 def _find(which: str, folder: Path) -> Path:

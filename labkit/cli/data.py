@@ -53,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     fetch.add_argument("--out", default=".", metavar="DIR", help="folder for them (default: this one)")
 
 
-def run_list(args: argparse.Namespace) -> int:
+def run_list(args: argparse.Namespace) -> None:
     datasets = data.list_datasets()
     if args.json:
         rows = [vars(item) | {"state": item.state()} for item in datasets]
@@ -65,10 +65,9 @@ def run_list(args: argparse.Namespace) -> int:
         rows.append(row | {"licence": item.licence, "source": item.source})
     print_frame(console, rows)
     console.print_line(f"Prepared data is kept in {data.prepared_root()} (LABKIT_CACHE chooses another folder).")
-    return 0
 
 
-def run_make_clicks(args: argparse.Namespace) -> int:
+def run_make_clicks(args: argparse.Namespace) -> None:
     out = Path(args.out)
     if out.exists() and not args.overwrite:
         raise UserError(f"{out} already exists: choose another --out, or replace it with --overwrite.")
@@ -79,10 +78,9 @@ def run_make_clicks(args: argparse.Namespace) -> int:
     with shown_progress() as progress:
         data.clicks.write_clicks(out, args.rows, config, args.format, progress)
     print(f"Wrote {args.rows:,} rows to {out} ({out.stat().st_size / 1e6:,.1f} MB).")
-    return 0
 
 
-def run_prepare(args: argparse.Namespace) -> int:
+def run_prepare(args: argparse.Namespace) -> None:
     path = args.data
     with shown_progress() as progress:
         if args.data in data.DOWNLOADS:
@@ -107,10 +105,9 @@ def run_prepare(args: argparse.Namespace) -> int:
     for notice in prepared.info.get("notices", ()):
         print(f"Note: {notice}")
     print(f"Prepared in {prepared.folder}")
-    return 0
 
 
-def run_recorded_list(args: argparse.Namespace) -> int:
+def run_recorded_list(args: argparse.Namespace) -> None:
     rows = [
         {"name": card.name, "what": card.title, "devices": ", ".join(card.devices), "by": card.cite, "when": card.date}
         for card in runs.recordings()
@@ -119,10 +116,9 @@ def run_recorded_list(args: argparse.Namespace) -> int:
         return print_json(rows)
     print_frame(Console(), [{key: row[key] for key in ("name", "what", "devices", "by")} for row in rows])
     print("Recorded by others: `labkit data recorded show NAME` lists the limits of each.")
-    return 0
 
 
-def run_recorded_show(args: argparse.Namespace) -> int:
+def run_recorded_show(args: argparse.Namespace) -> None:
     import pandas as pd
 
     card, console = runs.read_card(args.recording), Console()
@@ -138,10 +134,9 @@ def run_recorded_show(args: argparse.Namespace) -> int:
             few = ", ".join(values) if len(values) <= 12 else f"{len(values)} values, {values[0]} … {values[-1]}"
             rows.append({"file": f"{file} ({len(frame):,} rows)", "column": name, "values": few})
     print_frame(console, rows)
-    return 0
 
 
-def run_recorded_fetch(args: argparse.Namespace) -> int:
+def run_recorded_fetch(args: argparse.Namespace) -> None:
     card = runs.read_card(args.recording)
     folder = Path(args.out) / card.name
     if not card.originals:
@@ -151,7 +146,6 @@ def run_recorded_fetch(args: argparse.Namespace) -> int:
     print(f"{len(files)} files in {folder}, as their authors published them (SHA-256 matches).")
     importer = project.shipped_datasets() / "recorded" / "published.py"
     print(f"To read them: python {importer} {folder}/* --name {card.name} --cite '{card.cite}'")
-    return 0
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_script(parser)
 
 
-def run_energy(args: argparse.Namespace) -> int:
+def run_energy(args: argparse.Namespace) -> None:
     refuse_unless_positive("--grid", args.grid)
     refuse_unless_positive("--power", args.power)
 
@@ -76,7 +76,6 @@ def run_energy(args: argparse.Namespace) -> int:
         both = zip(accounts, windows, strict=True)
         return print_json([asdict(account) | {"windows": own} for account, own in both])
     _print(accounts, windows)
-    return 0
 
 
 def _rows(frame: pd.DataFrame) -> list[dict]:
@@ -115,7 +114,7 @@ def _print(accounts: list, windows: list[list[dict]]) -> None:
             print_frame(console, rows, f"windows of {account.run}")
 
 
-def run_trial(args: argparse.Namespace) -> int:
+def run_trial(args: argparse.Namespace) -> None:
     limits = _limits(args.power_limits)
     refuse_unless_positive("--power-limits", *limits)
     refuse_unless_positive("--trials", args.trials)
@@ -166,7 +165,6 @@ def run_trial(args: argparse.Namespace) -> int:
     finally:
         if folders:  # of those before one that failed, too
             _report(folders, before, args.json)
-    return 0
 
 
 def _limits(text: str | None) -> list[float]:

@@ -56,8 +56,9 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Add a command. `words` say what it is for; of labkit's own, `COMMANDS` says that.
 
-    `run` is its function. The help lists these of FLAGS below its own, and `examples`, whose lines stay as they are, at
-    the end. Without a description in `more`, which `argparse.ArgumentParser` takes, the words are it.
+    `run` is its function, which returns the exit status if that is not always 0. The help lists these of FLAGS below
+    its own, and `examples`, whose lines stay as they are, at the end. Without a description in `more`, which
+    `argparse.ArgumentParser` takes, the words are it.
     """
     words = words or next(own[name] for own in COMMANDS.values() if name in own)
     if examples:

@@ -31,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_flags(run, "json", run=run_index)
 
 
-def run_index(args: argparse.Namespace) -> int:
+def run_index(args: argparse.Namespace) -> None:
     n, requests = (_whole(name, getattr(args, name)) for name in ("n", "requests"))
     workload = indexes.Workload(args.keys, n, args.workload, requests, args.seed)
     instrument, reasons = indexes.choose_instrument(args.instrument)
@@ -55,7 +55,6 @@ def run_index(args: argparse.Namespace) -> int:
         console.print(f"Not used: {reason}.")
     if instrument != "perf":
         console.print("Cycles, cycles per instruction and stalls are not shown: only the CPU's own counters know them.")
-    return 0
 
 
 def _whole(name: str, text: str) -> int:

@@ -28,7 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         command.add_argument("--league", type=Path, default=Path("league"), metavar="DIR", help=words)
 
 
-def run_show(args: argparse.Namespace) -> int:
+def run_show(args: argparse.Namespace) -> None:
     tracks, history, console = league.read_tracks(args.league), league.read_history(args.league), Console()
     print_frame(console, [{"track": name} | vars(track) for name, track in tracks.items()], "tracks")
     rows = [{name: each[name] for name in league.COLUMNS[:-1]} for each in history]
@@ -36,7 +36,6 @@ def run_show(args: argparse.Namespace) -> int:
         print_frame(console, rows, "records, oldest first: measured, each on its machine")
     else:
         console.print("No record stands yet: the first one needs no standing record to beat.")
-    return 0
 
 
 def run_judge(args: argparse.Namespace) -> int:
@@ -50,8 +49,7 @@ def run_judge(args: argparse.Namespace) -> int:
     return 0 if found.is_record else 1
 
 
-def run_enter(args: argparse.Namespace) -> int:
+def run_enter(args: argparse.Namespace) -> None:
     made = league.enter(args.league, args.track, args.holder, args.script, args.standing, args.challenger)
     print(f"{made['track']}: {made['median_s']} s by {made['holder']}, in {args.league / league.HISTORY}.")
     print(f"Its script is {args.league / made['code']}. Commit both, and keep the runs (`labkit runs archive`).")
-    return 0

@@ -20,7 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--no-browser", action="store_true", help="print the address only")
 
 
-def run_live(args: argparse.Namespace) -> int:
+def run_live(args: argparse.Namespace) -> None:
     from labkit import live
 
     if not 0 <= args.port < 65536:
@@ -32,4 +32,3 @@ def run_live(args: argparse.Namespace) -> int:
             webbrowser.open(address)
 
     live.serve(args.runs_dirs, port=args.port, ready=ready)
-    return 0

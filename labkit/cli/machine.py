@@ -28,7 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     tiers.add_argument("name", nargs="?", metavar="NAME", help="show one tier, with the source of each figure")
 
 
-def run_doctor(args: argparse.Namespace) -> int:
+def run_doctor(args: argparse.Namespace) -> None:
     from labkit_course import labs_on
 
     report = hardware.examine()
@@ -61,7 +61,6 @@ def run_doctor(args: argparse.Namespace) -> int:
     for item in report["advice"]:
         console.print(f"  {item['why']}")
         console.print(f"    {item['do']}", style="cyan")
-    return 0
 
 
 def _machine(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -105,7 +104,7 @@ def _gpus(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield gpu["torch_name"] or "-", "\n".join([known, *unread])
 
 
-def run_budgets(args: argparse.Namespace) -> int:
+def run_budgets(args: argparse.Namespace) -> None:
     if args.check:
         return _check(args.check, as_json=args.json)
     possible, refused = hardware.possible_budgets()
@@ -137,10 +136,9 @@ def run_budgets(args: argparse.Namespace) -> int:
         f"No budget changes, on a CPU: {', '.join(hardware.OF_A_CPU)}; on a GPU: {', '.join(hardware.OF_A_GPU)}. "
         "`labkit budgets --check BUDGET` shows how much that matters."
     )
-    return 0
 
 
-def _check(names: list[str], *, as_json: bool) -> int:
+def _check(names: list[str], *, as_json: bool) -> None:
     """Print one line per budget: measured and predicted shares of the whole device."""
     console = Console(stderr=as_json)
     with console.doing(f"measuring the whole device and {', '.join(names)}, some seconds each ..."):
@@ -167,14 +165,13 @@ def _check(names: list[str], *, as_json: bool) -> int:
         "a job that waits for memory is faster here than on the hardware that the budget stands for. Memory binds: "
         "whether a process that tried to use more memory than the budget was stopped."
     )
-    return 0
 
 
 def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.2f}"
 
 
-def run_tiers(args: argparse.Namespace) -> int:
+def run_tiers(args: argparse.Namespace) -> None:
     tiers = [hardware.get_tier(args.name)] if args.name else list(hardware.load_tiers().values())
     if args.json:
         content = [tier.to_dict() for tier in tiers]
@@ -189,7 +186,6 @@ def run_tiers(args: argparse.Namespace) -> int:
         ]
         print_frame(Console(width=max(Console().width, TABLE_WIDTH)), rows)
         print(LEGEND)
-    return 0
 
 
 def _print_tier(tier: "hardware.Tier") -> None:

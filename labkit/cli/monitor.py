@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--replay", type=Path, metavar="FILE", help="show such a recording instead of this machine")
 
 
-def run_monitor(args: argparse.Namespace) -> int:
+def run_monitor(args: argparse.Namespace) -> None:
     if not 0 < args.hz <= telemetry.MOST_HZ:
         raise UserError(f"--hz is {args.hz:g}: give samples per second above 0, up to {telemetry.MOST_HZ:g}.")
     if args.seconds is not None and not 0 < args.seconds < math.inf:
@@ -61,7 +61,6 @@ def run_monitor(args: argparse.Namespace) -> int:
         raise UserError(f"{args.replay}: this recording is empty: record again with `labkit monitor --record`.")
     if not live:
         console.print(_view(title, latest, console.width))
-    return 0
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--show", metavar="QUEUE", help="print what a queue came to")
 
 
-def run_pack(args: argparse.Namespace) -> int:
+def run_pack(args: argparse.Namespace) -> int | None:
     if sum(each is not None for each in (args.queue, args.show, args.resume)) != 1:
         raise UserError("name one of: a queue's file, --resume QUEUE, or --show QUEUE.")
     if args.devices is not None and not args.simulate:
@@ -69,7 +69,7 @@ def run_pack(args: argparse.Namespace) -> int:
     return _simulate(queue, args) if args.simulate else _check_and_run(queue, args)
 
 
-def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
+def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> None:
     recorded = sharing.read_recorded()
     count = SIMULATED_DEVICES if args.devices is None else args.devices
     refuse_unless_positive("--devices", count)
@@ -88,7 +88,6 @@ def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:
     _print_totals(console, totals, f"{len(queue)} jobs on {on}: predicted from recorded profiles")
     by = f"recorded pairs of jobs on {recorded.device}" if of_cpu else "utilisations"
     console.print_line(f"Slowdowns by {by}; profiles recorded {recorded.provenance.when[:10]}.")
-    return 0
 
 
 def _check_and_run(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> int:

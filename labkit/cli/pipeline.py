@@ -80,13 +80,12 @@ def run_pipeline(args: argparse.Namespace) -> int:
             _print_stages(pipelines.read_pipeline(new[-1]))
 
 
-def show(args: argparse.Namespace) -> int:
+def show(args: argparse.Namespace) -> None:
     run = pipelines.read_pipeline(runs.find_run(args.RUN, args.runs_dir))
     if args.json:
         answer = {"stages": json_rows(pipelines.stage_table(run)), "shipped": json_rows(pipelines.shipped(run))}
         return print_json(answer | {"pipeline": run.pipeline, "scale": run.scale, "unfinished": run.unfinished})
     _print_stages(run)
-    return 0
 
 
 def _print_stages(run: "pipelines.PipelineRun") -> None:
@@ -113,7 +112,7 @@ def _print_stages(run: "pipelines.PipelineRun") -> None:
         console.print_line(f"Joules: {note}.")
 
 
-def limits(args: argparse.Namespace) -> int:
+def limits(args: argparse.Namespace) -> None:
     table = pipelines.limits_table(pipelines.pipeline_runs(args.folder), args.budget or pipelines.EDGE)
     if table.empty:
         raise UserError(
@@ -130,7 +129,7 @@ def limits(args: argparse.Namespace) -> int:
     return _print(args, table, note, shown)
 
 
-def merit(args: argparse.Namespace) -> int:
+def merit(args: argparse.Namespace) -> None:
     if args.power is not None and not args.power > 0:
         raise UserError(f"--power is {args.power:g}: give a number of watts above 0.")
     table = pipelines.merit_table(pipelines.pipeline_runs(args.folder), args.power)
@@ -141,14 +140,14 @@ def merit(args: argparse.Namespace) -> int:
     return _print(args, table, note, table.rename(columns=names))
 
 
-def ways(args: argparse.Namespace) -> int:
+def ways(args: argparse.Namespace) -> None:
     table = pipelines.time_ways(args.scale, args.rounds)
     unequal = table.loc[table["difference"] > pipelines.TOLERANCE, "way"]
     who = f"Not equal: {', '.join(unequal)}. The others" if len(unequal) else "All ways"
     return _print(args, table, f"{who} are equal within {pipelines.TOLERANCE:g} of the largest value of a column.")
 
 
-def serve(args: argparse.Namespace) -> int:
+def serve(args: argparse.Namespace) -> None:
     try:
         rates, waits = ([float(part) for part in text.split(",")] for text in (args.rates, args.wait_ms))
     except ValueError:
@@ -163,11 +162,10 @@ def serve(args: argparse.Namespace) -> int:
     return _print(args, table, note)
 
 
-def _print(args: argparse.Namespace, table: "pd.DataFrame", note: str, shown: "pd.DataFrame | None" = None) -> int:
+def _print(args: argparse.Namespace, table: "pd.DataFrame", note: str, shown: "pd.DataFrame | None" = None) -> None:
     """Print a table for programs, or for people what is shown of it, with a note below."""
     if args.json:
         return print_json(json_rows(table))
     console = Console()
     print_frame(console, table if shown is None else shown)
     console.print_line(note)
-    return 0

@@ -42,7 +42,7 @@ def add_card(command: argparse.ArgumentParser) -> None:
     command.add_argument("--card", type=Path, default=Path("card.json"), metavar="FILE", help=words)
 
 
-def run_calibrate(args: argparse.Namespace) -> int:
+def run_calibrate(args: argparse.Namespace) -> None:
     if not LEAST_S <= args.seconds <= MOST_S:
         raise UserError(f"--seconds is {args.seconds:g}: give {LEAST_S:g} to {MOST_S:g}.", field="seconds")
     if not args.out.parent.is_dir():
@@ -58,7 +58,6 @@ def run_calibrate(args: argparse.Namespace) -> int:
         card = perfmodel.measure_card(args.seconds, seed=args.seed, say=lambda words: display.print(words, "dim"))
     card.save(args.out)
     _print_card(card, args.out)
-    return 0
 
 
 def _print_card(card: perfmodel.Card, path: Path) -> None:
@@ -93,12 +92,12 @@ def _print_card(card: perfmodel.Card, path: Path) -> None:
     console.print(f"{path}: the card. Next: labkit predict dlrm --card {path}")
 
 
-def run_job(args: argparse.Namespace) -> int:
+def run_job(args: argparse.Namespace) -> None:
     job, given = read_settings(args)
     return _predict(args, harness_command(args, job.command()), job, has_target="target" in given)
 
 
-def run_script(args: argparse.Namespace) -> int:
+def run_script(args: argparse.Namespace) -> None:
     return _predict(args, given_command(args))
 
 
@@ -108,7 +107,7 @@ def _predict(
     job: jobs.TrainingJob | None = None,
     *,
     has_target: bool = False,
-) -> int:
+) -> None:
     # all that can be refused is read before anything waits for cores
     card, tier = perfmodel.read_card(args.card), args.tier and hardware.get_tier(args.tier)
     change = perfmodel.tier_change(card, tier) if tier else perfmodel.NO_CHANGE
@@ -142,7 +141,6 @@ def _predict(
         f"trainings takes {prediction.low_ms:.3g} to {prediction.high_ms:.3g} ms."
     )
     _print(prediction, target, [*notes, head], hardware.size_text(captured.memory_bytes))
-    return 0
 
 
 def batch_size_of(command: tracking.ScriptCommand) -> int | None:

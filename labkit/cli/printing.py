@@ -96,22 +96,21 @@ def print_at_exit() -> None:
     atexit.register(lambda: _last and _print_text("\n".join(_last)))  # handlers run in the opposite order
 
 
-def print_last(content: Any) -> int:
-    """Print the answer of a command that runs a script here as the last line, whatever the script prints; return 0."""
+def print_last(content: Any) -> None:
+    """Print the answer of a command that runs a script here as the last line, whatever the script prints."""
     if _last is None:
-        return print_json(content)
-    _last.append(json.dumps(content))
-    return 0
+        print_json(content)
+    else:
+        _last.append(json.dumps(content))
 
 
-def print_json(content: Any, indent: int | None = None) -> int:
-    """Print the answer for programs, even if its reader has left; the exit status of a command that worked."""
-    return _print_text(json.dumps(content, indent=indent))
+def print_json(content: Any, indent: int | None = None) -> None:
+    """Print the answer for programs, even if its reader has left."""
+    _print_text(json.dumps(content, indent=indent))
 
 
-def _print_text(text: str) -> int:
+def _print_text(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
         write_nowhere()
-    return 0

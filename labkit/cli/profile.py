@@ -53,15 +53,15 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
     add("--no-shapes", action="store_true", help="do not record the sizes of inputs, nor GFLOP/s and GB/s")
 
 
-def run_job(args: argparse.Namespace) -> int:
+def run_job(args: argparse.Namespace) -> None:
     return _profile(args, harness_command(args, read_settings(args)[0].command()))
 
 
-def run_script(args: argparse.Namespace) -> int:
+def run_script(args: argparse.Namespace) -> None:
     return _profile(args, given_command(args))
 
 
-def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> int:
+def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> None:
     for name, value in profiling.CHATTER.items():  # before torch loads
         os.environ.setdefault(name, value)
     settings = profiling.ProfileSettings(
@@ -77,7 +77,7 @@ def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> int
     if args.tool in profiling.BY_HAND:
         print(profiling.command_by_hand(args.tool, command), end="\n\n")
         print(f"Run this yourself: {profiling.BY_HAND[args.tool][1]}.")
-        return 0
+        return
 
     display = TrainingDisplay(Console(stderr=args.json))
     display.print(words, "dim")
@@ -88,7 +88,7 @@ def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> int
     return _print(folder, args.json)
 
 
-def run_show(args: argparse.Namespace) -> int:
+def run_show(args: argparse.Namespace) -> None:
     if len(traces := _traces(Path(args.which))) > 1:
         ranks = profiling.compare_ranks(traces)
         return print_json(asdict(ranks)) if args.json else _print_ranks(ranks)
@@ -100,16 +100,14 @@ def run_show(args: argparse.Namespace) -> int:
     print(f"The profile's page: {page}")
     if not args.no_browser:
         webbrowser.open(page.as_uri())
-    return 0
 
 
-def run_diff(args: argparse.Namespace) -> int:
+def run_diff(args: argparse.Namespace) -> None:
     before, after = (profiling.read_profile(_find(which, args.runs_dir)) for which in (args.before, args.after))
     difference = profiling.compare(before, after)
     if args.json:
         return print_json(difference.to_dict())
     _print_diff(difference, args.top)
-    return 0
 
 
 def _find(which: str, runs_dir: str) -> Path:
@@ -127,7 +125,7 @@ def _traces(path: Path) -> list[Path]:
     return [] if (path / "run.json").is_file() else sorted(path.glob("*.json*"))
 
 
-def _print(folder: Path, as_json: bool) -> int:
+def _print(folder: Path, as_json: bool) -> None:
     """Print the profile in a run's folder, or in a trace file."""
     if profiling.is_tool_profile(folder):
         of_tool = profiling.read_tool_profile(folder)
@@ -136,7 +134,7 @@ def _print(folder: Path, as_json: bool) -> int:
     return print_last(profile.to_dict()) if as_json else print_profile(profile)
 
 
-def print_profile(profile: "profiling.Profile") -> int:
+def print_profile(profile: "profiling.Profile") -> None:
     console = Console()
     console.print(profile.headline, style="bold")
     rows = [
@@ -174,10 +172,9 @@ def print_profile(profile: "profiling.Profile") -> int:
         console.print(marked("{}. [bold]{}[/bold] ({}): {}.", number, finding.name, bound, finding.evidence))
         console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.")
     console.print_line(f"\nThe interactive view: labkit profile show {profile.folder}")
-    return 0
 
 
-def _print_ranks(ranks: "profiling.RankSteps") -> int:
+def _print_ranks(ranks: "profiling.RankSteps") -> None:
     console = Console()
     console.print(ranks.headline, style="bold")
     rows = [
@@ -185,7 +182,6 @@ def _print_ranks(ranks: "profiling.RankSteps") -> int:
         for row in ranks.rows
     ]
     print_frame(console, rows, "Of each rank, ms per step")
-    return 0
 
 
 def _print_diff(difference: "profiling.Comparison", shown: int) -> None:
@@ -211,7 +207,7 @@ def _print_diff(difference: "profiling.Comparison", shown: int) -> None:
     print_frame(console, rows)
 
 
-def _print_tool_profile(profile: "profiling.ToolProfile") -> int:
+def _print_tool_profile(profile: "profiling.ToolProfile") -> None:
     console, facts = Console(), profile.facts
     steps, seconds = facts["steps"], facts["window_s"]
     each = f"{1e3 * seconds / steps:.4g} ms per step (measured on {facts['device']}, threads: {facts['threads']})"
@@ -229,7 +225,6 @@ def _print_tool_profile(profile: "profiling.ToolProfile") -> int:
     console.print_line(
         f"The rest: {profile.output} holds the stacks, which https://www.speedscope.app and flamegraph.pl draw."
     )
-    return 0
 
 
 def _ms(us: float) -> str:

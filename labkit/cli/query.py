@@ -22,7 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--csv", action="store_true", help="print the answer as CSV")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     console = Console()
     folders = args.folders or [Path("runs")] * (Path("runs").is_dir() or not args.recorded)
     if args.sql is None:
@@ -31,18 +31,17 @@ def run(args: argparse.Namespace) -> int:
         for words, sql in runs.EXAMPLES.items():
             console.print_line(f'\n{words}:\n  labkit query "{sql.replace(chr(10), " ")}"')
         console.print_line('\nColumns of one: labkit query "DESCRIBE runs"')
-        return 0
+        return
     with runs.Database(*folders, recorded=args.recorded) as database:
         if args.json:
             return print_json(_plain(database.arrow(args.sql).to_pylist()))
         frame = database.query(args.sql)
     if args.csv:
         print(frame.to_csv(index=False), end="")
-        return 0
+        return
     print_frame(console, frame.head(SHOWN))
     if len(frame) > SHOWN:
         console.print_line(f"{SHOWN} of {len(frame):,} rows: --csv and --json print all of them.")
-    return 0
 
 
 def _plain(value: Any) -> Any:

@@ -17,8 +17,8 @@ from labkit.cli.console import Console, TrainingDisplay
 from labkit.cli.flags import add_command, add_flags, add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.printing import print_json, print_last, say
 
-Run = Callable[[argparse.Namespace], int]
-"""What a sub-command does; its exit status"""
+Run = Callable[[argparse.Namespace], int | None]
+"""What a sub-command does; its exit status, if that is not always 0"""
 EPILOG = """examples:
   labkit run train.py --lr 0.1
   labkit run --budget one-core --seeds 3 train.py --seed {seed}
@@ -107,13 +107,12 @@ def read_settings(args: argparse.Namespace, more: Sequence[str] = ()) -> tuple[j
     return jobs.JOBS[args.job].from_settings(given), given
 
 
-def _print_help(args: argparse.Namespace) -> int:
+def _print_help(args: argparse.Namespace) -> None:
     """Print the flags of the harness, and of the script."""
     args.parser.print_help()
     print(f"\nthe script's own flags ({jobs.JOBS[args.job].script()}):")
     own = jobs.job_flags(jobs.JOBS[args.job], omit=("help", "runs_dir"))  # which are listed above
     print(own.format_help().partition("options:")[2].strip("\n"))
-    return 0
 
 
 def given_command(args: argparse.Namespace) -> tracking.ScriptCommand:

@@ -33,7 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--recorded", metavar="NAME", help="report on a recording instead: its name, or the folder of your own")
 
 
-def run_list(args: argparse.Namespace) -> int:
+def run_list(args: argparse.Namespace) -> None:
     rows = runs.list_rows(args.runs_dir)
     if args.json:
         return print_json(rows)
@@ -51,7 +51,6 @@ def run_list(args: argparse.Namespace) -> int:
         say(f"Measured here{', but for * ' + ', '.join(elsewhere) if elsewhere else ''}.")
     for card in sorted(args.runs_dir.glob(f"*/{runs.CARD}")):
         print(f"{card.parent} is a recording: `labkit data recorded show {card.parent}`.")
-    return 0
 
 
 def _line_of(row: dict[str, Any]) -> dict[str, str]:
@@ -67,7 +66,7 @@ def _line_of(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def run_show(args: argparse.Namespace) -> int:
+def run_show(args: argparse.Namespace) -> None:
     import pandas as pd
 
     from labkit.cli.console import Console, marked, print_frame
@@ -99,7 +98,6 @@ def run_show(args: argparse.Namespace) -> int:
     for title, content in (("result", result), ("config", record.config), ("software", record.software)):
         flat = pd.json_normalize(dict(content)).iloc[:1].astype(str)
         print_frame(console, pd.DataFrame({title: [*flat], "": [*flat.to_numpy().ravel()]}))
-    return 0
 
 
 def _rank_rows(folder: Path, record: runs.RunRecord) -> list[dict[str, Any]]:
@@ -127,11 +125,10 @@ def _rank_rows(folder: Path, record: runs.RunRecord) -> list[dict[str, Any]]:
     return rows
 
 
-def run_stop(args: argparse.Namespace) -> int:
+def run_stop(args: argparse.Namespace) -> None:
     folder = runs.find_run(args.which, args.runs_dir)
     runs.request_stop(folder)
     print(f"Asked {folder.name} to stop; `labkit runs show {folder.name}` says when it has.")
-    return 0
 
 
 def _event_row(event: dict[str, Any]) -> dict[str, str]:
@@ -145,7 +142,7 @@ def _event_row(event: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def run_report(args: argparse.Namespace) -> int:
+def run_report(args: argparse.Namespace) -> None:
     if args.only and not args.recorded:
         raise UserError("--only chooses runs of a recording: name the recording with --recorded, or omit --only.")
     if args.recorded:
@@ -154,7 +151,7 @@ def run_report(args: argparse.Namespace) -> int:
             raise UserError(f"these are {lines} series, too many for a page: choose some, as --only power_limit_w=max.")
         page = report.write_report(frames, args.out)
         print(f"{plots.counted(len(frames.runs), 'recorded run')} in {page}\nOpen it in a browser: {page.as_uri()}")
-        return 0
+        return
     found = runs.list_runs(args.runs_dir)
     profiled, trials = (found[name].astype(bool) for name in ("profiled", "trial"))
     disturbed = ~(profiled | trials) & (found["disturbed"] != "") & args.undisturbed
@@ -174,4 +171,3 @@ def run_report(args: argparse.Namespace) -> int:
     # of all folders: the page names those that cannot be read
     page = report.write_report(runs.run_folders(args.runs_dir), args.out, undisturbed=args.undisturbed)
     print(f"{plots.counted(count, 'run')} in {page}\nOpen it in a browser: {page.as_uri()}")
-    return 0

@@ -243,7 +243,7 @@ class SweepDisplay(TourDisplay):
         return f"{ended:>{len(str(cells))}}/{cells}  {super().line_of(part)}{left and f'; {left} to go'}"
 
 
-def run_show(args: argparse.Namespace) -> int:
+def run_show(args: argparse.Namespace) -> None:
     for flag, path in (("--csv", args.csv), ("--html", args.html)):
         if path is not None and not path.absolute().parent.is_dir():
             raise UserError(f"{flag} {path}: there is no folder {path.parent}: make it, or name another.")
@@ -259,7 +259,8 @@ def run_show(args: argparse.Namespace) -> int:
         console.print_line(f"The table: {args.csv}")
     if args.html is not None or args.x or args.y or args.color:
         _draw(args, frame, settings, console)
-    return print_json(json.loads(errors.certain(frame.to_json(orient="records")))) if args.json else 0
+    if args.json:
+        print_json(json.loads(errors.certain(frame.to_json(orient="records"))))
 
 
 def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:

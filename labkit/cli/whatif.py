@@ -79,14 +79,14 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in text.split(","))
 
 
-def run_job(args: argparse.Namespace) -> int:
+def run_job(args: argparse.Namespace) -> None:
     changes = [perfmodel.read_change(text) for text in args.change or (*USUAL[args.job], *USUAL_MACHINES)]
     jobs = [read_settings(args)[0], *(read_settings(args, change.arguments)[0] for change in changes)]
     commands = [harness_command(args, job.command()) for job in jobs]
     return _what_if(args, commands, [job.batch_size for job in jobs], changes, args.job)
 
 
-def run_script(args: argparse.Namespace) -> int:
+def run_script(args: argparse.Namespace) -> None:
     changes = [perfmodel.read_change(text) for text in args.change or USUAL_MACHINES]
     base = given_command(args)
     if "--change" in base.arguments:
@@ -103,7 +103,7 @@ def run_script(args: argparse.Namespace) -> int:
     return _what_if(args, commands, sizes, changes, "all")
 
 
-def _what_if(args: argparse.Namespace, commands: list, sizes: list[int | None], changes: list, job: str) -> int:
+def _what_if(args: argparse.Namespace, commands: list, sizes: list[int | None], changes: list, job: str) -> None:
     card = perfmodel.read_card(args.card)
     machines = [change.on(card) for change in changes]  # refuses unknown ones before anything waits for cores
     with bound(commands[0], TrainingDisplay(Console(stderr=True)), as_json=args.json) as stop:
@@ -135,10 +135,9 @@ def _what_if(args: argparse.Namespace, commands: list, sizes: list[int | None], 
         f"Gain: {unit} per second relative to the first row. Predicted for {card.device} with {card.threads} "
         f"thread{'s' * (card.threads > 1)}, from its card of {card.when}{how}",
     )
-    return 0
 
 
-def run_sharding(args: argparse.Namespace) -> int:
+def run_sharding(args: argparse.Namespace) -> None:
     tables, card = perfmodel.Tables(args.rows, args.lookups, args.dim, args.batch_size), perfmodel.read_card(args.card)
     rows, exchange = perfmodel.compare_placements(tables, args.processes, card, measure=args.measure)
     if args.json:
@@ -162,7 +161,6 @@ def run_sharding(args: argparse.Namespace) -> int:
         f"A step of the slowest of {args.processes} processes, with both exchanges (gloo, measured here: "
         f"{1e6 * exchange.start_s:.0f} µs, and {1e6 * exchange.byte_s * 2**20:.0f} µs per MiB).",
     )
-    return 0
 
 
 def _print(notes: Sequence[str], rows: list[dict[str, Any]], after: str) -> None:
@@ -173,7 +171,7 @@ def _print(notes: Sequence[str], rows: list[dict[str, Any]], after: str) -> None
     console.print(after)
 
 
-def run_plan(args: argparse.Namespace) -> int:
+def run_plan(args: argparse.Namespace) -> None:
     memory = hardware.read_cpu().memory_available_bytes if args.memory is None else hardware.parse_size(args.memory)
     if not memory:
         raise UserError(f"--memory is {args.memory!r}: give a size such as 2GiB.", field="memory")
@@ -198,7 +196,6 @@ def run_plan(args: argparse.Namespace) -> int:
         print(plan.to_json(orient="records", indent=2))
     else:
         _print_plan(plan, shape, memory, args.table_dir)
-    return 0
 
 
 def read_tables(text: str) -> tuple[int, ...]:
