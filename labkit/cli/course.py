@@ -124,7 +124,7 @@ def run_build(args: argparse.Namespace) -> int:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    refuse_unless_positive("--jobs", args.jobs)
+    refuse_unless_positive(jobs=args.jobs)
     console = Console(soft_wrap=True)
     executed = course.run_notebooks(
         [_find(which, args.notebooks) for which in args.which] or course.authored(args.notebooks),

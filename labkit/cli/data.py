@@ -71,7 +71,7 @@ def run_make_clicks(args: argparse.Namespace) -> None:
     out = Path(args.out)
     if out.exists() and not args.overwrite:
         raise UserError(f"{out} already exists: choose another --out, or replace it with --overwrite.")
-    refuse_unless_positive("--rows", args.rows)
+    refuse_unless_positive(rows=args.rows)
     given = {field.name: getattr(args, field.name, None) for field in fields(data.clicks.GeneratorConfig)}
     given = {name: value for name, value in given.items() if value is not None}
     config = data.clicks.GeneratorConfig(**given | {"train_rows": args.rows})

@@ -52,9 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_energy(args: argparse.Namespace) -> None:
-    refuse_unless_positive("--grid", args.grid)
-    refuse_unless_positive("--power", args.power)
-
+    refuse_unless_positive(grid=args.grid, power=args.power)
     folders = [runs.find_run(which, args.runs_dir) for which in args.which]
     folders = folders or runs.run_folders(args.runs_dir)
     if not folders:
@@ -116,10 +114,9 @@ def _print(accounts: list, windows: list[list[dict]]) -> None:
 
 def run_trial(args: argparse.Namespace) -> None:
     limits = _limits(args.power_limits)
-    refuse_unless_positive("--power-limits", *limits)
-    refuse_unless_positive("--trials", args.trials)
-    refuse_unless_positive("--seconds", args.seconds)
-    refuse_unless_positive("--cool-down", args.cool_down or None)  # 0: not
+    for limit in limits:
+        refuse_unless_positive(power_limits=limit)
+    refuse_unless_positive(trials=args.trials, seconds=args.seconds, cool_down=args.cool_down or None)  # 0: no wait
     command = given_command(args)
 
     device = hardware.find_device(command.budget.torch_name if command.budget else None, hardware.get_devices())

@@ -107,11 +107,11 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def refuse_unless_positive(flag: str, *numbers: float | None) -> None:
-    """Refuse numbers that are not above zero; None stands for a flag that was not given."""
-    for number in numbers:
+def refuse_unless_positive(**numbers: float | None) -> None:
+    """Refuse numbers of flags that are not above zero; None stands for a flag that was not given."""
+    for name, number in numbers.items():
         if number is not None and not 0 < number < float("inf"):
-            raise UserError(f"{flag} is {number:g}: give a number above zero.")
+            raise UserError(f"--{name.replace('_', '-')} is {number:g}: give a number above zero.")
 
 
 def add_harness_flags(parser: argparse.ArgumentParser) -> None:

@@ -72,7 +72,7 @@ def run_pack(args: argparse.Namespace) -> int | None:
 def _simulate(queue: list[sharing.QueuedJob], args: argparse.Namespace) -> None:
     recorded = sharing.read_recorded()
     count = SIMULATED_DEVICES if args.devices is None else args.devices
-    refuse_unless_positive("--devices", count)
+    refuse_unless_positive(devices=count)
     memory_bytes = _size(args.memory) or recorded.memory_bytes
     devices = [sharing.PackingDevice(f"device-{number}", memory_bytes) for number in range(count)]
     checked = sharing.check_queue(recorded.fill(queue), devices, lambda job, kind: None, recorded)

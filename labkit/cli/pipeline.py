@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, errors, hardware, jobs, pipelines, runs
 from labkit.cli.console import Console, json_rows, print_frame
-from labkit.cli.flags import RUN, add_command, add_flags, add_harness_flags, commands_of
+from labkit.cli.flags import RUN, add_command, add_flags, add_harness_flags, commands_of, refuse_unless_positive
 from labkit.cli.printing import print_json
 from labkit.cli.run import harness_command, run_here
 
@@ -130,8 +130,7 @@ def limits(args: argparse.Namespace) -> None:
 
 
 def merit(args: argparse.Namespace) -> None:
-    if args.power is not None and not args.power > 0:
-        raise UserError(f"--power is {args.power:g}: give a number of watts above 0.")
+    refuse_unless_positive(power=args.power)
     table = pipelines.merit_table(pipelines.pipeline_runs(args.folder), args.power)
     if table.empty:
         raise UserError(f"{args.folder} has no finished run of a pipeline: `labkit pipeline run trips` makes one.")

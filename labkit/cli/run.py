@@ -84,7 +84,7 @@ def run_run(args: argparse.Namespace) -> int:
         return _run_one(args, command)
     if args.nproc is not None:
         raise UserError("--seeds and --nproc cannot be given together: run each seed with --nproc by itself.")
-    refuse_unless_positive("--seeds", args.seeds)
+    refuse_unless_positive(seeds=args.seeds)
     return _run_seeds(command, args.seeds, args.json)
 
 

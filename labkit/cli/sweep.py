@@ -110,7 +110,7 @@ def _refuse_flags(args: argparse.Namespace) -> None:
     for flag, value in (("--slurm", args.slurm), ("--at-most", args.at_most)):
         if value is not None and args.executor != "slurm":
             raise UserError(f"{flag} is for Slurm: add --executor slurm, or omit it.")
-    refuse_unless_positive("--at-most", args.at_most)
+    refuse_unless_positive(at_most=args.at_most)
     if args.cell is not None and (args.dry_run or args.executor != "local"):
         raise UserError("--cell runs one cell on this machine: omit --dry-run and --executor.")
 

@@ -51,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_transcribe(args: argparse.Namespace) -> int:
-    refuse_unless_positive("--beam", args.beam)
+    refuse_unless_positive(beam=args.beam)
     if args.stream and (args.beam or args.lm):
         raise UserError("--stream writes text when it is known, and --beam when all is heard: choose one.")
     if "-" in args.paths and (args.split or args.paths.count("-") > 1):
