@@ -22,11 +22,7 @@ def _why_not_numba() -> str | None:
     try:
         import numba
 
-        numba.njit(cache=True)(_nothing)  # raises if there is no folder for what it compiles
+        numba.njit(cache=True)(lambda: None)  # raises if there is no folder for what it compiles
     except Exception as error:  # numba raises many types for versions that do not fit
         return f"numba does not work here ({' '.join(str(error).split())})"
     return None
-
-
-def _nothing() -> None:
-    """A function for the trial of numba."""

@@ -57,12 +57,10 @@ class DataError(UserError):
         super().__init__(f"{place}: {what} {fix}" if place else f"{what} {fix}", field=field)
 
 
-SYSTEM_REFUSALS = {
-    errno.EACCES: "get permission, or choose another path",
-    errno.EPERM: "get permission, or choose another path",
+SYSTEM_REFUSALS = dict.fromkeys((errno.EACCES, errno.EPERM), "get permission, or choose another path")
+SYSTEM_REFUSALS |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or choose another disk")
+SYSTEM_REFUSALS |= {
     errno.EROFS: "choose a path that is not read-only",
-    errno.ENOSPC: "free some space, or choose another disk",
-    errno.EDQUOT: "free some space, or choose another disk",
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "check the path: a part of it is a file",
     errno.EEXIST: "check the path: a file is where a folder should be",

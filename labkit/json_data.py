@@ -183,12 +183,8 @@ def from_json(shape: type[Value], data: Any) -> Value:
     return build(data, shape)
 
 
-_PLAIN = {
-    int: (int, "an integer"),
-    float: ((int, float), "a number"),
-    str: (str, "text"),
-    bool: (bool, "true or false"),
-}
+_PLAIN: dict[Any, tuple[Any, str]] = {int: (int, "an integer"), float: ((int, float), "a number"), str: (str, "text")}
+_PLAIN[bool] = (bool, "true or false")
 
 
 @functools.cache
