@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from labkit import errors, launch, runs, tracking
+from labkit import launch, runs, tracking
 from labkit.cli.printing import NUMBER, WIDTH_FOR_PROGRAMS, harmless, write_nowhere
 
 if TYPE_CHECKING:
@@ -97,17 +95,26 @@ def frame_table(table: pd.DataFrame | Sequence[dict[str, Any]], title: str | Non
 
 
 def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of a frame as JSON: what is not a number is null."""
-    return json.loads(errors.certain(frame.to_json(orient="records", double_precision=6)))
+    """Rows of a frame as JSON."""
+    return plain(frame.astype(object).where(frame.notna(), None).to_dict("records"))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON: what is not a finite number is null, a time is text."""
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def _cell(value: Any) -> str | Text:
-    if isinstance(value, Text):
-        return value
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return "" if value is None or value != value else str(value)  # pandas' missing values differ from themselves
-    if value != value:
+    if value is None or value != value:  # pandas' missing values differ from themselves
         return ""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value if isinstance(value, Text) else str(value)
     return f"{value:,.0f}" if isinstance(value, Integral) or abs(float(value)) >= 100 else f"{value:.3g}"
 
 
@@ -116,23 +123,6 @@ def range_text(value: float, low: float, high: float, text_of: Callable[[float],
     if not math.isfinite(value):
         return "-"
     return text_of(value) + (f" ({text_of(low)} to {text_of(high)})" if math.isfinite(low) else "")
-
-
-def counted(items: Sequence[Any], what: str) -> Iterator[Any]:
-    """The items, and after a second a line on standard error that counts them, such as "runs: 120 of 5,000"."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # which other commands need not load
-
-    columns = (TextColumn(f"{what}: {{task.completed:,}} of {{task.total:,}}"), BarColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=rich.console.Console(stderr=True), transient=True)
-    task, began = progress.add_task(what, total=len(items)), time.monotonic()
-    try:
-        for number, item in enumerate(items):
-            yield item
-            progress.update(task, completed=number + 1)
-            if time.monotonic() - began > 1:
-                progress.start()  # the second call does nothing
-    finally:
-        progress.stop()
 
 
 class Display:

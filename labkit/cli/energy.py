@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from labkit import UserError, errors, hardware, launch, plots, runs, telemetry, tracking, tta
-from labkit.cli.console import Console, counted, print_frame, range_text
+from labkit.cli.console import Console, json_rows, print_frame, range_text
 from labkit.cli.flags import RUN, add_command, add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.printing import print_json, say
 from labkit.cli.run import given_command
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """Number of runs that a note names, unless it is of all of them"""
+COLUMNS = {"energy_j": "J", "average_power_w": "W", "energy_per_sample_j": "J per sample"}
+COLUMNS |= {"energy_to_target_j": "J to target", "carbon_g": "g CO2e"}
+"""Headings of what is known of a run's energy"""
 STEADY = """Training is cut into pieces of a second (twentieths of it where these are longer), and is steady
 from the first of five in a row whose samples/s lie within 10 % of the median piece of the second half."""
 EPILOG = f"""Power and temperature of the idle device are measured first. Before each trial it cools down, until both
@@ -52,18 +55,21 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_energy(args: argparse.Namespace) -> None:
+    from rich.progress import track  # which other commands need not load
+
     refuse_unless_positive(grid=args.grid, power=args.power)
     folders = [runs.find_run(which, args.runs_dir) for which in args.which]
     folders = folders or runs.run_folders(args.runs_dir)
     if not folders:
         raise UserError(f"{args.runs_dir} has no runs: start one with `labkit train dlrm`, or give another --runs-dir.")
     accounts, windows, options = [], [], {"estimate": args.estimate, "assumed_power_w": args.power}
-    for folder in counted(folders, "runs"):
+    screen = Console(stderr=True)
+    for folder in track(folders, "runs", console=screen, transient=True, disable=not screen.is_terminal):
         try:
             run = telemetry.Samples(folder, telemetry.OF_ENERGY)  # read once for both
             accounts.append(tta.energy_account(run, grid_g_per_kwh=args.grid, **options))
             has_windows = any(event["event"] == "windows" for event in run.events)
-            windows.append(_rows(tta.windows_by_name(tta.window_energy(run, **options))) if has_windows else [])
+            windows.append(json_rows(tta.windows_by_name(tta.window_energy(run, **options))) if has_windows else [])
         except UserError as error:
             if args.which:
                 raise
@@ -76,22 +82,10 @@ def run_energy(args: argparse.Namespace) -> None:
     _print(accounts, windows)
 
 
-def _rows(frame: pd.DataFrame) -> list[dict]:
-    """The rows of a frame, as JSON has them."""
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
-
-
 def _print(accounts: list, windows: list[list[dict]]) -> None:
     rows = [
-        {
-            "run": account.run,
-            "what it is": "-" if account.energy_j is None else account.kind,
-            "J": account.energy_j,
-            "W": account.average_power_w,
-            "J per sample": account.energy_per_sample_j,
-            "J to target": account.energy_to_target_j,
-            "g CO2e": account.carbon_g,
-        }
+        {"run": account.run, "what it is": "-" if account.energy_j is None else account.kind}
+        | {words: getattr(account, name) for name, words in COLUMNS.items()}
         for account in accounts
     ]
     console = Console()
@@ -104,7 +98,7 @@ def _print(accounts: list, windows: list[list[dict]]) -> None:
         whose = "all runs" if len(of) == len(accounts) > 1 else ", ".join(of[:NAMED])
         whose += f" and {len(of) - NAMED:,} others" if len(of) > NAMED and len(of) < len(accounts) else ""
         console.print_line(f"{whose}: {note}")
-    names = {"count": "times", "seconds": "s", "energy_j": "J", "average_power_w": "W"}
+    names = {"count": "times", "seconds": "s"} | COLUMNS
     for account, own in zip(accounts, windows, strict=True):
         if own:
             own = [row | {"note": row["note"].replace(account.note, "")} for row in own]  # which is printed above
@@ -177,7 +171,7 @@ def _report(folders: list[str], before: telemetry.Idle, as_json: bool) -> None:
     tables = {"trials": trials, "means": tta.trial_means(trials)}
     if not as_json:
         return _print_trials(**tables, before=before)
-    rows = {name: _rows(each) for name, each in tables.items()}
+    rows = {name: json_rows(each) for name, each in tables.items()}
     print_json({"idle_power_w": before.power_w, "idle_note": before.note} | rows | {"folders": folders})
 
 

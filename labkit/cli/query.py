@@ -1,12 +1,10 @@
 """`labkit query`: SQL over the runs of several folders."""
 
 import argparse
-import math
 from pathlib import Path
-from typing import Any
 
 from labkit import runs
-from labkit.cli.console import Console, print_frame
+from labkit.cli.console import Console, plain, print_frame
 from labkit.cli.flags import add_command
 from labkit.cli.printing import print_json
 
@@ -34,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
         return
     with runs.Database(*folders, recorded=args.recorded) as database:
         if args.json:
-            return print_json(_plain(database.arrow(args.sql).to_pylist()))
+            return print_json(plain(database.arrow(args.sql).to_pylist()))
         frame = database.query(args.sql)
     if args.csv:
         print(frame.to_csv(index=False), end="")
@@ -42,14 +40,3 @@ def run(args: argparse.Namespace) -> None:
     print_frame(console, frame.head(SHOWN))
     if len(frame) > SHOWN:
         console.print_line(f"{SHOWN} of {len(frame):,} rows: --csv and --json print all of them.")
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON: what is not a finite number is null, a time is text."""
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int) else str(value)

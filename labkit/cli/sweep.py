@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit import UserError, errors, launch, plots, report, runs, tracking, tta
-from labkit.cli.console import Console, Display, print_frame
+from labkit import UserError, launch, plots, report, runs, tracking, tta
+from labkit.cli.console import Console, Display, json_rows, print_frame
 from labkit.cli.flags import add_command, refuse_unless_positive
 from labkit.cli.printing import print_json
 
@@ -193,8 +192,10 @@ class TourDisplay(Display):
         return "{job} {budget} seed {seed}".format(**part.launch.about)
 
     def show_state(self, part: launch.Part) -> None:
-        if part.status != "running":
-            self.says(self.name_of(part), None)
+        if part.status == "running":
+            return
+        self.says(self.name_of(part), None)
+        if part.status != "waiting" or part.reason:  # else it was interrupted
             self.print(self.line_of(part), "red" if part.status == "failed" else "")
 
     def line_of(self, part: launch.Part) -> str:
@@ -231,12 +232,6 @@ class SweepDisplay(TourDisplay):
     def name_of(self, part: launch.Part) -> str:
         return self._names[part.name]
 
-    def show_state(self, part: launch.Part) -> None:
-        if part.status == "waiting" and not part.reason:  # it was interrupted
-            self.says(self.name_of(part), None)
-        else:
-            super().show_state(part)
-
     def line_of(self, part: launch.Part) -> str:
         ended, cells = self._progress.count("done", "failed"), len(self._names)
         left = _time_left(self._progress) if self._progress.count("waiting") else ""
@@ -260,7 +255,7 @@ def run_show(args: argparse.Namespace) -> None:
     if args.html is not None or args.x or args.y or args.color:
         _draw(args, frame, settings, console)
     if args.json:
-        print_json(json.loads(errors.certain(frame.to_json(orient="records"))))
+        print_json(json_rows(frame))
 
 
 def _shown(frame: pd.DataFrame, settings: list[str]) -> pd.DataFrame:

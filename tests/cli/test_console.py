@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit.cli import COMMANDS
-from labkit.cli.console import Console, Display, counted, marked, print_frame
+from labkit.cli.console import Console, Display, marked, print_frame
 from labkit.cli.printing import plain_table
 from labkit.tracking import Notice, Preparing
 
@@ -127,16 +127,6 @@ def test_a_file_where_a_folder_should_be_is_the_users_to_mend(tmp_path, cli):
     cli("report", tmp_path / "runs", "--out", tmp_path / "folder", status=2)
     assert not list(tmp_path.glob(".*.part"))
     assert "is a file, not a folder" in cli("runs list --runs-dir", tmp_path / "file", status=2).err
-
-
-def test_what_takes_longer_than_a_second_counts_on_standard_error(monkeypatch, capsys):
-    clock = iter(range(0, 100, 2))
-    monkeypatch.setattr("labkit.cli.console.time.monotonic", lambda: next(clock))
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert list(counted(["a", "b"], "runs")) == ["a", "b"]
-    out, err = capsys.readouterr()
-    assert "runs: 1 of 2" in err or "runs: 2 of 2" in err
-    assert out == ""
 
 
 def test_the_list_of_commands_says_of_each_what_its_module_says():
