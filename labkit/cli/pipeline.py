@@ -8,7 +8,7 @@ from labkit import UserError, errors, hardware, jobs, pipelines, runs
 from labkit.cli.console import Console, json_rows, print_frame
 from labkit.cli.flags import RUN, add_command, add_flags, add_harness_flags, commands_of, refuse_unless_positive
 from labkit.cli.printing import print_json
-from labkit.cli.run import harness_command, run_here
+from labkit.cli.run import harness_command, print_help, run_here
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,18 +58,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_flags(command, "json", run=serve)
 
 
-def run_pipeline(args: argparse.Namespace) -> int:
+def run_pipeline(args: argparse.Namespace) -> int | None:
     kind = pipelines.PIPELINES.get(args.name)
     if args.help:
-        args.parser.print_help()
-        if kind is not None:
-            flags = jobs.job_flags(kind, omit=("help",)).format_help()
-            print(f"\nthe pipeline's own flags:{flags.partition('options:')[2]}".rstrip())
-        return 0
+        return args.parser.print_help() if kind is None else print_help(args.parser, kind)
     if kind is None:
-        raise UserError(
-            f"there is no pipeline {args.name!r}: {errors.did_you_mean(args.name or '', pipelines.PIPELINES)}"
-        )
+        hint = errors.did_you_mean(args.name or "", pipelines.PIPELINES)
+        raise UserError(f"there is no pipeline {args.name!r}: {hint}")
     job = kind.from_settings(jobs.read_flags(kind, args.passed_on, prog=f"labkit pipeline run {args.name}"))
     before = {folder.name for folder in runs.run_folders(args.runs_dir)}
     try:
@@ -91,17 +86,10 @@ def show(args: argparse.Namespace) -> None:
 def _print_stages(run: "pipelines.PipelineRun") -> None:
     table, console = pipelines.stage_table(run), Console()
     size = table["bytes_per_item"]
-    columns = {
-        "stage": table["stage"],
-        "seconds": table["seconds"].astype(object).fillna("not finished"),
-        "memory": table["peak_bytes"].map(hardware.size_text, na_action="ignore"),
-        "joules": table["energy_j"],
-        "MB made": table["bytes"] / 1e6,
-        "bytes per item": size,
-        "times fewer than raw": size.iloc[:1].sum() / size,
-        "items": table["items"],
-        "of": table["of"],
-    }
+    columns = {"stage": table["stage"], "seconds": table["seconds"].astype(object).fillna("not finished")}
+    columns["memory"] = table["peak_bytes"].map(hardware.size_text, na_action="ignore")
+    columns |= {"joules": table["energy_j"], "MB made": table["bytes"] / 1e6, "bytes per item": size}
+    columns |= {"times fewer than raw": size.iloc[:1].sum() / size, "items": table["items"], "of": table["of"]}
     title = f"{run.pipeline} at scale {run.scale:g} ({run.record.provenance.kind})"
     print_frame(console, table[[]].assign(**columns), title)
     console.print_line(
@@ -115,10 +103,8 @@ def _print_stages(run: "pipelines.PipelineRun") -> None:
 def limits(args: argparse.Namespace) -> None:
     table = pipelines.limits_table(pipelines.pipeline_runs(args.folder), args.budget or pipelines.EDGE)
     if table.empty:
-        raise UserError(
-            f"{args.folder} has no pipeline that ran at two scales: `labkit pipeline run trips --scale 1` and then "
-            "`--scale 2`."
-        )
+        two = "`labkit pipeline run trips --scale 1` and then `--scale 2`"
+        raise UserError(f"{args.folder} has no pipeline that ran at two scales: {two}.")
     shown = table.assign(memory=table["memory_bytes"].map(hardware.size_text))
     shown = shown[["pipeline", "budget", "memory", "fitted", "breaks_at", "stage", "seen"]]
     shown = shown.rename(columns={"breaks_at": "breaks at scale", "fitted": "fitted at"})
@@ -126,7 +112,7 @@ def limits(args: argparse.Namespace) -> None:
         "Predicted by a line per stage through the peaks that were measured; what an operating system and other "
         "programs of a board hold is not in it."
     )
-    return _print(args, table, note, shown)
+    _print(args, table, note, shown)
 
 
 def merit(args: argparse.Namespace) -> None:
@@ -136,14 +122,14 @@ def merit(args: argparse.Namespace) -> None:
         raise UserError(f"{args.folder} has no finished run of a pipeline: `labkit pipeline run trips` makes one.")
     names = {"per_minute": "pipelines/minute", "watts": "W", "per_minute_w": "pipelines/minute/W", "kind": "times"}
     note = f"60 · S · N / (load · prepare · train · serve)^¼, after TPCx-AI; {pipelines.NOT_COMPARABLE}."
-    return _print(args, table, note, table.rename(columns=names))
+    _print(args, table, note, table.rename(columns=names))
 
 
 def ways(args: argparse.Namespace) -> None:
     table = pipelines.time_ways(args.scale, args.rounds)
     unequal = table.loc[table["difference"] > pipelines.TOLERANCE, "way"]
     who = f"Not equal: {', '.join(unequal)}. The others" if len(unequal) else "All ways"
-    return _print(args, table, f"{who} are equal within {pipelines.TOLERANCE:g} of the largest value of a column.")
+    _print(args, table, f"{who} are equal within {pipelines.TOLERANCE:g} of the largest value of a column.")
 
 
 def serve(args: argparse.Namespace) -> None:
@@ -158,7 +144,7 @@ def serve(args: argparse.Namespace) -> None:
         "Latencies count from the planned times. The generator's own lateness (late_p99_ms) is in them: it shares this "
         "machine with the server."
     )
-    return _print(args, table, note)
+    _print(args, table, note)
 
 
 def _print(args: argparse.Namespace, table: "pd.DataFrame", note: str, shown: "pd.DataFrame | None" = None) -> None:

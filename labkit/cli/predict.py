@@ -6,11 +6,11 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from labkit import UserError, errors, hardware, jobs, perfmodel, tracking
+from labkit import UserError, errors, hardware, perfmodel, tracking
 from labkit.cli.console import Console, TrainingDisplay, print_frame
 from labkit.cli.flags import add_command, commands_of
 from labkit.cli.printing import print_last
-from labkit.cli.run import add_trainings, bound, given_command, harness_command, read_settings
+from labkit.cli.run import add_trainings, asked_command, bound
 
 EPILOG = """\
 A few steps of the script are run, to see which operators of what sizes a step calls; their time here does not count.
@@ -28,7 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--seed", type=int, default=0, metavar="N", help="seed of the timed steps (default: 0)")
 
     commands = commands_of(add_command(subparsers, "predict", epilog=EPILOG))
-    add_trainings(commands, "predict", _add_flags, run_job, run_script, epilog=EPILOG)
+    add_trainings(commands, "predict", _add_flags, run_predict, epilog=EPILOG)
 
 
 def _add_flags(command: argparse.ArgumentParser) -> None:
@@ -71,67 +71,38 @@ def _print_card(card: perfmodel.Card, path: Path) -> None:
         f"The machine's own noise: one step, repeated between the others, varied by {card.noise:.1%} (from its "
         "median). Errors of predictions for steps that the model had not seen (geometric mean):"
     )
-    print_frame(
-        console,
-        [
-            {
-                "steps of": job,
-                "steps": str(len(misses)),
-                "error": f"{card.error(job):.1%}",
-                "an interval": "from {:.0%} to {:.0%} of the prediction".format(*card.interval(job)),
-                "between operators": f"{beyond.step_us:.0f} µs per step, "
-                + ", ".join(f"{us:.1f}" for us in beyond.calls_us)
-                + " µs per call",
-            }
-            for job, misses in card.misses.items()
-            for beyond in [card.overheads.get(job, card.overheads[perfmodel.ALL])]
-        ],
-    )
+    rows = []
+    for job, misses in card.misses.items():
+        beyond = card.overheads.get(job, card.overheads[perfmodel.ALL])
+        calls = ", ".join(f"{us:.1f}" for us in beyond.calls_us)
+        row = {"steps of": job, "steps": str(len(misses)), "error": f"{card.error(job):.1%}"}
+        row["an interval"] = "from {:.0%} to {:.0%} of the prediction".format(*card.interval(job))
+        rows.append(row | {"between operators": f"{beyond.step_us:.0f} µs per step, {calls} µs per call"})
+    print_frame(console, rows)
     if card.is_poor:
         console.print("This card is too inaccurate: calibrate longer (--seconds 300) while nothing else runs.")
     console.print(f"{path}: the card. Next: labkit predict dlrm --card {path}")
 
 
-def run_job(args: argparse.Namespace) -> None:
-    job, given = read_settings(args)
-    return _predict(args, harness_command(args, job.command()), job, has_target="target" in given)
-
-
-def run_script(args: argparse.Namespace) -> None:
-    return _predict(args, given_command(args))
-
-
-def _predict(
-    args: argparse.Namespace,
-    command: tracking.ScriptCommand,
-    job: jobs.TrainingJob | None = None,
-    *,
-    has_target: bool = False,
-) -> None:
+def run_predict(args: argparse.Namespace) -> None:
+    command, job, given = asked_command(args)
     # all that can be refused is read before anything waits for cores
     card, tier = perfmodel.read_card(args.card), args.tier and hardware.get_tier(args.tier)
     change = perfmodel.tier_change(card, tier) if tier else perfmodel.NO_CHANGE
     samples = batch_size_of(command) if job is None else job.batch_size
-    need = perfmodel.need_of(job, args.runs_dir) if job is not None and has_target else None
+    need = perfmodel.need_of(job, args.runs_dir) if job is not None and "target" in given else None
     with bound(command, TrainingDisplay(Console(stderr=True)), as_json=args.json) as stop:
         captured = perfmodel.captured_steps(command, stop)
-    prediction = perfmodel.predict_steps(captured.steps, card, job.name if job else perfmodel.ALL, change)
+    prediction = perfmodel.predict_steps(captured.steps, card, args.job or perfmodel.ALL, change)
     on = tier.name if tier else card.tier
     target = perfmodel.to_target(prediction, errors.certain(samples), need, on) if need else None
     notes = [*perfmodel.uncertainties(prediction), *captured.notes, *perfmodel.card_notes(card, command.budget)]
     notes += perfmodel.tier_notes(tier, captured.memory_bytes) if tier else []
     samples_per_s = samples and 1e3 * samples / prediction.step_ms
     if args.json:
-        facts = {
-            "device": card.device,
-            "threads": card.threads,
-            "tier": tier and tier.name,
-            "calibrated": card.when,
-            "samples_per_s": samples_per_s,
-            "memory_bytes": captured.memory_bytes,
-            "to_target": target and dataclasses.asdict(target),
-            "notes": notes,
-        }
+        facts = {"device": card.device, "threads": card.threads, "tier": tier and tier.name, "calibrated": card.when}
+        facts |= {"samples_per_s": samples_per_s, "memory_bytes": captured.memory_bytes, "notes": notes}
+        facts["to_target"] = target and dataclasses.asdict(target)
         return print_last(prediction.to_dict() | facts)
     own = f"{card.device} with {card.threads} thread{'s' * (card.threads > 1)}, from its"
     machine = f"{f'tier {tier.name}, from the' if tier else own} card of {card.when}"
@@ -160,15 +131,10 @@ def _print(prediction: perfmodel.Prediction, target: perfmodel.ToTarget | None, 
     if len(kinds) > TOP:
         parts.append(("other operators", *kinds.iloc[TOP:].sum()))
     parts.append(("between operators (T1)", 0, prediction.overheads_ms))
-    rows = [
-        {
-            "part": name,
-            "calls": f"{calls:,.0f}" if calls else "",
-            "ms": f"{time_ms:.3g}",
-            "of the step": f"{time_ms / prediction.step_ms:.0%}",
-        }
-        for name, calls, time_ms in parts
-    ]
+    rows = []
+    for name, calls, time_ms in parts:
+        row = {"part": name, "calls": f"{calls:,.0f}" if calls else "", "ms": f"{time_ms:.3g}"}
+        rows.append(row | {"of the step": f"{time_ms / prediction.step_ms:.0%}"})
     print_frame(console, rows)
     console.print(
         f"An operator computes in {prediction.active:.0%} of the step; {prediction.views_ms:.2g} ms are in operators "

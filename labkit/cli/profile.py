@@ -6,11 +6,11 @@ import webbrowser
 from dataclasses import asdict
 from pathlib import Path
 
-from labkit import UserError, profiling, report, runs, tracking
+from labkit import UserError, profiling, report, runs
 from labkit.cli.console import Console, TrainingDisplay, marked, print_frame
 from labkit.cli.flags import RUN, add_command, commands_of
 from labkit.cli.printing import print_json, print_last
-from labkit.cli.run import add_trainings, bound, given_command, harness_command, read_settings
+from labkit.cli.run import add_trainings, asked_command, bound
 
 EPILOG = """\
 The first steps of a run are slow (memory is touched, kernels are chosen). So --skip steps run first, of which the later
@@ -28,7 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     commands = commands_of(add_command(subparsers, "profile", description=words, epilog=EPILOG))
     words = "Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, or else "
     about = {"description": f"{words}with its optimiser's step.", "epilog": EPILOG}
-    add_trainings(commands, "profile", _add_schedule, run_job, run_script, **about)
+    add_trainings(commands, "profile", _add_schedule, run_profile, **about)
     words = "open the interactive view of a profile, or print it again"
     show = add_command(commands, "show", words, run=run_show, flags="runs_dir json")
     words = f"{RUN['help']}, a trace file of torch.profiler, or a folder of them, one per rank"
@@ -53,20 +53,12 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
     add("--no-shapes", action="store_true", help="do not record the sizes of inputs, nor GFLOP/s and GB/s")
 
 
-def run_job(args: argparse.Namespace) -> None:
-    return _profile(args, harness_command(args, read_settings(args)[0].command()))
-
-
-def run_script(args: argparse.Namespace) -> None:
-    return _profile(args, given_command(args))
-
-
-def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> None:
+def run_profile(args: argparse.Namespace) -> None:
+    command, *_ = asked_command(args)
     for name, value in profiling.CHATTER.items():  # before torch loads
         os.environ.setdefault(name, value)
-    settings = profiling.ProfileSettings(
-        args.skip, args.warmup, args.steps, shapes=not args.no_shapes, memory=args.memory
-    )
+    how = {"shapes": not args.no_shapes, "memory": args.memory}
+    settings = profiling.ProfileSettings(args.skip, args.warmup, args.steps, **how)
     words = settings.in_words()
     if args.tool != "torch":
         if given := [flag for flag in ("memory", "no_shapes") if getattr(args, flag)]:
@@ -85,7 +77,7 @@ def _profile(args: argparse.Namespace, command: "tracking.ScriptCommand") -> Non
         folder, notes = profiling.profile_with(args.tool, command, settings, stop, display.show)
         for note in notes:
             display.print(note, "dim")
-    return _print(folder, args.json)
+    _print(folder, args.json)
 
 
 def run_show(args: argparse.Namespace) -> None:
@@ -193,17 +185,13 @@ def _print_diff(difference: "profiling.Comparison", shown: int) -> None:
     rest = frame.iloc[shown:]
     added = [{"operator": f"({len(rest)} others)", **rest[times].sum()}] if len(rest) else []
     added.append({"operator": "the step", **frame[times].sum()})
-    rows = [
-        {
-            "operator": row.operator,
-            "calls": f"{row.calls_before:,.0f} → {row.calls_after:,.0f}" if row.calls_before >= 0 else "",
-            "ms before": _ms(row.before_us),
-            "ms after": _ms(row.after_us),
-            "difference": f"{row.difference_us / 1e3:+.3f}",
-            "of all": f"{row.difference_us / total:.0%}" if total else "–",
-        }
-        for row in pd.concat([frame.head(shown), pd.DataFrame(added)], ignore_index=True).itertuples()
-    ]
+    rows = []
+    for row in pd.concat([frame.head(shown), pd.DataFrame(added)], ignore_index=True).itertuples():
+        calls = f"{row.calls_before:,.0f} → {row.calls_after:,.0f}" if row.calls_before >= 0 else ""
+        of_all = f"{row.difference_us / total:.0%}" if total else "–"
+        cells = {"operator": row.operator, "calls": calls, "ms before": _ms(row.before_us)}
+        cells |= {"ms after": _ms(row.after_us), "difference": f"{row.difference_us / 1e3:+.3f}", "of all": of_all}
+        rows.append(cells)
     print_frame(console, rows)
 
 
@@ -212,15 +200,11 @@ def _print_tool_profile(profile: "profiling.ToolProfile") -> None:
     steps, seconds = facts["steps"], facts["window_s"]
     each = f"{1e3 * seconds / steps:.4g} ms per step (measured on {facts['device']}, threads: {facts['threads']})"
     console.print(f"{facts['tool']} watched {steps:,} steady steps, {seconds:.3g} s in all: {each}.", style="bold")
-    rows = [
-        {
-            "function": row.function,
-            "own": f"{row.share:.1%}",
-            "with callees": f"{row.with_callees:.1%}",
-            "file:line": f"{'/'.join(Path(row.file).parts[-3:])}:{row.line if row.line == row.line else '?'}",
-        }
-        for row in profile.functions.astype({"line": object}).head(SHOWN_FUNCTIONS).itertuples()
-    ]
+    rows = []
+    for row in profile.functions.astype({"line": object}).head(SHOWN_FUNCTIONS).itertuples():
+        place = f"{'/'.join(Path(row.file).parts[-3:])}:{row.line if row.line == row.line else '?'}"
+        cells = {"function": row.function, "own": f"{row.share:.1%}", "with callees": f"{row.with_callees:.1%}"}
+        rows.append(cells | {"file:line": place})
     print_frame(console, rows, "Python functions with most samples of their own")
     console.print_line(
         f"The rest: {profile.output} holds the stacks, which https://www.speedscope.app and flamegraph.pl draw."

@@ -50,7 +50,7 @@ def _add_job(subparsers: argparse._SubParsersAction, name: str, words: str, run:
     add_harness_flags(job)
     job.add_argument("--help", "-h", action="store_true", help="show this, and the flags of the script")
     own = {"job": name, "parser": job, "passes_on": True}
-    job.set_defaults(run=lambda args: _print_help(args) if args.help else run(args), **own)
+    job.set_defaults(run=lambda args: print_help(job, jobs.JOBS[name]) if args.help else run(args), **own)
     return job
 
 
@@ -58,14 +58,14 @@ def add_trainings(
     subparsers: argparse._SubParsersAction,
     words: str,
     add_own: Callable[[argparse.ArgumentParser], None],
-    run_job: Run,
-    run_script: Run,
+    run: Run,
     **about: Any,
 ) -> None:
     """Add a sub-command for each of labkit's jobs, and `run` for other scripts; `add_own` adds flags to each."""
     for name, job in jobs.JOBS.items():
-        add_own(_add_job(subparsers, name, f"{words} the training of {job.words}", run_job))
-    script = add_command(subparsers, "run", f"{words} any other training script", run=run_script, **about)
+        add_own(_add_job(subparsers, name, f"{words} the training of {job.words}", run))
+    script = add_command(subparsers, "run", f"{words} any other training script", run=run, **about)
+    script.set_defaults(job=None)
     add_harness_flags(script)
     add_own(script)
     add_script(script)
@@ -90,7 +90,7 @@ def run_run(args: argparse.Namespace) -> int:
 
 def run_train(args: argparse.Namespace) -> int:
     if args.resume is None:
-        command = harness_command(args, read_settings(args)[0].command())
+        command, *_ = asked_command(args)
     else:
         command = resumed_command(args, args.passed_on, args.job)
     status = _run_one(args, command)
@@ -107,12 +107,11 @@ def read_settings(args: argparse.Namespace, more: Sequence[str] = ()) -> tuple[j
     return jobs.JOBS[args.job].from_settings(given), given
 
 
-def _print_help(args: argparse.Namespace) -> None:
-    """Print the flags of the harness, and of the script."""
-    args.parser.print_help()
-    print(f"\nthe script's own flags ({jobs.JOBS[args.job].script()}):")
-    own = jobs.job_flags(jobs.JOBS[args.job], omit=("help", "runs_dir"))  # which are listed above
-    print(own.format_help().partition("options:")[2].strip("\n"))
+def print_help(parser: argparse.ArgumentParser, kind: type[jobs.Job]) -> None:
+    """Print the flags of the harness, and of the script of a job or pipeline."""
+    parser.print_help()
+    own = jobs.job_flags(kind, omit=("help", "runs_dir")).format_help()  # which are listed above
+    print(f"\nthe script's own flags ({kind.script()}):\n", own.partition("options:")[2].strip("\n"), sep="")
 
 
 def given_command(args: argparse.Namespace) -> tracking.ScriptCommand:
@@ -120,6 +119,14 @@ def given_command(args: argparse.Namespace) -> tracking.ScriptCommand:
     script = _script(args.script, args.module)
     own = tracking.ScriptCommand(str(script), tuple(args.arguments), module=args.script if args.module else None)
     return harness_command(args, own)
+
+
+def asked_command(args: argparse.Namespace) -> tuple[tracking.ScriptCommand, jobs.TrainingJob | None, dict[str, Any]]:
+    """The command of a sub-command of `add_trainings`; of one of labkit's jobs also the job, and the named settings."""
+    if args.job is None:
+        return given_command(args), None, {}
+    job, given = read_settings(args)
+    return harness_command(args, job.command()), job, given
 
 
 def harness_command(args: argparse.Namespace, command: tracking.ScriptCommand) -> tracking.ScriptCommand:

@@ -12,7 +12,7 @@ from labkit.cli.console import Console, TrainingDisplay, print_frame, range_text
 from labkit.cli.flags import add_command, commands_of
 from labkit.cli.predict import add_card, batch_size_of
 from labkit.cli.printing import print_json
-from labkit.cli.run import add_trainings, bound, given_command, harness_command, read_settings
+from labkit.cli.run import add_trainings, asked_command, bound, harness_command, read_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ can also be measured."""
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     commands = commands_of(add_command(subparsers, "whatif", epilog=EPILOG))
-    add_trainings(commands, "change", _add_flags, run_job, run_script, epilog=EPILOG)
+    add_trainings(commands, "change", _add_flags, run_whatif, epilog=EPILOG)
     words = "place embedding tables on processes of this machine"
     sharding = add_command(commands, "sharding", words, run=run_sharding, flags="json")
     add_card(sharding)
@@ -56,12 +56,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     tables.add_argument("--preset", metavar="P", help="the tables and dimension of a preset with published sizes")
     add("--memory", metavar="SIZE", help="memory that training may use, such as 2GiB (default: what is free)")
     add("--embedding-dim", type=int, metavar="N", help="numbers in a row (default: the preset's, or 64)")
-    add(
-        "--optimiser",
-        choices=("sgd", "adagrad", "rowwise-adagrad", "adam"),
-        default="sgd",
-        help="optimiser of the tables (default: sgd)",
-    )
+    optimisers = ("sgd", "adagrad", "rowwise-adagrad", "adam")
+    add("--optimiser", choices=optimisers, default="sgd", help="optimiser of the tables (default: sgd)")
     add("--batch-size", type=int, default=2048, metavar="N", help="samples per step (default: 2048)")
     add("--pooling-factor", type=int, default=1, metavar="N", help="rows that a sample names in a table (default: 1)")
     add("--zipf", type=float, default=1.1, metavar="X", help="exponent of how often rows are named (default: 1.1)")
@@ -79,20 +75,18 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in text.split(","))
 
 
-def run_job(args: argparse.Namespace) -> None:
-    changes = [perfmodel.read_change(text) for text in args.change or (*USUAL[args.job], *USUAL_MACHINES)]
-    jobs = [read_settings(args)[0], *(read_settings(args, change.arguments)[0] for change in changes)]
-    commands = [harness_command(args, job.command()) for job in jobs]
-    return _what_if(args, commands, [job.batch_size for job in jobs], changes, args.job)
-
-
-def run_script(args: argparse.Namespace) -> None:
-    changes = [perfmodel.read_change(text) for text in args.change or USUAL_MACHINES]
-    base = given_command(args)
+def run_whatif(args: argparse.Namespace) -> None:
+    changes = [perfmodel.read_change(text) for text in args.change or (*USUAL.get(args.job, ()), *USUAL_MACHINES)]
+    base, job, _ = asked_command(args)
     if "--change" in base.arguments:
         raise UserError(f"--change comes after {base.script}, so it is the script's: put it before.", field="change")
-    commands = [base, *(replace(base, arguments=(*base.arguments, *change.arguments)) for change in changes)]
-    sizes = [batch_size_of(command) for command in commands]
+    if job is None:
+        commands = [base, *(replace(base, arguments=(*base.arguments, *change.arguments)) for change in changes)]
+        sizes = [batch_size_of(command) for command in commands]
+    else:
+        changed = [job, *(read_settings(args, change.arguments)[0] for change in changes)]
+        commands = [harness_command(args, each.command()) for each in changed]
+        sizes = [each.batch_size for each in changed]
     for change, size in zip(changes, sizes[1:], strict=True):
         if sizes[0] is None and size is not None:
             raise UserError(
@@ -100,33 +94,23 @@ def run_script(args: argparse.Namespace) -> None:
                 "it with the script's own flags, too.",
                 field="change",
             )
-    return _what_if(args, commands, sizes, changes, "all")
-
-
-def _what_if(args: argparse.Namespace, commands: list, sizes: list[int | None], changes: list, job: str) -> None:
     card = perfmodel.read_card(args.card)
     machines = [change.on(card) for change in changes]  # refuses unknown ones before anything waits for cores
+    kind = args.job or perfmodel.ALL
     with bound(commands[0], TrainingDisplay(Console(stderr=True)), as_json=args.json) as stop:
-        rows, notes = perfmodel.what_if(commands, sizes, changes, machines, card, stop, job=job, measure=args.measure)
+        rows, notes = perfmodel.what_if(commands, sizes, changes, machines, card, stop, job=kind, measure=args.measure)
     if args.json:
         return print_json({"device": card.device, "threads": card.threads, "notes": notes, "changes": rows})
     shown = []
     for row in rows:
-        real = row["measured_gain"]
-        measured = {
-            "measured, ms": f"{row['measured_ms']:.3g}" if real else "predicted only",
-            "measured gain": f"{real:.2f}" if real else "",
-        }
-        shown.append(
-            {
-                "change": row["change"],
-                "step, ms": f"{row['step_ms']:.3g}",
-                "nine out of ten": f"{row['low_ms']:.3g} to {row['high_ms']:.3g}",
-                "predicted gain": f"{row['gain']:.2f}",
-                **(measured if args.measure else {}),
-            }
-        )
-
+        cells = {"change": row["change"], "step, ms": f"{row['step_ms']:.3g}"}
+        cells["nine out of ten"] = f"{row['low_ms']:.3g} to {row['high_ms']:.3g}"
+        cells["predicted gain"] = f"{row['gain']:.2f}"
+        if args.measure:
+            real = row["measured_gain"]
+            cells["measured, ms"] = f"{row['measured_ms']:.3g}" if real else "predicted only"
+            cells["measured gain"] = f"{real:.2f}" if real else ""
+        shown.append(cells)
     unit = "samples" if rows[0]["samples"] else "steps"
     how = f"; measured here, the median of {perfmodel.ROUNDS} rounds in turns." if args.measure else "."
     _print(
@@ -146,13 +130,10 @@ def run_sharding(args: argparse.Namespace) -> None:
         f"This card is of {card.threads} threads, and each process has one: make a card that fits with `labkit "
         "calibrate --budget one-core`."
     )
+    kinds = ("predicted", "measured") if args.measure else ("predicted",)
     shown = [
-        {
-            "placement": row["placement"],
-            "process of each table": " ".join(map(str, row["processes"])),
-            "predicted, ms": f"{row['predicted_ms']:.3g}",
-            **({"measured, ms": f"{row['measured_ms']:.3g}"} if args.measure else {}),
-        }
+        {"placement": row["placement"], "process of each table": " ".join(map(str, row["processes"]))}
+        | {f"{kind}, ms": f"{row[f'{kind}_ms']:.3g}" for kind in kinds}
         for row in rows
     ]
     _print(
@@ -220,18 +201,14 @@ def _print_plan(plan: "pd.DataFrame", shape: "perfmodel.TableShape", memory: int
         f"Tables of {hardware.size_text(shape.bytes)} with their optimiser's state; {hardware.size_text(memory)} of "
         "memory, which the rest of a training shares."
     )
-    rows = [
-        {
-            "placement": row.placement,
-            "memory": hardware.size_text(row.memory_bytes),
-            "disk": hardware.size_text(row.disk_bytes) if row.disk_bytes else "-",
-            "fits": "yes" if row.fits else "no",
-            "tables, ms per step": range_text(row.step_ms, row.step_ms_low, row.step_ms_high),
-            "of device": f"{row.of_device:.0%}" if row.of_device == row.of_device else "-",
-            "why": row.why,
-        }
-        for row in plan.itertuples()
-    ]
+    rows = []
+    for row in plan.itertuples():
+        disk = hardware.size_text(row.disk_bytes) if row.disk_bytes else "-"
+        of_device = f"{row.of_device:.0%}" if row.of_device == row.of_device else "-"
+        cells = {"placement": row.placement, "memory": hardware.size_text(row.memory_bytes), "disk": disk}
+        cells["fits"] = "yes" if row.fits else "no"
+        cells["tables, ms per step"] = range_text(row.step_ms, row.step_ms_low, row.step_ms_high)
+        rows.append(cells | {"of device": of_device, "why": row.why})
     print_frame(console, rows)
     best = plan.iloc[0]
     flags = best["flags"] | ({"table_dir": table_dir} if best["disk_bytes"] else {})
