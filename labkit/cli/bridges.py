@@ -94,8 +94,8 @@ def run_import(args: argparse.Namespace) -> int:
         return 0 if done.folders else 2
     for why in done.refused[:MOST_SAID]:
         say(f"not imported: {why}", to_stderr=True)
-    if more := len(done.refused) - MOST_SAID:
-        say(f"not imported: {more} more", to_stderr=True) if more > 0 else None
+    if (more := len(done.refused) - MOST_SAID) > 0:
+        say(f"not imported: {more} more", to_stderr=True)
     if not done.folders:
         raise UserError(f"{args.path}: there is no run to import.")
     for what, count in done.left_out.most_common():
@@ -163,20 +163,15 @@ def run_reproduce(args: argparse.Namespace) -> int:
 
     with _unpacked(args.which, args.runs_dir) as old:
         command, known = repeated_command(args, old, args.script), set(runs.run_folders(args.runs_dir))
-        if args.json:
-            with contextlib.redirect_stdout(sys.stderr):
-                status = run_here(command, as_json=False)
-        else:
+        with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
             status = run_here(command, as_json=False)
         found = [folder for folder in runs.run_folders(args.runs_dir) if folder not in known]
         made = [folder for folder in found if runs.read_run(folder).pid == os.getpid()]
         if not made:
             raise UserError(f"{old.name}: its script was run again, but made no run to compare.")
         new = made[-1]
-        before, after = (
-            bridges.differences(runs.read_run(old), runs.read_run(new)),
-            bridges.result_differences(old, new),
-        )
+        before = bridges.differences(runs.read_run(old), runs.read_run(new))
+        after = bridges.result_differences(old, new)
     if args.json:
         rows = [[each._asdict() for each in found] for found in (before, after)]
         print_json({"run": new.name, "of": old.name, "differs": rows[0], "results": rows[1]})

@@ -78,10 +78,7 @@ def run_collocate(args: argparse.Namespace) -> int:
         if args.resume:
             return _check_and_run(args, sharing.mix_in(launches), launches)
         return _show_verdict(launches, as_json=args.json, undisturbed=args.undisturbed)
-    mix, notices = _asked_mix(args)
-    for notice in notices:
-        Console(stderr=args.json).print_line(notice)
-    return _check_and_run(args, mix, None)
+    return _check_and_run(args, _asked_mix(args), None)
 
 
 def _check_and_run(args: argparse.Namespace, mix: launch.Mix, launches: launch.Launches | None) -> int:
@@ -108,18 +105,20 @@ def _check_and_run(args: argparse.Namespace, mix: launch.Mix, launches: launch.L
     return _show_verdict(launches, as_json=args.json, stopped=bool(stop))
 
 
-def _asked_mix(args: argparse.Namespace) -> tuple[launch.Mix, list[str]]:
-    """The mix of the command line, its baseline included, and what its user should know of it."""
+def _asked_mix(args: argparse.Namespace) -> launch.Mix:
+    """The mix of the command line, its baseline included; prints what its user should know of it."""
     is_cpu = hardware.find_device(args.device, hardware.get_devices()).kind == "cpu"
     usual = "cpu-shared" if is_cpu else "naive"  # plain processes, as that is called on the device
     modes = [mode.strip() for mode in args.mode.split(",")] if args.mode else []
-    suffix, notices = "" if args.jobs else args.mix.suffix.lower(), []
+    suffix = "" if args.jobs else args.mix.suffix.lower()
     if args.jobs:
         mix = sharing.mix_of(args.jobs, modes or [usual], baseline="none")
     elif suffix == ".csv":
         if modes:
             raise UserError(f"{args.mix}: the column Collocation says how its rows share: remove --mode.")
         mix, notices = launch.read_csv_mix(args.mix)
+        for notice in notices:
+            Console(stderr=args.json).print_line(notice)
     elif suffix in (".yaml", ".yml"):
         mix = launch.read_yaml_mix(args.mix, modes=modes, default_mode=usual)
     else:
@@ -128,21 +127,17 @@ def _asked_mix(args: argparse.Namespace) -> tuple[launch.Mix, list[str]]:
         mix = launch.on_device(mix, args.device)
     given: dict[str, Any] = {"repeats": args.repeats, "timeout_s": args.timeout, "spin": args.spin or None}
     mix = replace(mix, **{name: value for name, value in given.items() if value is not None})
-    return launch.with_baseline(launch.with_seconds(mix, args.seconds), args.baseline), notices
+    return launch.with_baseline(launch.with_seconds(mix, args.seconds), args.baseline)
 
 
 def _print_check(console: Console, mix: launch.Mix, found: sharing.MixCheck) -> None:
     """Print the table before the start: one row per job, with what it would have and need, or what is against it."""
-    rows = [
-        {
-            "mode": row.mode,
-            "job": row.job,
-            "needs": "unknown" if row.needs_bytes is None else hardware.size_text(row.needs_bytes),
-            "free": "" if row.free_bytes is None else hardware.size_text(row.free_bytes),
-            "may have": Text("; ".join(row.why_not), "red") if row.why_not else row.device,
-        }
-        for row in found.rows
-    ]
+    rows = []
+    for row in found.rows:
+        needs = "unknown" if row.needs_bytes is None else hardware.size_text(row.needs_bytes)
+        free = "" if row.free_bytes is None else hardware.size_text(row.free_bytes)
+        may_have = Text("; ".join(row.why_not), "red") if row.why_not else row.device
+        rows.append({"mode": row.mode, "job": row.job, "needs": needs, "free": free, "may have": may_have})
     if rows:
         print_frame(console, rows, f"{mix.name}: before the start")
     needs = "Needs: measured over a job's first steps, or given by the mix."
@@ -168,13 +163,12 @@ def _print_mixes(runs_dir: Path, *, as_json: bool) -> None:
     for folder in launch.Launches.folders(runs_dir, "mix"):
         try:
             launches = sharing.read_mix(folder)
-            named = {"group": launches.head.id, "status": launches.head.status}
-            named["plan"] = launches.head.content["mix"]["name"]
         except UserError as error:  # one that cannot be read does not hide the others
             runs.note_left_out(folder, str(error))
             continue
-        rounds = launches.rounds()
+        head, rounds = launches.head, launches.rounds()
         done = sum(all(part.status == "done" for part in parts) for parts in rounds)
+        named = {"group": head.id, "status": head.status, "plan": head.content["mix"]["name"]}
         rows.append(named | {"rounds": len(rounds), "done": done})
     if as_json:
         print_json(rows)
@@ -240,15 +234,9 @@ def _print_mix(console: Console, found: sharing.Verdict, mix: str) -> None:
     import pandas as pd
 
     modes, slow, times = (each[each["mix"] == mix] for each in (found.modes, found.slowdowns, found.time_to_accuracy))
-    shown = {
-        "mode": modes["mode"],
-        "gain": _intervals(modes, "gain"),
-        "slowdown": _intervals(modes, "slowdown"),
-        "worst": modes["worst_slowdown"],
-        "fairness": modes["fairness"],
-        "makespan (s)": modes["makespan_s"].round(1),
-        "energy (J)": modes["energy_j"].round(1),
-    }
+    shown = {"mode": modes["mode"], "gain": _intervals(modes, "gain"), "slowdown": _intervals(modes, "slowdown")}
+    shown |= {"worst": modes["worst_slowdown"], "fairness": modes["fairness"]}
+    shown |= {"makespan (s)": modes["makespan_s"].round(1), "energy (J)": modes["energy_j"].round(1)}
     print_frame(console, pd.DataFrame(shown), f"{mix}: {', '.join(sorted(set(modes['provenance'])))}")
     times = times.assign(median_s=[_time(row) for row in times.to_dict("records")])
     for title, frame, value in (

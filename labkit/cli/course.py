@@ -265,14 +265,10 @@ def run_cost(args: argparse.Namespace) -> None:
 
 def _in_units(row: dict) -> dict:
     """A row of expenses as people read it."""
-    return {
-        "lab": row["lab"],
-        "minutes": f"{row['minutes']:.1f}",
-        "runs": row["runs"],
-        "kJ": None if row["energy_j"] is None else f"{row['energy_j'] / 1e3:.1f}",
-        "USD": None if row["cost_usd"] is None else f"{row['cost_usd']:.4f}",
-        "disk": hardware.size_text(row["disk_bytes"]),
-    }
+    kj = None if row["energy_j"] is None else f"{row['energy_j'] / 1e3:.1f}"
+    usd = None if row["cost_usd"] is None else f"{row['cost_usd']:.4f}"
+    shown = {"lab": row["lab"], "minutes": f"{row['minutes']:.1f}", "runs": row["runs"], "kJ": kj, "USD": usd}
+    return shown | {"disk": hardware.size_text(row["disk_bytes"])}
 
 
 def run_register(args: argparse.Namespace) -> None:

@@ -35,24 +35,16 @@ def run_doctor(args: argparse.Namespace) -> None:
     report["labs"] = labs_on(report)
     if args.json:
         return print_json(report, indent=2)
-    mark, versions = {True: "yes ", False: "no  "}, report["packages"]
-    missing = ", ".join(name for name, version in versions.items() if version is None)
-    sections = {
-        "This machine": _machine(report),
-        "GPUs": _gpus(report),
-        "Profilers": [
-            (tool["name"], f"{mark[tool['works']]}{tool['version'] or ''} {tool['note'] or ''}")
-            for tool in report["profilers"]
-        ],
-        "Packages": [
-            ("installed", ", ".join(f"{name} {version}" for name, version in versions.items() if version)),
-            *([("missing", missing)] if missing else []),
-        ],
-        "Labs": [
-            (lab["notebook"], mark[lab["runs"]] + (lab["title"] if lab["runs"] else lab["why"]))
-            for lab in report["labs"]
-        ],
-    }
+    mark, versions, profilers, labs = {True: "yes ", False: "no  "}, report["packages"], {}, {}
+    for tool in report["profilers"]:
+        profilers[tool["name"]] = f"{mark[tool['works']]}{tool['version'] or ''} {tool['note'] or ''}"
+    for lab in report["labs"]:
+        labs[lab["notebook"]] = mark[lab["runs"]] + (lab["title"] if lab["runs"] else lab["why"])
+    packages = {"installed": ", ".join(f"{name} {version}" for name, version in versions.items() if version)}
+    if missing := [name for name, version in versions.items() if version is None]:
+        packages["missing"] = ", ".join(missing)
+    sections = {"This machine": _machine(report), "GPUs": _gpus(report), "Profilers": profilers.items()}
+    sections |= {"Packages": packages.items(), "Labs": labs.items()}
     console = Console()
     for title, rows in sections.items():
         if rows := list(rows):
@@ -110,18 +102,12 @@ def run_budgets(args: argparse.Namespace) -> None:
     possible, refused = hardware.possible_budgets()
     if args.json:
         return print_json({"budgets": [json_data.to_json(budget) for budget in possible], "refused": refused}, indent=1)
-    rows = [
-        {
-            "budget": budget.name,
-            "what a run may use": budget.allows(),
-            "the run is": "emulated" if budget.emulated else "measured",
-            "also not emulated": ", ".join(
-                x for x in budget.not_emulated if x not in (*hardware.OF_A_CPU, *hardware.OF_A_GPU)
-            ),
-        }
-        for budget in possible
-    ]
-    console = Console()
+    console, rows = Console(), []
+    for budget in possible:
+        others = [each for each in budget.not_emulated if each not in (*hardware.OF_A_CPU, *hardware.OF_A_GPU)]
+        kind = "emulated" if budget.emulated else "measured"
+        row = {"budget": budget.name, "what a run may use": budget.allows(), "the run is": kind}
+        rows.append(row | {"also not emulated": ", ".join(others)})
     print_frame(console, rows)
     console.print("You can also write your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
     if args.all:
@@ -145,19 +131,12 @@ def _check(names: list[str], *, as_json: bool) -> None:
         checks = hardware.check_budgets(names)
     if as_json:
         return print_json([asdict(check) for check in checks], indent=1)
-    rows = [
-        {
-            "budget": check.name,
-            "cores used": f"{check.cores_used:.2f}",
-            "allowed": str(check.cores or "-"),
-            "memory binds": {True: "yes", False: "no", None: "-"}[check.memory_binds],
-            "FLOP/s left": _share(check.arithmetic),
-            "predicted": _share(check.predicted_arithmetic),
-            "GB/s left": _share(check.bandwidth),
-            "predicted ": _share(check.predicted_bandwidth),
-        }
-        for check in checks
-    ]
+    rows, binds = [], {True: "yes", False: "no", None: "-"}
+    for check in checks:
+        row = {"budget": check.name, "cores used": f"{check.cores_used:.2f}", "allowed": str(check.cores or "-")}
+        row |= {"memory binds": binds[check.memory_binds], "FLOP/s left": _share(check.arithmetic)}
+        row |= {"predicted": _share(check.predicted_arithmetic), "GB/s left": _share(check.bandwidth)}
+        rows.append(row | {"predicted ": _share(check.predicted_bandwidth)})
     print_frame(console, rows, "Shares of the whole device")
     console.print(
         "Used and left: measured now under the budget (emulated, if the budget makes the machine smaller). Predicted: "

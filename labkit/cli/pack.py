@@ -158,16 +158,11 @@ def _print_queue_check(
     """Print the table before the start: one row per job, with its needs and where it fits, or what is against it."""
     rows = []
     for row in checked:
-        profile = row.queued.profile
-        rows.append(
-            {
-                "job": row.queued.name,
-                "comes": f"{row.queued.arrives_s:g} s",
-                "needs": hardware.size_text(profile.memory_estimate_bytes) if profile else "",
-                "busy": f"{profile.utilisation:.0%}" if profile else "",
-                "fits on": Text("; ".join(row.why_not), "red") if row.why_not else ", ".join(row.fits),
-            }
-        )
+        cells: dict[str, str | Text] = {"job": row.queued.name, "comes": f"{row.queued.arrives_s:g} s"}
+        cells["needs"] = hardware.size_text(row.queued.profile.memory_estimate_bytes) if row.queued.profile else ""
+        cells["busy"] = f"{row.queued.profile.utilisation:.0%}" if row.queued.profile else ""
+        cells["fits on"] = Text("; ".join(row.why_not), "red") if row.why_not else ", ".join(row.fits)
+        rows.append(cells)
     print_frame(console, rows, "before the start")
     for each in live:
         free = hardware.size_text(each.packing.memory_bytes)
@@ -204,16 +199,10 @@ def _print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
     """Print policies side by side (`labkit.sharing.side_by_side`)."""
     import pandas as pd
 
-    shown = {
-        "policy": totals["policy"],
-        "makespan (s)": _compared(totals, "makespan", "s"),
-        "completion (s)": _compared(totals, "mean_completion", "s"),
-        "wait (s)": totals["mean_wait_s"].round(1),
-        "slowdown": totals["mean_slowdown"].round(2),
-        "OOM": totals["ooms"],
-        "done": totals["done"],
-        "energy (J)": _compared(totals, "energy", "j"),
-    }
+    shown = {"policy": totals["policy"], "makespan (s)": _compared(totals, "makespan", "s")}
+    shown["completion (s)"] = _compared(totals, "mean_completion", "s")
+    shown |= {"wait (s)": totals["mean_wait_s"].round(1), "slowdown": totals["mean_slowdown"].round(2)}
+    shown |= {"OOM": totals["ooms"], "done": totals["done"], "energy (J)": _compared(totals, "energy", "j")}
     print_frame(console, pd.DataFrame(shown), title)
     console.print_line(LEGEND, "dim")
     unknown = " is unknown" if totals["energy_j"].isna().any() else ""

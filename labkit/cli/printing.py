@@ -85,7 +85,7 @@ def write_nowhere(stream: IO[str] = sys.stdout) -> None:
     os.close(nowhere)
 
 
-_last: list[str] | None = None
+_last: list[Any] | None = None
 """What is printed at the very end of this process; None where the process is not the command's own"""
 
 
@@ -93,7 +93,7 @@ def print_at_exit() -> None:
     """Let `print_last` wait until the end of this process; called before a script that may print at its exit, too."""
     global _last
     _last = []
-    atexit.register(lambda: _last and _print_text("\n".join(_last)))  # handlers run in the opposite order
+    atexit.register(lambda: [print_json(content) for content in _last or ()])  # handlers run in the opposite order
 
 
 def print_last(content: Any) -> None:
@@ -101,15 +101,12 @@ def print_last(content: Any) -> None:
     if _last is None:
         print_json(content)
     else:
-        _last.append(json.dumps(content))
+        _last.append(content)
 
 
 def print_json(content: Any, indent: int | None = None) -> None:
     """Print the answer for programs, even if its reader has left."""
-    _print_text(json.dumps(content, indent=indent))
-
-
-def _print_text(text: str) -> None:
+    text = json.dumps(content, indent=indent)
     try:
         print(text, flush=True)
     except BrokenPipeError:

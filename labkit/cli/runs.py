@@ -107,21 +107,13 @@ def _rank_rows(folder: Path, record: runs.RunRecord) -> list[dict[str, Any]]:
     rows = []
     for place, row in enumerate(ranks):
         waited = {name: (exchange, waits[place]) for name, (exchange, waits) in phases.items()}
-        said = [
-            ", ".join(f"{name} {seconds[which]:.1f} s" for name, seconds in waited.items() if seconds[which] >= 0.05)
-            for which in (0, 1)
-        ]
-        rows.append(
-            {
-                "rank": str(row["rank"]),
-                "host": row["host"],
-                "process": str(row["pid"]),
-                "ended": row["ended"] or "without a word",
-                "peak memory": f"{row['peak_memory_bytes'] / 2**30:.2f} GiB",
-                "exchange": said[0],
-                "waiting": said[1],
-            }
-        )
+        cells = {"rank": str(row["rank"]), "host": row["host"], "process": str(row["pid"])}
+        cells["ended"] = row["ended"] or "without a word"
+        cells["peak memory"] = f"{row['peak_memory_bytes'] / 2**30:.2f} GiB"
+        for which, head in enumerate(("exchange", "waiting")):
+            long = {name: seconds[which] for name, seconds in waited.items() if seconds[which] >= 0.05}
+            cells[head] = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in long.items())
+        rows.append(cells)
     return rows
 
 
