@@ -31,11 +31,6 @@ PRODUCTS = {
     "mkldnn_rnn_layer_backward",
 }  # fmt: skip
 """Operators whose arithmetic counts: that of others takes less time than their bytes"""
-CPP_TYPES = {
-    torch.float32: "float", torch.float64: "double", torch.bfloat16: "c10::BFloat16", torch.float16: "c10::Half",
-    torch.int64: "long", torch.int32: "int",
-}  # fmt: skip
-"""The profiler's names of types"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,21 @@ class Operator:
         return " ".join([self.name.removesuffix("_"), *types[:1], *["rows"] * bool(self.lookups)])
 
 
-class Calls(TorchDispatchMode):
+class Times(TorchDispatchMode):
+    """Times the operators of a block within the block, so that caches hold what the step leaves there."""
+
+    def __init__(self):
+        super().__init__()
+        self.times_s: list[float] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None) -> Any:
+        began = time.perf_counter()
+        result = function(*arguments, **(keywords or {}))
+        self.times_s.append(time.perf_counter() - began)
+        return result
+
+
+class Calls(Times):
     """Captures the operators that a block calls."""
 
     def __init__(self):
@@ -87,13 +96,10 @@ class Calls(TorchDispatchMode):
         self._follows_backward = False
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None) -> Any:
-        keywords = keywords or {}
-        began = time.perf_counter()
-        result = function(*arguments, **keywords)
-        seen_s = time.perf_counter() - began
+        result = super().__torch_dispatch__(function, types, arguments, keywords)
         given, made = tree_flatten((arguments, keywords))[0], tree_flatten(result)[0]
         read = self._read(function, arguments, given, made)
-        self.operators.append(replace(read, seen_s=seen_s))
+        self.operators.append(replace(read, seen_s=self.times_s[-1]))
         self._alive.append([each.untyped_storage() for each in (*given, *made) if _is_plain(each)])
         return result
 
@@ -110,8 +116,8 @@ class Calls(TorchDispatchMode):
         schema, number = function._schema, len(self.operators)
         inputs = [each for each in given if isinstance(each, Tensor)]
         results = [each for each in made if isinstance(each, Tensor)]
-        writes = schema.is_mutable
         aliases = bool(schema.returns) and schema.returns[0].alias_info is not None
+        is_view = aliases and not schema.is_mutable
         after = {self._made_by[key] for each in inputs if _is_plain(each) and (key := _memory(each)) in self._made_by}
         # the schema marks the arguments that are changed in place; lists are flattened
         changed = [
@@ -120,17 +126,14 @@ class Calls(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write
             for each in tree_flatten(value)[0]
         ]
-        is_view = aliases and not writes
         for each in (*changed, *([] if is_view else results)):
             if _is_plain(each):
                 self._made_by[_memory(each)] = number
-        name = f"{function.namespace}.{function._opname}"
+        shown = [(each, not _is_plain(each) or each.is_contiguous()) for each in inputs]
         return Operator(
-            name=name,
+            name=f"{function.namespace}.{function._opname}",
             phase=self._phase(bool(inputs)),
-            tensors=tuple(
-                (str(each.dtype).removeprefix("torch."), tuple(each.shape), _lies_plain(each)) for each in inputs
-            ),
+            tensors=tuple((str(each.dtype).removeprefix("torch."), tuple(each.shape), lies) for each, lies in shown),
             numbers=tuple(float(each) for each in given if isinstance(each, (bool, int, float))),
             flop=_flop(function._opname, arguments),
             is_view=is_view,
@@ -147,18 +150,13 @@ def _memory(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _lies_plain(tensor: Tensor) -> bool:
-    return not _is_plain(tensor) or tensor.is_contiguous()
-
-
 def _flop(name: str, arguments: tuple) -> float:
     """Arithmetic of a product, by the formula for a profiler's record of the same call."""
     if name not in PRODUCTS:
         return 0.0
-    tensors = [each if isinstance(each, Tensor) else None for each in arguments]
-    shapes = tuple(() if each is None else tuple(each.shape) for each in tensors)
-    types = tuple("" if each is None else CPP_TYPES.get(each.dtype, "") for each in tensors)
-    values = tuple(each if not isinstance(each, Tensor) else "" for each in arguments)
+    shapes = tuple(tuple(each.shape) if isinstance(each, Tensor) else () for each in arguments)
+    types = tuple("float" if isinstance(each, Tensor) else "" for each in arguments)  # which only bytes depend on
+    values = tuple("" if isinstance(each, Tensor) else each for each in arguments)
     work = profiling.operator_work(f"aten::{name}", profiling.Inputs(shapes, types, values))
     return 0.0 if work is None else float(work.flop)
 
@@ -191,21 +189,6 @@ def _size(tensor: Tensor) -> int:
         return tensor._nnz() * math.prod(tensor.shape[1:]) * tensor.element_size() if tensor.is_sparse else 0
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
     return math.prod(sizes) * tensor.element_size()
-
-
-class Times(TorchDispatchMode):
-    """Times the operators of a block within the block, so that caches hold what the step leaves there."""
-
-    def __init__(self):
-        super().__init__()
-        self.times_s: list[float] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None) -> Any:
-        keywords = keywords or {}
-        began = time.perf_counter()
-        result = function(*arguments, **keywords)
-        self.times_s.append(time.perf_counter() - began)
-        return result
 
 
 def operators_of(step: Callable[[], object]) -> list[Operator]:
