@@ -9,13 +9,14 @@ learn kernels that no formula describes.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from labkit import UserError, hardware, json_data, runs
 from labkit.perfmodel.operators import PHASES, Operator
@@ -50,18 +51,13 @@ def features_of(operator: Operator) -> tuple[float, ...]:
         len(operator.tensors),
         *_padded([size for _, sizes, _ in shown for size in _padded(sizes, DIMENSIONS)], DIMENSIONS * TENSORS),
         *_padded([float(is_plain) for _, _, is_plain in shown], TENSORS),
-        *_padded([float(_width(kind)) for kind, _, _ in shown], TENSORS),
+        *_padded([float(getattr(torch, kind).itemsize) for kind, _, _ in shown], TENSORS),
         *_padded([max(-LARGEST_NUMBER, min(LARGEST_NUMBER, each)) for each in numbers], NUMBERS),
     )
 
 
 def _padded(values: Sequence[float], count: int) -> Sequence[float]:
     return [*values[:count], *[ABSENT] * (count - len(values))]
-
-
-def _width(kind: str) -> int:
-    digits = "".join(filter(str.isdigit, kind))
-    return int(digits) // 8 if digits else 1
 
 
 @dataclass(frozen=True)
@@ -123,11 +119,7 @@ class KernelModel:
         return nnls(parts / scale, np.ones(len(parts)))[0] / scale
 
     @cached_property
-    def _varies(self) -> np.ndarray:
-        return np.ptp(_logarithms(self.points.features), axis=0) > 1e-6
-
-    @cached_property
-    def _correction(self) -> Any:
+    def _correction(self) -> Callable[[np.ndarray], Any]:
         """The learnt correction: a plane and boosting of its errors, or the median if there are too few points."""
         from sklearn.ensemble import GradientBoostingRegressor
         from sklearn.linear_model import RidgeCV
@@ -135,23 +127,26 @@ class KernelModel:
         from sklearn.preprocessing import StandardScaler
 
         off = np.log(self.points.times_s) - np.log(self._physics(self.points.features))
-        if len(off) < FEWEST or not self._varies.any():
-            return float(np.median(off))
-        sizes = _logarithms(self.points.features)[:, self._varies]
+        own = _logarithms(self.points.features)
+        varies = np.ptp(own, axis=0) > 1e-6
+        if len(off) < FEWEST or not varies.any():
+            return lambda features: np.median(off)
+        sizes = own[:, varies]
         plane = make_pipeline(StandardScaler(), RidgeCV(SMOOTHINGS)).fit(sizes, off)
         trees = GradientBoostingRegressor(
             n_estimators=100, max_depth=3, learning_rate=0.1, subsample=0.6, min_samples_leaf=4, max_features=0.5,
             random_state=0,
         ).fit(sizes, off - plane.predict(sizes))  # fmt: skip
-        ends = off.min(), off.max()
-        return lambda new: np.clip(plane.predict(new) + trees.predict(new), *ends)
+
+        def correction(features: np.ndarray) -> np.ndarray:
+            new = _logarithms(features)[:, varies]
+            return np.clip(plane.predict(new) + trees.predict(new), off.min(), off.max())
+
+        return correction
 
     def seconds(self, features: np.ndarray, arithmetic: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
         """Times (N,) of operators with features (N, FEATURES), on a machine faster by these factors."""
-        correction = self._correction
-        if not isinstance(correction, float):
-            correction = correction(_logarithms(features)[:, self._varies])
-        return self._physics(features, arithmetic, bandwidth) * np.exp(correction)
+        return self._physics(features, arithmetic, bandwidth) * np.exp(self._correction(features))
 
     def is_known(self, features: np.ndarray) -> np.ndarray:
         """Whether each is within the timed range of arithmetic, bytes, tables and rows, up to a factor of two."""
@@ -177,7 +172,7 @@ def _logarithms(features: np.ndarray) -> np.ndarray:
 
 def geometric_error(misses: Sequence[float]) -> float:
     """Geometric mean of the size of errors, from the logarithms of measured ÷ predicted: 0.05 is 5 %."""
-    return math.exp(float(np.mean(np.abs(misses)))) - 1 if len(misses) else math.nan
+    return math.exp(float(np.mean(np.abs(misses)))) - 1
 
 
 SCHEMA = 4
@@ -241,12 +236,14 @@ class Card:
 
     def bias(self, job: str) -> float:
         """Median of measured ÷ predicted of held-out steps: what operators and overheads do not explain."""
-        misses = self._misses(job)
-        return math.exp(float(np.median(misses))) if misses else 1.0
+        return math.exp(float(np.median(self._misses(job))))
 
     def error(self, job: str) -> float:
         """Geometric mean error of held-out steps; the bias of the other steps is removed from each."""
-        return geometric_error(_without_bias(self._misses(job)))
+        misses = self._misses(job)
+        if len(misses) > 1:
+            misses = [miss - float(np.median(np.delete(misses, place))) for place, miss in enumerate(misses)]
+        return geometric_error(misses)
 
     @property
     def is_poor(self) -> bool:
@@ -266,10 +263,8 @@ class Card:
             job: one that was timed; any other counts as all of them.
             outside: share of the time in operators beyond the timed range, which widens the interval.
         """
-        misses = self._misses(job)
-        if not misses:
-            return 0.5, 2.0
-        misses = np.array(misses) - np.median(misses)
+        misses = np.array(self._misses(job))
+        misses -= np.median(misses)
         rank = min(1.0, (1 + INSIDE) / 2 * (len(misses) + 1) / len(misses))  # as in conformal prediction
         low, high = np.quantile(misses, 1 - rank, method="lower"), np.quantile(misses, rank, method="higher")
         wider = math.log(2) * outside
@@ -280,13 +275,6 @@ class Card:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (f"{json.dumps(name)}: {_text(value)}" for name, value in content.items())
         runs.replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def _without_bias(misses: Sequence[float]) -> list[float]:
-    """Distance of each from the median of the others."""
-    if len(misses) < 2:
-        return list(misses)
-    return [miss - float(np.median(np.delete(misses, place))) for place, miss in enumerate(misses)]
 
 
 def _text(value: Any) -> str:
@@ -300,7 +288,7 @@ def _refuse_impossible(card: Card) -> None:
     """Raise a ValueError for numbers that no calibration finds, from which nonsense would be predicted."""
     limits, times_s = card.limits, [time_s for points in card.kernels.values() for time_s in points.times_s]
     beyond = [card.overheads[ALL], *card.overheads.values()]
-    misses = [miss for own in (*card.misses.values(), *card.shared.values()) for miss in own]
+    misses = [miss for own in (*card.misses.values(), card._misses("any other job") or [math.nan]) for miss in own]
     for name, numbers, least, most in (
         ("number of threads or speed", (card.threads, limits.fp32_gflops, limits.bandwidth_gb_per_s), 1e-3, 1e9),
         ("size of a cache", card.caches, 1, 1e15),
@@ -320,20 +308,14 @@ def read_card(path: Path) -> Card:
     """
     try:
         content = json_data.parse_json(path.read_bytes())
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            said = "this is not a card of this version of labkit: run `labkit calibrate` on that machine again."
+        else:
+            card = json_data.from_json(Card, content)
+            _refuse_impossible(card)
+            return card
     except FileNotFoundError:
-        said = f"there is no card {path}: make one with `labkit calibrate --out {path}`."
-        raise UserError(said, field="card") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: this card cannot be read ({error}): calibrate again.", field="card") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise UserError(
-            f"{path}: this is not a card of this version of labkit: run `labkit calibrate` on that machine again.",
-            field="card",
-        )
-    try:
-        card = json_data.from_json(Card, content)
-        _refuse_impossible(card)
-        return card
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        words = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path}: this card is damaged ({words}): calibrate again.", field="card") from None
+        said = f"there is no card: make one with `labkit calibrate --out {path}`."
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        said = f"this card is damaged, or cannot be read ({type(error).__name__}: {error}): calibrate again."
+    raise UserError(f"{path}: {said}", field="card")
