@@ -5,7 +5,6 @@ Time, energy and cost to a target are a predicted step times the number of steps
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,8 +61,7 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """The answer for programs."""
-        names = ("step_ms", "low_ms", "high_ms", "overheads_ms", "views_ms", "critical_ms")
-        return {name: getattr(self, name) for name in names} | {
+        return vars(self) | {
             "provenance": "predicted",
             "active_share": self.active,
             "without_model": self.share("is_modelled"),
@@ -117,13 +115,10 @@ def tier_change(card: Card, tier: hardware.Tier) -> Change:
 
 
 def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, change: Change = NO_CHANGE) -> Prediction:
-    """Predict one step.
+    """Predict one step from its operators (`labkit.perfmodel.operators_of`).
 
-    Args:
-        operators: operators of the step, of `labkit.perfmodel.operators_of`.
-        card: card of the machine.
-        job: job whose overheads and intervals apply; `ALL` for other scripts.
-        change: difference between the machine in question and the card's.
+    The overheads and intervals of `job` apply; it is `ALL` for other scripts. `change` is the difference between the
+    machine in question and the card's.
     """
     import pandas as pd
 
@@ -150,10 +145,8 @@ def predict_step(operators: Sequence[Operator], card: Card, job: str = ALL, chan
     outside = float(frame.loc[~frame["is_known"], "time_ms"].sum() / frame["time_ms"].sum())
     low, high = card.interval(job, outside)
     low, high = low / change.doubt, high * change.doubt
-    critical_ms = 1e3 * critical_path_s(operators, times_s)
-    return Prediction(
-        step_ms, low * step_ms, high * step_ms, frame, overheads_ms, 1e3 * times_s[is_view].sum(), critical_ms
-    )
+    views_ms, critical_ms = 1e3 * times_s[is_view].sum(), 1e3 * critical_path_s(operators, times_s)
+    return Prediction(step_ms, low * step_ms, high * step_ms, frame, overheads_ms, views_ms, critical_ms)
 
 
 def calls_of(operators: Sequence[Operator]) -> dict[str, int]:
@@ -169,11 +162,7 @@ def predict_steps(
     import pandas as pd
 
     found = [predict_step(step, card, job, change) for step in steps]
-    numbers = {
-        each.name: float(np.mean([getattr(one, each.name) for one in found]))
-        for each in dataclasses.fields(Prediction)
-        if each.name != "operators"
-    }
+    numbers = pd.DataFrame(map(vars, found)).drop(columns="operators").mean().to_dict()
     frame = _sums(pd.concat([one.operators for one in found]))
     frame[SUMMED] /= len(found)
     return Prediction(operators=frame, **numbers)
@@ -311,10 +300,7 @@ def need_of(job: jobs.TrainingJob, runs_dir: Path) -> Need:
 def samples_to_target(table: pd.DataFrame, target: tracking.Target, batch_size: int) -> Need:
     """Samples that runs needed at a batch size, or interpolated between the nearest two (linear in logarithms).
 
-    Args:
-        table: of `labkit.tta.run_table`, of runs that differ only in batch size, learning rate, seed and machine.
-        target: the target.
-        batch_size: samples per step.
+    `table` is of `labkit.tta.run_table`, of runs that differ only in batch size, learning rate, seed and machine.
 
     Raises:
         UserError: no run has reached it, or none at this batch size nor at one above and one below.
@@ -336,41 +322,30 @@ def samples_to_target(table: pd.DataFrame, target: tracking.Target, batch_size: 
             "that, or train for longer.",
             field="target",
         )
-    own = needs[needs["batch_size"] == batch_size]
-    if len(own):
-        row = own.iloc[0]
-        by = f"{row['reached']:.0f} of {row['runs']:.0f} runs"
-        return Need(*_finite(row), f"measured, by {by} at batch {batch_size:,}")
     needs = needs.sort_values("batch_size")
-    below, above = needs[needs["batch_size"] < batch_size], needs[needs["batch_size"] > batch_size]
-    if below.empty or above.empty:
-        sizes = ", ".join(f"{size:,.0f}" for size in needs["batch_size"])
+    sizes, found = needs["batch_size"].to_numpy(float), needs[tta.NEED].to_numpy(float, copy=True)
+    found[:, 2] = np.where(np.isfinite(found[:, 2]), found[:, 2], 2 * found[:, 0])
+    above = int(np.searchsorted(sizes, batch_size))
+    if batch_size in sizes:
+        row = needs.iloc[above]
+        by = f"{row['reached']:.0f} of {row['runs']:.0f} runs"
+        return Need(*found[above].tolist(), f"measured, by {by} at batch {batch_size:,}")
+    if not 0 < above < len(sizes):
+        measured = ", ".join(f"{size:,.0f}" for size in sizes)
         raise UserError(
-            f"{target} was measured neither at batch {batch_size:,} nor on both sides of it, only at {sizes}: train a "
-            "run at that batch size.",
+            f"{target} was measured neither at batch {batch_size:,} nor on both sides of it, only at {measured}: train "
+            "a run at that batch size.",
             field="target",
         )
-    near = below.iloc[-1], above.iloc[0]
-    sizes = [math.log(row["batch_size"]) for row in near]
-    ends = np.log([_finite(row) for row in near]).T
-    samples, low, high = (math.exp(np.interp(math.log(batch_size), sizes, values)) for values in ends)
-    between = " and ".join(f"{row['batch_size']:,.0f}" for row in near)
+    samples, low, high = (math.exp(np.interp(math.log(batch_size), np.log(sizes), ends)) for ends in np.log(found.T))
+    between = f"{sizes[above - 1]:,.0f} and {sizes[above]:,.0f}"
     return Need(samples, low, high, f"not measured at batch {batch_size:,}: between those of {between}")
-
-
-def _finite(row: pd.Series) -> tuple[float, float, float]:
-    samples, low, high = (float(row[name]) for name in tta.NEED)
-    return samples, low, high if math.isfinite(high) else 2 * samples
 
 
 def to_target(step: Prediction, batch_size: int, need: Need, tier: str | None) -> ToTarget:
     """Combine a predicted step with the samples that a target needs, on a machine of a tier."""
-    seconds, low_s, high_s = (
-        samples / batch_size * step_ms / 1e3
-        for samples, step_ms in (
-            (need.samples, step.step_ms), (need.low, step.low_ms), (need.high, step.high_ms)
-        )
-    )  # fmt: skip
+    ends = (need.samples, step.step_ms), (need.low, step.low_ms), (need.high, step.high_ms)
+    seconds, low_s, high_s = (samples / batch_size * step_ms / 1e3 for samples, step_ms in ends)
     power_w = hardware.get_tier(tier).power_w if tier else None
     cost = tta.cost_usd(seconds, tier)
     power = f"{power_w:g} W from tier {tier}'s data sheet" if power_w else "the power of its tier is unknown"
