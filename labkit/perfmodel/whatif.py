@@ -5,6 +5,7 @@ Both take a few steps of the unchanged training script: to capture their operato
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import statistics
 import tempfile
@@ -21,7 +22,8 @@ from labkit.perfmodel.card import Card, read_card
 from labkit.perfmodel.operators import Calls, Operator
 from labkit.perfmodel.predict import NO_CHANGE, Change, card_notes, predict_steps, tier_change, uncertainties
 
-MACHINE = ("overheads", "arithmetic", "bandwidth", "tier", "card")
+FACTORS = ("overheads", "arithmetic", "bandwidth")
+MACHINE = (*FACTORS, "tier", "card")
 """Names of changes to the machine; any other is a flag of the script"""
 ROUNDS = 5
 """Number of times that each command is measured, in turns"""
@@ -44,6 +46,7 @@ class CapturedSteps(profiling.StepWatcher):
         self.memory_bytes = 0
         """Peak memory of the process until then"""
         self._calls: Calls | None = None
+        self._capturing = contextlib.ExitStack()
         self.of_script: list[str] = []
         """Notes on the script as it ran"""
 
@@ -56,15 +59,15 @@ class CapturedSteps(profiling.StepWatcher):
     def step(self) -> bool:
         self.taken += 1
         self.clock.restart()
-        if (calls := self._leave()) is not None:
-            self.steps.append(calls.operators)
+        self._capturing.close()
+        if self._calls is not None:
+            self.steps.append(self._calls.operators)
         self.is_done = len(self.steps) == self.settings.steps or (len(self.steps) == 2 and not self._differ)
         if not self.is_done and self.taken >= self.settings.skip + self.settings.warmup - 1:
             if not self.memory_bytes:  # captured storages are kept alive, and would count
                 self.memory_bytes = telemetry.own_peak_bytes()
-            self._eager = torch.compiler.set_stance("force_eager")  # compiled code calls no operators
-            self._calls = Calls()
-            self._calls.__enter__()
+            self._capturing.enter_context(torch.compiler.set_stance("force_eager"))  # compiled code calls no operators
+            self._calls = self._capturing.enter_context(Calls())
         return self.is_done
 
     @property
@@ -83,14 +86,7 @@ class CapturedSteps(profiling.StepWatcher):
 
     def finish(self) -> None:
         super().finish()
-        self._leave()  # an unfinished step
-
-    def _leave(self) -> Calls | None:
-        calls, self._calls = self._calls, None
-        if calls is not None:
-            calls.__exit__(None, None, None)
-            self._eager.__exit__(None, None, None)
-        return calls
+        self._capturing.close()  # an unfinished step
 
 
 class StepTimes(profiling.StepWatcher):
@@ -117,12 +113,10 @@ def captured_steps(command: tracking.ScriptCommand, stop: tracking.StopRequest) 
     """Run a script for a few steps, and capture their operators.
 
     Raises:
-        UserError: there is no such script; it failed, or ended before its fifth step; it computes on a GPU.
+        UserError: there is no such script; it failed, or ended before its fourth step; it computes on a GPU.
     """
     captured = CapturedSteps()
     captured.of_script = _run(command, captured, stop)
-    if len(captured.steps) < 2:
-        raise UserError(f"{command.script}: it ended before its fifth step: let it train for longer.")
     return captured
 
 
@@ -130,12 +124,10 @@ def measured_step_s(command: tracking.ScriptCommand, stop: tracking.StopRequest)
     """Run a script for some steps, and return their mean time, without the wait for their data.
 
     Raises:
-        UserError: as `captured_steps`.
+        UserError: as `captured_steps`, or the script ended before its seventh step.
     """
     times = StepTimes()
     _run(command, times, stop)
-    if not times.times_s:
-        raise UserError(f"{command.script}: it ended before step {WARM + 1}: let it train for longer.")
     usual_s = statistics.median(times.times_s)
     return statistics.fmean(each for each in times.times_s if each <= FAR_OFF * usual_s)
 
@@ -164,13 +156,9 @@ class WhatIf:
     def on(self, card: Card) -> tuple[Card, Change]:
         """The card to predict from, and what is changed of its machine; a UserError for an unknown tier or card."""
         start = tier_change(card, hardware.get_tier(self.machine["tier"])) if "tier" in self.machine else NO_CHANGE
-        change = replace(
-            start,
-            arithmetic=start.arithmetic * float(self.machine.get("arithmetic", 1)),
-            bandwidth=start.bandwidth * float(self.machine.get("bandwidth", 1)),
-            overheads=float(self.machine.get("overheads", 1)),
-        )
-        return read_card(Path(self.machine["card"])) if "card" in self.machine else card, change
+        factors = {name: getattr(start, name) * float(self.machine.get(name, 1)) for name in FACTORS}
+        on = read_card(Path(self.machine["card"])) if "card" in self.machine else card
+        return on, replace(start, **factors)
 
 
 def read_change(text: str) -> WhatIf:
@@ -187,7 +175,7 @@ def read_change(text: str) -> WhatIf:
             machine[name] = value
         else:
             arguments += [f"--{name.lstrip('-')}", value]
-    for name in MACHINE[:3]:
+    for name in FACTORS:
         try:
             number = float(machine.get(name, 1))
         except ValueError:
@@ -212,13 +200,9 @@ def what_if(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Predict, and optionally measure, a training as it is and with each change.
 
-    Args:
-        commands: the training as it is, then one command per change; `sizes` are their batch sizes, if known.
-        changes: the changes; `machines` are `WhatIf.on` of each.
-        card: card of the machine as it is.
-        stop: ends the measurements.
-        job: name of the kit's job, or `ALL`.
-        measure: whether to measure changes of flags, too.
+    `commands` are the training as it is, then one per change; `sizes` are their batch sizes, if known. `machines` are
+    `WhatIf.on` of each change, and `card` is of the machine as it is. `job` is the name of the kit's job, or `ALL`;
+    `measure` says whether to measure changes of flags, too.
 
     Returns:
         Rows change, samples, step_ms, low_ms, high_ms, measured_ms, gain, measured_gain (samples per second relative to
@@ -232,10 +216,8 @@ def what_if(
             measured_s[each.arguments].append(measured_step_s(each, stop))
     found = [*card_notes(card, commands[0].budget), *(note for each in captured.values() for note in each.notes)]
     rows, notes = [], list(dict.fromkeys(found))
-    texts = ["as it is", *(change.text for change in changes)]
-    for text, command, samples, (on, change) in zip(
-        texts, commands, sizes, [(card, NO_CHANGE), *machines], strict=True
-    ):
+    texts, machines = ["as it is", *(change.text for change in changes)], [(card, NO_CHANGE), *machines]
+    for text, command, samples, (on, change) in zip(texts, commands, sizes, machines, strict=True):
         own = command.arguments
         prediction = predict_steps(captured[own].steps, on, job, change)
         if not rows or own != base:
