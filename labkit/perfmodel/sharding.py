@@ -48,14 +48,12 @@ class Tables:
     """Samples of all processes together"""
 
     def __post_init__(self):
-        for name in ("rows", "lookups"):
-            if min(getattr(self, name)) < 1:
+        for name in ("rows", "lookups", "dim", "batch_size"):
+            if np.min(getattr(self, name)) < 1:
                 raise UserError(f"{errors.with_flag(name)}: give whole numbers of at least 1.", field=name)
         if len(self.rows) != len(self.lookups):
             said = f"--rows names {len(self.rows)} tables, --lookups {len(self.lookups)}: give one number per table."
             raise UserError(said, field="lookups")
-        if min(self.dim, self.batch_size) < 1:
-            raise UserError("--dim and --batch-size: give whole numbers of at least 1.", field="dim")
         if (needed := 4 * self.dim * sum(self.rows)) > MOST_BYTES:
             raise UserError(f"--rows: these tables take {needed / 2**30:.1f} GiB; the limit is 2.", field="rows")
 
@@ -94,19 +92,15 @@ def placements(tables: Tables, processes: int, random: int = 0, seed: int = 0) -
     """Ways to place tables: in turn, largest first to the process with fewest rows or lookups, and at random."""
     ways = {"in turn": tuple(number % processes for number in range(len(tables.rows)))}
     for name, weights in {"by rows": tables.rows, "by lookups": tables.lookups}.items():
-        ways[name] = _balanced(weights, processes)
+        loads, placed = [0] * processes, [0] * len(weights)
+        for number in np.argsort(np.negative(weights), kind="stable"):
+            placed[number] = loads.index(min(loads))
+            loads[placed[number]] += weights[number]
+        ways[name] = tuple(placed)
     rng = np.random.default_rng(seed)
     for number in range(random):
         ways[f"random {number + 1}"] = tuple(map(int, rng.integers(0, processes, len(tables.rows))))
     return ways
-
-
-def _balanced(weights: Sequence[float], processes: int) -> Placement:
-    loads, placed = [0.0] * processes, [0] * len(weights)
-    for number in sorted(range(len(weights)), key=lambda each: -weights[each]):
-        placed[number] = loads.index(min(loads))
-        loads[placed[number]] += weights[number]
-    return tuple(placed)
 
 
 def predict_placement(tables: Tables, placement: Placement, processes: int, card: Card, all_to_all: Transfer) -> float:
@@ -136,15 +130,11 @@ def compare_placements(
     Raises:
         UserError: the batch cannot be shared evenly, or there are fewer cores than processes.
     """
-    if processes > (cores := hardware.read_cpu().available_cores):
+    cores = hardware.read_cpu().available_cores
+    if not 2 <= processes <= cores or tables.batch_size % processes:
         raise UserError(
-            f"--processes {processes}: each process needs a core, and this one may use {cores}: give fewer.",
-            field="processes",
-        )
-    if processes < 2 or tables.batch_size % processes:
-        raise UserError(
-            f"--processes {processes}, --batch-size {tables.batch_size}: give at least 2 processes, and a batch that "
-            "they can share evenly.",
+            f"--processes {processes}, --batch-size {tables.batch_size}: give at least 2 processes, but no more than "
+            f"the {cores} cores that this one may use, and a batch that they can share evenly.",
             field="processes",
         )
     ways = placements(tables, processes)
