@@ -132,11 +132,8 @@ def timed_steps(seconds: float, seed: int = 0) -> Iterator[tuple[TimedStep, floa
 def at_usual_speed(found: Sequence[tuple[TimedStep, float]]) -> list[TimedStep]:
     """Steps scaled to the machine's usual speed, at which the reference takes its median time."""
     usual_s = statistics.median(reference_s for _, reference_s in found)
-    factors = [usual_s / reference_s for _, reference_s in found]
-    return [
-        replace(step, times_s=factor * step.times_s, step_s=factor * step.step_s)
-        for (step, _), factor in zip(found, factors, strict=True)
-    ]
+    factors = ((step, usual_s / reference_s) for step, reference_s in found)
+    return [replace(step, times_s=factor * step.times_s, step_s=factor * step.step_s) for step, factor in factors]
 
 
 @contextlib.contextmanager
@@ -174,13 +171,7 @@ def fit_overheads(steps: list[TimedStep]) -> Overheads:
 
 
 def measure_card(seconds: float = 100.0, *, seed: int = 0, say: Callable[[str], None] = lambda words: None) -> Card:
-    """Measure this CPU with torch's number of threads.
-
-    Args:
-        seconds: time it may take, including fitting.
-        seed: seed of the steps.
-        say: receives progress messages.
-    """
+    """Measure this CPU with torch's number of threads, in this time, fitting included; `say` receives messages."""
     began = time.perf_counter()
     limits = hardware.calibrate(repeats=3)
     steps: list[tuple[TimedStep, float]] = []
