@@ -144,12 +144,9 @@ class TableShape:
 
 
 def plan_tables(shape: TableShape, memory_bytes: int, folder: Path) -> pd.DataFrame:
-    """The needs of each placement, whether it fits, and its speed.
+    """The needs of each placement, whether it fits in the memory that training may use, and its speed.
 
-    Args:
-        shape: the tables.
-        memory_bytes: memory that the training process may use.
-        folder: folder for a table file.
+    `folder`, which exists, is for a table file.
 
     Returns:
         Columns placement, flags (of the DLRM's script), memory_bytes, disk_bytes, fits, why (it does not fit, or what
@@ -160,10 +157,7 @@ def plan_tables(shape: TableShape, memory_bytes: int, folder: Path) -> pd.DataFr
     Raises:
         UserError: no placement on this machine holds the tables.
     """
-    disk_free = shutil.disk_usage(
-        next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
-    ).free
-    choices = _choices(shape, memory_bytes)
+    disk_free, choices = shutil.disk_usage(folder).free, _choices(shape, memory_bytes)
     rows = [_needs(shape, each, memory_bytes, disk_free) for each in choices]
     if not any(row["fits"] for row in rows if row["placement"] != "remote"):
         raise UserError(
@@ -202,7 +196,6 @@ def _needs(shape: TableShape, placement: Placement, memory_bytes: int, disk_free
     resident = min(placement.memory_cap_bytes, shape.bytes) if placement.uses_disk else 0
     in_memory = placement.memory_bytes(*size) + resident + shape.batch_bytes
     on_disk = FILES * shape.bytes if placement.uses_disk else 0
-    fits = in_memory <= memory_bytes and on_disk <= disk_free
     short = [
         f"{hardware.size_text(needed)} of {where}, and {hardware.size_text(there)} are there"
         for needed, there, where in ((in_memory, memory_bytes, "memory"), (on_disk, disk_free, "disk"))
@@ -213,7 +206,7 @@ def _needs(shape: TableShape, placement: Placement, memory_bytes: int, disk_free
         "flags": placement.flags(),
         "memory_bytes": in_memory,
         "disk_bytes": on_disk,
-        "fits": fits,
+        "fits": not short,
         "why": "needs " + "; ".join(short) if short else BOUND_BY[kind],
         **dict.fromkeys(TIMES, np.nan),
         "trial_rows": None,
