@@ -6,7 +6,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from labkit.launch.engine import end_left_over, unheard_records
 from labkit.sharing.check import CheckedQueueJob, check_queue, job_memory, refuse_if_any
 from labkit.sharing.modes import mode_shares
 from labkit.sharing.packing import Admission, Scheduler, cpu_admission, get_policy, simulate
-from labkit.sharing.queue import Attempt, PackingDevice, QueuedJob, TrackedJob, read_recorded, shared_slowdown
+from labkit.sharing.queue import PackingDevice, QueuedJob, TrackedJob, read_recorded, shared_slowdown
 from labkit.sharing.rounds import with_share
 from labkit.sharing.schedule import Schedule, schedule_of
 from labkit.sharing.shares import Place, Share, free_bytes, is_reached
@@ -44,11 +44,7 @@ class LiveDevice:
 
 
 def live_devices(
-    wanted: Sequence[str] = (),
-    *,
-    shared: bool = True,
-    memory_bytes: int | None = None,
-    nvml: Callable[[], hardware.Nvml] = hardware.Nvml,
+    wanted: Sequence[str] = (), *, shared: bool = True, memory_bytes: int | None = None
 ) -> list[LiveDevice]:
     """The devices of a queue: each GPU or MIG slice that CUDA reaches, or else the CPU.
 
@@ -56,12 +52,11 @@ def live_devices(
         wanted: names as `find_device` takes them; none takes all GPUs, or the CPU.
         shared: whether jobs are to share a device at all.
         memory_bytes: memory of each device that counts; None takes all that is free.
-        nvml: makes a session that is not yet open.
 
     Raises:
         UserError: a device that is not there, or cannot be used so; with every reason.
     """
-    devices = hardware.get_devices(nvml())
+    devices = hardware.get_devices()
     found = [hardware.find_device(name, devices) for name in wanted]
     found = found or [each for each in devices[1:] if is_reached(each)] or [devices[0]]
     if len({each.kind == "cpu" for each in found}) > 1:
@@ -71,9 +66,9 @@ def live_devices(
     for device in dict.fromkeys(found):
         mode = "cpu-shared" if device.kind == "cpu" else "naive" if shared else "alone"
         try:
-            with nvml() as session:
-                share = mode_shares(mode, users, Place(device, devices, session))["one"]
-                name, free = device.uuid or device.torch_name or device.kind, _free_bytes(device, session)
+            with hardware.Nvml() as nvml:
+                share = mode_shares(mode, users, Place(device, devices, nvml))["one"]
+                name, free = device.uuid or device.torch_name or device.kind, _free_bytes(device, nvml)
                 live.append(LiveDevice(PackingDevice(name, min(free, memory_bytes or free)), share, device))
         except UserError as error:
             faults.append(str(error))
@@ -110,14 +105,10 @@ def new_queue(
 def tracked_jobs(launches: launch.Launches) -> list[TrackedJob]:
     """The jobs of a queue that was run, with their histories; a UserError where that is damaged."""
     try:
-        found = [TrackedJob(each) for each in json_data.from_json(list[QueuedJob], launches.head.content["jobs"])]
-        for job in found:
-            if history := launches.parts[job.name].more:
-                attempts = json_data.from_json(list[Attempt], history["attempts"])
-                job.__dict__.update(history | {"attempts": attempts})
+        rows = [{"queued": each} | launches.parts[each["job"]["name"]].more for each in launches.head.content["jobs"]]
+        return json_data.from_json(list[TrackedJob], rows)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{launches.file}: its queue is damaged ({error}): run it again.") from error
-    return found
 
 
 def schedule_in(launches: launch.Launches) -> Schedule:
@@ -136,14 +127,10 @@ def run_queue(
     stop: tracking.StopRequest,
     admission: Admission | None = None,
 ) -> None:
-    """Run what waits of a queue; afterwards no process of it is left, however it ended.
+    """Run what waits of a queue; `stop` ends it politely. Afterwards no process of it is left, however it ended.
 
-    Args:
-        launches: the queue, of `new_queue`.
-        live: where it runs.
-        on_event: called as by any engine, and with Placed (device, attempt, alone) and Over (status, reason).
-        stop: ends all politely.
-        admission: who may join whom; on a CPU None takes the recorded pairs, else the utilisations.
+    `on_event` is called as by any engine, and with Placed (device, attempt, alone) and Over (status, reason).
+    `admission` says who may join whom; on a CPU None takes the recorded pairs, else the utilisations.
     """
     if admission is None:
         admission = cpu_admission(shared_slowdown(read_recorded())) if live[0].on_cpu else Admission()
@@ -191,12 +178,8 @@ def pack(
 ) -> Schedule:
     """Really run a queue on the CPU; interrupting the kernel ends it politely.
 
-    Args:
-        queue: the jobs.
-        policy: name of the policy.
-        runs_dir: the folder in which the queue's folder is made.
-        memory_bytes: memory of the machine that counts; None takes all that is free.
-        tell: called with a line for each start and end.
+    The queue's folder is made in `runs_dir`. `memory_bytes` of the machine count; None takes all that is free. `tell`
+    is called with a line for each start and end.
 
     Raises:
         UserError: a job cannot run here; nothing was started then. Or a job failed.
@@ -251,8 +234,7 @@ def telling(tell: Callable[[str], None]) -> launch.OnEvent:
 
 
 def _history(job: TrackedJob) -> dict[str, Any]:
-    attempts = [asdict(each) for each in job.attempts]
-    return {"status": job.status, "queued_s": job.queued_s, "overtaken": job.overtaken, "attempts": attempts}
+    return {name: value for name, value in json_data.to_json(job).items() if name != "queued"}
 
 
 class _Pack(launch.Engine):

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from unittest import mock
 
 import psutil
 import pynvml
@@ -247,7 +248,8 @@ def test_where_only_administrators_know_what_is_free_no_layout_is_proposed(machi
 
 
 def devices(library=None, wanted=(), **more):
-    return live_devices(wanted, nvml=lambda: Nvml(library or fake_nvml()), **more)
+    with mock.patch.object(Nvml.__init__, "__defaults__", (library or fake_nvml(),)):
+        return live_devices(wanted, **more)
 
 
 def test_every_gpu_and_slice_is_a_device_and_a_job_on_it_sees_that_one_only(tmp_path):
