@@ -83,12 +83,10 @@ class Admission:
         if not state.profiles:
             return True
         busy = sum(each.utilisation for each in state.profiles)
-        together, before = self._rate((*state.profiles, profile)), self._rate(state.profiles)
-        return busy < self.max_utilisation and together >= before * (1 + MIN_GAIN)
-
-    def _rate(self, profiles: tuple[JobProfile, ...]) -> float:
-        """Progress of all jobs of a device together, in seconds of a job alone per second."""
-        return sum(1 / slowdown for slowdown in self.slowdown(profiles))
+        # progress of all jobs together, in seconds of a job alone per second
+        both = state.profiles, (*state.profiles, profile)
+        before, after = (sum(1 / slowdown for slowdown in self.slowdown(own)) for own in both)
+        return busy < self.max_utilisation and after >= before * (1 + MIN_GAIN)
 
 
 def cpu_admission(slowdown: Slowdown) -> Admission:
@@ -140,11 +138,7 @@ class Scheduler:
     """
 
     def __init__(
-        self,
-        jobs: Sequence[TrackedJob],
-        devices: Sequence[PackingDevice],
-        policy: Policy,
-        admission: Admission | None = None,
+        self, jobs: Sequence[TrackedJob], devices: Sequence[PackingDevice], policy: Policy, admission: Admission
     ):
         self.jobs = {job.name: job for job in jobs}
         """By name, in the order of the queue"""
@@ -152,7 +146,7 @@ class Scheduler:
         """Free memory that a monitor read, by position of the device; its reader writes it here"""
         assert all(job.profile for job in jobs) and len(self.jobs) == len(jobs), "check the queue first"
         self._in_order = sorted(jobs, key=lambda job: job.queued.arrives_s)  # equal ones as in the file
-        self._devices, self._policy, self._admission = tuple(devices), policy, admission or Admission()
+        self._devices, self._policy, self._admission = tuple(devices), policy, admission
         self._reserved: dict[str, int] = {}
         """Device that a recovering job waits for or runs on alone, by the job's name"""
 
@@ -160,10 +154,6 @@ class Scheduler:
     def finished(self) -> bool:
         """Whether every job is done or failed."""
         return all(job.status in ("done", "failed") for job in self.jobs.values())
-
-    def next_arrival_s(self, now_s: float) -> float:
-        """When the next job comes; inf where all have."""
-        return next((job.queued.arrives_s for job in self._in_order if job.queued.arrives_s > now_s), math.inf)
 
     def starts(self, at_s: float) -> list[TrackedJob]:
         """The jobs to start now, each with its new attempt. They are running from here on."""
@@ -265,12 +255,8 @@ def simulate(
     `ALLOCATES_AT` of its work. Where that does not fit next to what the others have taken, it runs out of memory and
     ends, and only it.
 
-    Args:
-        queue: jobs whose profiles have a duration and a true memory.
-        devices: what they run on.
-        policy: who goes where.
-        slowdown: real cost of sharing in this simulated world.
-        admission: who may join whom; by default the scheduler believes in `slowdown` itself.
+    The profiles of the jobs have a duration and a true memory. `slowdown` is the real cost of sharing in this simulated
+    world. `admission` says who may join whom; by default the scheduler believes in `slowdown` itself.
     """
     _check_profiles(queue)
     jobs, now_s, running = [TrackedJob(each) for each in queue], 0.0, []
@@ -291,7 +277,7 @@ def simulate(
             for each, times in zip(here, slowdown([each.tracked.profile for each in here]), strict=True):
                 each.slowdown = times
         # time passes until something happens to a job, or a job comes
-        arrives_s = scheduler.next_arrival_s(now_s)
+        arrives_s = min((each.arrives_s for each in queue if each.arrives_s > now_s), default=math.inf)
         job = min(running, key=lambda each: each.ahead_s, default=None)
         assert job is not None or arrives_s < math.inf, "a job was never started"
         # an end before an arrival of the same moment: what it frees is there for the newcomer
