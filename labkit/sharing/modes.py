@@ -21,12 +21,12 @@ def why_no_slices(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refus
     if refused := place.refusals(jobs, lambda device, _: _why_no_mig(device)):
         return refused
     matched = matched_slices(jobs, place)
-    refused += [(job.name, _why_no_slice(job, matched, place)) for job in jobs if job.name not in matched]
-    if refused:
-        refused.append((None, _layout_text(jobs, place)))
-    elif not jobs and not _slices(place.device, place):
-        refused.append((None, f"MIG is on, but {gpu_text(place.device)} has no slice yet"))
-    return refused
+    if without := [job for job in jobs if job.name not in matched]:
+        reasons = [(job.name, _why_no_slice(job, matched, place)) for job in without]
+        return [*reasons, (None, _layout_text(without, place))]
+    if not jobs and not _slices(place.device, place):
+        return [(None, f"MIG is on, but {gpu_text(place.device)} has no slice yet")]
+    return []
 
 
 def slices(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
@@ -55,40 +55,33 @@ def matched_slices(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str,
     return matched
 
 
-def _layout_text(jobs: Sequence[launch.PlannedJob], place: Place) -> str:
+def _layout_text(without: Sequence[launch.PlannedJob], place: Place) -> str:
     """Commands for the largest equal instances that fit next to the existing ones, one for each job without a slice.
 
     Where no layout is proposed, the text says why.
     """
-    matched = matched_slices(jobs, place)
-    without = [job for job in jobs if job.name not in matched]
     wanted = {job.mig_profile for job in without}
-    need = max((place.need(job) or 0 for job in without), default=0)
+    need = max(place.need(job) or 0 for job in without)
     if len(wanted) > 1:
         profiles = ", ".join(sorted(map(str, wanted)))
         return f"no layout is proposed: the jobs want slices that differ ({profiles}): make them by hand"
     nvml, uuid, offered, fitting = place.nvml, place.device.gpu_uuid, [], []
     nvidia_smi = f"sudo nvidia-smi mig -i {uuid}"
-    handle = nvml.read("nvmlDeviceGetHandleByUUID", uuid)
-    for kind in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT) if handle.reason is None else ():
-        info = nvml.read("nvmlDeviceGetGpuInstanceProfileInfo", handle.value, kind).value
-        if info is None:  # this GPU has none of this kind
-            continue
-        name, free = info.name.removeprefix("MIG "), nvml.read(CAPACITY, handle.value, info.id).value
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", uuid).value
+    kinds = range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
+    infos = (nvml.read("nvmlDeviceGetGpuInstanceProfileInfo", handle, kind).value for kind in kinds)
+    for info in filter(None, infos):  # a GPU has some of all kinds
+        name, free = info.name.removeprefix("MIG "), nvml.read(CAPACITY, handle, info.id).value
         if free is None:
-            return (
-                "no layout is proposed: the driver reports only to administrators what is free: "
-                f"`{nvidia_smi} -lgip` lists it"
-            )
+            why = f"the driver reports only to administrators what is free: `{nvidia_smi} -lgip` lists it"
+            return f"no layout is proposed: {why}"
         offered.append(name)
         named = name in wanted or (wanted == {None} and PLAIN.fullmatch(name))
         if named and info.memorySizeMB * 2**20 >= need and free >= len(without):
             fitting.append((info.sliceCount, info.memorySizeMB, name))
     if not fitting:
-        return (
-            "no layout is proposed: next to what there is, no layout of this GPU has an equal slice for each job; it "
-            f"offers {', '.join(sorted(offered))}"
-        )
+        why = f"no layout of this GPU has an equal slice for each job; it offers {', '.join(sorted(offered))}"
+        return f"no layout is proposed: next to what there is, {why}"
     profile = max(fitting)[2]
     return (
         f"A layout that fits: `{nvidia_smi} -cgi {','.join([profile] * len(without))} -C`, which prints the IDs of "
@@ -203,9 +196,8 @@ def modes_here(devices: Sequence[hardware.Device], nvml: hardware.Nvml | None = 
         for mode in BY_NAME:
             # a GPU's reason says more than that the CPU is none
             asked = devices if mode in ("alone", *launch.CPU_MODES) else devices[1:]
-            against = [
-                [reason for _, reason in mode_refusals(mode, (), Place(each, devices, session))] for each in asked
-            ]
+            places = [Place(each, devices, session) for each in asked]
+            against = [[reason for _, reason in mode_refusals(mode, (), place)] for place in places]
             if not against:
                 why = f" ({session.reason})" if session.reason else ""
                 found[mode] = f"mode {mode} shares a GPU, and there is none here that CUDA can use{why}"
