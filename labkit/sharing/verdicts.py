@@ -46,11 +46,7 @@ class Verdict:
 
 
 def verdict(mix_folder: Path | str, *, undisturbed: bool = False) -> Verdict:
-    """Read a mix and judge it.
-
-    Args:
-        mix_folder: of the mix.
-        undisturbed: leave out rounds in which other programs disturbed a job.
+    """Read a mix and judge it; `undisturbed` leaves out rounds in which other programs disturbed a job.
 
     Raises:
         UserError: the folder is not a readable mix.
@@ -156,10 +152,7 @@ def accuracy_table(turns: pd.DataFrame) -> pd.DataFrame:
     In mode alone a job waits for those before it to end; the same runs on a device each are OWN_HARDWARE. A job that
     did not reach its target stays in the table: time_s is inf where it failed, else how long it is known to have been
     short of it, *censored*.
-    Jobs without a target, such as scripts, take their turn and have no row.
-
-    Args:
-        turns: `turn_table`.
+    Jobs without a target, such as scripts, take their turn and have no row. `turns` is of `turn_table`.
 
     Returns:
         ACCURACY_COLUMNS, one row a job and repeat, and one of ALL: reached when the last of them did, or censored if
@@ -171,9 +164,8 @@ def accuracy_table(turns: pd.DataFrame) -> pd.DataFrame:
     reached = rows["target_reached"].astype(bool)
     time_s = rows["starts_s"] + rows["time_to_target_s"].where(reached, rows["last_evaluated_s"])
     rows = rows.assign(reached=reached, time_s=time_s)
-    everybody = rows.groupby(["turn", "elsewhere"], as_index=False).agg(
-        {"mix": "first", "mode": "first", "repeat": "first", "reached": "all", "time_s": "max", "provenance": "first"}
-    )
+    how = dict.fromkeys(("mix", "mode", "repeat", "provenance"), "first") | {"reached": "all", "time_s": "max"}
+    everybody = rows.groupby(["turn", "elsewhere"], as_index=False).agg(how)
     rows = pd.concat([rows, everybody.assign(job=ALL)]).sort_values(["turn", "elsewhere"], kind="stable")
     types = {"target": float, "reached": bool, "time_s": float}
     return rows.reindex(columns=ACCURACY_COLUMNS).astype(types).reset_index(drop=True)
@@ -236,7 +228,8 @@ def advise(found: Verdict) -> list[Advice]:
         # alone, a job that was cut short had its speed until then, and no neighbour that it could break
         whole = (modes["complete"] == modes["repeats"]) | (modes.index == "alone")
         sound = modes[whole & modes["gain"].notna()]
-        advice.append(Advice(mix, *_mode_and_reason(sound, " ".join(["", *_what_is_missing(modes, sound)]))))
+        mode, reason = _mode_and_reason(sound)
+        advice.append(Advice(mix, mode, " ".join([reason, *_what_is_missing(modes, sound)])))
     return advice
 
 
@@ -252,34 +245,32 @@ def _what_is_missing(modes: pd.DataFrame, sound: pd.DataFrame) -> list[str]:
         notes.append(f"Not measured: {', '.join(missing)}.")
     if disturbed := modes["disturbed"].sum():
         notes.append(f"Other programs disturbed {disturbed} of {modes['repeats'].sum()} rounds (--undisturbed).")
-    once = sound.index[sound["gain_low"].isna() & (sound.index != "alone")]
-    if len(once):
-        notes.append(
-            f"One repeat, as of {' and '.join(once)}, proves nothing: repeat it 3 times or more (--repeats 3)."
-        )
+    once = " and ".join(sound.index[sound["gain_low"].isna() & (sound.index != "alone")])
+    if once:
+        notes.append(f"One repeat, as of {once}, proves nothing: repeat it 3 times or more (--repeats 3).")
     return notes
 
 
-def _mode_and_reason(sound: pd.DataFrame, tail: str) -> tuple[str | None, str]:
+def _mode_and_reason(sound: pd.DataFrame) -> tuple[str | None, str]:
     shared = sound.drop(index="alone", errors="ignore")
     if "alone" not in sound.index:
-        return None, f"Without the jobs' runs alone there is nothing to compare with: add mode alone.{tail}"
+        return None, "Without the jobs' runs alone there is nothing to compare with: add mode alone."
     if shared.empty:
-        return None, f"Only alone was measured whole.{tail}"
+        return None, "Only alone was measured whole."
     if sound["slowdown"].min() < FASTER:
         return None, (
             f"No advice: in {sound['slowdown'].idxmin()} each job was faster than alone ({sound['slowdown'].min():.2f} "
             "times its time), which sharing cannot do. Other programs kept the machine busy during the runs alone, or "
-            f"the jobs lose by having more threads: measure again while nothing else runs.{tail}"
+            "the jobs lose by having more threads: measure again while nothing else runs."
         )
     gains = " and ".join(f"{mode} gets {_gain_text(row)} as much work done" for mode, row in shared.iterrows())
     if shared["gain_low"].isna().all():
-        return None, f"No advice: {gains}.{tail}"
+        return None, f"No advice: {gains}."
     gaining = shared[shared["gain_low"] > 1]
     if gaining.empty:
         loses = (shared["gain_high"] < 1).all()
         so = ": sharing loses" if loses else f", which is no gain that {_repeats(shared)} can show"
-        return "alone", f"Run the jobs one after another: {gains}{so}.{tail}"
+        return "alone", f"Run the jobs one after another: {gains}{so}."
     best = gaining.loc[gaining["gain"].idxmax()]
     tied = gaining[(gaining["gain_low"] <= best["gain_high"]) & (best["gain_low"] <= gaining["gain_high"])]
     mode = tied["fairness"].idxmax()
@@ -290,7 +281,7 @@ def _mode_and_reason(sound: pd.DataFrame, tail: str) -> tuple[str | None, str]:
     if len(tied) > 1:
         names = " and ".join([mode, *tied.index.drop(mode)])
         why += f" Between {names} there is no difference that {_repeats(tied)} can show."
-    return mode, f"{why} {_price(sound.loc[mode])}{tail}"
+    return mode, f"{why} {_price(sound.loc[mode])}"
 
 
 def _gain_text(row: pd.Series) -> str:
