@@ -56,9 +56,8 @@ def first_steps_bytes(command: "tracking.ScriptCommand", device_kind: str) -> in
     path = data.prepared_root() / "needs.json"
     if (peak := _kept(path).get(key)) is None:
         # it is killed at an eighth more than its budget (`hard_limit`)
-        budget = hardware.Budget(
-            "what is free now", None, hardware.read_cpu().memory_available_bytes * 8 // 9, torch_name
-        )
+        most_bytes = hardware.read_cpu().memory_available_bytes * 8 // 9
+        budget = hardware.Budget("what is free now", None, most_bytes, torch_name)
         peak = _tried(replace(command, device=torch_name, budget=budget, sample_hz=10))
         if peak is not None:
             with FileLock(path.with_name(".needs.json.lock")):

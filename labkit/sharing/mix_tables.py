@@ -96,10 +96,8 @@ def _of_job(folder: Path, job: "launch.Part", metrics: pd.DataFrame | None) -> d
     steps, wall_s = _progress(metrics, result)
     reached_s = result.get("time_to_target_s")
     if "time_to_target_s" not in result:  # killed: what it had announced by then still counts
-        events = [
-            e for e in runs.read_events(folder / job.run) if e["event"] == "target_reached" and e["kind"] == "first"
-        ]
-        reached_s = events[0].get("wall_s") if events else None
+        reached = [e for e in runs.read_events(folder / job.run) if e["event"] == "target_reached"]
+        reached_s = next((e.get("wall_s") for e in reached if e["kind"] == "first"), None)
     gave_up = job.status == "done" and runs.unreached(record.status, result, train.get("max_seconds")) == "failed"
     evaluated = [] if metrics is None else metrics.loc[metrics["name"] == train.get("target_metric"), "wall_s"]
     memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else telemetry.peak_memory(folder / job.run)
@@ -218,9 +216,8 @@ def turn_table(jobs: pd.DataFrame) -> pd.DataFrame:
             turns.append(own.reset_index(drop=True).assign(mix=mixes[_job_keys(own)][0]))
     if not turns:
         return jobs.iloc[:0].assign(**dict.fromkeys(["turn", "mix", *DERIVED], None))
-    return pd.concat(
-        [_with_baseline(own, alone).assign(turn=turn) for turn, own in enumerate(turns)], ignore_index=True
-    )
+    frames = [_with_baseline(own, alone).assign(turn=turn) for turn, own in enumerate(turns)]
+    return pd.concat(frames, ignore_index=True)
 
 
 def what_broke(own: pd.DataFrame) -> str:

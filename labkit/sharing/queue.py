@@ -194,12 +194,11 @@ class RecordedProfiles:
         """The queue with what is recorded of its jobs, where a row does not say it itself."""
         filled = []
         for queued in queue:
-            profile, recorded = queued.profile, self.of(queued.job)
-            if profile is not None:
-                profile = replace(profile, like=recorded and recorded.like)
-            elif recorded is not None:
-                needs = queued.job.memory_bytes or recorded.memory_estimate_bytes
-                profile = replace(recorded, memory_estimate_bytes=needs)
+            profile = recorded = self.of(queued.job)
+            if queued.profile is not None:
+                profile = replace(queued.profile, like=recorded and recorded.like)
+            elif recorded is not None and queued.job.memory_bytes:
+                profile = replace(recorded, memory_estimate_bytes=queued.job.memory_bytes)
             filled.append(replace(queued, profile=profile))
         return filled
 

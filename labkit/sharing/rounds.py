@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,10 @@ def mix_of(
     return launch.with_baseline(launch.with_seconds(mix, seconds), baseline)
 
 
-def collocate(mix: launch.Mix, runs_dir: Path | str, tell: Callable[[str], None] = print) -> Path:
+def collocate(mix: launch.Mix, runs_dir: Path | str) -> Path:
     """Run a mix to its end; interrupting the kernel ends it politely, and what it did stays in its folder.
 
-    Args:
-        mix: what shares what.
-        runs_dir: the folder in which the folder of the mix is made.
-        tell: called with warnings, and with a line for each round.
+    That folder is made in `runs_dir`. Warnings are printed, and a line for each round.
 
     Returns:
         The folder of the mix, for `labkit.sharing.verdict`.
@@ -59,16 +56,16 @@ def collocate(mix: launch.Mix, runs_dir: Path | str, tell: Callable[[str], None]
     Raises:
         UserError: the mix cannot run here, with every reason; nothing was started then. Or a job failed.
     """
-    with leased_cpu(hardware.find_device(mix.device, hardware.get_devices()), say=tell):
+    with leased_cpu(hardware.find_device(mix.device, hardware.get_devices()), say=print):
         found = check_mix(mix, job_memory)
         if found.refusals:
             raise UserError("\n".join(["nothing was started:", *found.refusals]))
         for warning in found.warnings:
-            tell(warning)
+            print(warning)
 
         def hear(part: launch.Part, event: dict[str, Any]) -> None:
             if event["kind"] == "Round" and event["over"]:
-                tell(event["text"])
+                print(event["text"])
 
         with tracking.StopRequest() as stop:
             launches = new_mix(mix, runs_dir, needs=found.needs, quiet=found.quiet)
@@ -82,13 +79,10 @@ def collocate(mix: launch.Mix, runs_dir: Path | str, tell: Callable[[str], None]
 
 
 def new_mix(mix: launch.Mix, runs_dir: Path | str, *, needs: Mapping[str, int], quiet: bool | None) -> launch.Launches:
-    """A mix as a list of launches, in a folder of its own.
+    """A mix, which has been checked, as a list of launches, in a folder of its own.
 
-    Args:
-        mix: what shares what; it has been checked.
-        runs_dir: the folder in which that folder is made.
-        needs: bytes that each job is estimated to take, by WORKLOAD/JOB.
-        quiet: whether other programs leave the CPU alone; None looks before each round.
+    `needs` are the bytes that each job is estimated to take, by WORKLOAD/JOB. `quiet` says whether other programs leave
+    the CPU alone; None looks before each round.
     """
     content = {"mix": json_data.to_json(mix), "needs": dict(needs), "quiet": quiet}
     return launch.Launches.new(runs_dir, "mix", mix.name, launch.mix_launches(mix), **content)

@@ -217,11 +217,10 @@ def mps(jobs: Sequence[launch.PlannedJob], place: Place) -> dict[str, Share]:
     for job in jobs:
         device = place.device_of(job)
         percent = "" if job.gpu_percent is None else f"{job.gpu_percent:g}"
-        most = job.memory_bytes
-        limit = "" if most is None else f"0={max(1, most // 2**20)}MB"
+        limit = f"0={max(1, job.memory_bytes // 2**20)}MB" if job.memory_bytes else ""
         bounds = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit}
         own = [f"{percent} % of the multiprocessors"] if percent else []
-        own += [] if most is None else [f"{hardware.size_text(most)} of the memory"]
+        own += [f"{hardware.size_text(job.memory_bytes)} of the memory"] if job.memory_bytes else []
         part = f"{' and '.join(own) or 'all'} of {gpu_text(device)} by MPS"
         found[job.name] = Share(part, _visible(device) | bounds, torch_name="cuda:0")
     return found
@@ -265,9 +264,8 @@ def why_no_gpu(device: hardware.Device, nvml: hardware.Nvml, *, shared: bool = F
 
 def is_reached(device: hardware.Device) -> bool:
     """Whether a process that names a GPU or slice sees it, which one that does not name it may not."""
-    return (
-        device.torch_name is not None or device.kind == "mig" or (device.uuid is not None and device.mig_mode != "on")
-    )
+    is_undivided = device.uuid is not None and device.mig_mode != "on"
+    return device.torch_name is not None or device.kind == "mig" or is_undivided
 
 
 def why_occupied(device: hardware.Device, nvml: hardware.Nvml) -> str | None:
