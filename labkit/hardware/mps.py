@@ -11,14 +11,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from labkit import UserError
-from labkit.errors import certain
 
 CONTROL = "nvidia-cuda-mps-control"
 READY = "ready "
@@ -28,9 +26,9 @@ START_S, ANSWER_S = 20.0, 10.0
 
 def find_mps() -> dict:
     """Whether CUDA MPS can be used here, and whether a daemon's pipe exists (which is never touched)."""
-    path = shutil.which("nvidia-cuda-mps-control")
+    path = shutil.which(CONTROL)
     pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
-    note = None if path else "nvidia-cuda-mps-control is not on PATH; it comes with NVIDIA's Linux driver"
+    note = None if path else f"{CONTROL} is not on PATH; it comes with NVIDIA's Linux driver"
     return {"available": path is not None, "daemon_seen": (pipes / "control").exists(), "note": note}
 
 
@@ -47,6 +45,8 @@ def start_mps(gpus: Sequence[str] = ()) -> tuple[dict[str, str], subprocess.Pope
     Raises:
         UserError: it does not start.
     """
+    if note := find_mps()["note"]:
+        raise UserError(f"CUDA MPS does not start: {note}")
     # limits and pipes of another user's daemon must not reach ours
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
@@ -72,28 +72,22 @@ def pipes(folder: str) -> dict[str, str]:
 
 def guard() -> int:
     """Keep a daemon until standard input closes."""
-    path = shutil.which(CONTROL)
-    if path is None:
-        print(f"{CONTROL} is not on PATH; it comes with NVIDIA's Linux driver")
-        return 1
     # in /tmp, because the path of a socket must be short
     with tempfile.TemporaryDirectory(prefix="labkit-mps-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         environment = os.environ | pipes(folder)
         Path(environment["CUDA_MPS_LOG_DIRECTORY"]).mkdir()
-        daemon = subprocess.Popen(
-            [path, "-f"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
-        )
+        with Path(folder, "said").open("wb") as said:
+            how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": subprocess.STDOUT}
+            daemon = subprocess.Popen([CONTROL, "-f"], **how, env=environment)
         try:
-            if why_not := _wait_until_it_listens(path, daemon, environment):
+            if why_not := _wait_until_it_listens(daemon, environment, Path(said.name)):
                 print(why_not)
                 return 1
-            # read its output and drop it, or the pipe would fill up
-            threading.Thread(target=certain(daemon.stdout).read, daemon=True).start()
             print(READY + folder, flush=True)
             while os.read(sys.stdin.fileno(), 4096):
                 pass
         finally:
-            _ask(path, "quit -t 1", environment)
+            _ask("quit -t 1", environment)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 daemon.wait(ANSWER_S)
             daemon.kill()
@@ -102,23 +96,22 @@ def guard() -> int:
     return 0
 
 
-def _wait_until_it_listens(path: str, daemon: subprocess.Popen, environment: dict[str, str]) -> str | None:
-    """Reason why the daemon does not listen; None if it does."""
+def _wait_until_it_listens(daemon: subprocess.Popen, environment: dict[str, str], said: Path) -> str | None:
+    """Reason why the daemon, whose output is in `said`, does not listen; None if it does."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:
-        if _ask(path, "get_server_list", environment):
+        if _ask("get_server_list", environment):
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
             daemon.wait(0.1)
-            said = certain(daemon.stdout).read().decode(errors="replace").strip()
-            return said or f"it ended with {daemon.returncode}"
+            return said.read_text(errors="replace").strip() or f"it ended with {daemon.returncode}"
     return f"it does not listen after {START_S:g} s"
 
 
-def _ask(path: str, what: str, environment: dict[str, str]) -> bool:
+def _ask(what: str, environment: dict[str, str]) -> bool:
     try:
         answer = subprocess.run(
-            [path], input=f"{what}\n", text=True, capture_output=True, check=False, timeout=ANSWER_S, env=environment
+            [CONTROL], input=f"{what}\n", text=True, capture_output=True, check=False, timeout=ANSWER_S, env=environment
         )
     except subprocess.TimeoutExpired:
         return False
