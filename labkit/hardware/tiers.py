@@ -154,11 +154,8 @@ def cpu_tier(cores: int | None) -> Tier | None:
     >>> cpu_tier(6).name
     'cloud-cpu-8'
     """
-    if cores is None:
-        return None
-    generic = [tier for tier in load_tiers().values() if tier.name.startswith("cloud-cpu-")]
-    has = {tier: tier.cores for tier in generic if tier.cores is not None and tier.cores >= cores}
-    return min(has, key=has.__getitem__, default=None)
+    generic = (tier for tier in load_tiers().values() if tier.name.startswith("cloud-cpu-"))  # the smallest first
+    return next((tier for tier in generic if cores is not None and errors.certain(tier.cores) >= cores), None)
 
 
 OTHER_PRODUCTS = {"super", "ti", "laptop", "max", "mobile", "with", "nvl", "pcie"}
