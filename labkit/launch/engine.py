@@ -226,7 +226,7 @@ class Engine:
             # libraries count the cores while they are loaded
             is_ours = jobs.known_job(Path(errors.certain(command.script))) is not None
             warm = command.cores is None and (is_ours or os.environ.get(WARM) == "1")
-            executor.start(process.JobProcess(part.name, WORKER, content, log, environment, warm))
+            executor.start(part.name, WORKER, content, log, environment, warm=warm)
             self.on_event(part, {"kind": "State"})
 
     def _listen(self) -> None:

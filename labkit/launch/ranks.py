@@ -134,7 +134,7 @@ class RankedRun:
             own = {"MASTER_PORT": str(port), runs.HANG_VARIABLE: f"{self._hang_s:g}"}
             for rank, (command, environment) in enumerate(self._ranks):
                 content = json_data.to_json(command)
-                jobs.start(process.JobProcess(str(rank), WORKER, content, "", environment | own))
+                jobs.start(str(rank), WORKER, content, "", environment | own)
             import torch.distributed as dist  # while the ranks import it, too
 
             store = dist.TCPStore(HOST, port, None, True, wait_for_workers=False, master_listen_fd=listening.detach())

@@ -17,7 +17,6 @@ from .containment import (
 from .forking import go_cold as go_cold, is_warm as is_warm, starter_pid as starter_pid
 from .supervisor import (
     JOB_GRACE_S as JOB_GRACE_S,
-    JobProcess as JobProcess,
     SupervisedJobs as SupervisedJobs,
     SupervisorDied as SupervisorDied,
     how_ended as how_ended,

@@ -28,7 +28,7 @@ OUT_OF_CTRL_C: dict[str, Any] = (
 )
 """Options of `subprocess.Popen` that keep the terminal's Ctrl-C from a child: its parent decides what to stop."""
 CONTENT = "LABKIT_CONTENT"
-"""Environment variable with the descriptor of the first line, in a program that starts again cold"""
+"""Environment variable with the first line, in a program that starts again cold"""
 GRACE_S, TERM_S = 30.0, 3.0
 """Seconds for a child to save what it has before SIGTERM; seconds between SIGTERM and SIGKILL."""
 
@@ -42,7 +42,6 @@ class Child:
         content: Any = None,
         *,
         environment: Mapping[str, str] | None = None,
-        shows_errors: bool = False,
         log: str | None = None,
         grace_s: float = GRACE_S,
         warm: bool = True,
@@ -54,8 +53,7 @@ class Child:
             module: module for `python -m`, which has a `Parent`.
             content: what it is to do, JSON-able.
             environment: variables added to this process' own; an empty value removes a variable.
-            shows_errors: whether its standard error is this process' own; otherwise `stderr_tail` has it.
-            log: file for its standard error.
+            log: file for its standard error, which `stderr_tail` reads; if empty, it goes to that of this process.
             grace_s: seconds that it has to end by itself.
             warm: whether this process' template forks it, if there is one and it has what the program imports.
             within: command that starts it, such as that of a sandbox; empty for none.
@@ -63,7 +61,7 @@ class Child:
         self._module, self._warm = module, warm and module.startswith("labkit.")
         self._command = [*within, sys.executable, "-m", module]
         self._content, self._environment = content, environment or {}
-        self._shows_errors, self._log, self._grace_s = shows_errors, log, grace_s
+        self._log, self._grace_s = log, grace_s
         self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
 
     def start(self):
@@ -80,7 +78,7 @@ class Child:
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=None if self._shows_errors else self._errors,
+                stderr=None if self._log == "" else self._errors,
                 env=environment,
                 **OUT_OF_CTRL_C,
             )
@@ -101,8 +99,8 @@ class Child:
             return None
         its_in, ours_in = os.pipe()
         ours_out, its_out = os.pipe()
-        errors = 2 if self._shows_errors else self._errors.fileno()
-        forked = own.fork(self._module, environment=environment, stdin=its_in, stdout=its_out, stderr=errors)
+        errors = 2 if self._log == "" else self._errors.fileno()
+        forked = own.fork((its_in, its_out, errors), module=self._module, environment=environment)
         os.close(its_in)
         os.close(its_out)
         ours = os.fdopen(ours_in, "wb"), os.fdopen(ours_out, "rb")
@@ -149,8 +147,7 @@ class Child:
         """All its messages, until its end."""
         with contextlib.suppress(EOFError):
             while True:
-                if (message := self.next_message()) is not None:
-                    yield message
+                yield errors.certain(self.next_message())
 
     def stderr_tail(self, characters: int = 4000) -> str:
         """The end of what it has printed to its standard error so far."""
@@ -196,11 +193,8 @@ class Child:
 
     def _terminate(self) -> None:
         """Send SIGTERM to its whole group, because its children may also have something to save."""
-        if sys.platform == "win32":
-            self._process.terminate()
-        else:
-            with contextlib.suppress(OSError):
-                os.killpg(self.pid, signal.SIGTERM)
+        with contextlib.suppress(OSError, AttributeError):  # Windows has no groups
+            os.killpg(self.pid, signal.SIGTERM)
 
     def _hear(self, message: dict[str, Any]) -> None:
         self._inbox.put(message)
@@ -222,7 +216,7 @@ class Parent:
     def __init__(self):
         if pid := os.environ.pop(PARENT, None):  # removed, because this process' own children have another parent
             die_with(int(pid))
-        line = _first_line(int(os.environ.pop(CONTENT, "0")))
+        line = os.environ.pop(CONTENT, "") or _first_line()
         self.content: Any = json.loads(line)
         """What to do."""
         self.inlet, self.outlet = os.dup(0), os.dup(1)
@@ -235,14 +229,11 @@ class Parent:
         self._messages, self._lock = os.fdopen(self.outlet, "w", encoding="utf-8"), threading.Lock()
         forking.before_cold.append(lambda: self._give_back(line))
 
-    def _give_back(self, line: bytes) -> None:
+    def _give_back(self, line: str) -> None:
         """Give streams and content to the program that replaces this one."""
         os.dup2(self.inlet, 0)
         os.dup2(self.outlet, 1)
-        content = os.memfd_create("content", 0)
-        os.write(content, line)
-        os.lseek(content, 0, os.SEEK_SET)
-        os.environ[CONTENT] = str(content)
+        os.environ[CONTENT] = line
 
     def tell(self, kind: str, **content: Any) -> None:
         """Send a message to the parent."""
@@ -269,12 +260,12 @@ class Parent:
             sys.exit(str(errors.refusal(error) or error))  # without orders there is nothing to do
 
 
-def _first_line(descriptor: int) -> bytes:
+def _first_line() -> str:
     """The first line of input, and not a byte more: orders follow it."""
     line = b""
-    while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte
-    return line
+    return line.decode()
 
 
 @contextlib.contextmanager

@@ -61,12 +61,8 @@ def descendants() -> set[psutil.Process]:
 
 
 def kill_session(pid: int) -> None:
-    """Kill a process that began a session, and its whole session."""
-    if sys.platform == "win32":
-        with contextlib.suppress(psutil.Error):
-            psutil.Process(pid).kill()
-    else:
-        kill_until_gone(lambda: of_session(pid))
+    """Kill the session that a process began, and on Windows its children."""
+    kill_until_gone(lambda: of_session(pid))
 
 
 def of_session(pid: int) -> set[psutil.Process]:

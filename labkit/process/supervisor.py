@@ -14,7 +14,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import psutil
@@ -53,23 +52,6 @@ class SupervisorDied(RuntimeError):
     """The supervisor ended without being asked to; all its jobs have ended."""
 
 
-@dataclass(frozen=True)
-class JobProcess:
-    """The process of one job."""
-
-    name: str
-    module: str
-    """Module for `python -m`, which has a `Parent`."""
-    content: dict[str, Any]
-    """What it is to do."""
-    log: str
-    """File for its standard error; if empty, it goes to that of the launcher."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Variables added to this process' own; an empty value removes a variable."""
-    warm: bool = False
-    """Whether it may be forked from a template."""
-
-
 def how_ended(event: dict[str, Any]) -> str:
     """How the process of a job ended that sent no message about it, from its "ended" event."""
     status = event["status"]
@@ -99,7 +81,7 @@ class SupervisedJobs:
             "labkit.process.supervisor",
             {"grace_s": self._grace_s, "makes_template": self._makes_template},
             environment={MARK: self.mark},
-            shows_errors=self._shows_output,
+            log="" if self._shows_output else None,
             grace_s=self._grace_s + TERM_S + 3 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S,
         ).start()
         self.alive = True
@@ -108,9 +90,16 @@ class SupervisedJobs:
     def _order(self, kind: str, **order: Any) -> None:
         self._child.send({"kind": kind, **order})
 
-    def start(self, job: JobProcess) -> None:
-        """Start a job. It runs up to its first step and waits there for `go`."""
-        self._order("start", **asdict(job))
+    def start(
+        self, name: str, module: str, content: Any, log: str, environment: dict[str, str], *, warm: bool = False
+    ) -> None:
+        """Start a job. It runs up to its first step and waits there for `go`.
+
+        Module, content and environment are those of a `Child`. If `log` is empty, its standard error goes to that of
+        the launcher. `warm` says whether it may be forked from a template.
+        """
+        job = {"module": module, "content": content, "log": log, "environment": environment, "warm": warm}
+        self._order("start", name=name, **job)
 
     def go(self, *names: str) -> None:
         """Let jobs take their first step."""
@@ -125,10 +114,9 @@ class SupervisedJobs:
         """Kill a job and its children at once."""
         self._order("end", name=name, kill=True)
 
-    def sweep(self) -> list[int]:
-        """Kill what ended jobs left behind, and end the MPS daemon. Returns the pids of processes that remained."""
-        event = self._ask("sweep", 3 * GONE_S + DAEMON_ENDS_S)
-        return [] if event is None else event["left"]
+    def sweep(self) -> None:
+        """Kill what ended jobs left behind, and end the MPS daemon."""
+        self._ask("sweep", 3 * GONE_S + DAEMON_ENDS_S)
 
     def start_mps(self, gpus: Sequence[str]) -> dict[str, str]:
         """Start an MPS daemon on GPUs, by UUID, until the next `sweep`.
@@ -146,10 +134,10 @@ class SupervisedJobs:
         return event["environment"]
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next event of a job: started (pid), told (event) or ended (status, asked, left, still).
+        """The next event of a job: started (pid), told (event) or ended (status, asked, still).
 
-        If even SIGKILL did not end a job, its status is None, `left` has the pids of such processes, and `still` has a
-        sentence on the state of each.
+        If even SIGKILL did not end a job, its status is None, and `still` has a sentence on the state of each of its
+        processes.
 
         Returns:
             The event; None if there is none within the time.
@@ -196,9 +184,8 @@ class _Job(Child):
     """A job in the supervisor's process: passes its messages on to the launcher, and at last how it ended."""
 
     def __init__(self, supervisor: "_Supervisor", name: str, module: str, content: Any, log: str, environment, warm):
-        own = {PARENT: str(os.getpid()), JOB: name}
-        how: dict[str, Any] = {"log": log or None, "shows_errors": not log, "grace_s": supervisor.grace_s, "warm": warm}
-        super().__init__(module, content, environment=environment | own, **how)
+        own = environment | {PARENT: str(os.getpid()), JOB: name}
+        super().__init__(module, content, environment=own, log=log, grace_s=supervisor.grace_s, warm=warm)
         self.name, self.supervisor = name, supervisor
         self.asked = False
         """Whether it was asked to end."""
@@ -223,13 +210,12 @@ class _Job(Child):
             return
         # Python's resource tracker ends by itself, after removing the job's shared memory
         wait_until_gone(self._left_by_it, TIDY_S)
-        left = kill_until_gone(self._left_by_it)
+        still = [state for pid in kill_until_gone(self._left_by_it) if (state := still_there(pid))]
         self._listener.join(TIDY_S)  # until all writers are gone: its memory watch may report last
         self.stop()
         self._errors.close()
-        still = [state for pid in left if (state := still_there(pid))]
-        ended = {"status": self._process.poll(), "asked": self.asked, "left": left, "still": still}
-        self.supervisor.launcher.tell("ended", job=self.name, **ended)
+        status = self._process.poll()
+        self.supervisor.launcher.tell("ended", job=self.name, status=status, asked=self.asked, still=still)
         self.supervisor.orders.put({"kind": "forget", "job": self})
 
     def _left_by_it(self) -> set[psutil.Process]:
@@ -273,7 +259,7 @@ class _Supervisor:
             if name in self.jobs:
                 self.jobs[name].end_by(kill=True)
             else:
-                self.launcher.tell("ended", job=name, status=None, asked=False, left=[], still=[])
+                self.launcher.tell("ended", job=name, status=None, asked=False, still=[])
 
     def _do_go(self, name: str) -> None:
         if name in self.jobs:
@@ -312,7 +298,8 @@ class _Supervisor:
             del os.environ[JOB]
 
     def _do_sweep(self) -> None:
-        self.launcher.tell("sweep", left=self._sweep())
+        self._sweep()
+        self.launcher.tell("sweep")
 
     def _do_close(self) -> None:
         """End everything, because there will be no more orders."""
@@ -320,21 +307,21 @@ class _Supervisor:
         for name in self.jobs:
             self._do_end(name)
 
-    def _sweep(self) -> list[int]:
-        """Kill what jobs left behind, then end the daemon, whose clients would lose their GPU. Returns who remained."""
+    def _sweep(self) -> None:
+        """Kill what jobs left behind, then end the daemon, whose clients would lose their GPU."""
         kept = set() if self.closing else self._template()
 
         def jobs() -> set[psutil.Process]:
             return {each for each in descendants() | marked(self.mark) if each.pid not in kept}
 
-        left = kill_until_gone(lambda: jobs() - marked(self.mark, DAEMON))
+        kill_until_gone(lambda: jobs() - marked(self.mark, DAEMON))
         if self.mps_guard is not None:
             with contextlib.suppress(OSError):
                 errors.certain(self.mps_guard.stdin).close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.mps_guard.wait(DAEMON_ENDS_S)
             self.mps_guard = None
-        return left or kill_until_gone(jobs)
+        kill_until_gone(jobs)
 
 
 if __name__ == "__main__":

@@ -69,8 +69,10 @@ def library_variables(environment: Mapping[str, str]) -> dict[str, str]:
 class ForkedProcess:
     """A process that a template forked for this one; like `subprocess.Popen`."""
 
-    def __init__(self, pid: int, pidfd: int, connection: socket.socket, stdin: Any = None, stdout: Any = None):
-        self.pid, self.stdin, self.stdout = pid, stdin, stdout
+    def __init__(self, pid: int, pidfd: int, connection: socket.socket):
+        self.pid = pid
+        self.stdin: Any = None
+        self.stdout: Any = None
         self.returncode: int | None = None
         self._pidfd, self._connection, self._lock = pidfd, connection, threading.Lock()
 
@@ -119,18 +121,9 @@ class Template:
         self.variables = library_variables(os.environ)
         self._lock, self._is_ready = threading.Lock(), process is None
 
-    def fork(
-        self,
-        module: str,
-        arguments: Sequence[str] = (),
-        *,
-        environment: Mapping[str, str],
-        stdin: int,
-        stdout: int,
-        stderr: int,
-    ) -> ForkedProcess | None:
-        """Fork a process that runs a module; None if it must start cold, because variables differ or none is forked."""
-        if library_variables(environment) != self.variables:
+    def fork(self, streams: Sequence[int], **request: Any) -> ForkedProcess | None:
+        """Fork a process (see `send_request`); None if it must start cold: variables differ, or none is forked."""
+        if library_variables(request["environment"]) != self.variables:
             if self._process is None:
                 self.close()  # it would count as a process of the run, and those that start cold need none
             return None
@@ -141,7 +134,7 @@ class Template:
             try:
                 self._control.settimeout(ANSWER_S)
                 socket.send_fds(self._control, [b"+"], [its.fileno()])
-                send_request(ours, module, arguments, environment, (stdin, stdout, stderr))
+                send_request(ours, streams, **request)
                 return read_answer(ours)
             except (OSError, EOFError) as error:
                 ours.close()
@@ -190,24 +183,15 @@ def start_template() -> Template:
     return keep(Template(ours, process.pid, process))
 
 
-def send_request(
-    connection: socket.socket,
-    module: str,
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    streams: Sequence[int],
-    path: str | None = None,
-) -> None:
-    """Ask for a process that runs a module; `path` is the first place of its imports, by default its folder."""
+def send_request(connection: socket.socket, streams: Sequence[int], **request: Any) -> None:
+    """Ask for a process with these streams, that runs `module` in an `environment`.
+
+    It may also have `arguments`, and a `path`, the first place of its imports; by default this is its folder.
+    """
     umask = os.umask(0)
     os.umask(umask)
-    request = {
-        "module": module,
-        "arguments": list(arguments),
-        "environment": dict(environment),
-        "folder": str(Path.cwd()),
-    }
-    content = json.dumps(request | {"path": path, "umask": umask, "requester": os.getpid()}).encode()
+    own = {"folder": str(Path.cwd()), "umask": umask, "requester": os.getpid()}
+    content = json.dumps({"arguments": [], "path": None, **request, **own}).encode()
     connection.settimeout(ANSWER_S)
     socket.send_fds(connection, [len(content).to_bytes(4)], list(streams))
     connection.sendall(content)

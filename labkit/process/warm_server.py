@@ -95,8 +95,8 @@ def run_in_server(arguments: Sequence[str]) -> int | None:
         connection.sendall(identity().encode())
         if connection.recv(1) != b"y":
             raise EOFError("the warm server has another labkit, torch, limit or variable, and ends")
-        environment = os.environ | {PARENT: str(os.getpid())}
-        template.send_request(connection, "labkit", arguments, environment, (0, 1, 2), sys.path[0])
+        request = {"module": "labkit", "arguments": list(arguments), "path": sys.path[0]}
+        template.send_request(connection, (0, 1, 2), **request, environment=os.environ | {PARENT: str(os.getpid())})
         forked = template.read_answer(connection)
     except TimeoutError:
         why = f"the warm server, process {_peer(connection)[0]}, does not answer (end it with kill -9)"

@@ -22,7 +22,7 @@ from labkit.errors import UserError, did_you_mean
 from labkit.hardware import Nvml, find_device, get_devices
 from labkit.jobs import ScriptJob
 from labkit.launch import MODES, PlannedJob
-from labkit.process import JobProcess, SupervisedJobs, how_ended, marked
+from labkit.process import SupervisedJobs, how_ended, marked
 from labkit.sharing import Place, Share, leased_cpu, mode_shares
 from labkit_course.apparatus.faulty_client import FAULTS, Fault
 
@@ -222,7 +222,7 @@ class FaultRun:
         fault = self.fault.name if name == FAULTY else None
         content = {"fault": fault, "device": share.torch_name, "cores": share.cores}
         log, environment = str(self.folder / f"{name}.log"), self.mps_environment | share.environment
-        self.supervised.start(JobProcess(name, PROGRAM, content, log, environment))
+        self.supervised.start(name, PROGRAM, content, log, environment)
 
     def _until(self, what: str, kind: str, *names: str) -> float:
         """Listen until that was heard of each client; the moment."""

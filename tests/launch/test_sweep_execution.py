@@ -19,7 +19,7 @@ from labkit.hardware import leases
 from labkit.json_data import to_json
 from labkit.launch import Launches, opened, read_progress, read_sweep_file, run_sweep, sweep as sweeps
 from labkit.launch.sweep import Progress, read_states, sweep_folder
-from labkit.process import GRACE_S, JobProcess, SupervisedJobs
+from labkit.process import GRACE_S, SupervisedJobs
 from labkit.runs import readable_runs, run_folders
 from labkit.tracking import StopRequest
 
@@ -187,7 +187,7 @@ def test_a_run_that_goes_on_is_waited_for_and_killed_where_it_does_not_end(write
         sweep = read_sweep_file(write(f"settings: {{{words}}}\nname: {name}\n", f"{name}.yaml"))
         with SupervisedJobs(0.1) as jobs:
             command = to_json(sweep.command(sweep.cells[0], runs / name))
-            jobs.start(JobProcess("a", "light_run", command, str(runs.parent / "log")))
+            jobs.start("a", "light_run", command, str(runs.parent / "log"), {})
             while (jobs.next_event(1) or {}).get("event", {}).get("kind") != "Started":
                 pass
             with opened(sweep, runs / name) as progress:

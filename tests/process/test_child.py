@@ -10,7 +10,7 @@ import pytest
 
 from labkit.process import child as child_module, containment
 from labkit.process.child import Child
-from labkit.process.supervisor import JobProcess, SupervisedJobs
+from labkit.process.supervisor import SupervisedJobs
 
 ECHO = """
 import os, time
@@ -92,7 +92,7 @@ def test_a_job_may_have_the_name_of_one_that_has_just_ended(program, tmp_path):
     path = program("from labkit.process.child import Parent\nParent().tell('told')")._environment
     with SupervisedJobs() as supervised:
         for _ in range(3):
-            supervised.start(JobProcess("a", "program", {}, str(tmp_path / "log"), path))
+            supervised.start("a", "program", {}, str(tmp_path / "log"), path)
             kinds = [supervised.next_event(60)["kind"] for _ in range(3)]
             assert sorted(kinds) == ["ended", "started", "told"] and kinds[-1] == "ended"
 

@@ -63,7 +63,7 @@ def fork(made, *arguments: str, **environment: str):
     """The probe as a forked process, the end of its input, and that of its output."""
     its_in, ours_in = os.pipe()
     ours_out, its_out = os.pipe()
-    forked = made.fork("probe", arguments, environment=os.environ | environment, stdin=its_in, stdout=its_out, stderr=2)
+    forked = made.fork((its_in, its_out, 2), module="probe", arguments=arguments, environment=os.environ | environment)
     os.close(its_in)
     os.close(its_out)
     return forked, os.fdopen(ours_in, "w"), os.fdopen(ours_out)
@@ -94,11 +94,11 @@ def test_before_the_fork_a_template_has_no_thread_that_could_compute(probe, made
 
 
 def test_what_a_library_reads_as_it_is_loaded_cannot_change(made):
-    streams = {"stdin": 0, "stdout": 1, "stderr": 2}
+    streams = 0, 1, 2
     for name in ("OMP_WAIT_POLICY", "LD_PRELOAD", "NUMBA_CACHE_DIR"):
-        assert made().fork("probe", environment=os.environ | {name: "other"}, **streams) is None
+        assert made().fork(streams, module="probe", environment=os.environ | {name: "other"}) is None
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    assert made().fork("no_such_module", environment=environment, **streams).wait(60) == 1
+    assert made().fork(streams, module="no_such_module", environment=environment).wait(60) == 1
 
 
 def test_a_process_that_started_warm_can_start_again_cold(tmp_path, monkeypatch, made):
