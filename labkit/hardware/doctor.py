@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -131,7 +132,8 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
     """Return the doctor's report as JSON-able data. `nvml` is a session that is not open yet."""
     cpu, nvml, versions = read_cpu(), nvml or Nvml(), package_versions()
     devices = get_devices(nvml)
-    gpus = devices[1:]
+    gpus, slices = devices[1:], sum(device.kind == "mig" for device in devices)
+    why_no_slices = next((gpu.missing["mig_mode"] for gpu in gpus if "mig_mode" in gpu.missing), "off")
     caps = [f"{name}={os.environ[name]} limits which ones torch uses" for name in ISA_CAPS if os.environ.get(name)]
     report: dict[str, Any] = {
         "python": platform.python_version(),
@@ -144,59 +146,58 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
             "limited_by_container": cpu.memory_limited,
         },
         "disk": {"path": str(Path.cwd()), "free_bytes": shutil.disk_usage(Path.cwd()).free},
-        "gpus": [device.to_dict() | {"tier": tier_name(device)} for device in gpus],
+        "gpus": [asdict(device) | {"tier": tier_name(device)} for device in gpus],
         "driver": {
             "found": nvml.reason is None,
             "version": next((gpu.driver_version for gpu in gpus if gpu.driver_version), None),
             "reason": nvml.reason,
         },
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "mig": _mig(gpus),
+        "mig": {
+            "on": any(gpu.mig_mode == "on" for gpu in gpus),
+            "slices": slices,
+            "note": None if slices else why_no_slices if gpus else "no GPU",
+        },
         "mps": find_mps(),
         "profilers": [asdict(tool) for tool in find_profilers()],
         "packages": versions,
         "budgets": [json_data.to_json(budget) for budget in offered_budgets(devices)],
     }
-    advice = [
-        *_package_advice(versions),
-        *_gpu_advice(gpus, versions.get("torch") or ""),
-        *_torchaudio_advice(versions.get("torch") or ""),
-        *_torchrec_advice(versions.get("torch") or ""),
-        *_profiler_advice(report),
-    ]
-    if cpu.memory_available_bytes < 2e9:
-        free = cpu.memory_available_bytes / 1e9
-        advice.append((f"only {free:.1f} GB of memory is free now", "close other programs before a lab"))
-    report["advice"] = [{"why": why, "do": do} for why, do in advice]
+    report["advice"] = [{"why": why, "do": do} for why, do in _advice(report, gpus)]
     return report
 
 
-def _mig(gpus: list[Device]) -> dict[str, Any]:
-    slices = sum(gpu.kind == "mig" for gpu in gpus)
-    why = next((gpu.missing["mig_mode"] for gpu in gpus if "mig_mode" in gpu.missing), "off")
-    note = None if slices else why if gpus else "no GPU"
-    return {"on": any(gpu.mig_mode == "on" for gpu in gpus), "slices": slices, "note": note}
-
-
-def _package_advice(versions: dict[str, str | None]) -> list[tuple[str, str]]:
-    advice, required = [], requirements()
+def _advice(report: dict[str, Any], gpus: list[Device]) -> Iterator[tuple[str, str]]:
+    """What is missing or does not fit, and what to do about it."""
+    versions, required = report["packages"], requirements()
     for need, what in EXTRAS.items():
         missing = [name for name, (_, of) in required.items() if of == need and versions[name] is None]
         if missing:
             # with labkit's version bounds, so that the command does not break another lab
             command = " ".join(f'"{required[name][0]}"' for name in missing)
-            advice.append((f"missing: {', '.join(missing)} ({what})", f"python -m pip install {command}"))
-    return advice
-
-
-def _torchaudio_advice(torch_version: str) -> list[tuple[str, str]]:
-    """What to do about a torchaudio of another build than torch: labkit needs none, but transformers imports it."""
-    version = installed_version("torchaudio")
-    if version is None or not torch_version.endswith("+cpu") or version.endswith("+cpu"):
-        return []
-    why = f"torchaudio {version} needs CUDA, but torch {torch_version} has none: importing it or transformers fails"
-    index = "--index-url https://download.pytorch.org/whl/cpu"
-    return [(why, f"python -m pip install --force-reinstall --no-deps {index} torchaudio (or uninstall torchaudio)")]
+            yield f"missing: {', '.join(missing)} ({what})", f"python -m pip install {command}"
+    torch, torchaudio = versions.get("torch") or "", installed_version("torchaudio")
+    if any(gpu.torch_name for gpu in gpus) and torch.endswith("+cpu"):
+        do = "python -m pip install --force-reinstall torch (Windows: see https://pytorch.org/get-started)"
+        yield f"this machine has a GPU, but torch {torch} is built for CPUs only", do
+    yield from ((f"CUDA cannot use {gpu.name}", gpu.missing["torch_name"]) for gpu in gpus if gpu.torch_name is None)
+    mixed = len({gpu.name for gpu in gpus if gpu.kind == "gpu"}) > 1
+    if mixed and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        why = "the GPUs differ: CUDA numbers the fastest first, the driver numbers them by slot"
+        yield why, "export CUDA_DEVICE_ORDER=PCI_BUS_ID"
+    # labkit needs no torchaudio, but transformers imports it
+    if torchaudio is not None and torch.endswith("+cpu") and not torchaudio.endswith("+cpu"):
+        why = f"torchaudio {torchaudio} needs CUDA, but torch {torch} has none: importing it or transformers fails"
+        index = "--index-url https://download.pytorch.org/whl/cpu"
+        yield why, f"python -m pip install --force-reinstall --no-deps {index} torchaudio (or uninstall torchaudio)"
+    yield from _torchrec_advice(torch)
+    for tool in report["profilers"]:
+        profiler = PROFILERS[tool["name"]]
+        if not tool["works"] and (gpus or not profiler.needs_gpu):
+            found = f"found but {tool['note']}" if tool["path"] else "not found"
+            yield f"profiler {tool['name']}: {found}", profiler.install
+    if (free := report["memory"]["available_bytes"]) < 2e9:
+        yield f"only {free / 1e9:.1f} GB of memory is free now", "close other programs before a lab"
 
 
 def why_no_torchrec() -> str | None:
@@ -218,26 +219,3 @@ def _torchrec_advice(torch_version: str) -> list[tuple[str, str]]:
     do = f"python -m pip install --no-deps fbgemm-gpu-cpu=={version} torchrec=={version} && python -m pip install "
     do += "pyre-extensions tensordict torchmetrics==1.0.3 iopath tqdm"
     return [(f"tables cannot be sharded (`--sharding`) with torch {torch_version}: {here}", do)]
-
-
-def _gpu_advice(gpus: list[Device], torch_version: str) -> list[tuple[str, str]]:
-    advice = []
-    if any(gpu.torch_name for gpu in gpus) and torch_version.endswith("+cpu"):
-        do = "python -m pip install --force-reinstall torch (Windows: see https://pytorch.org/get-started)"
-        advice.append((f"this machine has a GPU, but torch {torch_version} is built for CPUs only", do))
-    advice += [(f"CUDA cannot use {gpu.name}", gpu.missing["torch_name"]) for gpu in gpus if gpu.torch_name is None]
-    mixed = len({gpu.name for gpu in gpus if gpu.kind == "gpu"}) > 1
-    if mixed and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        why = "the GPUs differ: CUDA numbers the fastest first, the driver numbers them by slot"
-        advice.append((why, "export CUDA_DEVICE_ORDER=PCI_BUS_ID"))
-    return advice
-
-
-def _profiler_advice(report: dict[str, Any]) -> list[tuple[str, str]]:
-    advice = []
-    for tool in report["profilers"]:
-        profiler = PROFILERS[tool["name"]]
-        if not tool["works"] and (report["gpus"] or not profiler.needs_gpu):
-            found = f"found but {tool['note']}" if tool["path"] else "not found"
-            advice.append((f"profiler {tool['name']}: {found}", profiler.install))
-    return advice
