@@ -58,9 +58,10 @@ from .memory_watch import (
     held as held,
     is_out_of_memory as is_out_of_memory,
     leave_out as leave_out,
+    memory_error as memory_error,
+    now_in as now_in,
 )
 from .mps import find_mps as find_mps, start_mps as start_mps
-from .out_of_memory import Part as Part, memory_error as memory_error, now_in as now_in
 from .tiers import (
     FIGURES as FIGURES,
     SERVER_FIGURES as SERVER_FIGURES,

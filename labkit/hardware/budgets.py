@@ -4,18 +4,16 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from labkit import UserError, errors
 from labkit.hardware import memory_watch
-from labkit.hardware.cpu import parse_size, size_text, size_value
+from labkit.hardware.cpu import parse_size, size_text
 from labkit.hardware.devices import Device, get_devices
 from labkit.hardware.leases import lease_cores
 from labkit.hardware.mps import find_mps, start_mps
-from labkit.hardware.out_of_memory import too_much
 from labkit.hardware.tiers import Tier, cpu_tier, get_tier, load_tiers, match_tier, tier_name
 
 THREAD_VARIABLES = (
@@ -58,10 +56,10 @@ class Budget:
         parts += [f"{size_text(self.gpu_memory_bytes)} of its memory"] if self.gpu_memory_bytes else []
         return ", ".join(parts)
 
-    @property
-    def cores_text(self) -> str:
-        """Its cores as the beginning of a budget's text, such as "cores=2,"; empty if they are not limited."""
-        return "" if self.cores is None else f"cores={self.cores},"
+    def with_memory(self, memory_bytes: int) -> str:
+        """Its cores with that much memory, as the flag of a command, such as "--budget cores=2,memory=2GiB"."""
+        cores = "" if self.cores is None else f"cores={self.cores},"
+        return f"--budget {cores}memory={size_text(memory_bytes).replace(' ', '')}"
 
     def environment(self) -> dict[str, str]:
         """Return the variables that set the number of threads of every library in a child process."""
@@ -75,7 +73,7 @@ class Budget:
         os.environ.update(self.environment())
         return [*self.take_cores(), *self.cap_memory()]
 
-    def cap_memory(self, at_end: str | None = None, files: Sequence[int] = ()) -> list[str]:
+    def cap_memory(self, at_end: str | None = None, outlet: int | None = None) -> list[str]:
         """Start a watch that ends this process with an error above its memory limit.
 
         A limit on address space (RLIMIT_DATA, RLIMIT_AS) would not do: oneDNN reserves 2 GiB of it that it never
@@ -83,7 +81,7 @@ class Budget:
 
         Args:
             at_end: function that records the end if the process has to be killed (see `memory_watch.start`).
-            files: descriptors that stay open for that function.
+            outlet: file descriptor for that function.
 
         Returns:
             Notes on what this system cannot enforce.
@@ -99,19 +97,13 @@ class Budget:
         if used >= self.memory_bytes:
             raise UserError(
                 f"The budget {self.name!r} allows {size_text(self.memory_bytes)}, but Python and its libraries "
-                f"already use {size_text(used)} before the run starts: give it more, for example --budget "
-                f"{self.cores_text}memory={size_value(max(2 * used, 2**31))}."
+                f"already use {size_text(used)} before the run starts: give it more, for example "
+                f"{self.with_memory(max(2 * used, 2**31))}."
             )
-        memory_watch.start(self.memory_bytes, f"{too_much(self)}.", at_end, files)
+        memory_watch.start(self, at_end, outlet)
         return []
 
-    def take_cores(
-        self,
-        *,
-        waits: bool = True,
-        say: Callable[[str], None] = lambda words: print(words, file=sys.stderr),
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> list[str]:
+    def take_cores(self, **how: Any) -> list[str]:
         """Bind this process to cores that no other labkit process holds; the arguments are those of `lease_cores`.
 
         This sets the CPU affinity of every running thread; new threads inherit it.
@@ -121,7 +113,7 @@ class Budget:
         """
         if self.cores is None:
             return []
-        cores = lease_cores(self.cores, waits=waits, say=say, stopped=stopped)
+        cores = lease_cores(self.cores, **how)
         if not hasattr(os, "sched_setaffinity"):
             return [
                 "This system has no CPU affinity: the budget sets the number of threads of every library, but cannot "

@@ -14,14 +14,13 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from labkit import UserError, errors
 from labkit.hardware import memory_watch
 from labkit.hardware.budgets import Budget, offered_budgets, parse_budget
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import Device, get_devices
-from labkit.hardware.out_of_memory import too_much
 from labkit.hardware.tiers import get_tier, match_tier
 
 if TYPE_CHECKING:
@@ -167,12 +166,6 @@ REFUSED, STOPPED = 2, 3
 """Exit status of a process whose budget cannot be enforced here, and of one that its budget stopped."""
 
 
-class _Speeds(NamedTuple):
-    gflops: float
-    gb_per_s: float
-    cores_used: float
-
-
 @dataclass(frozen=True)
 class BudgetCheck:
     """Speeds under a budget, as shares of those of the whole device."""
@@ -206,12 +199,12 @@ def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck
     measure_whole = cache(lambda torch_name: _measured(wholes[torch_name], repeats))
     for name in names:
         budget = parse_budget(name, devices)
-        whole, found = measure_whole(budget.torch_name), _measured(budget, repeats)
-        shares = found.gflops / whole.gflops, found.gb_per_s / whole.gb_per_s
-        predicted = _predicted(budget, devices, whole.gb_per_s)
+        (*whole, _), (*found, cores_used) = measure_whole(budget.torch_name), _measured(budget, repeats)
+        shares = (own / all_of_it for own, all_of_it in zip(found, whole, strict=True))
+        predicted = _predicted(budget, devices, whole[1])
         binds = None if budget.memory_bytes is None else run_under(name, "memory", budget.memory_bytes)[0]
         kind = "emulated" if budget.emulated else "measured"
-        checks.append(BudgetCheck(name, budget.cores, found.cores_used, *shares, *predicted, binds, kind))
+        checks.append(BudgetCheck(name, budget.cores, cores_used, *shares, *predicted, binds, kind))
     return checks
 
 
@@ -230,11 +223,12 @@ def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[
     return arithmetic, bandwidth
 
 
-def _measured(budget: Budget, repeats: int) -> _Speeds:
+def _measured(budget: Budget, repeats: int) -> list[float]:
+    """GFLOP/s, GB/s, and the cores that the first took."""
     stopped, said = run_under(budget.name, "speeds", repeats)
     if stopped:
         raise UserError(f"The check of {budget.name!r} failed: {said}")
-    return _Speeds(**json.loads(said.splitlines()[-1]))
+    return json.loads(said.splitlines()[-1])
 
 
 def run_under(budget: str, what: str, count: int) -> tuple[bool, str]:
@@ -255,16 +249,7 @@ def run_under(budget: str, what: str, count: int) -> tuple[bool, str]:
     return child.returncode != 0, said
 
 
-def _take(budget: Budget, size_bytes: int) -> None:
-    notes = budget.enforce()
-    taken = bytearray(size_bytes)
-    time.sleep(8 * memory_watch.LONGEST_S)  # long enough for the watch to look, even on a busy machine
-    del taken
-    print("\n".join(["Nothing stopped the process.", *notes]))
-
-
-def _measure(budget: Budget, repeats: int) -> None:
-    budget.enforce()
+def _speeds(budget: Budget, repeats: int) -> list[float]:
     budget.bind_torch()
     import torch
 
@@ -272,18 +257,25 @@ def _measure(budget: Budget, repeats: int) -> None:
     cpu_s, wall_s = time.process_time(), time.perf_counter()
     gflops = matmul_gflops(device, torch.float32, repeats=repeats)
     cores_used = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
-    print(json.dumps(_Speeds(gflops, copy_gb_per_s(device, 2**28, repeats=repeats), cores_used)._asdict()))
+    return [gflops, copy_gb_per_s(device, 2**28, repeats=repeats), cores_used]
 
 
 def _main(name: str, what: str, count: str) -> int:
     try:
         budget = parse_budget(name)
-        {"speeds": _measure, "memory": _take}[what](budget, int(count))
+        notes = budget.enforce()
+        if what == "speeds":
+            print(json.dumps(_speeds(budget, int(count))))
+        else:
+            taken = bytearray(int(count))
+            time.sleep(8 * memory_watch.LONGEST_S)  # long enough for the watch to look, even on a busy machine
+            del taken
+            print("\n".join(["Nothing stopped the process.", *notes]))
     except UserError as error:
         print(error, file=sys.stderr)
         return REFUSED
     except MemoryError:
-        print(f"{too_much(budget)}.")
+        print(f"{memory_watch.too_much(budget)}.")
         return STOPPED
     return 0
 

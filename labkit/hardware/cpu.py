@@ -27,15 +27,6 @@ def size_text(count: float) -> str:
     return f"{count / 2**20:.0f} MiB" if count >= 2**20 else f"{count / 2**10:.0f} KiB"
 
 
-def size_value(count: float) -> str:
-    """The same without spaces, for a command line; `parse_size` reads it.
-
-    >>> size_value(2**31)
-    '2GiB'
-    """
-    return size_text(count).replace(" ", "")
-
-
 def parse_size(text: str) -> int | None:
     """Bytes of "2GiB", "500 MB" or "4096"; None for any other text.
 

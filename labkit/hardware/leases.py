@@ -6,6 +6,7 @@ process that holds it ends for any reason. Its child processes may use its CPUs 
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Generator
 from datetime import datetime
@@ -26,15 +27,11 @@ _locks: dict[int, FileLock] = {}
 """Locks of this process, by core. A forked process, such as a data loader's worker, inherits them open."""
 
 
-class CoresHeld(UserError):
-    """Other processes of labkit hold the cores that a budget needs."""
-
-
 def lease_cores(
     count: int,
     *,
     waits: bool = True,
-    say: Callable[[str], None] = lambda words: None,
+    say: Callable[[str], None] = lambda words: print(words, file=sys.stderr),
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[int]:
     """Take cores that no other labkit process on this host holds, until this process ends or releases them.
@@ -51,7 +48,7 @@ def lease_cores(
         Logical CPUs: first one per physical core.
 
     Raises:
-        CoresHeld: too few are free, and `waits` is False.
+        UserError: too few are free, and `waits` is False.
         KeyboardInterrupt: `stopped` ended the wait.
     """
     order = core_order()
@@ -71,7 +68,7 @@ def lease_cores(
         if stopped():
             raise KeyboardInterrupt
         if not waits:
-            raise CoresHeld(f"{holders} Wait until they end, or ask for fewer cores.")
+            raise UserError(f"{holders} Wait until they end, or ask for fewer cores.")
         if holders != reported:
             say(f"{holders} Waiting for them: Ctrl-C gives up; --no-wait fails at once instead.")
             reported = holders
@@ -141,15 +138,17 @@ def take(name: str) -> FileLock:
         Timeout: another process holds it; `holder_of` says which.
         UserError: locks cannot be made here.
     """
-    path = _file(name)
-    # no soft lock where the file system has none: a marker file would outlive a killed holder
-    lock = FileLock(path, mode=0o666, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
     try:
+        # no soft lock where the file system has none: a marker file would outlive a killed holder
+        lock = FileLock(_file(name), mode=0o666, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
         lock.acquire(blocking=False)
     except Timeout:
         raise
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise UserError(
+            f"{_folder()}: labkit cannot make its core locks there ({error}). Set the variable {FOLDER_VARIABLE} to a "
+            "folder that all users of this host may write to."
+        ) from error
     return lock
 
 
@@ -167,24 +166,18 @@ def _sign(lock: int) -> None:
     os.write(lock, holder.encode())
 
 
+def _folder() -> Path:
+    return Path(os.environ.get(FOLDER_VARIABLE, "/tmp/labkit-cores"))  # one for all users of the host
+
+
 def _file(name: str) -> Path:
-    folder = Path(os.environ.get(FOLDER_VARIABLE, "/tmp/labkit-cores"))  # one for all users of the host
-    try:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(parents=True)
-            folder.chmod(0o1777)
-        if folder.is_symlink() or not folder.is_dir():  # a link could lead to other users' files
-            raise NotADirectoryError("it is not a folder")
-    except OSError as error:
-        raise _unusable(folder, error) from error
+    folder = _folder()
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        folder.chmod(0o1777)
+    if folder.is_symlink() or not folder.is_dir():  # a link could lead to other users' files
+        raise NotADirectoryError("it is not a folder")
     return folder / name
-
-
-def _unusable(path: Path, error: OSError) -> UserError:
-    return UserError(
-        f"{path}: labkit cannot make its core locks there ({error}). Set the variable {FOLDER_VARIABLE} to a folder "
-        "that all users of this host may write to."
-    )
 
 
 def _holders(cores: list[int]) -> str:

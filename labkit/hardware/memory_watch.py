@@ -8,7 +8,7 @@ writes its record. If it goes on, or takes much more before it handles the signa
 children and records its end. A thread inside the process could do neither while a call into C holds the interpreter.
 
 The watch looks more often as the limit comes closer. It cannot see memory that is taken and returned between two looks.
-Run as a program, this is the watch.
+Run as a program, this is the watch. What a run says when its memory ends is here, too.
 """
 
 import contextlib
@@ -22,13 +22,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from labkit import errors
+from labkit import UserError, errors
+from labkit.hardware.cpu import size_text
+
+if TYPE_CHECKING:
+    from labkit.hardware.budgets import Budget
+    from labkit.hardware.devices import Device
 
 GROWTH = 20e9
 """Bytes per second that a process is assumed to grow by at most. One core of an AMD EPYC (Zen 5) got 1.8e9 per second
@@ -56,25 +60,31 @@ def hard_limit(memory_bytes: int) -> int:
 _watches: list[subprocess.Popen] = []
 """The watch of this process; its input must stay open as long as the process lives."""
 _used_up: list[bool] = []
+"""Not empty once this process got the signal; a library may turn the `MemoryError` into another error."""
+SMALLER = "make it smaller: reduce its batch (--batch-size in labkit's jobs) or its model (--preset)"
+"""What to do about a run that needs too much memory, if its script has no stages"""
+_doing, _smaller = "", SMALLER
+"""What this process does at present, and how its user makes that smaller, for the message if memory runs out"""
 
 
-def start(memory_bytes: int, message: str, at_end: str | None = None, files: Sequence[int] = ()) -> None:
+def start(budget: "Budget", at_end: str | None = None, outlet: int | None = None) -> None:
     """Watch this process from here on. Call it once per process, in its main thread.
 
     Args:
-        memory_bytes: limit for the process and its children together.
-        message: printed on standard error if they had to be killed.
+        budget: it limits the memory of the process and its children together.
         at_end: a function, as "module:name", that the watch calls after the end of a process that used up its budget.
-            Its arguments are `message`, whether the process had to be killed, and the facts of `note`.
-        files: descriptors that stay open for that function.
+            Its arguments are a message, whether the process had to be killed, and the facts of `note`.
+        outlet: file descriptor that stays open for that function, whose argument `events` it is.
     """
     assert not _watches, "one watch per process"
-    what = json.dumps({"pid": os.getpid(), "limit": memory_bytes, "message": message, "at_end": at_end})
+    facts = {} if outlet is None else {"events": outlet}
+    limit = {"pid": os.getpid(), "limit": budget.memory_bytes, "message": f"{too_much(budget)}."}
+    what = json.dumps({**limit, "at_end": at_end, "facts": facts})
     command = [sys.executable, "-m", "labkit.hardware.memory_watch", what]
     signal.signal(SIGNAL, _end)
-    how: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": True, "pass_fds": files}
+    how: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": True}
     with errors.refusals():
-        watch = subprocess.Popen(command, **how)
+        watch = subprocess.Popen(command, pass_fds=[*facts.values()], **how)
     if watch.wait() != 0:
         raise RuntimeError("the memory watch of this process did not start; its output is above")
     _watches.append(watch)
@@ -85,36 +95,22 @@ def note(**facts: Any) -> None:
     _order(facts=facts)
 
 
-def say_instead(message: str) -> None:
-    """What to print if this process has to be killed from now on, such as which of its stages needs the memory."""
-    _order(message=message)
-
-
 def leave_out(pid: int) -> None:
     """Do not count a child of this process, such as an observer, whose memory is not the job's."""
     _order(leave_out=pid)
 
 
-def is_used_up() -> bool:
-    """Whether this process got the signal; a library may turn the `MemoryError` into another error."""
-    return bool(_used_up)
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error from Python, NumPy, Arrow or torch means that memory ran out."""
-    if isinstance(error, MemoryError) or (is_used_up() and isinstance(error, Exception)):
+    if isinstance(error, MemoryError) or (_used_up and isinstance(error, Exception)):
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    signs = (
-        "can't allocate memory",
-        "cannot allocate memory",
-        "bad_alloc",
-        "out of memory",
-        *(["can't start new thread"] if _watches else []),  # without a limit of memory, the system allows no more
-        r"could not create a (primitive|memory)$",  # oneDNN, which also needs memory for kernels and buffers
-    )
-    return isinstance(error, RuntimeError) and re.search("|".join(signs), str(error).lower()) is not None
+    # the last is oneDNN's, which also needs memory for kernels and buffers
+    signs = "can('|no)t allocate memory|bad_alloc|out of memory|could not create a (primitive|memory)$"
+    if _watches:  # without a limit of memory, the system allows no more
+        signs += "|can't start new thread"
+    return isinstance(error, RuntimeError) and re.search(signs, str(error).lower()) is not None
 
 
 def _end(*_: Any) -> None:
@@ -129,6 +125,43 @@ def _order(**order: Any) -> None:
         # in one unbuffered write, because the signal may arrive at any time
         with contextlib.suppress(OSError):
             os.write(pipe.fileno(), json.dumps(order).encode() + b"\n")
+
+
+def now_in(budget: "Budget | None", doing: str = "", smaller: str = SMALLER) -> None:
+    """Note what this process does from now on, here and in the watch over its memory.
+
+    `doing` is for example " in its stage 'load' at scale 4"; by default the script does not say it.
+    """
+    global _doing, _smaller
+    _doing, _smaller = doing, smaller
+    if budget is not None and budget.memory_bytes is not None:
+        _order(message=f"{too_much(budget)}, or {smaller}." if doing else f"{too_much(budget)}.")
+
+
+def memory_error(budget: "Budget", device: "Device", error: BaseException) -> UserError:
+    """Return the error of a run that needs more memory than its budget, its GPU or the machine has."""
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, for a GPU
+        if budget.gpu_memory_bytes is not None:
+            return UserError(
+                f"The run needs more GPU memory than its budget {budget.name!r} allows "
+                f"({size_text(budget.gpu_memory_bytes)}), so it was stopped: {_smaller}, or give it a larger budget."
+            )
+        has = f" ({size_text(device.memory_bytes)})" if device.memory_bytes else ""
+        return UserError(f"The run needs more memory than {device.name} has{has}, so it was stopped: {_smaller}.")
+    if budget.memory_bytes is not None:
+        return UserError(f"{too_much(budget)}, or {_smaller}.")
+    said = f" ({error})" if str(error) else ""
+    return UserError(f"This machine ran out of memory{_doing}{said}: close other programs, or {_smaller}.")
+
+
+def too_much(budget: "Budget") -> str:
+    """Reason why its memory budget stopped a run: a sentence without its full stop."""
+    most = errors.certain(budget.memory_bytes)
+    return (
+        f"The run needs more memory{_doing} than its budget {budget.name!r} allows ({size_text(most)}), so it "
+        f"was stopped and nothing else on this machine was touched. Give it more (for example "
+        f"{budget.with_memory(2 * most)})"
+    )
 
 
 # in the watch
@@ -157,16 +190,18 @@ def share(pid: int) -> int:
 
 
 class Watch:
-    """The watch over one process, seen from outside; the arguments are those of `start`."""
+    """The watch over one process, seen from outside."""
 
-    def __init__(self, orders: int, *, pid: int, limit: int, message: str, at_end: str | None):
-        """Watch process `pid`; orders come through a file descriptor, as JSON lines."""
+    def __init__(self, orders: int, *, pid: int, limit: int, message: str, at_end: str | None, facts: dict):
+        """Watch process `pid`, with `limit` in bytes; `message` is printed on standard error if it had to be killed.
+
+        Orders come through a file descriptor, as JSON lines. `at_end` is that of `start`, and `facts` its arguments.
+        """
         self._process, self._orders, self._unread = psutil.Process(pid), orders, b""
-        self._limit, self._message, self._at_end = limit, message, at_end
+        self._limit, self._message, self._at_end, self._facts = limit, message, at_end, facts
         self._family: list[psutil.Process] = []
         self._counted_at = -FAMILY_S
         self._left_out: set[int] = set()
-        self._facts: dict[str, Any] = {}
         self._asked_at: float | None = None
         self._killed = self._is_closed = False
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, errors, hardware, runs
-from labkit.hardware import memory_watch
 from labkit.tracking.ending import (
     CLOSE_RECORD,
     EXIT_STOPPED,
@@ -66,11 +65,8 @@ def run_command(
     )
     harness = Harness(stop, command, on_event, **more)
     if bound is not None:  # a whole device (the other case) has no limits
-        outlet = () if harness.outlet is None else (harness.outlet,)
-        for note in bound.cap_memory(CLOSE_RECORD, outlet):
+        for note in bound.cap_memory(CLOSE_RECORD, harness.outlet):
             harness.tell(Notice(note))
-        for descriptor in outlet:
-            memory_watch.note(events=descriptor)
     if script.parent == OWN_SCRIPTS:
         runs.spare_pandas()
     hardware.keep_memory()

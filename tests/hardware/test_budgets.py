@@ -17,9 +17,8 @@ from labkit.hardware import budgets, memory_watch
 from labkit.hardware.budgets import Budget, offered_budgets, parse_budget, possible_budgets
 from labkit.hardware.calibration import BudgetCheck, _predicted, run_under
 from labkit.hardware.devices import Device, get_devices
-from labkit.hardware.memory_watch import Watch, is_out_of_memory
+from labkit.hardware.memory_watch import Watch, is_out_of_memory, memory_error
 from labkit.hardware.mps import start_mps
-from labkit.hardware.out_of_memory import memory_error
 from labkit_course.apparatus import budget_shares
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
@@ -367,7 +366,7 @@ def test_children_count_and_what_they_share_counts_once():
 @on_linux
 def test_a_process_that_goes_on_after_its_signal_is_killed_unless_it_made_itself_smaller(monkeypatch):
     signals, killed = [], []
-    watch = Watch(0, pid=os.getpid(), limit=1000 * MIB, message="", at_end=None)
+    watch = Watch(0, pid=os.getpid(), limit=1000 * MIB, message="", at_end=None, facts={})
     monkeypatch.setattr(watch, "_kill", lambda: killed.append(1))
     monkeypatch.setattr(memory_watch.os, "kill", lambda pid, signal: signals.append(signal))
     for mib in (999, 1050, 1060):

@@ -9,10 +9,11 @@ import psutil
 import pytest
 import torch
 
+from labkit.errors import UserError
 from labkit.hardware import calibration, leases
 from labkit.hardware.calibration import cache_curve, calibrate, copy_gb_per_s, launch_us, matmul_gflops
 from labkit.hardware.cpu import cgroup_limits, core_order, read_cpu
-from labkit.hardware.leases import CoresHeld, lease_cores, leased_cores, own_cores
+from labkit.hardware.leases import lease_cores, leased_cores, own_cores
 from labkit.plots import figure_roofline
 from labkit_course.apparatus import figure_cache_curve
 
@@ -189,7 +190,7 @@ def test_two_processes_get_cores_of_their_own_and_a_third_is_told_who_has_them_u
 @needs_two_cores
 def test_who_does_not_wait_is_refused_and_takes_none(holder):
     holder(1)
-    with pytest.raises(CoresHeld, match=r"This needs 2 more CPU cores, and other runs hold CPU \d \(process \d+ of"):
+    with pytest.raises(UserError, match=r"This needs 2 more CPU cores, and other runs hold CPU \d \(process \d+ of"):
         lease_cores(2, waits=False)
     with leased_cores(1, waits=False) as free:
         assert free == own_cores()
@@ -207,7 +208,7 @@ def test_what_this_process_holds_counts_and_what_it_starts_may_use_it_but_not_it
         assert os.waitpid(child, 0)[1] == 0
         assert holder(1)[1] == "0"  # this process waits for what it starts
     assert holder(1)[1] == "0"
-    with pytest.raises(CoresHeld):
+    with pytest.raises(UserError, match="other runs hold"):
         lease_cores(2, waits=False)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from folders import events, in_harness
 
-from labkit.hardware import Budget, Part, memory_error, now_in
+from labkit.hardware import Budget, memory_error, now_in
 from labkit.runs import read_run
 from labkit.tracking import StopRequest
 
@@ -13,7 +13,7 @@ from labkit.tracking import StopRequest
 def outside():
     """No stage is left over for other tests."""
     yield
-    now_in(Part(), None)
+    now_in(None)
 
 
 def test_a_stage_records_its_time_memory_and_facts(run):
