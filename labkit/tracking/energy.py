@@ -1,8 +1,9 @@
 """`labkit.energy.window`: named spans of a run, whose energy is computed from the run's samples."""
 
+import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import torch
 
@@ -14,7 +15,7 @@ WRITE_EVERY_S = 5.0
 _windows: "Windows | None" = None
 
 
-def window(name: str, *, sync: bool = True) -> "Window":
+def window(name: str, *, sync: bool = True) -> "contextlib.AbstractContextManager[Window]":
     """A span of the open run, as a context manager. Windows nest ("epoch/forward"), and a name may be used again.
 
         with labkit.energy.window("forward") as forward:
@@ -38,7 +39,14 @@ def window(name: str, *, sync: bool = True) -> "Window":
         )
     if not isinstance(name, str) or not name.strip():
         raise UserError(f"labkit.energy.window({name!r}): give the window a name, for example 'forward'.")
-    return Window(_windows, name, sync)
+    return _windows.window(name, sync)
+
+
+class Window:
+    """One window."""
+
+    seconds: float | None = None
+    """None until its end."""
 
 
 class Windows:
@@ -56,17 +64,27 @@ class Windows:
         self._since_ns = time.time_ns() - time.monotonic_ns()  # like the sampler: a date plus a monotonic clock
         _windows = self
 
-    def now_ns(self, sync: bool) -> int:
+    @contextlib.contextmanager
+    def window(self, name: str, sync: bool) -> Generator[Window]:
+        window, depth = Window(), len(self.names)
+        self.names.append(name)
+        begin_ns = self._now_ns(sync)
+        try:
+            yield window
+        finally:
+            end_ns = self._now_ns(sync)
+            window.seconds = (end_ns - begin_ns) / 1e9
+            begins, ends = self._ended["/".join([*self.names[:depth], name])]
+            begins.append(begin_ns)
+            ends.append(end_ns)
+            del self.names[depth:]
+        if time.monotonic() - self._written_at >= WRITE_EVERY_S:
+            self.write()
+
+    def _now_ns(self, sync: bool) -> int:
         if sync and self.torch_name.startswith("cuda"):
             torch.cuda.synchronize(self.torch_name)
         return self._since_ns + time.monotonic_ns()
-
-    def ended(self, name: str, begin_ns: int, end_ns: int) -> None:
-        begins, ends = self._ended[name]
-        begins.append(begin_ns)
-        ends.append(end_ns)
-        if time.monotonic() - self._written_at >= WRITE_EVERY_S:
-            self.write()
 
     def write(self) -> None:
         """Write the windows that have ended."""
@@ -81,23 +99,3 @@ class Windows:
         if _windows is self:  # otherwise a later run is open
             _windows = None
         self.write()
-
-
-class Window:
-    """One window; `seconds` is None until its end."""
-
-    def __init__(self, windows: Windows, name: str, sync: bool):
-        self._windows, self._name, self._sync = windows, name, sync
-        self.seconds: float | None = None
-
-    def __enter__(self) -> "Window":
-        self._depth = len(self._windows.names)
-        self._windows.names.append(self._name)
-        self._begin_ns = self._windows.now_ns(self._sync)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        end_ns, names = self._windows.now_ns(self._sync), self._windows.names
-        self.seconds = (end_ns - self._begin_ns) / 1e9
-        self._windows.ended("/".join([*names[: self._depth], self._name]), self._begin_ns, end_ns)
-        del names[self._depth :]

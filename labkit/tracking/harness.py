@@ -170,13 +170,9 @@ class Harness:
             _current = None
 
     @property
-    def given_budget(self) -> hardware.Budget | None:
-        """The budget of the run, which several ranks may share; None: the whole device."""
-        return self.command.shared or self.command.budget
-
-    @property
     def budget(self) -> hardware.Budget:
-        return self.given_budget or whole_device(self.torch_name)
+        """The budget of the run, which several ranks may share."""
+        return self.command.shared or self.command.budget or whole_device(self.torch_name)
 
     @property
     def torch_name(self) -> str:
@@ -225,10 +221,6 @@ class Harness:
             )
         return seed if asked is None else asked
 
-    def listening(self) -> contextlib.AbstractContextManager:
-        """Listens to signals while a run is open, unless a wrapping harness already does."""
-        return contextlib.nullcontext() if self is _current else self.stop
-
     def ended(self, run: str, folder: str, status: str, result: Mapping[str, Any]) -> None:
         self.answer = {"run": run, "folder": folder, "status": status, "result": result}
         if self.is_script:
@@ -268,8 +260,8 @@ class SpawnedRuns:
         """Number of lines read so far, and the lock of the two threads that read them."""
         self._folder: Path | None = None
         """Folder of a run that another process has open."""
-        self._is_ending = False
-        """Whether that run was asked to stop."""
+        self.is_ending = False
+        """Whether that run was asked to stop: then the script need not be interrupted."""
         self.have_steps = False
         """Whether an optimiser stepped in a process without a run."""
 
@@ -287,11 +279,6 @@ class SpawnedRuns:
         for path in (self._file, self._file.with_suffix(".go")):
             path.unlink(missing_ok=True)
 
-    @property
-    def stop_asked(self) -> bool:
-        """Whether the script must be interrupted: not while a run in another process can end by itself."""
-        return bool(self._harness.stop) and not self._is_ending
-
     def listen(self) -> None:
         """Pass on the reports of runs in other processes, and any stop request to them."""
         with self._lock:
@@ -300,8 +287,8 @@ class SpawnedRuns:
             self._heard += len(lines)
             for line in lines:
                 self._hear(json.loads(line))
-        if self._harness.stop and self._folder is not None and not self._is_ending:
-            self._is_ending = True
+        if self._harness.stop and self._folder is not None and not self.is_ending:
+            self.is_ending = True
             with contextlib.suppress(UserError):  # it has just ended
                 runs.request_stop(self._folder)
 
@@ -310,7 +297,7 @@ class SpawnedRuns:
             self.have_steps = True
             return
         if event["kind"] == ANSWER:
-            self._folder, self._is_ending = None, False
+            self._folder, self.is_ending = None, False
             self._harness.answer = {name: value for name, value in event.items() if name != "kind"}
             return
         report = read_event(event)

@@ -18,10 +18,10 @@ import torch.distributed as dist
 
 from labkit import UserError, errors, hardware, json_data, runs, telemetry
 from labkit.tracking.energy import Windows
-from labkit.tracking.events import Notice, Point, Ready, Started
+from labkit.tracking.events import Notice, Point, Ready, Started, watched_by
 from labkit.tracking.forward import Forward
 from labkit.tracking.goal import Goal
-from labkit.tracking.harness import Harness, whole_device
+from labkit.tracking.harness import Harness, current_harness, whole_device
 from labkit.tracking.ranks import Ranks
 
 FORMAT = 5
@@ -55,7 +55,6 @@ class RunLog:
         """Record that an earlier process of this run left; None for a new run."""
         self._until_end = contextlib.ExitStack()
         """Listening to signals, energy windows, sampler, observer: they end in the opposite order."""
-        self._torch_name: str | None = None
         self._look: telemetry.Look | None = None
         self._forward: Forward | None = None
         self._peak_gpu_before = 0
@@ -78,7 +77,8 @@ class RunLog:
         if own_rank() != 0 and self._shared is not None:
             self.folder = Path(self._shared)
         self._windows = Windows(self.event)
-        self._until_end.enter_context(harness.listening())
+        if harness is not current_harness():  # one that wraps the script listens already
+            self._until_end.enter_context(harness.stop)
         self._until_end.callback(self._windows.close)
 
     def _create(self, name: str, seed: int | None) -> runs.RunWriter:
@@ -91,19 +91,19 @@ class RunLog:
             config=self.config,
             budget=json_data.to_json(budget),
             tier=budget.tier,
-            devices=[device.to_dict() for device in self._devices()],
+            devices=[asdict(device) for device in self._devices()],
             seed=seed,
             provenance=runs.Provenance.now(kind, note=note),
             software=hardware.package_versions(),
         )
 
     def _reopen(self, folder: Path) -> runs.RunWriter:
-        before = errors.certain(self.before)
+        before, command = errors.certain(self.before), self._harness.command
         lock = runs.lock_run(folder)  # from here on no other process saves a checkpoint
         try:
             refuse_another_run(before, self.config, folder)
             # without a budget, the device is not known before the script's models are
-            now = self._harness.given_budget or whole_device(before.budget["torch_name"])
+            now = command.shared or command.budget or whole_device(before.budget["torch_name"])
             refuse_another_machine(before, now, folder)
             self._peak_gpu_before = (before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the record keeps its old configuration until `started`; only then is the new one known to be the same run
@@ -113,7 +113,7 @@ class RunLog:
                 from_step=step_of(folder / "checkpoint" / "latest.pt") or 0,
                 config=before.config,
                 software=hardware.package_versions(),
-                devices=[device.to_dict() for device in self._devices()],
+                devices=[asdict(device) for device in self._devices()],
             )
         except BaseException:
             lock.release()
@@ -137,16 +137,13 @@ class RunLog:
                 f"keeps is one for all of them: resume it with {how}, or start a new run."
             )
 
-    def follow(self, position: Any) -> None:
-        """Let this rank write where it is."""
-        if self.ranks is not None:
-            self.ranks.begin(self._shared, position)
-
-    def started(self) -> None:
-        """Report that the run has started, with its final configuration."""
+    def started(self, position: Any) -> None:
+        """Report that the run has started, with its final configuration; from here on each rank writes where it is."""
         self.describe_training()
         if self._run is not None:
             self.tell(Started(self._run.run_id, str(self.folder), self.config))
+        if self.ranks is not None:
+            self.ranks.begin(self._shared, position)
 
     def describe_training(self, **settings: Any) -> None:
         """Add settings to the record that the script sets after the start."""
@@ -157,16 +154,16 @@ class RunLog:
 
     def begin(self, torch_name: str) -> None:
         """Start the sampler once everything is built, and report that the run is ready."""
-        self._torch_name = self._windows.torch_name = torch_name
+        self._windows.torch_name = torch_name
         if self.ranks is not None and self._harness.observer is None:
-            self._until_end.enter_context(self.ranks.phases.watching())
+            self._until_end.enter_context(watched_by(self.ranks.timed))
         telemetry.forget_peak_memory()
         if torch_name.startswith("cuda"):
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(torch_name)
         if self._run is not None:
             if self._run.record.budget.get("torch_name") != torch_name:
-                used: list[Any] = [device.to_dict() for device in self._devices()]
+                used: list[Any] = [asdict(device) for device in self._devices()]
                 self._run.record.devices = used
                 self._run.record.budget = json_data.to_json(self._harness.budget)
                 self._run.record.save(self.folder)
@@ -263,7 +260,10 @@ class RunLog:
                 try:
                     samples = telemetry.Samples(self.folder, telemetry.OF_A_RESULT)  # read once for both
                     energy, peak = telemetry.run_energy(samples), telemetry.peak_memory(samples)
-                    result |= {"peak_memory_bytes": peak, "peak_gpu_memory_bytes": self._peak_gpu_memory()}
+                    result |= {"peak_memory_bytes": peak, "peak_gpu_memory_bytes": None}
+                    if (name := self._windows.torch_name).startswith("cuda"):  # all that torch held, in any process
+                        held = max(int(self._peak_gpu_before), torch.cuda.max_memory_reserved(name))
+                        result["peak_gpu_memory_bytes"] = held
                     result |= {"energy_j": energy.value_j, "energy_note": energy.note}
                     if self.ranks is not None and (table := self.ranks.table(waits=status != "failed")):
                         result["ranks"] = table
@@ -286,12 +286,6 @@ class RunLog:
             self._run.event("ended", status=status, reason=reason, ended_by="refused")
             self._run.finish(status, before.result)
             self._harness.ended(self._run.run_id, str(self.folder), status, before.result or {})
-
-    def _peak_gpu_memory(self) -> int | None:
-        """Most bytes that torch held on the GPU, in any process of this run; None on a CPU."""
-        if self._torch_name is None or not self._torch_name.startswith("cuda"):
-            return None
-        return max(int(self._peak_gpu_before), torch.cuda.max_memory_reserved(self._torch_name))
 
 
 def amd_gpus(torch_name: str) -> list[hardware.Device]:

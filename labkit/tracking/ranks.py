@@ -23,9 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit import UserError, errors, hardware, runs, telemetry
+from labkit import UserError, errors, hardware, project, runs, telemetry
 from labkit.tracking.ending import Diverged, Stopped, is_cut_off
-from labkit.tracking.events import watched_by
 
 WORDS = ("", "stopped", "target", "max_seconds", "max_epochs", "patience", "profiled")
 """Reasons why rank 0 is over, by the number that the others get"""
@@ -56,7 +55,7 @@ class Ranks:
         self._main = errors.certain(threading.main_thread().ident)
         self._over, self._writer = threading.Event(), threading.Thread(target=self._write, daemon=True)
         self._watch: runs.HangWatch | None = None
-        self.phases = PhaseTimes()
+        self._phases_s: dict[str, list[float]] = {}
 
     @classmethod
     def found(cls, *, exchanges: bool) -> Ranks | None:
@@ -82,7 +81,8 @@ class Ranks:
         """
         if not self.exchanges:
             return
-        versions = {name: hardware.package_versions().get(name) for name in ("labkit", "torch", "python")}
+        versions: dict[str, Any] = {"labkit": project.VERSION, "python": platform.python_version()}
+        versions["torch"] = hardware.package_versions().get("torch")
         own = {name: repr(value) for name, value in (versions | settings).items()}
         own = {name: value for name, value in own.items() if not any(free in name for free in FREE)}
         everyone: list[Any] = [None] * self.count
@@ -225,6 +225,23 @@ class Ranks:
 
     # what it writes
 
+    @contextlib.contextmanager
+    def timed(self, phase: str) -> Generator[None]:
+        """Time a phase of a step, and in how much of it the main thread of this rank did not compute.
+
+        On CPUs a thread that waits for other ranks, or for an exchange with them, does not compute. The last rank to
+        arrive waits for none, so the least such time of all ranks is that of the exchange, and what another has more is
+        waiting.
+        """
+        began, computed = time.perf_counter(), time.thread_time()
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - began
+            total = self._phases_s.setdefault(phase, [0.0, 0.0])
+            total[0] += took
+            total[1] += max(0.0, took - (time.thread_time() - computed))
+
     def _write(self) -> None:
         limit_s = runs.hang_s() + self.rank  # the lowest rank that can judges first
         while not self._over.wait(runs.BEAT_S):
@@ -265,7 +282,7 @@ class Ranks:
             written_at=time.time(),
             cpu_s=telemetry.family_cpu_s(),
             peak_memory_bytes=telemetry.own_peak_bytes(),
-            phases_s=self.phases.seconds,
+            phases_s=self._phases_s,
             **more,
         )
         self._word.save(self._folder)
@@ -279,29 +296,3 @@ def _place(frames: Iterable[tuple[FrameType, int]]) -> tuple[str, bool]:
         if not (is_own or path.is_relative_to(LIBRARY) or "site-packages" in path.parts or file.startswith("<")):
             return f"{path.name}:{line}", number > 0
     return "", True
-
-
-class PhaseTimes:
-    """The time of each phase of the steps of this rank, and in how much of it its main thread did not compute.
-
-    On CPUs a thread that waits for other ranks, or for an exchange with them, does not compute. The last rank to arrive
-    waits for none, so the least such time of all ranks is that of the exchange, and what another has more is waiting.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, list[float]] = {}
-
-    @contextlib.contextmanager
-    def __call__(self, name: str) -> Generator[None]:
-        began, computed = time.perf_counter(), time.thread_time()
-        try:
-            yield
-        finally:
-            took = time.perf_counter() - began
-            total = self.seconds.setdefault(name, [0.0, 0.0])
-            total[0] += took
-            total[1] += max(0.0, took - (time.thread_time() - computed))
-
-    def watching(self) -> contextlib.AbstractContextManager:
-        """Time the phases during the block."""
-        return watched_by(self)

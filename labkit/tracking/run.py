@@ -121,8 +121,7 @@ class Run:
         try:
             if self._log.before is not None:
                 self._kept.resume()
-            self._log.started()
-            self._log.follow(self.position)
+            self._log.started(self.position)
         except BaseException as error:
             self._leave(error)
             raise

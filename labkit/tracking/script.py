@@ -203,7 +203,7 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Generator[None]:
                 harness.stop.request("request")  # the request came through its folder, which only this checks
             # a script whose run has ended may go on to its own end
             goes_on = not harness.answer if run is None else run.is_implicit and not run.is_leaving
-            if not interrupted and spawned.stop_asked and goes_on:
+            if harness.stop and goes_on and not (interrupted or spawned.is_ending):
                 interrupted = True
                 os.kill(os.getpid(), signal.SIGINT)  # the script may take its time to save what it has
 
