@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -167,9 +167,6 @@ class Device:
         """UUID of the physical GPU."""
         return self.mig_parent_uuid or self.uuid
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 CORES_PER_SM = {"5": 128, "6.0": 64, "6": 128, "7": 64, "8.0": 64, "8": 128, "9": 128, "10": 128, "12": 128}
 """FP32 cores of a multiprocessor, by compute capability or its major number.
@@ -189,7 +186,8 @@ def get_devices(nvml: Nvml | None = None) -> list[Device]:
     session that is not open yet; the default is the driver of this machine.
     """
     with nvml or Nvml() as session:
-        found = _read_gpus(session) if session.available else []
+        count = (session.available and session.read("nvmlDeviceGetCount").value) or 0
+        found = [each for index in range(count) for each in _read_gpu(session, index)]
     cpu = cpu_device()
     if not found and is_jetson():
         why = "NVML does not show the GPU of this Jetson"
@@ -238,18 +236,12 @@ def _fields(nvml: Nvml, handle: Any, calls: dict[str, tuple[str, Callable]]) -> 
     return {"name": "unnamed GPU"} | values, missing
 
 
-def _read_gpus(nvml: Nvml) -> list[Device]:
-    devices = []
-    for index in range(nvml.read("nvmlDeviceGetCount").value or 0):
-        handle = nvml.read("nvmlDeviceGetHandleByIndex", index)
-        if handle.reason is not None:
-            devices.append(Device("gpu", index, "unreadable GPU", missing={"torch_name": handle.reason}))
-        else:
-            devices += _read_gpu(nvml, index, handle.value)
-    return devices
-
-
-def _read_gpu(nvml: Nvml, index: int, handle: Any) -> list[Device]:
+def _read_gpu(nvml: Nvml, index: int) -> list[Device]:
+    """The GPU, or its MIG slices."""
+    answer = nvml.read("nvmlDeviceGetHandleByIndex", index)
+    if answer.reason is not None:
+        return [Device("gpu", index, "unreadable GPU", missing={"torch_name": answer.reason})]
+    handle = answer.value
     values, missing = _fields(nvml, handle, _OF_A_GPU)
     cores, capability = values.pop("sm_count", None), values.get("compute_capability", "?")
     per_sm = CORES_PER_SM.get(capability) or CORES_PER_SM.get(capability.split(".")[0])
