@@ -62,20 +62,15 @@ def pack(folders: list[Path], file: Path, *, everything: bool = False) -> int:
     manifest: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "by": f"labkit {project.VERSION}"}
     manifest |= {"when": runs.timestamp(), "runs": names, "files": {}}
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = runs.temporary_of(file)
-    try:
-        with runs.disk_full_as_user_error(file.parent), zipfile.ZipFile(temporary, "w") as archive:
-            for name, folder in zip(names, folders, strict=True):
-                for path in files_of(folder, everything=everything):
-                    content = path.read_bytes()
-                    inside = f"{name}/{path.relative_to(folder).as_posix()}"
-                    manifest["files"][inside] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-                    is_text = path.suffix in (".json", ".jsonl", ".txt", ".log")  # Parquet is compressed already
-                    archive.writestr(inside, content, zipfile.ZIP_DEFLATED if is_text else zipfile.ZIP_STORED)
-            archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with runs.replacing(file) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, folder in zip(names, folders, strict=True):
+            for path in files_of(folder, everything=everything):
+                content = path.read_bytes()
+                inside = f"{name}/{path.relative_to(folder).as_posix()}"
+                manifest["files"][inside] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+                is_text = path.suffix in (".json", ".jsonl", ".txt", ".log")  # Parquet is compressed already
+                archive.writestr(inside, content, zipfile.ZIP_DEFLATED if is_text else zipfile.ZIP_STORED)
+        archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
     return file.stat().st_size
 
 

@@ -19,15 +19,12 @@ LARGEST = 200_000
 """Points that are taken from a part at a time"""
 
 
-def moment_ns(text: str) -> int:
-    """A date and time in nanoseconds since 1970."""
-    return round(datetime.fromisoformat(text).timestamp() * 1e3) * 10**6
-
-
 def rows(folder: Path) -> Iterator[tuple[int, list[Point]]]:
     """The points of a run that count, by the number of their part; next to evaluations also samples and train_s."""
-    first, starts = clock_starts(folder)
-    for number, table in metric_parts(folder):
+    (first, starts), events = clock_starts(folder), runs.read_events(folder)
+    for path in runs.current_parts(folder / "metrics"):
+        number = runs.part_numbers(path)[0]
+        table = pa.concat_tables([runs.METRICS.empty_table(), *runs.metrics_tables([path], events)])
         began_ns, points, seen = starts[bisect_right(first, number) - 1], [], set()
         for step, wall_s, train_s, samples, name, value in zip(*table.to_pydict().values(), strict=True):
             time_ns = began_ns + round(wall_s * 1e9)
@@ -39,22 +36,15 @@ def rows(folder: Path) -> Iterator[tuple[int, list[Point]]]:
         yield number, points
 
 
-def metric_parts(folder: Path) -> Iterator[tuple[int, pa.Table]]:
-    """The numbers and rows of a run's metric parts, in order, without rows that a resume took back."""
-    events = runs.read_events(folder)
-    for path in runs.current_parts(folder / "metrics"):
-        yield from ((runs.part_numbers(path)[0], table) for table in runs.metrics_tables([path], events))
-
-
 def clock_starts(folder: Path) -> tuple[list[int], list[int]]:
     """For each process that trained a run: its first part, and when its clock was at zero, in ns since 1970."""
-    first, starts = [0], [moment_ns(runs.read_run(folder).started_at)]
+    first, starts = [0], [runs.moment_ns(runs.read_run(folder).started_at)]
     for event in runs.read_events(folder):
         if event["event"] == "resumed":
             first.append(event["parts"])
-            starts.append(moment_ns(event["time"]))
+            starts.append(runs.moment_ns(event["time"]))
         elif event["event"] == "began":  # its clock was at clock_s then
-            starts[-1] = moment_ns(event["time"]) - round(event["clock_s"] * 1e9)
+            starts[-1] = runs.moment_ns(event["time"]) - round(event["clock_s"] * 1e9)
     return first, starts
 
 
@@ -158,11 +148,11 @@ def export_csv(folders: list[Path], place: Path) -> list[Path]:
     written = [place / f"{name}.csv" for name in ("runs", "metrics", "telemetry")]
     with runs.disk_full_as_user_error(place):
         pyarrow.csv.write_csv(pa.table(texts), written[0])
-        for path, tables in ((written[1], _metrics), (written[2], _telemetry)):
+        for path in written[1:]:
             with contextlib.ExitStack() as stack:
                 writer = None
                 for folder in folders:
-                    for table in tables(folder):
+                    for table in _parts(folder, path.stem):
                         own = table.add_column(0, "run", pa.repeat(folder.name, len(table)))
                         writer = writer or stack.enter_context(pyarrow.csv.CSVWriter(path, own.schema))
                         writer.write_table(own)
@@ -171,10 +161,8 @@ def export_csv(folders: list[Path], place: Path) -> list[Path]:
     return [path for path in written if path.exists()]
 
 
-def _metrics(folder: Path) -> Iterator[pa.Table]:
-    return (table for _, table in metric_parts(folder))
-
-
-def _telemetry(folder: Path) -> Iterator[pa.Table]:
-    read = (runs.read_part(path, runs.TELEMETRY) for path in runs.current_parts(folder / "telemetry"))
-    return (table for table in read if table is not None)
+def _parts(folder: Path, kind: str) -> Iterator[pa.Table]:
+    paths = runs.current_parts(folder / kind)
+    if kind == "metrics":
+        return runs.metrics_tables(paths, runs.read_events(folder))
+    return (table for path in paths if (table := runs.read_part(path, runs.TELEMETRY)) is not None)

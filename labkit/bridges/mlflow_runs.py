@@ -1,4 +1,7 @@
-"""MLflow's runs as run folders, and ours in MLflow; radT's runs, which it keeps there."""
+"""MLflow's runs as run folders, and ours in MLflow; radT's runs, which it keeps there.
+
+As a program it sends a run to MLflow while that goes on; `labkit.tracking.forward` is the run's side.
+"""
 
 import contextlib
 import json
@@ -7,6 +10,7 @@ import os
 import posixpath
 import re
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +19,7 @@ from urllib.parse import unquote, urlparse
 
 import numpy as np
 
-from labkit import UserError, runs
+from labkit import UserError, process, runs
 from labkit.bridges import exports
 from labkit.bridges.logged import Logged, Point, clean
 from labkit.bridges.sources import copied_database, library
@@ -29,6 +33,8 @@ BATCH, PARAMS, LONGEST_PARAM = 1000, 100, 500
 RADT = re.compile(r"system/(?:system/)?(SMI|DCGMI|TOP|Free|iostat|PS) - |system/(?:SMI|DCGMI|TOP)")
 FORMS = "an SQLite file such as mlflow.db, a folder mlruns, or an address such as http://127.0.0.1:5000"
 """What can be read, for errors"""
+EVERY_S, LONGEST_S = 5.0, 60.0
+"""Seconds between two looks for new parts, and at most while the server is away"""
 
 
 def read(path: str) -> Iterator[Logged]:
@@ -222,7 +228,7 @@ class MlflowExport:
         if found := self._client.search_runs([own], f"tags.`{RUN_ID}` = '{record.id}'", max_results=1):
             return found[0]
         tags = {RUN_ID: record.id, "mlflow.runName": record.id}
-        return self._client.create_run(own, start_time=exports.moment_ns(record.started_at) // 10**6, tags=tags)
+        return self._client.create_run(own, start_time=runs.moment_ns(record.started_at) // 10**6, tags=tags)
 
     def send(self) -> int:
         """Send what has come since. Returns the number of points.
@@ -282,7 +288,7 @@ class MlflowExport:
         if status == "RUNNING":
             self._client.update_run(self.run.info.run_id, status=status)  # it was resumed
         else:
-            ended_ms = exports.moment_ns(record.ended_at) // 10**6 if record.ended_at else None
+            ended_ms = runs.moment_ns(record.ended_at) // 10**6 if record.ended_at else None
             self._client.set_terminated(self.run.info.run_id, status, ended_ms)
         self.run = self._client.get_run(self.run.info.run_id)
 
@@ -295,3 +301,33 @@ class MlflowExport:
             self.renamed.add(name[:80])
             safe = f"{safe}-{sha256(name.encode()).hexdigest()[:6]}"
         return safe
+
+
+def forward(parent: process.Parent, folder: str, uri: str) -> None:
+    """Send the run in `folder` while it goes on, until the parent asks to end, and then what is left."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(19)  # the training goes first
+    # MLflow's client would try for minutes, and a request that fails is sent with the next look
+    os.environ.update(MLFLOW_HTTP_REQUEST_MAX_RETRIES="0", MLFLOW_HTTP_REQUEST_TIMEOUT="5")
+    closed = threading.Event()
+    parent.listen(at_end=closed.set)
+    export, wait_s, was_away = None, EVERY_S, False
+    while True:
+        ended = closed.is_set()  # if so, this look is the last
+        try:
+            export = export or MlflowExport(uri, Path(folder))
+            export.send()
+            away, wait_s = "", EVERY_S
+        except Exception as error:  # whatever a server, a proxy or a library does must not end the forwarding
+            away, wait_s = (str(error).splitlines() or [type(error).__name__])[0][:200], min(2 * wait_s, LONGEST_S)
+        if ended or bool(away) != was_away:
+            parent.tell("forwarded", away=away, ended=ended)
+            was_away = bool(away)
+        if ended:
+            return
+        closed.wait(wait_s)
+
+
+if __name__ == "__main__":
+    _parent = process.Parent()
+    forward(_parent, **_parent.content)

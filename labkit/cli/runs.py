@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_list(args: argparse.Namespace) -> None:
-    rows = runs.list_rows(args.runs_dir)
+    rows = [runs.list_row(*each) for each in runs.readable_runs(runs.run_folders(args.runs_dir))]
     if args.json:
         return print_json(rows)
     if not rows:

@@ -153,7 +153,9 @@ def events_since(folder: Path | str, byte: int = 0) -> tuple[list[dict[str, Any]
     path = Path(folder) / "events.jsonl"
     events: list[dict[str, Any]] = []
     try:
-        text = _from_byte(path, byte) if byte else path.read_bytes()
+        with path.open("rb") as file:
+            file.seek(byte)
+            text = file.read()
     except FileNotFoundError:
         return events, byte
     except OSError as error:
@@ -179,12 +181,6 @@ def events_since(folder: Path | str, byte: int = 0) -> tuple[list[dict[str, Any]
     return events, byte + whole
 
 
-def _from_byte(path: Path, byte: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(byte)
-        return file.read()
-
-
 TOGETHER = ("launches.jsonl", "group.json", "queue.json")
 """Files in a folder of runs that were started together, by `labkit collocate` or `labkit pack`; the last two are those
 of earlier versions"""
@@ -193,11 +189,15 @@ of earlier versions"""
 def run_folders(runs_dir: Path | str) -> list[Path]:
     """The run folders below a folder, including those of groups, oldest first; none if the folder does not exist.
 
+    Of a run's own folder it is that folder.
+
     Raises:
         UserError: it is a file.
     """
     if Path(runs_dir).is_file():
         raise UserError(f"{runs_dir} is a file, not a folder of runs: give the folder.")
+    if (Path(runs_dir) / "run.json").is_file():
+        return [Path(runs_dir)]
     found, others = _folders_in(runs_dir)
     for folder in others:
         if any(os.path.exists(f"{folder}/{name}") for name in TOGETHER):  # noqa: PTH110 - as below
@@ -243,35 +243,31 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
     import pandas as pd
 
     columns = "run folder job budget group seed status provenance profiled trial target_metric target target_reached"
-    return pd.DataFrame(list_rows(runs_dir), columns=[*columns.split(), "time_to_target_s", "disturbed", "started_at"])
+    rows = [list_row(*each) for each in readable_runs(run_folders(runs_dir))]
+    return pd.DataFrame(rows, columns=[*columns.split(), "time_to_target_s", "disturbed", "started_at"])
 
 
-def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
-    """The rows of `list_runs` as plain dictionaries."""
-    rows = []
-    for folder, record in readable_runs(run_folders(runs_dir)):
-        result, train = record.result or {}, record.config.get("train", {})
-        rows.append(
-            {
-                "run": record.id,
-                "folder": str(folder),
-                "job": record.config.get("job", record.name),
-                "budget": record.ran_under,
-                "group": record.config.get("collocation", {}).get("group"),
-                "seed": record.told_seed,
-                "status": record.status,
-                "provenance": record.provenance.kind,
-                "profiled": record.profiled,
-                "trial": record.is_trial,
-                "target_metric": train.get("target_metric"),
-                "target": train.get("target"),
-                "target_reached": result.get("target_reached"),
-                "time_to_target_s": result.get("time_to_target_s"),
-                "disturbed": disturbance_text(result.get("others")),
-                "started_at": record.started_at,
-            }
-        )
-    return rows
+def list_row(folder: Path, record: RunRecord) -> dict[str, Any]:
+    """The row of a run in `list_runs`."""
+    result, train = record.result or {}, record.config.get("train", {})
+    return {
+        "run": record.id,
+        "folder": str(folder),
+        "job": record.config.get("job", record.name),
+        "budget": record.ran_under,
+        "group": record.config.get("collocation", {}).get("group"),
+        "seed": record.told_seed,
+        "status": record.status,
+        "provenance": record.provenance.kind,
+        "profiled": record.profiled,
+        "trial": record.is_trial,
+        "target_metric": train.get("target_metric"),
+        "target": train.get("target"),
+        "target_reached": result.get("target_reached"),
+        "time_to_target_s": result.get("time_to_target_s"),
+        "disturbed": disturbance_text(result.get("others")),
+        "started_at": record.started_at,
+    }
 
 
 def find_run(run: str, runs_dir: Path | str) -> Path:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from labkit.runs.safe_files import disk_full_as_user_error, note_left_out, temporary_of
+from labkit.runs.safe_files import note_left_out, replacing
 
 
 def _schema(optional: str, **types: pa.DataType) -> pa.Schema:
@@ -138,23 +138,11 @@ def write_part(table: pa.Table, path: Path, **options: Any) -> None:
     Raises:
         UserError: the disk is full.
     """
-    temporary = temporary_of(path)
     # a column's statistics leave NaN out, and DuckDB, which trusts them, would not find a diverged number
     with_statistics = [each.name for each in table.schema if not pa.types.is_floating(each.type)]
-    try:
-        with disk_full_as_user_error(path.parent):
-            pq.write_table(
-                table,
-                temporary,
-                compression="zstd",
-                compression_level=3,
-                write_page_checksum=True,
-                write_statistics=with_statistics,
-                **{"row_group_size": ROW_GROUP, **options},
-            )
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    options = {"row_group_size": ROW_GROUP, "compression": "zstd", "compression_level": 3} | options
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, write_page_checksum=True, write_statistics=with_statistics, **options)
 
 
 DAMAGED = (pa.ArrowException, ValueError, KeyError, OSError)

@@ -8,14 +8,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict
 
 from labkit import DataError, UserError, json_data, project
 from labkit.runs.safe_files import replace_text, shielded
 
 SCHEMA_VERSION = 1
 Kind = Literal["measured", "recorded", "emulated", "predicted"]
-KINDS = get_args(Kind)
 Status = Literal["running", "done", "failed", "stopped", "interrupted"]
 SILENT_S = 60.0
 """Seconds without a change in its folder after which a run on another host counts as interrupted: the sampler of a
@@ -195,7 +194,8 @@ class RunRecord:
         """Whether the process that writes this run is alive; on another host, whether its folder still changes."""
         if self.host == platform.node():
             return is_alive(self.pid, self.pid_started)
-        return time.time() - _last_change(folder) < SILENT_S
+        places = [folder / name for name in ("run.json", "events.jsonl", "metrics", "telemetry")]
+        return time.time() - max(place.stat().st_mtime for place in places if place.exists()) < SILENT_S
 
 
 class _Versioned(TypedDict):
@@ -233,15 +233,14 @@ def read_run(folder: Path | str) -> RunRecord:
     return record
 
 
-def _last_change(folder: Path) -> float:
-    """Time of the latest change in a run folder, in seconds since 1970."""
-    places = [folder / name for name in ("run.json", "events.jsonl", "metrics", "telemetry")]
-    return max(place.stat().st_mtime for place in places if place.exists())
-
-
 def timestamp() -> str:
     """Now, ISO 8601 with the local offset, to the millisecond."""
     return datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+
+
+def moment_ns(text: str) -> int:
+    """A date and time in nanoseconds since 1970, to the microsecond."""
+    return round(datetime.datetime.fromisoformat(text).timestamp() * 1e6) * 1000
 
 
 CLOCK_TOLERANCE_S = 2.0

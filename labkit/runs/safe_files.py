@@ -48,23 +48,34 @@ def temporary_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
+@contextlib.contextmanager
+def replacing(path: Path) -> Generator[Path]:
+    """A path for the new content of a file, whose place it takes when the block has ended well.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    temporary = temporary_of(path)
+    try:
+        with disk_full_as_user_error(path.parent):
+            yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write a text file in one step: a reader sees the old or the new content, even after a crash."""
     if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout, has no old content
         path.write_text(text, encoding="utf-8")
         return
     path = path.resolve()  # a link stays one
-    temporary = temporary_of(path)
-    try:
-        with disk_full_as_user_error(path.parent), temporary.open("w", encoding="utf-8", newline="\n") as file:
-            if path.exists():
-                shutil.copymode(path, temporary)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        if path.exists():
+            shutil.copymode(path, temporary)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 _collected: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("notes", default=None)

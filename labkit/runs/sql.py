@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-INSTALL = "python -m pip install 'labkit[query]'"
-
 
 class View(NamedTuple):
     """What a query can read, besides the tables of rows."""
@@ -171,7 +169,7 @@ class Database:
         return connection
 
 
-def _fill(stores: list, wanted: Iterable[str], names: list[str]) -> duckdb.DuckDBPyConnection:
+def _fill(stores: list, wanted: Iterable[str], shipped: list[str]) -> duckdb.DuckDBPyConnection:
     """A database in memory with these tables, closed to everything but the files of the stores."""
     import pyarrow as pa
 
@@ -182,18 +180,17 @@ def _fill(stores: list, wanted: Iterable[str], names: list[str]) -> duckdb.DuckD
     indexes, seen, rows = [], set(), {name: Rows() for name in kinds}
     for store in stores:
         index = store.index()
-        for run, folder in zip(index["run"].to_pylist(), index["folder"].to_pylist(), strict=True):
-            if run in seen:
-                note_left_out(Path(folder), "a run of the same name is in another one of these folders")
-        twice = [run in seen for run in index["run"].to_pylist()]
-        index = index.filter(pa.array([not each for each in twice], pa.bool_()))
-        seen |= set(index["run"].to_pylist())
+        names = index["run"].to_pylist()
+        for folder in index.filter(pa.array([run in seen for run in names], pa.bool_()))["folder"].to_pylist():
+            note_left_out(Path(folder), "a run of the same name is in another one of these folders")
+        index = index.filter(pa.array([run not in seen for run in names], pa.bool_()))
+        seen |= set(names)
         indexes.append(index.select(RUNS.names))
         for name in kinds:
             found = store.rows(name, index)
             rows[name].files |= found.files
             rows[name].tables += found.tables
-    for name in names:
+    for name in shipped:
         index, metrics = recorded_rows(name)
         indexes.append(index)
         if "metrics" in rows:
@@ -245,5 +242,5 @@ def _duckdb() -> Any:
     try:
         import duckdb
     except ImportError:
-        raise UserError(f"queries need DuckDB: install it with `{INSTALL}`.") from None
+        raise UserError("queries need DuckDB: install it with `python -m pip install 'labkit[query]'`.") from None
     return duckdb

@@ -61,9 +61,9 @@ class Store:
 
     def __init__(self, runs_dir: Path | str):
         self.runs_dir = Path(runs_dir).resolve()
-        self._is_run = (self.runs_dir / "run.json").is_file()
         self._live: dict[tuple[str, str], tuple[list[int], list[pa.Table]]] = {}
-        self._folder = None if self._is_run else self._writable_folder()
+        is_run = (self.runs_dir / "run.json").is_file()
+        self._folder = None if is_run else self._writable_folder()
 
     def _writable_folder(self) -> Path | None:
         """The cache's folder; if none can be made in the folder of runs, one in the user's cache."""
@@ -85,13 +85,12 @@ class Store:
 
         Columns of RUNS, and the place of the folder below `runs_dir` with the time and size of its run.json.
         """
-        folders = [self.runs_dir] if self._is_run else run_folders(self.runs_dir)
         known = self._read_index()
         rows = {place: row for row, place in enumerate(known["place"].to_pylist())}
         changed, sizes = known["changed_ns"].to_pylist(), known["size"].to_pylist()
         kept, read, settled, names = [], [], 0, set()
         before_ns = time.time_ns() - round(SETTLED_S * 1e9)
-        for folder in folders:
+        for folder in run_folders(self.runs_dir):
             place = folder.name if folder.parent == self.runs_dir else str(folder.relative_to(self.runs_dir))
             if folder.name in names:
                 note_left_out(folder, "another run here has the same name")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from labkit.runs.frames import metrics_tables, read_events
+from labkit.runs.frames import list_row, metrics_tables, read_events
 from labkit.runs.parts import METRICS, TELEMETRY, TELEMETRY_WORDS, WORD, current_parts, read_part
 from labkit.runs.published import recorded
-from labkit.runs.record import RunRecord, disturbance_text, unreached
+from labkit.runs.record import RunRecord, moment_ns, unreached
 
 _TEXTS = "run folder name job budget tier group_name status provenance target_metric outcome ended_by reason disturbed"
 _NUMBERS = "target time_to_target_s samples_to_target wall_s train_s samples samples_per_s peak_memory_bytes"
@@ -51,7 +50,7 @@ def _read_telemetry(folder: Path) -> Iterator[pa.Table]:
 def _read_events(folder: Path) -> Iterator[pa.Table]:
     rows = []
     for event in read_events(folder):
-        row: dict[str, Any] = {name: event.get(name) for name in _EVENTS.names} | {"time_ns": _ns(event["time"])}
+        row: dict[str, Any] = {name: event.get(name) for name in _EVENTS.names} | {"time_ns": moment_ns(event["time"])}
         row |= {name: float(row[name]) for name in ("step", "samples") if row[name] is not None}
         rows.append(row | {"content": json.dumps({key: event[key] for key in event if key not in _EVENTS.names})})
     yield pa.Table.from_pylist(rows, _EVENTS)
@@ -84,38 +83,30 @@ KINDS = {
 }
 
 
-def _ns(moment: str | None) -> int | None:
-    return None if moment is None else round(datetime.datetime.fromisoformat(moment).timestamp() * 1e6) * 1000
-
-
 def run_row(folder: Path, record: RunRecord) -> dict[str, Any]:
     """The row of a run in the table `runs`."""
     result: dict[str, Any] = dict(record.result or {})
     train: dict[str, Any] = dict(record.config.get("train", {}))
-    has_target = train.get("target") is not None
     missed = unreached(record.status, result, train.get("max_seconds"))
-    values = {name: result.get(name) for name in RUNS.names} | vars(record)
-    values |= {name: train.get(name) for name in ("target_metric", "target", "higher_is_better")}
+    listed = list_row(folder, record)
+    values = {
+        **result,
+        **listed,
+        **{name: getattr(record, name) for name in ("name", "tier", "host", "git_commit", "seed")},
+        "run": folder.name,
+        "group_name": listed["group"],
+        "higher_is_better": train.get("higher_is_better"),
+        "ended_by": None if result.get("ended_by") is None else str(result["ended_by"]),
+        "outcome": None if train.get("target") is None else "reached" if result.get("target_reached") else missed,
+        "device": next((device.get("name") for device in record.devices), None),
+        "started_ns": moment_ns(record.started_at),
+        "ended_ns": None if record.ended_at is None else moment_ns(record.ended_at),
+        **{name: json.dumps(getattr(record, name)) for name in ("config", "result", "software")},
+    }
     for each in RUNS:
         if (value := values.get(each.name)) is not None and pa.types.is_floating(each.type):
             values[each.name] = float(value)
-    return {name: values.get(name) for name in RUNS.names} | {
-        "run": folder.name,
-        "folder": str(folder),
-        "job": record.config.get("job", record.name),
-        "budget": record.ran_under,
-        "group_name": record.config.get("collocation", {}).get("group"),
-        "provenance": record.provenance.kind,
-        "ended_by": None if values["ended_by"] is None else str(values["ended_by"]),
-        "profiled": record.profiled,
-        "trial": record.is_trial,
-        "outcome": ("reached" if result.get("target_reached") else missed) if has_target else None,
-        "disturbed": disturbance_text(result.get("others")),
-        "device": next((device.get("name") for device in record.devices), None),
-        "started_ns": _ns(record.started_at),
-        "ended_ns": _ns(record.ended_at),
-        **{name: json.dumps(values[name]) for name in ("config", "result", "software")},
-    }
+    return {name: values.get(name) for name in RUNS.names}
 
 
 NO_SETTINGS = ("profile", "collocation", "sweep", "settings", "data")

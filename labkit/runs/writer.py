@@ -105,13 +105,9 @@ class RunWriter:
             record.provenance = replace(record.provenance, note=note)
         record.status, record.ended_at, record.config = "running", None, config
         record.host, (record.pid, record.pid_started) = host, own_process()
-        for left_over in [
-            *folder.glob("*/.*.pt.*"),
-            *folder.glob("*/.part-*"),
-            *folder.glob(".run.json.*"),
-            *folder.glob("ranks/*"),
-        ]:
-            left_over.unlink(missing_ok=True)  # files that a killed writer had not renamed into place
+        for left_overs in ("*/.*.pt.*", "*/.part-*", ".run.json.*", "ranks/*"):
+            for path in folder.glob(left_overs):
+                path.unlink(missing_ok=True)  # what a killed writer had not renamed into place
         (folder / STOP).unlink(missing_ok=True)  # it was meant for an earlier process of this run
         record.save(folder)
         writer = cls(folder, record, lock)
@@ -130,7 +126,7 @@ class RunWriter:
     def event(self, event: str, /, **values: Any) -> None:
         """Append one fact to `events.jsonl`, where it survives a crash of this process."""
         content = shielded({"event": event, "time": timestamp(), **values})
-        line = json.dumps(_without_nan(content), allow_nan=False)
+        line = json.dumps(without_nan(content), allow_nan=False)
         with disk_full_as_user_error(self.folder), self._event_lock:
             self._events.write(line + "\n")
             self._events.flush()
@@ -206,13 +202,13 @@ def _open_lines(path: Path) -> TextIO:
     return file
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """The value with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
-        return {name: _without_nan(item) for name, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+        return {name: without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _new_folder(runs_dir: Path, name: str) -> Path:

@@ -16,13 +16,13 @@ GRACE_S = 15.0
 
 
 class Forward:
-    """A run's side of `labkit.bridges.forwarding`."""
+    """A run's side of `labkit.bridges.mlflow_runs`."""
 
     def __init__(self, folder: Path, uri: str, notice: Callable[[str], None]):
         """Start sending `folder` to MLflow at `uri`; `notice` is called in another thread."""
         self._folder, self._uri, self._notice, self._sent = folder, uri, notice, False
         content = {"folder": str(folder), "uri": uri}
-        self._child = process.Child("labkit.bridges.forwarding", content, grace_s=GRACE_S, warm=False).start()
+        self._child = process.Child("labkit.bridges.mlflow_runs", content, grace_s=GRACE_S, warm=False).start()
         memory_watch.leave_out(self._child.pid)
         self.pid = self._child.pid
         self._listener = threading.Thread(target=self._listen, daemon=True)

@@ -5,7 +5,6 @@ Energy trials show the steady state of each run, in samples per second, watts an
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from labkit import UserError, hardware, telemetry
-from labkit.runs import RunRecord, read_metrics, read_run
+from labkit.runs import RunRecord, moment_ns, read_metrics, read_run
 from labkit.tta.intervals import mean_interval
 
 J_PER_KWH = 3.6e6
@@ -139,7 +138,8 @@ def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         evaluated = [event for event in samples.events if event["event"] == "evaluated" and "wall_s" in event]
         if evaluated:
             # sorted: after a resume the clock goes on from the checkpoint, before the last evaluations until then
-            wall_s, at_ns = zip(*sorted((event["wall_s"], epoch_ns(event)) for event in evaluated), strict=True)
+            moments = sorted((event["wall_s"], moment_ns(event["time"])) for event in evaluated)
+            wall_s, at_ns = zip(*moments, strict=True)
             when_ns = np.interp(curves.loc[own, "wall_s"], wall_s, at_ns)
             energy[own] = energy_until(when_ns, telemetry.run_energy(samples).steps)
     return curves.assign(energy_j=energy)
@@ -215,10 +215,6 @@ def spans_of(steps: "Sequence[telemetry.Step]") -> "list[telemetry.Step]":
     return [telemetry.Step(begin, end, (end - begin) / 1e9) for begin, end in sorted({step[:2] for step in steps})]
 
 
-def epoch_ns(event: dict[str, Any]) -> float:
-    return datetime.fromisoformat(event["time"]).timestamp() * 1e9
-
-
 def _samples_of(run: "telemetry.Samples | Path | str") -> "telemetry.Samples":
     return run if isinstance(run, telemetry.Samples) else telemetry.Samples(run, telemetry.OF_ENERGY)
 
@@ -246,7 +242,7 @@ def _predicted(
         return telemetry.Energy(None, None, f"{why_not}; no estimate: {lacks} (--power W)")
     spans: list[tuple[int, int]] = []
     for event in events:
-        now = round(epoch_ns(event))
+        now = moment_ns(event["time"])
         if event["event"] in ("started", "resumed") or not spans:
             spans.append((now, now))
         spans[-1] = (spans[-1][0], now)
@@ -260,7 +256,7 @@ def _to_target(events: list[dict[str, Any]], steps: "tuple[telemetry.Step, ...]"
     # after a resume, the event may follow the evaluation that reached the target
     at = (event for event in events if event["event"] == "evaluated" and event.get("samples") == samples)
     when = None if samples is None else next(at, None)
-    return None if when is None else float(energy_until(np.array([epoch_ns(when)]), steps)[0])
+    return None if when is None else float(energy_until(np.array([moment_ns(when["time"])]), steps)[0])
 
 
 def steady_from(rates: np.ndarray) -> int | None:
@@ -326,7 +322,7 @@ def _trial_row(folder: Path) -> dict:
     notes.append(energy.note)
     if energy.steps:
         began = next(event for event in reversed(run.events) if event["event"] == "began")
-        ends_ns = epoch_ns(began) + (steps["wall_s"].to_numpy() - began["clock_s"]) * 1e9
+        ends_ns = moment_ns(began["time"]) + (steps["wall_s"].to_numpy() - began["clock_s"]) * 1e9
         spans_ns = np.stack([ends_ns - steps["took_s"].to_numpy() * 1e9, ends_ns])
         of_all = (energy.steps, spans_of(energy.steps))
         joules, covered_s = (np.diff(energy_until(spans_ns, each), axis=0).sum() for each in of_all)

@@ -19,7 +19,7 @@ from labkit.runs import (
     SERIES,
     RunRecord,
     add_setting,
-    disturbance_text,
+    list_row,
     read_events,
     read_metrics,
     readable_runs,
@@ -104,21 +104,16 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
     swept = config.get("sweep", {}).get("settings", {})  # which a script need not record itself
     settings = {name: value for section in [swept, *sections, train] for name, value in section.items()}
     settings |= {"mix": (record.shared or {}).get("mix"), "preset": train.get("preset")}
-    settings |= {"host": record.host, "device": _device_name(record)}
+    # runs on two kinds of device are never of one series
+    used = (each for each in record.devices if each.get("torch_name") == record.budget.get("torch_name", "cpu"))
+    settings |= {"host": record.host, "device": next(used, {}).get("name")}
     own = {name: value for name, value in settings.items() if name not in ENDINGS and not isinstance(value, dict)}
-    return {
+    return list_row(folder, record) | {
         "run": folder.name,
-        "folder": str(folder),
-        "job": config.get("job", record.name),
-        "budget": record.ran_under,
-        "seed": record.told_seed,
-        "provenance": record.provenance.kind,
         "tier": None if record.shared else record.tier,
         "metric": train.get("target_metric") or next(iter(evaluated), None),
         "higher_is_better": train.get("higher_is_better"),
         "target": _number(train.get("target")),
-        "status": record.status,
-        "disturbed": disturbance_text(result.get("others")),
         "unreached": unreached(record.status, result, train.get("max_seconds")),
         "confirm": train.get("confirm_evaluations") or tracking.CONFIRM,
         "settings": {"budget": record.ran_under, **own, "threads_wait": config.get("threads_wait")},
@@ -134,12 +129,6 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "energy_note": energy.note if energy else result["energy_note"],
         "data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))[:6]),
     }
-
-
-def _device_name(record: RunRecord) -> str | None:
-    """What it computed on: runs on two kinds of device are never of one series."""
-    torch_name = record.budget.get("torch_name", "cpu")
-    return next((device.get("name") for device in record.devices if device.get("torch_name") == torch_name), None)
 
 
 def _number(value: float | None) -> float:
@@ -228,8 +217,8 @@ class Attempts:
 
     def at(self, places: Sequence[int] | np.ndarray) -> "Attempts":
         """The same for some of the targets, given their places."""
-        some = (each[places] for each in (self.targets, self.evaluation, self.confirmed))
-        return replace(self, **dict(zip(("targets", "evaluation", "confirmed"), some, strict=True)))
+        some = {name: getattr(self, name)[places] for name in ("targets", "evaluation", "confirmed")}
+        return replace(self, **some)
 
     def on(self, x: str, *, confirmed: bool = False) -> Outcomes:
         """When each run reached each target on the axis `x`, a column of the curves that grows with time.
@@ -313,8 +302,7 @@ def crossings(curves: pd.DataFrame, runs: pd.DataFrame, target: float, *, x: str
     the first streak of evaluations at or past it that confirms the run's target (`labkit.tracking.goal`).
 
     Args:
-        curves: one row per evaluation (`labkit.tta.curves`) of one metric.
-        runs: one row per run (`labkit.tta.run_table`).
+        curves, runs: as for `attempts`.
         target: value of that metric.
         x: "wall_s", "train_s", or another column that grows, in whose unit the times below then are.
 

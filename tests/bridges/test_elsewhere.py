@@ -20,7 +20,7 @@ from processes import wait_for
 
 import labkit
 from labkit import UserError, bridges, tracking
-from labkit.bridges import forwarding, mlflow_runs
+from labkit.bridges import mlflow_runs
 from labkit.bridges.exports import metric_parts
 from labkit.runs import METRICS, list_runs, read_metrics, read_run, read_telemetry, run_folders
 from labkit.tracking.forward import VARIABLE, Forward
@@ -176,9 +176,9 @@ def test_a_server_that_goes_away_is_caught_up_with(run, monkeypatch):
                 raise answer
 
     monkeypatch.setattr(mlflow_runs, "MlflowExport", Export)
-    monkeypatch.setattr(forwarding, "EVERY_S", 0.01)
+    monkeypatch.setattr(mlflow_runs, "EVERY_S", 0.01)
     heard = Heard()
-    thread = threading.Thread(target=forwarding.forward, args=(heard, str(run), "http://x"), daemon=True)
+    thread = threading.Thread(target=mlflow_runs.forward, args=(heard, str(run), "http://x"), daemon=True)
     thread.start()
     thread.join(30)
     told = [(each["away"], each["ended"]) for each in heard.told]
