@@ -1,5 +1,6 @@
 """The run folder that a run of another tracker becomes."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -12,26 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from labkit import UserError, hardware, project, runs, telemetry, tracking
 from labkit.bridges.counters import reading_of
-from labkit.bridges.logged import (
-    ENDED_BY,
-    EXPORTED,
-    PLACES,
-    SEEDS,
-    Logged,
-    Point,
-    Wishes,
-    began_of,
-    clean,
-    in_order_of_time,
-    is_number,
-    refuse_without_times,
-    scaled,
-    setting,
-)  # fmt: skip
+from labkit.bridges.logged import ENDED_BY, EXPORTED, Logged, Wishes, clean, is_number
+
+SEEDS = {"seed", "random_seed", "rng_seed", "manual_seed", "random_state", "seed_everything"}
+"""Names of parameters that hold a seed; in `trainer.seed` and `trainer/seed` the last word counts"""
+PLACES = {
+    "run_name", "run_id", "exp_name", "name", "output_dir", "out_dir", "log_dir", "logdir", "save_dir", "logging_dir",
+    "checkpoint_dir", "ckpt_dir", "timestamp", "date", "hostname",
+}  # fmt: skip
+"""Names of parameters that say where a run is kept, and so make no series of their own"""
+SINCE_NS, UNTIL_NS = 946_684_800 * 10**9, 4_102_444_800 * 10**9
+"""The years 2000 and 2100: other times were never set, or are in another unit"""
+WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
 def folder_name(logged: Logged) -> str:
@@ -49,14 +47,16 @@ def write_run(logged: Logged, runs_dir: Path, wishes: Wishes) -> Path:
         UserError: nothing with a time was logged, or the target's metric is in per cent.
     """
     refuse_without_times(logged)
-    wanted, names = wishes.target, {point.name for point in logged.points}
+    points, wanted = points_of(logged, wishes.percent), wishes.target
     if wanted is None and logged.ours.get("target"):
         wanted = tracking.Target.from_json(logged.ours["target"])
-    if wanted is not None and wanted.metric.name == "validation_loss" and "validation_loss" not in names:
+    if wanted is not None and wanted.metric.name == "validation_loss" and "validation_loss" not in set(points["name"]):
         wanted = replace(wanted, metric=replace(wanted.metric, name="loss"))
-    points = in_order_of_time(scaled(logged.points, wishes.percent), logged)
-    extra = {name: {(p.step, p.time_ns): p.value for p in points if p.name == name} for name in EXPORTED if logged.ours}
-    points = [point for point in points if point.name not in extra]
+    is_extra = points["name"].isin(EXPORTED) & bool(logged.ours)
+    extra = points[is_extra].drop_duplicates(["name", "step", "time_ns"], keep="last")
+    extra = extra.pivot(index=["step", "time_ns"], columns="name", values="value").reindex(columns=[*EXPORTED])
+    points = points[~is_extra].join(extra, on=["step", "time_ns"]).astype({"samples": "Int64"})
+    points["wall_s"] = (points["time_ns"] - began_of(logged)) / 1e9
     if wanted is not None:
         _refuse_per_cent(points, wanted.metric, logged)
     record = _record(logged, wanted or _watched(points), wishes)
@@ -67,9 +67,9 @@ def write_run(logged: Logged, runs_dir: Path, wishes: Wishes) -> Path:
         shutil.rmtree(place, ignore_errors=True)
         with runs.disk_full_as_user_error(runs_dir):
             (place / "metrics").mkdir(parents=True)
-        columns = _write_metrics(place, points, began_of(logged), extra)
+        _write_metrics(place, points)
         _write_telemetry(place, logged)
-        record.result = _write_events(place, record, points, columns, logged)
+        record.result = _write_events(place, record, points, logged)
         record.save(place)
         record.result |= _energy(place, record, logged)
         record.save(place)
@@ -80,9 +80,64 @@ def write_run(logged: Logged, runs_dir: Path, wishes: Wishes) -> Path:
     return folder
 
 
-def _refuse_per_cent(points: list[Point], metric: tracking.Metric, logged: Logged) -> None:
+def refuse_without_times(logged: Logged) -> None:
+    everything = [*logged.points, *logged.system]
+    if not everything:
+        raise UserError(f"run {clean(logged.name, 80)!r} of {logged.source} logged no numbers.")
+    if unset := sum(not SINCE_NS < point.time_ns < UNTIL_NS for point in everything):
+        raise UserError(
+            f"run {clean(logged.name, 80)!r} of {logged.source}: {unset} of {len(everything)} points are from before "
+            "2000 or after 2100, so its times are wrong: log it with times in milliseconds since 1970."
+        )
+
+
+def began_of(logged: Logged) -> int:
+    """The start of the run's clock, which is no later than its first point."""
+    times = [point.time_ns for point in logged.points or logged.system]
+    if logged.began_ns is not None and SINCE_NS < logged.began_ns < UNTIL_NS:
+        times.append(logged.began_ns)
+    return min(times, default=0)
+
+
+def points_of(logged: Logged, percent: tuple[str, ...]) -> pd.DataFrame:
+    """The points in order of time, each with a step: columns name, step, time_ns and value.
+
+    Names are such as files can hold, and values are shares where the user says per cent. A clock that jumped back goes
+    on from where it was.
+    """
+    names = {name: clean(name, 200) for name in {point.name for point in logged.points}}
+    values = [point.value / 100 if point.name in percent else point.value for point in logged.points]
+    points = pd.DataFrame(
+        {
+            "name": [names[point.name] for point in logged.points],
+            "step": pd.array([point.step for point in logged.points], "Int64"),
+            "time_ns": np.array([point.time_ns for point in logged.points], np.int64),
+            "value": np.array(values, float),
+        }
+    )
+    if not logged.in_order:
+        points = points.sort_values(["time_ns", "step"], kind="stable", ignore_index=True)
+    jumps, behind_ns, last_ns, times = 0, 0, 0, []
+    for time_ns in points["time_ns"].tolist():
+        if time_ns + behind_ns < last_ns - 10**9:  # several threads may log out of turn by less
+            jumps, behind_ns = jumps + 1, last_ns - time_ns
+        times.append(time_ns + behind_ns)
+        last_ns = max(last_ns, times[-1])
+    if jumps:
+        logged.notes.append(f"its clock went back {jumps} times; its times go on from there")
+        points = points.assign(time_ns=times).sort_values("time_ns", kind="stable", ignore_index=True)
+    steps = points.groupby("name", sort=False)["step"]
+    has_none = steps.transform(lambda own: own.isna().any() or (len(own) > 1 and (own == 0).all())).astype(bool)
+    if has_none.any():
+        count = points.loc[has_none, "name"].nunique()
+        logged.notes.append(f"{count} of its metrics had no steps, or only step 0: their points are counted")
+        points["step"] = points["step"].where(~has_none, steps.cumcount())
+    return points
+
+
+def _refuse_per_cent(points: pd.DataFrame, metric: tracking.Metric, logged: Logged) -> None:
     is_share = metric.higher_is_better and metric.high == 1
-    largest = max((each.value for each in points if each.name == metric.name and math.isfinite(each.value)), default=0)
+    largest = points.loc[(points["name"] == metric.name) & np.isfinite(points["value"]), "value"].max()
     if is_share and largest > 1:
         raise UserError(
             f"run {clean(logged.name, 80)!r} of {logged.source}: its {metric.name} reaches {largest:g}, but "
@@ -91,9 +146,9 @@ def _refuse_per_cent(points: list[Point], metric: tracking.Metric, logged: Logge
         )
 
 
-def _watched(points: list[Point]) -> tracking.Target | None:
+def _watched(points: pd.DataFrame) -> tracking.Target | None:
     """Where no target is given: the metric that figures begin with, which is one of labkit's, or a validation's."""
-    names = list(dict.fromkeys(point.name for point in points))
+    names = points["name"].unique().tolist()
     known = [name for name in names if name in tracking.METRICS]
     validated = [name for name in names if re.search(r"val|eval|test|acc|auc", name.lower())]
     if not names:
@@ -104,7 +159,9 @@ def _watched(points: list[Point]) -> tracking.Target | None:
 
 
 def _record(logged: Logged, target: tracking.Target | None, wishes: Wishes) -> runs.RunRecord:
-    name, gpu, seed = clean(logged.name, 200) or "run", logged.devices or _sampled_gpus(logged), logged.seed
+    name, seed = clean(logged.name, 200) or "run", logged.seed
+    sampled = sorted({reading_of(name).device for name in {point.name for point in logged.system}})
+    gpu = logged.devices or [f"GPU {each[3:]}" for each in sampled if re.fullmatch(r"gpu\d+", each)]
     train, places, sections = {}, {}, defaultdict(dict)
     for long, value in logged.settings.items():
         key, plain = clean(long, 200), setting(value)
@@ -160,31 +217,37 @@ def _record(logged: Logged, target: tracking.Target | None, wishes: Wishes) -> r
     )
 
 
-def _sampled_gpus(logged: Logged) -> list[str]:
-    """GPUs that the counters name, as "GPU 0"."""
-    found = {reading_of(name).device for name in {point.name for point in logged.system}}
-    return [f"GPU {name[3:]}" for name in sorted(found) if re.fullmatch(r"gpu\d+", name)]
+def setting(value: Any) -> Any:
+    """A parameter as JSON has it; text that is a number, true, false or none becomes that.
+
+    >>> [setting(text) for text in ("0.1", "64", "True", "none", "adam", "nan", "1_000")]
+    [0.1, 64, True, None, 'adam', 'nan', '1_000']
+    """
+    if isinstance(value, str):
+        if value.lower() in WORDS:
+            return WORDS[value.lower()]
+        for kind in (int, float) if "_" not in value and len(value) < 25 else ():
+            with contextlib.suppress(ValueError):
+                number = kind(value)
+                return number if abs(number) < 2**63 else value
+        return clean(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return value if math.isfinite(value) and abs(value) < 2**63 else str(value)
+    return clean(json.dumps(value, default=str).replace("\\u0000", " "))  # which a record may not hold, even in quotes
 
 
 def _moment(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
-def _write_metrics(folder: Path, points: list[Point], began_ns: int, extra: dict[str, dict]) -> dict[str, list]:
-    """Write the points as metrics, and return their columns."""
-    keys = [(point.step, point.time_ns) for point in points]
-    samples, train_s = (extra.get(name, {}) for name in EXPORTED)
-    columns = {
-        "step": [point.step for point in points],
-        "wall_s": [(point.time_ns - began_ns) / 1e9 for point in points],
-        "train_s": [train_s.get(key) for key in keys],
-        "samples": [None if (count := samples.get(key)) is None else int(count) for key in keys],
-        "name": [point.name for point in points],
-        "value": [point.value for point in points],
-    }
-    if points:
-        runs.write_part(pa.table(columns, schema=runs.METRICS), runs.part_path(folder / "metrics", 0))
-    return columns
+def _write_metrics(folder: Path, points: pd.DataFrame) -> None:
+    if len(points):
+        known = pa.Table.from_pandas(points, pa.schema(list(runs.METRICS)[:-1]), preserve_index=False)
+        values = pa.array(points["value"].to_numpy())  # in which NaN is no null
+        whole = known.append_column(runs.METRICS.field("value"), values)
+        runs.write_part(whole, runs.part_path(folder / "metrics", 0))
 
 
 def _write_telemetry(folder: Path, logged: Logged) -> None:
@@ -206,17 +269,14 @@ def _write_telemetry(folder: Path, logged: Logged) -> None:
         runs.write_part(pa.concat_tables(tables).sort_by(order), runs.part_path(folder / "telemetry", 0))
 
 
-def _write_events(
-    folder: Path, record: runs.RunRecord, points: list[Point], columns: dict[str, list], logged: Logged
-) -> Any:
+def _write_events(folder: Path, record: runs.RunRecord, points: pd.DataFrame, logged: Logged) -> Any:
     """Write the events of the run, and return its result."""
     train = record.config["train"]
     metric, target, up = (train.get(name) for name in ("target_metric", "target", "higher_is_better"))
-    evaluated = [place for place, point in enumerate(points) if point.name == metric]
+    evaluated: list[dict[str, Any]] = points[points["name"] == metric].to_dict("records")
 
-    def at(place: int) -> dict[str, Any]:
-        known = {name: columns[name][place] for name in ("step", "wall_s", "samples", "train_s")}
-        return {name: value for name, value in known.items() if value is not None}
+    def at(row: dict[str, Any]) -> dict[str, Any]:
+        return {name: row[name] for name in ("step", "wall_s", "samples", "train_s") if pd.notna(row[name])}
 
     ended_by = logged.ours.get("ended_by") or ENDED_BY.get(record.status, "killed")
     end = {"reason": f"{logged.tool} has it as {record.status}", "ended_by": ended_by}
@@ -224,18 +284,17 @@ def _write_events(
         {"event": "started", "time": record.started_at},
         {"event": "began", "time": record.started_at, "clock_s": 0.0},
     ]
-    for place in evaluated:
-        value = points[place].value if math.isfinite(points[place].value) else None
-        event = {"event": "evaluated", "time": _moment(points[place].time_ns), "metric": metric, "value": value}
-        events.append(event | at(place) | {"metrics": {metric: value}})
+    for row in evaluated:
+        value = row["value"] if math.isfinite(row["value"]) else None
+        event = {"event": "evaluated", "time": _moment(row["time_ns"]), "metric": metric, "value": value}
+        events.append(event | at(row) | {"metrics": {metric: value}})
     events.append({"event": "ended", "time": record.ended_at, "status": record.status} | end)
     with (folder / "events.jsonl").open("w", encoding="utf-8") as file, runs.disk_full_as_user_error(folder):
         file.writelines(json.dumps(runs.shielded(event), allow_nan=False) + "\n" for event in events)
-    result: dict[str, Any] = end | {"wall_s": max(columns["wall_s"], default=0.0), "target_reached": None}
-    result["steps"] = max(columns["step"], default=0)
-    for name in EXPORTED:
-        result[name] = max((count for count in columns[name] if count is not None), default=None)
-    values = np.array([points[place].value for place in evaluated])
+    most = {name: max(points[name].dropna().tolist(), default=None) for name in ("wall_s", "step", *EXPORTED)}
+    result: dict[str, Any] = end | {"wall_s": most.pop("wall_s") or 0.0, "target_reached": None}
+    result |= {"steps": most.pop("step") or 0} | most
+    values = np.array([row["value"] for row in evaluated])
     if target is not None:
         ends, targets = np.array([len(values)]), np.array([target])
         where = tracking.crossing(values, ends, targets, higher_is_better=bool(up)).item() if len(values) else -1

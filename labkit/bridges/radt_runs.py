@@ -9,6 +9,7 @@ from labkit import DataError, UserError
 from labkit.bridges import mlflow_runs
 from labkit.bridges.logged import UNKNOWN_END, Logged, Point
 
+TOOL = "radT (CSV)"
 COLUMNS = ["workload", "runId", "runName", "metric", "timestamp", "value"]
 FIX = 'Save it again with radT\'s "Download Visible (CSV)".'
 
@@ -24,28 +25,21 @@ def read(path: str) -> Iterator[Logged]:
         return
     found: dict[str, Logged] = {}
     for file in files:
-        _read_csv(file, path, found)
+        with file.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+            rows = csv.reader(lines)
+            if (columns := next(rows, [])) != COLUMNS:
+                what = f"its columns are {', '.join(columns)[:200] or 'missing'}, not {', '.join(COLUMNS)}."
+                raise DataError(what, file=file, line=1, fix=FIX)
+            for row in rows:
+                try:
+                    workload, run_id, name, metric, moment, value = row
+                    time_ns, number = round(float(moment)) * 10**6, float(value) if value else math.nan
+                except ValueError as error:
+                    what = f"this is not a row of radT's ({error})."
+                    raise DataError(what, file=file, line=rows.line_num, fix=FIX) from error
+                if (logged := found.get(run_id)) is None:
+                    found[run_id] = logged = Logged(TOOL, run_id, name or run_id, workload, path, "interrupted", None)
+                    logged.notes.append(UNKNOWN_END.format("radT's CSV does"))
+                point = Point(metric, None, time_ns, number)
+                (logged.system if metric.startswith("system/") else logged.points).append(point)
     yield from found.values()
-
-
-def _read_csv(file: Path, path: str, found: dict[str, Logged]) -> None:
-    with file.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-        rows = csv.reader(lines)
-        if (columns := next(rows, [])) != COLUMNS:
-            what = f"its columns are {', '.join(columns)[:200] or 'missing'}, not {', '.join(COLUMNS)}."
-            raise DataError(what, file=file, line=1, fix=FIX)
-        for row in rows:
-            try:
-                workload, run_id, name, metric, moment, value = row
-                time_ns, number = round(float(moment)) * 10**6, float(value) if value else math.nan
-            except ValueError as error:
-                what = f"this is not a row of radT's ({error})."
-                raise DataError(what, file=file, line=rows.line_num, fix=FIX) from error
-            logged = found.get(run_id)
-            if logged is None:
-                logged = found[run_id] = Logged(
-                    "radT (CSV)", run_id, name or run_id, workload, path, "interrupted", None
-                )
-                logged.notes.append(UNKNOWN_END.format("radT's CSV does"))
-            point = Point(metric, None, time_ns, number)
-            (logged.system if metric.startswith("system/") else logged.points).append(point)

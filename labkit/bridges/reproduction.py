@@ -37,14 +37,11 @@ def differences(old: runs.RunRecord, new: runs.RunRecord) -> list[Difference]:
     for name in sorted(old.software.keys() | new.software.keys()):
         if name in old.software:  # a recording may keep some versions only
             pairs[f"version of {name}"] = old.software[name], new.software.get(name)
-    settings = [_settings(record) for record in (old, new)]
+    configs = ({name: each for name, each in run.config.items() if name not in NO_SETTINGS} for run in (old, new))
+    settings = list(map(flattened, configs))
     for name in sorted(settings[0].keys() | settings[1].keys()):
         pairs[f"setting {name}"] = settings[0].get(name), settings[1].get(name)
     return [Difference(what, was, now) for what, (was, now) in pairs.items() if was != now]
-
-
-def _settings(record: runs.RunRecord) -> dict[str, Any]:
-    return flattened({name: value for name, value in record.config.items() if name not in NO_SETTINGS})
 
 
 def _devices(record: runs.RunRecord) -> str:

@@ -39,11 +39,12 @@ def import_runs(tool: str, path: str, runs_dir: Path, wishes: Wishes) -> Importe
         for logged in found:
             names |= {point.name for point in logged.points}
             waiting.append(logged)
-            with contextlib.suppress(UserError):  # until a run has the metric, none is written
+            try:
                 refuse_unknown_metric(wishes.target, names)
-                for each in waiting:
-                    _take(each, runs_dir, wishes, done)
-                waiting = []
+            except UserError:  # until a run has the metric, none is written
+                continue
+            while waiting:
+                _take(waiting.pop(0), runs_dir, wishes, done)
     if waiting:
         refuse_unknown_metric(wishes.target, names)
     return done

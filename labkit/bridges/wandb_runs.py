@@ -47,7 +47,9 @@ def _logged(file: Path, tool: str) -> Logged:
         elif kind == "history":
             _take(logged, record.history)
         elif kind == "stats":
-            _sample(logged, record.stats)
+            time_ns = record.stats.timestamp.ToNanoseconds()
+            for item in record.stats.item:
+                logged.take_sample(item.key, time_ns, json.loads(item.value_json))
         elif kind == "exit":
             logged.status = "failed" if record.exit.exit_code else "done"
             if logged.began_ns and record.exit.runtime:
@@ -127,9 +129,3 @@ def _take(logged: Logged, history: Any) -> None:
     row.pop("_runtime", None)
     for name, value in row.items():
         logged.take(name, step, time_ns, NUMBERS.get(value, value) if isinstance(value, str) else value)
-
-
-def _sample(logged: Logged, stats: Any) -> None:
-    time_ns = stats.timestamp.ToNanoseconds()
-    for item in stats.item:
-        logged.take_sample(item.key, time_ns, json.loads(item.value_json))
