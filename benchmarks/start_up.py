@@ -23,8 +23,8 @@ PAIRS = {
     "plotly's notebook support": (
         "without a grammar of addresses",
         "with it",
-        "from labkit.plots.quick_nbformat import import_nbformat; import_nbformat(); import plotly.io._renderers",
-        "from labkit.plots.quick_nbformat import import_nbformat; import plotly.io._renderers",
+        "from labkit.plots.descriptions import import_nbformat; import_nbformat(); import plotly.io._renderers",
+        "from labkit.plots.descriptions import import_nbformat; import plotly.io._renderers",
     ),
     "pyarrow's first array": (
         "without pandas",

@@ -6,6 +6,7 @@ from .descriptions import (
     OFFLINE as OFFLINE,
     describe as describe,
     description_text as description_text,
+    import_nbformat as import_nbformat,
     page_of as page_of,
     show as show,
     thinned as thinned,
@@ -23,7 +24,6 @@ from .number_texts import (
     rate_text as rate_text,
     seconds_text as seconds_text,
 )
-from .quick_nbformat import import_nbformat as import_nbformat
 from .theme import (
     AXIS as AXIS,
     PALETTES as PALETTES,

@@ -101,15 +101,6 @@ INTENSITIES = np.logspace(-2, 4, 121)
 """Operations per byte, from one addition of long vectors to a product of large matrices."""
 
 
-def attainable_gflops(intensity: np.ndarray | float, peak_gflops: float, bandwidth_gb_per_s: float) -> np.ndarray:
-    """The roofline: min(peak, intensity · bandwidth), in billions of operations per second.
-
-    >>> float(attainable_gflops(2.0, 100.0, 10.0)), float(attainable_gflops(50.0, 100.0, 10.0))
-    (20.0, 100.0)
-    """
-    return np.minimum(peak_gflops, np.asarray(intensity) * bandwidth_gb_per_s)
-
-
 def figure_roofline(roofs: pd.DataFrame, marks: pd.DataFrame | None = None) -> go.Figure:
     """One roof per machine (Williams et al., CACM 2009), and what workloads achieve on it, on logarithmic axes.
 
@@ -132,7 +123,7 @@ def figure_roofline(roofs: pd.DataFrame, marks: pd.DataFrame | None = None) -> g
         figure.add_scatter(x=x, y=y, **trace, hovertemplate=hover, **look)
 
     for roof in roofs.itertuples():
-        best = attainable_gflops(INTENSITIES, roof.peak_gflops, roof.bandwidth_gb_per_s)
+        best = np.minimum(roof.peak_gflops, INTENSITIES * roof.bandwidth_gb_per_s)
         add(roof, INTENSITIES, best, "lines", "at most ")
     for mark in () if marks is None else marks.itertuples():
         add(mark, [mark.flop_per_byte], [mark.gflops], "markers")

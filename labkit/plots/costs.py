@@ -44,28 +44,13 @@ def figure_batch_size(table: pd.DataFrame) -> go.Figure:
         target = number_text(table["target"].iloc[0])
         raise UserError(f"no batch size reaches the target {target} with half of its runs: choose an easier one.")
     figure = _panels(len(panels), _finding(table, unit))
-    groups = list(series(table, "device", "provenance"))
     for row, (title, (columns, over)) in enumerate(panels.items(), start=1):
-        for number, (look, name, own) in enumerate(groups):
-            middle, *ends = (own[column].where(np.isfinite(own[column])) / over for column in columns)
-            figure.add_scatter(
-                x=own["batch_size"],
-                y=middle,
-                name=name,
-                meta=look.meta,
-                **look.curve(8),
-                error_y=error_bars(middle, *ends) if ends else None,
-                hovertemplate=f"batch %{{x}}: %{{y:.4~g}}<extra>{name}</extra>",
-                showlegend=row == 1,
-                legendgroup=str(number),
-                row=row,
-                col=1,
-            )
+        _add_lines(figure, row, table, "batch_size", columns, over)
         ends = (table[columns] / over).replace(np.inf, np.nan)
         ticks = log_ticks(ends.min().min(), ends.max().max())
         figure.update_yaxes(title_text=title, type="log", **ticks, row=row, col=1)
     top = 1.25 * table["need_high"].where(np.isfinite(table["need_high"]), table["need"]).replace(np.inf, np.nan).max()
-    for number, (look, name, own) in enumerate(groups):
+    for number, (look, name, own) in enumerate(series(table, "device", "provenance")):
         lost = own[~np.isfinite(own["need"])]
         if len(lost) and np.isfinite(top):
             figure.add_scatter(
@@ -89,6 +74,23 @@ def _panels(count: int, finding: str) -> go.Figure:
     """A figure of panels below one another, without series."""
     grid = make_subplots(count, 1, shared_xaxes=True, vertical_spacing=0.05)
     return go.Figure(grid).update_layout(new_figure("", "", finding, height=110 + 205 * count).layout)
+
+
+def _add_lines(figure: go.Figure, row: int, table: pd.DataFrame, x: str, columns: list[str], over: float = 1.0) -> None:
+    """Draw a line per device and provenance in a panel: a column over x, with bars between two more columns."""
+    place = "batch %{x}" if x == "batch_size" else "%{x:.4~g}"
+    for number, (look, name, own) in enumerate(series(table, "device", "provenance")):
+        own = own.sort_values(x)
+        middle, *ends = (own[column].where(np.isfinite(own[column])) / over for column in columns)
+        figure.add_scatter(
+            x=own[x],
+            y=middle,
+            name=name,
+            meta=look.meta,
+            error_y=error_bars(middle, *ends) if ends else None,
+            hovertemplate=f"{place}: %{{y:.4~g}}<extra>{name}</extra>",
+            **look.curve(8) | {"showlegend": row == 1, "legendgroup": str(number), "row": row, "col": 1},
+        )
 
 
 def _finding(table: pd.DataFrame, unit: str) -> str:
@@ -142,16 +144,7 @@ def figure_costs(table: pd.DataFrame, costs: list[str], *, x: str = "target") ->
     figure = _panels(len(costs), _least(table, costs, x))
     for row, cost in enumerate(costs, start=1):
         _require_numbers(table, cost)
-        for number, (look, name, own) in enumerate(series(table, "device", "provenance")):
-            own = own.sort_values(x)
-            figure.add_scatter(
-                x=own[x],
-                y=own[cost].where(np.isfinite(own[cost])),
-                name=name,
-                meta=look.meta,
-                hovertemplate=f"%{{x:.4~g}}: %{{y:.3~g}}<extra>{name}</extra>",
-                **look.curve(8) | {"showlegend": row == 1, "legendgroup": str(number), "row": row, "col": 1},
-            )
+        _add_lines(figure, row, table, x, [cost])
         figure.update_yaxes(title_text=TITLES[cost], type="log", row=row, col=1, **log_ticks())
     metric, title = table["metric"].iloc[0], "Batch size (samples per step)"
     if x == "batch_size":

@@ -1,6 +1,8 @@
 """Figures as text and as a table, for screen readers and readers who see no colours; and how a notebook shows them."""
 
+import contextlib
 import json
+import sys
 import textwrap
 from collections import Counter
 from dataclasses import dataclass
@@ -12,7 +14,6 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.plots.number_texts import value_text
-from labkit.plots.quick_nbformat import import_nbformat
 from labkit.plots.theme import BACKGROUNDS, FONT, INK
 
 TYPES = {"scatter": "Line chart", "bar": "Bar chart", "heatmap": "Heat map"}
@@ -181,6 +182,23 @@ LABEL = """
 })();
 </script>"""
 """Gives the figure before this output an accessible name, which plotly does not"""
+
+
+_GRAMMAR = "rfc3987_syntax"
+"""Package that jsonschema, which nbformat imports, uses if it is installed. Importing it compiles a grammar of
+international web addresses, which takes two seconds of a core; notebooks do not need it."""
+
+
+def import_nbformat() -> None:
+    """Import nbformat, which plotly needs in a notebook, without that grammar, if it is there and not yet imported."""
+    if "jsonschema" in sys.modules or _GRAMMAR in sys.modules:
+        return
+    sys.modules[_GRAMMAR] = None  # ty: ignore[invalid-assignment]  # None makes its import fail
+    try:
+        with contextlib.suppress(ImportError):
+            import nbformat  # noqa: F401
+    finally:
+        del sys.modules[_GRAMMAR]
 
 
 def show(what: go.Figure | pd.DataFrame) -> None:

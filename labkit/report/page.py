@@ -129,7 +129,10 @@ def page_facts(records: list[RunRecord], left_out: Sequence[str] = ()) -> dict[s
         "Runs": f"{plots.count_text(len(records))} ({status})",
         "Machine": _each(map(_machine, records)),
         "When": first if first == last else f"{first} to {last}",
-        "Software": _each(map(_versions, records)),
+        "Software": _each(
+            ", ".join(f"{name} {software[name]}" for name in VERSIONS_SHOWN if software.get(name))
+            for software in (record.software for record in records)
+        ),
         "Provenance": "; ".join(f"{kind}: {PROVENANCE_MEANS.get(kind, kind)}" for kind in kinds),
     }
     return facts | ({"Left out": " ".join(left_out)} if left_out else {})
@@ -171,10 +174,6 @@ def _machine(record: RunRecord) -> str:
         facts += [f"{memory_bytes / 2**30:.1f} GiB"] if memory_bytes else []
         devices.append(", ".join(facts))
     return f"{' + '.join(devices)} ({record.host})"
-
-
-def _versions(record: RunRecord) -> str:
-    return ", ".join(f"{name} {record.software[name]}" for name in VERSIONS_SHOWN if record.software.get(name))
 
 
 def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:

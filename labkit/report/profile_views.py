@@ -66,10 +66,6 @@ def _without_shapes(profile: profiling.Profile) -> str | None:
     return None if profile.settings.shapes else "Shapes were not recorded: profile again without --no-shapes."
 
 
-def _without_memory(profile: profiling.Profile) -> str | None:
-    return "Memory was not recorded: profile again with --memory." if profile.trace.allocations.empty else None
-
-
 VIEWS = (
     View("Phases", "Where the step goes, on average over the recorded steps.", "labkit.report.phase_bars(profile)",
          phase_bars),
@@ -85,7 +81,7 @@ VIEWS = (
     View("Memory", "What the allocator held beyond what was there before the recording.",
          "labkit.plots.figure_memory_held(labkit.profiling.memory_over_time(profile.trace))",
          lambda own: plots.figure_memory_held(profiling.memory_over_time(own.trace), provenance=own.provenance),
-         _without_memory),
+         lambda own: "Memory was not recorded: profile again with --memory." if own.trace.allocations.empty else None),
 )  # fmt: skip
 
 

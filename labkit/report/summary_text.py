@@ -71,20 +71,15 @@ def target_cells(row: Mapping[str, Any]) -> list[Cell]:
     median, low, high = (row[f"time_{name}_s"] for name in ("median", "low", "high"))
     is_known = not plots.is_not_known(median, row["failed"], row["runs"])
     cost, *ends = (row[f"cost{end}_usd"] for end in ("", "_low", "_high"))
+    cut_off = f", {row['censored']:.0f} cut off" if row["censored"] else ""
+    share = f"95 % CI {100 * row['success_low']:.0f} – {100 * row['success_high']:.0f} %" if row["runs"] > 1 else ""
     return [
-        _reached_cell(row),
+        Cell(f"{row['reached']:.0f} of {row['runs']:.0f}{cut_off}", share),
         time_cell(median, low, high, row["time_level"]) if is_known else Cell(NOT_KNOWN),
         time_cell(row["expected_s"], row["expected_low_s"], row["expected_high_s"], 0.95),
         Cell(plots.count_text(row["samples_median"])),
         Cell("–") if math.isnan(cost) else time_cell(cost, *ends, 0.95, "cost_usd"),
     ]
-
-
-def _reached_cell(row: Mapping[str, Any]) -> Cell:
-    """The number of runs that reached the target, and the interval of their share where there are several."""
-    cut_off = f", {row['censored']:.0f} cut off" if row["censored"] else ""
-    share = f"95 % CI {100 * row['success_low']:.0f} – {100 * row['success_high']:.0f} %" if row["runs"] > 1 else ""
-    return Cell(f"{row['reached']:.0f} of {row['runs']:.0f}{cut_off}", share)
 
 
 def time_cell(median: float, low: float, high: float, level: float = math.nan, x: str = "wall_s") -> Cell:

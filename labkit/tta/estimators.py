@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import betainc, betaincinv, stdtrit
 
 from labkit.tta.outcomes import SERIES, Attempts, Outcomes, attempts
 
@@ -174,8 +175,6 @@ def _estimate(reached: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _share_below_half(first_moment: np.ndarray, second_moment: np.ndarray) -> np.ndarray:
     """Share below one half of the beta distribution with these moments; 0 where it is the number 1."""
-    from scipy.special import betainc
-
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = (first_moment - second_moment) / (second_moment - first_moment**2)
         share = betainc(first_moment * scale, (1 - first_moment) * scale, 0.5)
@@ -191,8 +190,6 @@ def success_interval(
     Science 16:101. Of `runs`, `reached` reached it and `censored` were cut off (arrays of one shape). A run that was
     cut off counts as a failure in the lower bound and as a success in the upper one.
     """
-    from scipy.special import betaincinv
-
     reached, best = np.asarray(reached), np.asarray(reached) + censored
     low = betaincinv(reached + 0.5, runs - reached + 0.5, 0.025)
     high = betaincinv(best + 0.5, runs - best + 0.5, 0.975)
@@ -221,8 +218,6 @@ def expected_to_target(
         The expectation, inf without a success, and the bounds of its 95 % interval, NaN without a failure and below two
         successes or three runs that came to an end; each (...).
     """
-    from scipy.special import stdtrit
-
     ended = reached | failed
     order = np.lexsort((~ended, spent), axis=-1)
     spent, reached, ended = (np.take_along_axis(each, order, -1) for each in (spent, reached, ended))

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from labkit import UserError
 from labkit.tta.costs import price_usd_per_h, usd_per_s
@@ -141,8 +142,6 @@ def speed_up(crossings: pd.DataFrame, than: pd.DataFrame, among: int = 2) -> Spe
         None below three distinct seeds, or where a run did not reach the target: the times of the others are then no
         fair draw (the expected time with restarts compares such series).
     """
-    from scipy.special import stdtrit
-
     if not (crossings["reached"].all() and than["reached"].all()):
         return None
     fast, slow = _by_seed(crossings), _by_seed(than)
