@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from labkit import UserError, plots, runs, tta
 from labkit.live.board import Board
 from labkit.live.curves import HIGH, LOW, MEAN, Curve, coarser, extremes, smoothed, within
-from labkit.live.feed import RunFeed, X
-from labkit.live.spending import SPENT, Spending, spending
+from labkit.live.feed import SPENT, RunFeed, Spending, X
 
 MOST_POINTS = 40_000
 """Points of all single curves together: a browser redraws all of them"""
@@ -29,7 +29,6 @@ MOST_SINGLE = 300
 """Single curves that are drawn"""
 MOST_BANDS = 40
 """Groups whose bands are drawn"""
-KINDS = ("NaN", "+∞", "−∞")
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _spent(held: Held, asked: Asked) -> tuple[Held, dict[str, Spending], list[st
         return held, {}, []
     if asked.x == "energy_j" and (count := sum(map(len, held))) > MOST_WITH_ENERGY:
         raise UserError(f"energy is read from {MOST_WITH_ENERGY} runs at most, and these are {count}: filter the runs.")
-    found = {feed.name: spending(feed, asked.x) for own in held for feed, _ in own}
+    found = {feed.name: feed.spending(asked.x) for own in held for feed, _ in own}
     spent = {name: each for name, each in found.items() if each is not None}
     sources = Counter(each.how for each in spent.values())
     words = [f"{plots.counted(count, 'run')} {how}" for how, count in sources.items()]
@@ -142,9 +141,7 @@ def _detailed(held: Held, asked: Asked) -> Held:
     if not coarse:
         return held
     frame = runs.read_metrics([feed.folder for feed in coarse], steps=(min(steps), max(steps)))
-    frame = frame[frame["name"] == asked.metric]
-    start, end = asked.limits
-    frame = frame[(frame[asked.x] >= start) & (frame[asked.x] <= end)]
+    frame = frame[(frame["name"] == asked.metric) & frame[asked.x].between(*asked.limits)]
     detail = {}
     for run, rows in frame.groupby("run"):
         detail[run] = Curve(len(X) + 1)
@@ -157,22 +154,21 @@ Seen = tuple[str, Curve, np.ndarray, np.ndarray]
 
 
 def _group(seen: Sequence[Seen], asked: Asked, most: int, places: int, *, with_band: bool) -> dict[str, Any]:
-    column, lines = asked.column, []
-    for _, curve, stretches, _ in seen:
+    column, shown, lines = asked.column, [each for each in seen if len(each[2])], []
+    for _, curve, stretches, _ in shown:
         values = smoothed(stretches, asked.smooth, curve.size) if asked.smooth else stretches[:, MEAN, -1]
         lines.append((stretches[:, MEAN, column], values))
-    lines = [line for line in lines if len(line[0])]
     answer = {"runs": len(lines), **_mean(lines, asked.width, places, with_band=with_band), **_odd(seen, asked)}
-    answer["range"] = _statistics([stretches for _, _, stretches, _ in seen if len(stretches)], asked)
+    answer["range"] = _statistics([stretches for _, _, stretches, _ in shown], asked)
     if asked.singles or len(lines) == 1:
         answer["curves"] = []
-        for (name, curve, stretches, _), line in zip([each for each in seen if len(each[2])], lines, strict=True):
+        for (name, curve, stretches, _), (x, y) in zip(shown, lines, strict=True):
             drawn = coarser(stretches, most if curve.size == 1 and len(stretches) <= most else max(most // 2, 1))
             rows = extremes(drawn)
             own = {"run": name, "x": packed(rows[:, column]), "y": packed(rows[:, -1])}
             if asked.smooth:
-                step = -(-len(line[0]) // most)
-                own |= {"smooth_x": packed(line[0][::step]), "smooth_y": packed(line[1][::step])}
+                step = -(-len(x) // most)
+                own |= {"smooth_x": packed(x[::step]), "smooth_y": packed(y[::step])}
             answer["curves"].append(own)
     return answer
 
@@ -188,37 +184,26 @@ def _mean(lines: list[tuple[np.ndarray, np.ndarray]], width: int, places: int, *
     counts = np.isfinite(values).sum(0)
     enough = counts * 2 >= len(lines)
     grid, values, counts = grid[enough], values[:, enough], counts[enough]
-    mean = np.nanmean(values, axis=0) if len(grid) else np.empty(0)
+    mean = np.nanmean(values, axis=0)
     if not with_band:
         return {"x": packed(grid), "y": packed(mean), "kind": ""}
     if len(lines) >= 5:
-        low, high = _interval(values, mean, counts)
-        kind = f"95 % interval of the mean of {len(lines)} runs"
+        from scipy.special import stdtrit
+
+        error = pd.DataFrame(values).sem().fillna(0.0).to_numpy(float)
+        half = stdtrit(np.maximum(counts - 1, 1), 0.975) * error
+        low, high, kind = mean - half, mean + half, f"95 % interval of the mean of {len(lines)} runs"
     else:
-        low, high = (pick(values, axis=0) if len(grid) else mean for pick in (np.nanmin, np.nanmax))
-        kind = f"range of {len(lines)} runs"
-    ends = {"low": packed(low), "high": packed(high)}
-    return {"x": packed(grid), "y": packed(mean), "kind": kind, **ends}
-
-
-def _interval(values: np.ndarray, mean: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Student's t interval of the mean at each place; values (R, G)."""
-    from scipy.special import stdtrit
-
-    squares = np.nansum((values - mean) ** 2, axis=0)
-    freedom = np.maximum(counts - 1, 1)
-    half = stdtrit(freedom, 0.975) * np.sqrt(squares / freedom / counts)
-    half = np.where(counts > 1, half, 0.0)
-    return mean - half, mean + half
+        low, high, kind = np.nanmin(values, axis=0), np.nanmax(values, axis=0), f"range of {len(lines)} runs"
+    return {"x": packed(grid), "y": packed(mean), "kind": kind, "low": packed(low), "high": packed(high)}
 
 
 def _odd(seen: Sequence[Seen], asked: Asked) -> dict[str, Any]:
     """Where values are no numbers, by kind; and how many there are."""
-    places: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for _, _, _, odd in seen:
-        for row in odd:
-            value, at = row[-1], row[asked.column]
-            places[KINDS[0] if math.isnan(value) else KINDS[1] if value > 0 else KINDS[2]].append(at)
+    rows = np.concatenate([np.empty((0, len(X) + 1)), *(odd for _, _, _, odd in seen)])
+    at, values = rows[:, asked.column], rows[:, -1]
+    kinds = {"NaN": np.isnan(values), "+∞": values > 0, "−∞": values < 0}
+    places = {kind: at[where].tolist() for kind, where in kinds.items()}
     return {"odd": places, "odd_count": sum(curve.odd_count for _, curve, _, _ in seen)}
 
 
@@ -288,22 +273,17 @@ def frames(board: Board, names: Sequence[str], most: int) -> runs.Frames:
     Of a run with more evaluations than are held in memory there are the extremes of stretches of them.
     """
     with board.lock:
-        chosen = set(names)
-        table = board.table[board.table["run"].isin(chosen)]
-        table = table[table["run"].isin(board.feeds)].reset_index(drop=True)
+        table = board.table[board.table["run"].isin(board.feeds.keys() & set(names))].reset_index(drop=True)
         own = [board.feeds[name].curves.get(metric) for name, metric in zip(table["run"], table["metric"], strict=True)]
     each, columns = max(most // max(len(own), 1), 50), [*X[1:], "value"]
-    parts = []
+    places, parts = [], [np.empty((0, len(columns)))]
     for row, curve in enumerate(own):
-        if curve is None:
-            continue
-        rows = np.concatenate([curve.rows(each), curve.odd])
-        part = rows[np.argsort(rows[:, 1], kind="stable"), 1:]
-        parts.append((row, part))
-    values = np.concatenate([part for _, part in parts]) if parts else np.empty((0, len(columns)))
-    places = np.repeat([row for row, _ in parts], [len(part) for _, part in parts]).astype(int)
+        if curve is not None:
+            rows = np.concatenate([curve.rows(each), curve.odd])
+            parts.append(rows[np.argsort(rows[:, 1], kind="stable"), 1:])
+            places += [row] * len(rows)
     evaluations = table[runs.OF_A_RUN].iloc[places].reset_index(drop=True)
-    evaluations[columns] = values
+    evaluations[columns] = np.concatenate(parts)
     return runs.Frames(table, evaluations[runs.CURVE_COLUMNS])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from labkit import UserError, plots, runs, tracking, tta
-from labkit.live.feed import LONGEST_TEXT, RunFeed, folders_in
+from labkit.live.feed import LONGEST_TEXT, RunFeed
 
 AT_ONCE_S = 0.4
 """Seconds after which a look at many new runs is shown before it goes on"""
@@ -83,7 +83,7 @@ class Board:
     def _folders(self) -> list[Path]:
         found: dict[str, Path] = {}
         for place in self.places:
-            for folder in reversed(folders_in(place)):
+            for folder in reversed(runs.run_folders(place)):
                 if found.setdefault(folder.name, folder) != folder:
                     runs.note_left_out(folder, "another run of this name is shown")
         return list(found.values())
@@ -146,30 +146,22 @@ class Board:
 
     def _row(self, feed: RunFeed, ended: dict[str, list[float]]) -> dict[str, Any]:
         record, metric = feed.record, feed.metric
-        result, curve = record.result or {}, feed.curves.get(metric or "")
+        curve = feed.curves.get(metric or "")
         group = self._groups.get(feed.name, "not grouped yet")
         if record.profiled or record.is_trial:
             group = "profiled" if record.profiled else "energy trial"
-        target = record.config.get("train", {}).get("target")
-        return {
+        return runs.list_row(feed.folder, record) | {
             "run": feed.name,
-            "job": str(record.config.get("job", record.name)),
             "group": group,
             "seed": str(record.told_seed),
-            "status": record.status,
             "metric": metric,
             "value": None if curve is None or not math.isfinite(curve.last[-1]) else float(curve.last[-1]),
-            "target": target,
             "wall_s": float(feed.latest[1]),
             "step": float(feed.latest[0]),
             "points": sum(each.count for each in feed.curves.values()),
             "left": self._left(feed, ended.get(group, [])) if record.status == "running" else "",
-            "reached_s": result.get("time_to_target_s"),
-            "reason": str(result.get("reason") or ""),
-            "disturbed": runs.disturbance_text(result.get("others")),
-            "profiled": record.profiled,
+            "reason": str((record.result or {}).get("reason") or ""),
             "counted": feed.name in self._groups,
-            "started": record.started_at,
             "metrics": list(feed.curves)[:LONGEST_TEXT],
             "settings": {name: own[feed.name] for name, own in self.varying.items() if feed.name in own},
             "version": feed.version,

@@ -1,22 +1,28 @@
-"""One run as it grows: its record, its events and its numbers, each read on from where the last look ended."""
+"""One run as it grows: its record, its events and its numbers, each read on from where the last look ended.
 
-import os
+It also knows what it had spent by each moment of its clock: joules of its device, and dollars at the price of its tier.
+"""
+
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from labkit import runs
+from labkit import UserError, runs, telemetry, tta
 from labkit.live.curves import Curve
 
 X = ("step", "wall_s", "train_s", "samples")
 """Axes of every metric: the columns of a curve before its value"""
+SPENT = ("energy_j", "cost_usd")
+"""Axes that follow from a run's wall time"""
+MOMENTS = 1025
+RENEWED_S = 10.0
+"""Seconds after which the counters of a run that goes on are read again: all of them, from its beginning"""
 LONGEST_TEXT = 300
 """Characters of a text that anyone wrote into a run which are kept: a setting may be a whole file"""
 MOST_EVENTS = 2_000
@@ -25,12 +31,34 @@ JUST_NOW_NS = 10**8
 """A folder that changed less than this ago may change once more within the same tick of the file system's clock"""
 
 
-class Clock(NamedTuple):
-    """A moment by the calendar and by the run's own clock."""
+DATE, WALL, TRAIN = range(3)
 
-    time_ns: float
-    wall_s: float
-    train_s: float
+
+def translated(clocks: np.ndarray, moments: np.ndarray, clock: int, other: int) -> np.ndarray:
+    """Moments by one of `RunFeed.clocks` as moments by another.
+
+    Each counts from the last moment before it that both clocks know, because a resume leaves a gap.
+    """
+    before = np.clip(np.searchsorted(clocks[:, clock], moments, side="right") - 1, 0, None)
+    return clocks[before, other] + moments - clocks[before, clock]
+
+
+class Spending(NamedTuple):
+    """What was spent by some moments of the wall time."""
+
+    wall_s: np.ndarray
+    spent: np.ndarray
+    how: str
+    """Whether it was measured, and by what"""
+
+    def on(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of a curve with what was spent in place of the wall time."""
+        placed = np.array(rows)
+        placed[..., 1] = self.by(placed[..., 1])
+        return placed
+
+    def by(self, wall_s: np.ndarray) -> np.ndarray:
+        return np.interp(wall_s, self.wall_s, self.spent)
 
 
 class RunFeed:
@@ -42,8 +70,8 @@ class RunFeed:
         self.events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self.version = 0
         """Raised with every change"""
-        self.energy: tuple[str, float, Any] = ("", 0.0, None)
-        """What `labkit.live.spending` last read: the run's status and the moment then, and what it found"""
+        self._energy: tuple[str, float, Spending | None] = ("", 0.0, None)
+        """What was last read of its energy, after its status and the moment then"""
         self._record_as_of: tuple[int, ...] = ()
         self._forget()
 
@@ -126,14 +154,40 @@ class RunFeed:
         result: Any = known | (self.record.result or {})
         return replace(self.record, result=result, config=config)
 
-    def clocks(self) -> list[Clock]:
-        """Moments of which both the date and the run's clock are known, in order."""
+    def clocks(self) -> np.ndarray:
+        """(N, 3) moments in order: DATE in seconds since 1970, and seconds of the run's wall and training time."""
         found = []
         for event in self.events:
             wall_s = event.get("clock_s") if event["event"] == "began" else event.get("wall_s")
             if event["event"] in ("began", "evaluated") and wall_s is not None:
-                found.append(Clock(_epoch_ns(event["time"]), wall_s, event.get("train_s", wall_s)))
-        return sorted(found)
+                found.append((runs.moment_ns(event["time"]) / 1e9, wall_s, event.get("train_s", wall_s)))
+        return np.array(sorted(found), float).reshape(-1, 3)
+
+    def spending(self, axis: str) -> Spending | None:
+        """What it spent; None if no price, counter or power is known of it."""
+        if axis == "cost_usd":
+            price, wall_s = tta.price_usd_per_h(self.record.tier), np.array([0.0, self.latest[1]])
+            if price.value_usd is None:
+                return None
+            how = f"predicted from {self.record.provenance.kind} time: {price.note}"
+            return Spending(wall_s, wall_s * price.value_usd / 3600, how)
+        status, read_at, known = self._energy
+        if status != self.record.status or (status == "running" and time.monotonic() - read_at > RENEWED_S):
+            known = self._read_energy()
+            self._energy = self.record.status, time.monotonic(), known
+        return known
+
+    def _read_energy(self) -> Spending | None:
+        clocks = self.clocks()
+        try:
+            energy, kind = tta.energy_of(telemetry.Samples(self.folder, telemetry.OF_ENERGY), True, None)
+        except (UserError, OSError):
+            return None
+        if not len(clocks) or not energy.steps:
+            return None
+        wall_s = np.linspace(0, self.latest[1], MOMENTS)
+        when_ns = translated(clocks, wall_s, WALL, DATE) * 1e9
+        return Spending(wall_s, tta.energy_until(when_ns, energy.steps), f"{kind}: {energy.source}")
 
 
 def by_name(table: pa.Table) -> dict[str, np.ndarray]:
@@ -155,14 +209,3 @@ def short(value: Any) -> Any:
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         return f"{value[:LONGEST_TEXT]}… ({len(value):,} characters)"
     return value
-
-
-def folders_in(place: Path) -> list[Path]:
-    """The run folders of a folder of runs, or the folder itself where it is one; none if it is gone."""
-    if (place / "run.json").is_file():
-        return [place]
-    return runs.run_folders(place) if os.path.isdir(place) else []  # noqa: PTH112 - a path that may be odd
-
-
-def _epoch_ns(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp() * 1e9

@@ -93,8 +93,8 @@
     value: { head: "Last value", text: (row) => row.value == null ? "–" : `${row.metric} ${number(row.value)}`, sort: (row) => row.value },
     wall_s: { head: "Wall time", text: (row) => seconds(row.wall_s), sort: (row) => row.wall_s },
     left: { head: "Time left", words: true, text: (row) => row.left },
-    reached_s: { head: "Target reached", text: (row) => seconds(row.reached_s), sort: (row) => row.reached_s ?? Infinity },
-    started: { head: "Started", text: (row) => row.started.slice(0, 16).replace("T", " "), sort: (row) => row.started },
+    reached_s: { head: "Target reached", text: (row) => seconds(row.time_to_target_s), sort: (row) => row.time_to_target_s ?? Infinity },
+    started: { head: "Started", text: (row) => row.started_at.slice(0, 16).replace("T", " "), sort: (row) => row.started_at },
   };
   for (const [name, { head, words }] of Object.entries(COLUMNS)) {
     const cell = element("th", undefined, { scope: "col", ...(words ? { class: "words" } : {}) });
@@ -192,7 +192,7 @@
     const groups = grouped().map(({ key, name, facet }) => [key, facet ? `${name} · ${view.facet} ${facet}` : name]);
     options("a", groups, view.a, "choose");
     options("b", groups, view.b, "choose");
-    const latest = shown().sort((a, b) => a.started < b.started ? 1 : -1).slice(0, 200);
+    const latest = shown().sort((a, b) => a.started_at < b.started_at ? 1 : -1).slice(0, 200);
     if (view.machine && !latest.some(({ run }) => run === view.machine) && rows.has(view.machine)) latest.push(rows.get(view.machine));
     options("machine", latest.map(({ run }) => [run, run]), view.machine, "none");
     byId("smooth").value = view.smooth;

@@ -1,7 +1,6 @@
 """What the machine did under the curves of a run: its counters on the run's clock, evaluations and phases as spans."""
 
-import itertools
-from collections import OrderedDict
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ from labkit import UserError, runs
 from labkit.live.answers import Asked, packed
 from labkit.live.board import Board
 from labkit.live.curves import Curve, coarser, extremes, within
-from labkit.live.feed import RunFeed, X
-from labkit.live.spending import SPENT, spending
+from labkit.live.feed import DATE, SPENT, TRAIN, WALL, RunFeed, X, translated
 
 MOST_HELD = 8
 """Runs whose telemetry is held in memory"""
@@ -28,9 +26,8 @@ class Telemetry:
     def __init__(self, feed: RunFeed):
         self.feed = feed
         self.curves: dict[Key, Curve] = {}
-        """Rows of the date, in seconds since the first sample, and the value"""
+        """Rows of the date, in seconds since 1970, and the value"""
         self.units: dict[Key, str] = {}
-        self.first_ns: int | None = None
         self._cursor = runs.Cursor()
 
     def update(self) -> None:
@@ -39,11 +36,7 @@ class Telemetry:
         self._cursor = news.cursor
         frame = news.telemetry.select(["time_ns", "device", "scope", "counter", "value", "unit"]).to_pandas()
         frame = frame[frame["value"].notna()]
-        if frame.empty:
-            return
-        self.first_ns = int(frame["time_ns"].min()) if self.first_ns is None else self.first_ns
-        seconds = (frame["time_ns"].to_numpy() - self.first_ns) / 1e9
-        rows = np.stack([seconds, frame["value"].to_numpy(float)], axis=1)
+        rows = np.stack([frame["time_ns"].to_numpy() / 1e9, frame["value"].to_numpy(float)], axis=1)
         for key, places in frame.groupby(["scope", "device", "counter"], observed=True).indices.items():
             own = rows[places]
             self.curves.setdefault(key, Curve(2)).append(own[np.argsort(own[:, 0], kind="stable")])
@@ -55,7 +48,7 @@ class Machines:
 
     def __init__(self, board: Board):
         self.board = board
-        self._held: OrderedDict[str, Telemetry] = OrderedDict()
+        self._telemetry = functools.lru_cache(MOST_HELD)(Telemetry)
 
     def answer(self, name: str, counter: str, asked: Asked) -> dict[str, Any]:
         """One counter of a run on the axis that is asked for, and the spans to shade.
@@ -65,25 +58,16 @@ class Machines:
             counter: "scope device counter", as `counters` of the answer lists them; empty for spans alone.
         """
         feed = self.board.feed(name)
-        if (held := self._held.pop(name, None)) is None or held.feed is not feed:
-            held = Telemetry(feed)
-        self._held[name] = held
-        while len(self._held) > MOST_HELD:
-            self._held.popitem(last=False)
+        held = self._telemetry(feed)
         held.update()
-        with self.board.lock:
-            return self._answer(feed, held, counter, asked)
-
-    def _answer(self, feed: RunFeed, held: Telemetry, counter: str, asked: Asked) -> dict[str, Any]:
         keys = {" ".join(key): key for key in sorted(held.curves)}
-        answer: dict[str, Any] = {"counters": list(keys), "spans": _spans(feed, asked), "run": feed.name}
-        if counter and counter in keys:
-            curve = held.curves[keys[counter]]
-            places = self._on_axis(feed, asked, held)
-            stretches = np.array(curve.stretches)
-            stretches[:, :, 0] = places(stretches[:, :, 0])
-            seen = coarser(within(stretches, 0, asked.start, asked.end), asked.width)
-            rows = extremes(seen)
+        with self.board.lock:
+            answer: dict[str, Any] = {"counters": list(keys), "spans": _spans(feed, asked), "run": feed.name}
+            if counter in keys:
+                stretches = np.array(held.curves[keys[counter]].stretches)
+                stretches[:, :, 0] = _on_axis(feed, asked, stretches[:, :, 0])
+        if counter in keys:
+            rows = extremes(coarser(within(stretches, 0, asked.start, asked.end), asked.width))
             unit, values = held.units[keys[counter]], rows[:, 1]
             if unit == "bytes":
                 unit, values = "GiB", values / 2**30
@@ -92,29 +76,21 @@ class Machines:
             answer["missing"] = f"{feed.name} has no samples of {counter}"
         return answer
 
-    def _on_axis(self, feed: RunFeed, asked: Asked, held: Telemetry) -> Any:
-        clocks = feed.clocks()
-        if not clocks:
-            raise UserError(f"{feed.name} has not begun to train: its samples have no place on this axis yet.")
-        times, walls = (np.array([each[place] for each in clocks], float) for place in (0, 1))
-        times = (times - held.first_ns) / 1e9
-        points = np.concatenate(
-            [np.zeros((1, len(X))), *(curve.stretches[:, 2, :-1] for curve in feed.curves.values())]
-        )
-        points = points[np.argsort(points[:, 1])]
 
-        def places(seconds: np.ndarray) -> np.ndarray:
-            # from the last moment before that is known on both clocks: a resume leaves a gap
-            before = np.clip(np.searchsorted(times, seconds, side="right") - 1, 0, None)
-            wall = walls[before] + seconds - times[before]
-            if spent is not None:
-                return np.interp(wall, spent.wall_s, spent.spent)
-            return wall if asked.x == "wall_s" else np.interp(wall, points[:, 1], points[:, asked.column])
-
-        spent = spending(feed, asked.x) if asked.x in SPENT else None
-        if asked.x in SPENT and spent is None:
+def _on_axis(feed: RunFeed, asked: Asked, dates: np.ndarray) -> np.ndarray:
+    """Seconds since 1970 as places on the axis that is asked for."""
+    if not len(clocks := feed.clocks()):
+        raise UserError(f"{feed.name} has not begun to train: its samples have no place on this axis yet.")
+    wall_s = translated(clocks, dates, DATE, WALL)
+    if asked.x in SPENT:
+        if (spent := feed.spending(asked.x)) is None:
             raise UserError(f"{feed.name} has no place on this axis, so its samples have none.")
-        return places
+        return spent.by(wall_s)
+    if asked.x == "wall_s":
+        return wall_s
+    points = np.concatenate([np.zeros((1, len(X))), *(curve.stretches[:, 2, :-1] for curve in feed.curves.values())])
+    points = points[np.argsort(points[:, 1])]
+    return np.interp(wall_s, points[:, 1], points[:, asked.column])
 
 
 def _spans(feed: RunFeed, asked: Asked) -> list[dict[str, Any]]:
@@ -122,21 +98,14 @@ def _spans(feed: RunFeed, asked: Asked) -> list[dict[str, Any]]:
     if asked.x != "wall_s":
         return []
     clocks, found = feed.clocks(), []
-    for before, now in itertools.pairwise(clocks):
-        length = (now.wall_s - before.wall_s) - (now.train_s - before.train_s)
+    lengths = np.diff(clocks[:, WALL]) - np.diff(clocks[:, TRAIN])
+    for end, length in zip(clocks[1:, WALL].tolist(), lengths.tolist(), strict=True):
         if length > LEAST_SPAN_S:
-            found.append({"kind": "evaluation", "from": now.wall_s - length, "to": now.wall_s})
-    if clocks:
-        for event in feed.events:
-            if event["event"] != "windows" or "/" in str(event.get("name")):
-                continue
-            for begin_ns, end_ns in zip(event.get("begin_ns", ()), event.get("end_ns", ()), strict=False):
-                ends = [_wall_s(clocks, moment) for moment in (begin_ns, end_ns)]
-                found.append({"kind": str(event["name"]), "from": ends[0], "to": ends[1]})
+            found.append({"kind": "evaluation", "from": end - length, "to": end})
+    for event in feed.events if len(clocks) else ():
+        if event["event"] == "windows" and "/" not in event["name"]:
+            dates = np.array([*zip(event["begin_ns"], event["end_ns"], strict=False)], float).reshape(-1, 2) / 1e9
+            ends = translated(clocks, dates, DATE, WALL).tolist()
+            found += [{"kind": event["name"], "from": begin, "to": end} for begin, end in ends]
     start, end = asked.limits
     return [span for span in found if span["to"] >= start and span["from"] <= end][-MOST_SPANS:]
-
-
-def _wall_s(clocks: list, time_ns: float) -> float:
-    before = next((clock for clock in reversed(clocks) if clock.time_ns <= time_ns), clocks[0])
-    return before.wall_s + (time_ns - before.time_ns) / 1e9

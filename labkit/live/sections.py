@@ -1,7 +1,6 @@
 """The report's sections over the runs that are shown, calculated again as they grow; energy once a run has ended."""
 
 import json
-import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit import plots, report, runs, tta
+from labkit import plots, report, runs
 from labkit.live.answers import frames
 from labkit.live.board import Board
 
@@ -27,8 +26,6 @@ class Sections:
     def __init__(self, board: Board):
         self.board = board
         self._ids: dict[tuple[str, str], str] = {}
-        self._energy: dict[str, pd.DataFrame] = {}
-        """Of runs that have ended: wall_s and energy_j of their evaluations"""
         self._lock = threading.Lock()
 
     def answer(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -61,20 +58,16 @@ class Sections:
             return sections
 
     def _with_energy(self, curves: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-        measured = found[found["energy_j"].notna()]
+        measured = found.loc[found["energy_j"].notna(), "run"]
         if measured.empty or len(measured) > MOST_WITH_ENERGY:
             return curves
-        energy = pd.Series(np.nan, curves.index, dtype=float)
-        for row in measured.to_dict("records"):
-            own = curves[curves["run"] == row["run"]]
-            if row["run"] not in self._energy:
-                self._energy[row["run"]] = tta.with_energy(own, found[found["run"] == row["run"]])[
-                    ["wall_s", "energy_j"]
-                ]
-            known = self._energy[row["run"]].dropna()
-            if len(known):
-                energy[own.index] = np.interp(own["wall_s"], known["wall_s"], known["energy_j"])
-        return curves.assign(energy_j=energy)
+        curves = curves.assign(energy_j=np.nan)
+        feeds = [feed for run in measured if (feed := self.board.feeds.get(run)) is not None]
+        for feed, spent in ((feed, feed.spending("energy_j")) for feed in feeds):
+            if spent is not None:
+                own = curves["run"] == feed.name
+                curves.loc[own, "energy_j"] = spent.by(curves.loc[own, "wall_s"])
+        return curves
 
 
 def as_json(value: Any) -> str:
@@ -82,12 +75,4 @@ def as_json(value: Any) -> str:
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return json.dumps(runs.without_nan(value), separators=(",", ":"), allow_nan=False)

@@ -61,7 +61,7 @@ class Hub:
     async def watch(self) -> None:
         """Look at the folders until cancelled."""
         while True:
-            is_new, took_s = await self.inside(self.looking, self._look)
+            is_new, took_s = await asyncio.get_running_loop().run_in_executor(self.looking, self._look)
             if is_new:
                 self._changed.set()
                 self._changed = asyncio.Event()
@@ -79,17 +79,11 @@ class Hub:
                 await asyncio.wait_for(changed.wait(), ALIVE_S)
 
     async def answer(self, how: Callable[[], Any]) -> Any:
-        return await self.inside(self.answering, how)
-
-    @staticmethod
-    async def inside(pool: ThreadPoolExecutor, how: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(pool, how)
+        return await asyncio.get_running_loop().run_in_executor(self.answering, how)
 
 
 class Handler(tornado.web.RequestHandler):
     """Answers who has the token and asks from this machine's own page."""
-
-    hub: Hub
 
     def initialize(self, hub: Hub) -> None:
         self.hub = hub
@@ -137,21 +131,12 @@ class Handler(tornado.web.RequestHandler):
 class Page(Handler):
     async def get(self) -> None:
         """The page without a run: these come as the first event."""
-        places = [str(place) for place in self.hub.board.places]
-        settings = {"token": self.hub.token, "palettes": plots.PALETTES, "looks": _looks()}
+        looks = [{"dash": look.dash, "symbol": look.marker} for look in map(plots.encoding, range(30))]  # of series
+        settings = {"token": self.hub.token, "palettes": plots.PALETTES, "looks": looks}
         of_report = {"jobs": [], "columns": report.OF_TARGET, "config": plots.OFFLINE, "dark": plots.in_the_dark()}
-        data = {"settings": settings, "report": of_report}
-        page = report.render("live.html", folder=FOLDER, places=places, token=self.hub.token, **_texts(data))
-        await self.finish(page)
-
-
-def _texts(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: htmlsafe_json_dumps(value) for name, value in data.items()} | {"palettes": plots.PALETTES}
-
-
-def _looks() -> list[dict[str, str]]:
-    """Colour, dash and mark of each series."""
-    return [{"dash": look.dash, "symbol": look.marker} for look in map(plots.encoding, range(30))]
+        data: dict[str, Any] = {"settings": htmlsafe_json_dumps(settings), "report": htmlsafe_json_dumps(of_report)}
+        data |= {"places": list(map(str, self.hub.board.places)), "token": self.hub.token, "palettes": plots.PALETTES}
+        await self.finish(report.render("live.html", folder=FOLDER, **data))
 
 
 class File(Handler):
@@ -170,7 +155,7 @@ class Events(Handler):
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream")
         version, state = int(self.get_query_argument("since", "-1")), None
-        try:
+        with contextlib.suppress(tornado.iostream.StreamClosedError):  # until the browser is closed
             while True:
                 news = await self.hub.answer(lambda since=version: self.hub.board.since(since))
                 now = news["version"], news["unread"], len(news["notes"])
@@ -178,8 +163,6 @@ class Events(Handler):
                 await self.flush()
                 version, state = news["version"], now
                 await self.hub.change(version)
-        except tornado.iostream.StreamClosedError:
-            pass  # the browser was closed
 
 
 def _read(question: dict[str, Any]) -> Asked:
