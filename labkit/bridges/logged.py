@@ -62,8 +62,9 @@ class Logged:
     """Experiment or project: its runs are one job's"""
     source: str
     """File, folder or address"""
-    status: runs.Status
-    began_ns: int | None
+    status: runs.Status = "interrupted"
+    """Interrupted unless the tracker says how the run ended"""
+    began_ns: int | None = None
     """Start of the run; None where only its points have times"""
     ended_ns: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)

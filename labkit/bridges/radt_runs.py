@@ -9,7 +9,6 @@ from labkit import DataError, UserError
 from labkit.bridges import mlflow_runs
 from labkit.bridges.logged import UNKNOWN_END, Logged, Point
 
-TOOL = "radT (CSV)"
 COLUMNS = ["workload", "runId", "runName", "metric", "timestamp", "value"]
 FIX = 'Save it again with radT\'s "Download Visible (CSV)".'
 
@@ -38,7 +37,7 @@ def read(path: str) -> Iterator[Logged]:
                     what = f"this is not a row of radT's ({error})."
                     raise DataError(what, file=file, line=rows.line_num, fix=FIX) from error
                 if (logged := found.get(run_id)) is None:
-                    found[run_id] = logged = Logged(TOOL, run_id, name or run_id, workload, path, "interrupted", None)
+                    found[run_id] = logged = Logged("radT (CSV)", run_id, name or run_id, workload, path)
                     logged.notes.append(UNKNOWN_END.format("radT's CSV does"))
                 point = Point(metric, None, time_ns, number)
                 (logged.system if metric.startswith("system/") else logged.points).append(point)

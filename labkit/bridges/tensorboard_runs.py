@@ -45,17 +45,10 @@ def _is_part(folder: Path, found: dict[Path, list[Path]]) -> bool:
 
 
 def _logged(folder: Path, files: list[Path], root: Path, tool: str) -> Logged:
-    name = folder.relative_to(root).as_posix() if folder.is_relative_to(root) else folder.name
+    place = folder.relative_to(root).as_posix() if folder.is_relative_to(root) else folder.name
     root = root.absolute()
-    logged = Logged(
-        tool=tool,
-        id=f"{root}/{name}",
-        name=root.name if name == "." else name,
-        group=root.name,
-        source=str(folder),
-        status="interrupted",  # an event file does not say whether its run ended
-        began_ns=None,
-    )
+    name = root.name if place == "." else place
+    logged = Logged(tool, id=f"{root}/{place}", name=name, group=root.name, source=str(folder))
     logged.notes.append(UNKNOWN_END.format("event files do"))
     kinds: dict[str, str] = {}
     for file in files:

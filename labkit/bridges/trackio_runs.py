@@ -46,15 +46,9 @@ def _logged(storage: Any, project: str, run: dict[str, Any], file: Path) -> Logg
     config = dict(storage.get_run_config(project, run["name"], run_id=run["id"]) or {})
     group, created = config.pop("_Group", None), config.pop("_Created", None)
     config.pop("_Username", None)
-    logged = Logged(
-        tool=f"Trackio {trackio.__version__}",
-        id=f"{project}/{run['id']}",
-        name=str(run["name"]),
-        group=project,
-        source=str(file),
-        status="interrupted",
-        began_ns=_time_ns(created) if created else None,
-    )
+    tool, run_id = f"Trackio {trackio.__version__}", f"{project}/{run['id']}"
+    logged = Logged(tool, id=run_id, name=str(run["name"]), group=project, source=str(file))
+    logged.began_ns = _time_ns(created) if created else None
     logged.notes.append(UNKNOWN_END.format("Trackio does"))
     ours = config.pop("labkit", None)
     logged.settings = config | ({"_Group": group} if group else {})

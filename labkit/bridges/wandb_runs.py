@@ -33,7 +33,7 @@ def read(path: str) -> Iterator[Logged]:
 
 def _logged(file: Path, tool: str) -> Logged:
     run_id = file.stem.removeprefix("run-")
-    logged = Logged(tool, run_id, run_id, file.parent.name, str(file), "interrupted", None)
+    logged = Logged(tool, run_id, run_id, file.parent.name, str(file))
     for record in _records(file, logged):
         kind = record.WhichOneof("record_type")
         if kind == "run":

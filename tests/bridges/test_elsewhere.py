@@ -21,7 +21,6 @@ from processes import wait_for
 import labkit
 from labkit import UserError, bridges, tracking
 from labkit.bridges import mlflow_runs
-from labkit.bridges.exports import metric_parts
 from labkit.runs import METRICS, list_runs, read_metrics, read_run, read_telemetry, run_folders
 from labkit.tracking.forward import VARIABLE, Forward
 
@@ -78,7 +77,6 @@ def test_csv_files_hold_every_column(run, tmp_path, cli):
     assert table.column_names == ["run", *METRICS.names] and len(table) == len(read_metrics([run]))
     assert pyarrow.csv.read_csv(tmp_path / "csv/runs.csv").to_pylist()[0]["lr"] == 0.1
     assert "--to csv: add a path" in cli("runs export", run, "--to", "csv", status=2).text
-    assert sum(len(rows) for _, rows in metric_parts(run)) == len(table)
 
 
 def test_an_archive_comes_back_as_it_was_or_not_at_all(run, tmp_path, cli):

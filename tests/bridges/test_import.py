@@ -138,6 +138,9 @@ def test_radts_samples_of_step_0_are_counted_and_its_minus_ones_are_missing(tmp_
     power, active = (samples[samples["counter"] == name] for name in ("power", "sm_active"))
     assert power["value"].isna().sum() == 1 and "-1" in power["note"].dropna().iloc[0]
     assert active["value"].isna().all() and set(power["device"]) == {"gpu0"}
+    in_percent = radt_csv(tmp_path / "b.csv", [row("accuracy", s, 95) for s in range(5)])
+    with pytest.raises(UserError, match=r"--percent accuracy"):
+        import_runs("radt", in_percent, tmp_path / "runs", TARGET)
     with pytest.raises(UserError, match=r"a.csv, line 2: this is not a row"):
         import_runs("radt", radt_csv(tmp_path / "a.csv", [["1", "2"]]), tmp_path / "runs", TARGET)
     (tmp_path / "plan.yaml").write_text("file: x.py")
