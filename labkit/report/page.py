@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +15,12 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from plotly.utils import PlotlyJSONEncoder
 
-from labkit import UserError, __version__, plots, tracking, tta
+from labkit import __version__, plots, tracking, tta
 from labkit.report import summary_text as texts
-from labkit.runs import (
-    SERIES,
-    Frames,
-    RunRecord,
-    Series,
-    note_left_out,
-    notes_kept,
-    read_card,
-    readable_runs,
-    replace_text,
-)
+from labkit.runs import SERIES, Frames, Series, note_left_out, notes_kept, readable_runs, replace_text
 
 FOLDER = Path(__file__).parent
 SCRIPT = FOLDER / "page.js"
-PROVENANCE_MEANS = {
-    "measured": "measured on this whole machine",
-    "emulated": "measured on this machine under a smaller budget",
-    "recorded": "measured on another machine and shipped",
-    "predicted": "calculated by a model, not run",
-}
-VERSIONS_SHOWN = ("labkit", "python", "torch", "torchaudio", "numpy", "cuda")
 AXES = {
     "wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "energy_j": "Energy", "cost_usd": "Cost",
 }  # fmt: skip
@@ -66,13 +48,13 @@ def write_report(folders: Frames | Iterable[Path | str], out: Path | str, *, und
         The file's absolute path.
     """
     if isinstance(folders, Frames):
-        return write_page(out, build_page(folders.curves, folders.runs, frames_facts(folders.runs)))
+        return write_page(out, build_page(folders.curves, folders.runs, texts.frames_facts(folders.runs)))
     with notes_kept() as left_out:
         records = readable_runs(folders)
         runs = tta.table_of(records, undisturbed=undisturbed)
         curves = tta.with_energy(tta.curves(runs["folder"], runs=runs), runs)
     shown = set(runs["run"])
-    facts = page_facts([record for folder, record in records if folder.name in shown], left_out)
+    facts = texts.page_facts([record for folder, record in records if folder.name in shown], left_out)
     return write_page(out, build_page(curves, runs, facts))
 
 
@@ -116,64 +98,6 @@ def write_page(out: Path | str, html: str) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_text(out, html)
     return out
-
-
-def page_facts(records: list[RunRecord], left_out: Sequence[str] = ()) -> dict[str, str]:
-    """The facts at the head of the page by their terms, in order; with notes about runs that could not be read."""
-    if not records:
-        return {}
-    status = ", ".join(f"{count} {name}" for name, count in Counter(each.status for each in records).most_common())
-    first, last = (pick(record.started_at for record in records)[:16].replace("T", " ") for pick in (min, max))
-    kinds = dict.fromkeys(record.provenance.kind for record in records)
-    facts = {
-        "Runs": f"{plots.count_text(len(records))} ({status})",
-        "Machine": _each(map(_machine, records)),
-        "When": first if first == last else f"{first} to {last}",
-        "Software": _each(
-            ", ".join(f"{name} {software[name]}" for name in VERSIONS_SHOWN if software.get(name))
-            for software in (record.software for record in records)
-        ),
-        "Provenance": "; ".join(f"{kind}: {PROVENANCE_MEANS.get(kind, kind)}" for kind in kinds),
-    }
-    return facts | ({"Left out": " ".join(left_out)} if left_out else {})
-
-
-def frames_facts(runs: pd.DataFrame) -> dict[str, str]:
-    """The same of runs that come as frames: what was recorded by whom, on what, and when.
-
-    Raises:
-        UserError: a recording among them has no times, which a page about time to accuracy needs.
-    """
-    facts = {"Runs": plots.count_text(len(runs))}
-    for (host, provenance), own in runs.groupby(["host", "provenance"], sort=False):
-        if own["wall_s"].isna().all():
-            raise UserError(
-                f"recording {host!r} has no times, only how much training a target takes: draw it with "
-                "labkit.plots.figure_batch_size."
-            )
-        if provenance in PROVENANCE_MEANS:
-            facts[f"{provenance} on {host}"] = PROVENANCE_MEANS[provenance]
-        else:
-            card = read_card(own["recording"].iloc[0])
-            facts[provenance] = f"{card.authors}, on {', '.join(own['device'].unique())}; {card.date}."
-            facts[f"not to be read from {card.cite}"] = card.cannot_say
-    return {name[0].upper() + name[1:]: words for name, words in facts.items()}
-
-
-def _each(texts: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(filter(None, texts))) or "not recorded"
-
-
-def _machine(record: RunRecord) -> str:
-    devices = []
-    for device in record.devices:
-        facts = [device.get("name", "unnamed device")]
-        cores = device.get("machine_cores") or device.get("cores")  # the second is what a budget left
-        facts += [f"{cores} core{'s' * (cores > 1)}"] if cores else []
-        memory_bytes = device.get("memory_bytes")
-        facts += [f"{memory_bytes / 2**30:.1f} GiB"] if memory_bytes else []
-        devices.append(", ".join(facts))
-    return f"{' + '.join(devices)} ({record.host})"
 
 
 def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:

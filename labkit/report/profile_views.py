@@ -89,9 +89,8 @@ def write_profile_page(profile: profiling.Profile, out: Path | None = None) -> P
     """Write the page, next to the trace unless a file is given, and return its absolute path."""
     place = profile.folder
     next_to = place.with_name(f"{place.name.split('.json')[0]}.profile.html")
-    return write_page(
-        out or (next_to if profile.limits is None else place / "trace" / "profile.html"), profile_page(profile)
-    )
+    own = next_to if profile.limits is None else place / "trace" / "profile.html"
+    return write_page(out or own, profile_page(profile))
 
 
 def profile_page(profile: profiling.Profile) -> str:

@@ -1,13 +1,14 @@
-"""The summary as text: cells of the page's tables and of the terminal's, the headline of each job, and the notes."""
+"""The summary as text: cells of the page's tables and of the terminal's, the headline of each job, notes, and facts."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup, escape
 
-from labkit import jobs, plots, runs
+from labkit import UserError, jobs, plots, runs
 
 HEADINGS = (
     "Budget", "Provenance", "Reached", "Time to target, median", "Expected with restarts", "Samples", "Samples/s",
@@ -17,6 +18,13 @@ OF_TARGET = (2, 3, 4, 5, 9)
 """Places of the cells that follow the target"""
 NOT_KNOWN = "not known"
 """Instead of a median, where too many runs were cut off"""
+PROVENANCE_MEANS = {
+    "measured": "measured on this whole machine",
+    "emulated": "measured on this machine under a smaller budget",
+    "recorded": "measured on another machine and shipped",
+    "predicted": "calculated by a model, not run",
+}
+VERSIONS_SHOWN = ("labkit", "python", "torch", "torchaudio", "numpy", "cuda")
 NO_METRIC = "no metric"
 """Instead of a metric, where a script reports none"""
 
@@ -211,3 +219,61 @@ def listed(names: Sequence[str]) -> str:
     """
     names = ["how threads wait" if name == "threads_wait" else name for name in names]
     return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])
+
+
+def page_facts(records: list[runs.RunRecord], left_out: Sequence[str] = ()) -> dict[str, str]:
+    """The facts at the head of the page by their terms, in order; with notes about runs that could not be read."""
+    if not records:
+        return {}
+    status = ", ".join(f"{count} {name}" for name, count in Counter(each.status for each in records).most_common())
+    first, last = (pick(record.started_at for record in records)[:16].replace("T", " ") for pick in (min, max))
+    kinds = dict.fromkeys(record.provenance.kind for record in records)
+    facts = {
+        "Runs": f"{plots.count_text(len(records))} ({status})",
+        "Machine": _each(map(_machine, records)),
+        "When": first if first == last else f"{first} to {last}",
+        "Software": _each(
+            ", ".join(f"{name} {software[name]}" for name in VERSIONS_SHOWN if software.get(name))
+            for software in (record.software for record in records)
+        ),
+        "Provenance": "; ".join(f"{kind}: {PROVENANCE_MEANS.get(kind, kind)}" for kind in kinds),
+    }
+    return facts | ({"Left out": " ".join(left_out)} if left_out else {})
+
+
+def frames_facts(table: pd.DataFrame) -> dict[str, str]:
+    """The same of runs that come as frames: what was recorded by whom, on what, and when.
+
+    Raises:
+        UserError: a recording among them has no times, which a page about time to accuracy needs.
+    """
+    facts = {"Runs": plots.count_text(len(table))}
+    for (host, provenance), own in table.groupby(["host", "provenance"], sort=False):
+        if own["wall_s"].isna().all():
+            raise UserError(
+                f"recording {host!r} has no times, only how much training a target takes: draw it with "
+                "labkit.plots.figure_batch_size."
+            )
+        if provenance in PROVENANCE_MEANS:
+            facts[f"{provenance} on {host}"] = PROVENANCE_MEANS[provenance]
+        else:
+            card = runs.read_card(own["recording"].iloc[0])
+            facts[provenance] = f"{card.authors}, on {', '.join(own['device'].unique())}; {card.date}."
+            facts[f"not to be read from {card.cite}"] = card.cannot_say
+    return {name[0].upper() + name[1:]: words for name, words in facts.items()}
+
+
+def _each(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(filter(None, texts))) or "not recorded"
+
+
+def _machine(record: runs.RunRecord) -> str:
+    devices = []
+    for device in record.devices:
+        facts = [device.get("name", "unnamed device")]
+        cores = device.get("machine_cores") or device.get("cores")  # the second is what a budget left
+        facts += [f"{cores} core{'s' * (cores > 1)}"] if cores else []
+        memory_bytes = device.get("memory_bytes")
+        facts += [f"{memory_bytes / 2**30:.1f} GiB"] if memory_bytes else []
+        devices.append(", ".join(facts))
+    return f"{' + '.join(devices)} ({record.host})"
