@@ -62,9 +62,8 @@ def _logged(client: Any, run: Any, experiment: str, path: str, tool: str) -> Log
         settings=dict(run.data.params),
         in_order=False,
     )
-    if tags.get(ABOUT):
-        with contextlib.suppress(ValueError):
-            logged.take_ours(json.loads(tags[ABOUT]))
+    with contextlib.suppress(ValueError):
+        logged.take_ours(json.loads(tags.get(ABOUT, "null")))
     for key in run.data.metrics:
         points = [
             Point(key, each.step, each.timestamp * 10**6, _whole(each.value))
@@ -97,13 +96,9 @@ def _artefacts(uri: str | None) -> int:
 
 
 def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:
-    token = None
-    while True:
-        page = ask(token)
-        yield from page
-        token = page.token
-        if not token:
-            return
+    yield from (page := ask(None))
+    while page.token:
+        yield from (page := ask(page.token))
 
 
 @contextlib.contextmanager

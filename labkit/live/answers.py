@@ -237,7 +237,6 @@ def facts(board: Board, name: str) -> dict[str, Any]:
         record, events = feed.record, list(feed.events)[-60:]
     settings = board.table.loc[name, "settings"] if name in board.table.index else {}
     result = {key: value for key, value in (record.result or {}).items() if value is not None}
-    log = record.config.get("collocation", {}).get("log")
     known = {
         "Folder": str(feed.folder),
         "Status": f"{record.status}{': ' + str(result['reason']) if result.get('reason') else ''}",
@@ -246,7 +245,7 @@ def facts(board: Board, name: str) -> dict[str, Any]:
         "Devices": ", ".join(str(device.get("name", "unnamed")) for device in record.devices),
         "Provenance": f"{record.provenance.kind} by {record.provenance.by} {record.provenance.note}".strip(),
         "Software": ", ".join(f"{key} {value}" for key, value in record.software.items() if value),
-        "Log": str(log or ""),
+        "Log": str(record.config.get("collocation", {}).get("log") or ""),
     }
     return {
         "facts": {term: words for term, words in known.items() if words},
@@ -348,7 +347,7 @@ def table_rows(board: Board, names: Sequence[str], metric: str) -> Iterator[str]
     yield "run,group,seed,step,wall_s,train_s,samples,name,value\n"
     for name in names:
         with board.lock:
-            feed, row = board.feeds.get(name), board.row(name)
+            feed, row = board.feeds.get(name), board.rows.get(name, {})
         if feed is None:
             continue
         frame = runs.read_metrics([feed.folder])

@@ -37,7 +37,8 @@ class Board:
         """Settings that are the same in all runs"""
         self.version, self.unread = 0, 0
         self.notes: list[str] = []
-        self._rows: dict[str, dict[str, Any]] = {}
+        self.rows: dict[str, dict[str, Any]] = {}
+        """What the page's table says of each run"""
         self._row_version: dict[str, int] = {}
         self._refused: dict[Path, int] = {}
         self._groups: dict[str, str] = {}
@@ -71,7 +72,7 @@ class Board:
             del self.notes[MOST_NOTES:]
             for name in gone:
                 del self.feeds[name]
-                self._rows.pop(name, None)
+                self.rows.pop(name, None)
                 self._row_version[name] = self.version + 1
             self._is_grouped &= not (gone or any(self._needs_grouping(name) for name in changed))
             if not self._is_grouped and (not self._unread or time.monotonic() > self._group_at):
@@ -106,7 +107,7 @@ class Board:
         return is_new
 
     def _needs_grouping(self, name: str) -> bool:
-        record, row = self.feeds[name].record, self._rows.get(name)
+        record, row = self.feeds[name].record, self.rows.get(name)
         return row is None or (record.status, self.feeds[name].metric) != (row["status"], row["metric"])
 
     def _group(self) -> None:
@@ -138,11 +139,11 @@ class Board:
             if feed.record.status == "done" and name in self._groups:
                 ended.setdefault(self._groups[name], []).append(feed.latest[1])
         rows = {name: self._row(self.feeds[name], ended) for name in changed if name in self.feeds}
-        new = {name: row for name, row in rows.items() if row != self._rows.get(name)}
+        new = {name: row for name, row in rows.items() if row != self.rows.get(name)}
         if new or is_later:
             self.version += 1
         for name, row in new.items():
-            self._rows[name], self._row_version[name] = row, self.version
+            self.rows[name], self._row_version[name] = row, self.version
 
     def _row(self, feed: RunFeed, ended: dict[str, list[float]]) -> dict[str, Any]:
         record, metric = feed.record, feed.metric
@@ -189,18 +190,14 @@ class Board:
             names |= dict.fromkeys(name for feed in feeds for name in feed.curves)
             return {
                 "version": self.version,
-                "rows": [self._rows[name] for name in later if name in self._rows],
-                "gone": [name for name in later if name not in self._rows],
+                "rows": [self.rows[name] for name in later if name in self.rows],
+                "gone": [name for name in later if name not in self.rows],
                 "metrics": list(names)[:LONGEST_TEXT],
                 "varying": {name: len(set(own.values())) for name, own in self.varying.items()},
                 "same": self.same,
                 "unread": self.unread,
                 "notes": self.notes,
             }
-
-    def row(self, name: str) -> dict[str, Any]:
-        """What the page's table says of a run; empty where it is gone."""
-        return self._rows.get(name, {})
 
     def feed(self, name: str) -> RunFeed:
         """The feed of a run.

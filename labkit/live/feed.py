@@ -73,6 +73,7 @@ class RunFeed:
         self._energy: tuple[str, float, Spending | None] = ("", 0.0, None)
         """What was last read of its energy, after its status and the moment then"""
         self._record_as_of: tuple[int, ...] = ()
+        self._grown_to = (0, 0)
         self._forget()
 
     def _forget(self) -> None:
@@ -80,7 +81,7 @@ class RunFeed:
         self.latest = np.zeros(len(X))
         """The furthest place on each axis"""
         self.events.clear()
-        self._cursor, self._grown_to = runs.Cursor(), (0, 0)
+        self._cursor = runs.Cursor()
 
     @property
     def name(self) -> str:
@@ -133,9 +134,7 @@ class RunFeed:
     def _read_on(self) -> bool:
         news = runs.read_since(self.folder, self._cursor, only=("metrics", "events"))
         if news.kept_steps is not None and self._cursor != runs.Cursor():  # rows that were taken no longer count
-            grown_to = self._grown_to
             self._forget()
-            self._grown_to = grown_to
             news = runs.read_since(self.folder, only=("metrics", "events"))
         self._cursor = news.cursor
         self.events.extend(map(short, news.events))

@@ -48,11 +48,9 @@ class Sections:
                     continue
                 payload = section.pop("payload")
                 if left_out := len(own) - len(latest):
-                    words = f"{plots.counted(left_out, 'run')} of {series.max() + 1 - MOST_SERIES} older groups"
-                    note = (
-                        f"{words} are not in this section, which shows {MOST_SERIES}: filter the runs to choose others."
-                    )
-                    section["notes"] = [note, *section["notes"]]
+                    older = f"{plots.counted(left_out, 'run')} of {series.max() + 1 - MOST_SERIES} older groups"
+                    why = f"are not in this section, which shows {MOST_SERIES}: filter the runs to choose others."
+                    section["notes"].insert(0, f"{older} {why}")
                 html = report.render("job.html", job=section, headings=report.HEADINGS)
                 sections.append({"id": identifier, "html": html, "payload": payload})
             return sections

@@ -44,10 +44,9 @@ class News(NamedTuple):
     """Where a resume took back rows that earlier calls gave: those beyond this step no longer count"""
 
 
-KINDS = ("metrics", "telemetry", "events")
-
-
-def read_since(folder: Path | str, cursor: Cursor = START, *, only: Collection[str] = KINDS) -> News:
+def read_since(
+    folder: Path | str, cursor: Cursor = START, *, only: Collection[str] = ("metrics", "telemetry", "events")
+) -> News:
     """What a run has written since `cursor`, without rows that a resume took back.
 
     `only` names what to read of it ("metrics" takes "events" along); the cursor stays where it is for the rest.

@@ -156,10 +156,9 @@ def events_since(folder: Path | str, byte: int = 0) -> tuple[list[dict[str, Any]
         with path.open("rb") as file:
             file.seek(byte)
             text = file.read()
-    except FileNotFoundError:
-        return events, byte
     except OSError as error:
-        note_left_out(path, f"it cannot be read ({error.strerror})")
+        if not isinstance(error, FileNotFoundError):
+            note_left_out(path, f"it cannot be read ({error.strerror})")
         return events, byte
     whole = text.rfind(b"\n") + 1
     lines = (text[:whole] if byte else text).split(b"\n")

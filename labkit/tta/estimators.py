@@ -135,9 +135,8 @@ def median_time(reached: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.n
     tail = (np.maximum(0.025, 0.5**counted) + 1e-9)[..., None]
     left = np.arange(size)[::-1]
     # the lower limit after each, which the next to get there would lower, and the upper one, are below one half
-    lower_is_below = (left == 0) | (
-        _share_below_half(*(m * left / (left + n) for n, m in enumerate(moments, 1))) > tail
-    )
+    lowered = (moment * left / (left + number) for number, moment in enumerate(moments, 1))
+    lower_is_below = (left == 0) | (_share_below_half(*lowered) > tail)
     upper_is_below = 1 - _share_below_half(*moments) <= tail
 
     def first_where(test: np.ndarray) -> np.ndarray:

@@ -67,8 +67,7 @@ def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = F
     """`run_table` of folders whose records were read; `undisturbed` omits runs that other programs disturbed."""
     found = {folder.resolve(): record for folder, record in records}
     names = Counter(folder.name for folder in found)
-    twice = [name for name, count in names.items() if count > 1]
-    if twice:
+    if twice := [name for name, count in names.items() if count > 1]:
         raise UserError(
             f"two of the folders given are named {twice[0]}, but each run needs a name of its own: omit or rename one."
         )
