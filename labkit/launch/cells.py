@@ -76,11 +76,11 @@ class Sweep:
         is_script = isinstance(cell.job, jobs.ScriptJob) and cell.job.takes_seed
         return command.seeded(cell.seed) if is_script and cell.seed is not None else command
 
-    def launch(self, cell: Cell, runs_dir: Path | str, after: tuple[str, ...] = ()) -> Launch:
+    def launch(self, cell: Cell, runs_dir: Path | str) -> Launch:
         """A cell as a launch, whose name is its key."""
         limit_s = self.max_seconds if self.limits_process else None
         about = {"settings": dict(cell.settings), "seed": cell.seed, "repeat": cell.repeat}
-        return Launch(cell.key, self.command(cell, runs_dir), self.job, after=after, limit_s=limit_s, about=about)
+        return Launch(cell.key, self.command(cell, runs_dir), self.job, limit_s=limit_s, about=about)
 
 
 def cell_key(*decisive: Any) -> str:

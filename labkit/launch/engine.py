@@ -1,6 +1,7 @@
 """Runs a list of launches: starts those whose turn it is, watches them, and leaves nothing running however it ends."""
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +81,7 @@ class _Round:
 
 
 class Engine:
-    """Runs what waits in a list, in the order that `after` gives.
+    """Runs what waits in a list, round after round.
 
     A maker of lists overrides `due` (what may start now), `begin` (what a process gets), `settle` (what its end means),
     `heard` and `look` (what is done meanwhile).
@@ -104,14 +105,9 @@ class Engine:
     # what makers override
 
     def due(self) -> list[list[Part]]:
-        """The rounds that may start now: what they come after has ended."""
-        parts, found = self.launches.parts, []
-        for own in self.launches.rounds():
-            if all(part.status == "waiting" for part in own) and all(
-                parts[name].has_ended for part in own for name in part.launch.after if name in parts
-            ):
-                found.append(own)
-        return found
+        """The rounds that may start now: the first that is left, once all before it have ended."""
+        left = (own for own in self.launches.rounds() if not all(part.has_ended for part in own))
+        return [own for own in itertools.islice(left, 1) if all(part.status == "waiting" for part in own)]
 
     def begin(self, parts: Sequence[Part]) -> list[Start]:
         """What the launches of a round are started with; a UserError fails them all."""
@@ -156,11 +152,7 @@ class Engine:
         Raises:
             UserError: the disk is full.
         """
-        with self.launches.locked():
-            self._run()
-
-    def _run(self) -> None:
-        with self.launches.running():
+        with self.launches.locked(), self.launches.running():
             try:
                 with contextlib.ExitStack() as self._stack:
                     while self._go_on():
@@ -281,9 +273,11 @@ class Engine:
         return part.name
 
     def _hear(self, event: dict[str, Any]) -> None:
-        if (found := self._find(event.get("job"))) is None:
+        name = event.get("job")
+        each = next((each for each in self._rounds if name in each.parts and name not in each.over), None)
+        if each is None:
             return
-        each, part = found
+        part = each.parts[name]
         if event["kind"] == "started":
             self.pids[part.name] = event["pid"]
         elif event["kind"] == "ended":
@@ -300,12 +294,6 @@ class Engine:
                 each.said[part.name] = told, time.monotonic()
             self.heard(part, told)
             self.on_event(part, told)
-
-    def _find(self, name: str | None) -> tuple[_Round, Part] | None:
-        for each in self._rounds:
-            if name in each.parts and name not in each.over:
-                return each, each.parts[name]
-        return None
 
     def _end_of(self, each: _Round, part: Part, event: dict[str, Any]) -> End:
         """How a process ended, by what it reported, or by what its status says."""
@@ -341,13 +329,6 @@ class Engine:
         self.settle(part, end)
         self.launches.save(part)
         self.on_event(part, {"kind": "State"})
-
-
-def lent_cores() -> dict[str, str]:
-    """The variables by which what this process starts may use the cores that it has leased."""
-    from labkit.hardware.leases import LEASED_VARIABLE
-
-    return {name: os.environ[name] for name in (LEASED_VARIABLE,) if name in os.environ}
 
 
 def end_left_over(launches: Launches) -> None:

@@ -39,8 +39,6 @@ class Launch:
     """What it trains, for people: dlrm:tour, or a script's name"""
     mode: str = "alone"
     """How it shares the device with what runs at the same time"""
-    after: tuple[str, ...] = ()
-    """Names of the launches that have to end before it starts, however they end"""
     together: str = ""
     """Name of the round in which it starts: all launches of a round take their first step at one barrier"""
     limit_s: float | None = None

@@ -78,11 +78,6 @@ class PlannedJob:
         return cls(job=job_from_json(data["job"]), **values)
 
     @property
-    def is_labkits(self) -> bool:
-        """Whether its script is one of labkit's own."""
-        return not isinstance(self.job, ScriptJob)
-
-    @property
     def label(self) -> str:
         """What it trains, for people: dlrm:tour, or the script's name."""
         return self.job.label
@@ -93,10 +88,6 @@ class PlannedJob:
             return self.job.seeded(self.seed).command(folder=self.folder)
         command = self.job.command(folder=self.folder)
         return command.seeded(self.seed) if self.job.takes_seed else command
-
-    def about(self) -> dict[str, Any]:
-        """What readers of its launch want to know."""
-        return {"job": self.name, "job_key": job_text(self.job)}
 
 
 def job_text(job: Job | ScriptJob) -> str:
@@ -228,23 +219,19 @@ def with_seconds(mix: Mix, seconds: float | None) -> Mix:
 
 
 def mix_launches(mix: Mix) -> list[Launch]:
-    """The rounds of a mix as launches, each after the one before it; in mode alone, each job is a round.
+    """The rounds of a mix as launches, in their order; in mode alone, each job is a round.
 
     They go repeat by repeat, so that drift affects all modes alike.
     """
     found: list[Launch] = []
-    after: tuple[str, ...] = ()
     for repeat in range(mix.repeats):
         for workload in mix.workloads:
             for jobs in [(job,) for job in workload.jobs] if workload.mode == "alone" else [workload.jobs]:
                 place = f"{workload.name}-{workload.mode}-{repeat}"
                 together = f"{place}-{jobs[0].name}" if workload.mode == "alone" else place
                 about = {"workload": workload.name, "repeat": repeat}
-                how = {"mode": workload.mode, "after": after, "together": together, "limit_s": mix.timeout_s}
-                own = []
+                how = {"mode": workload.mode, "together": together, "limit_s": mix.timeout_s}
                 for job in jobs:
-                    own.append(
-                        Launch(f"{place}-{job.name}", job.command(), job.label, about=about | job.about(), **how)
-                    )
-                found, after = found + own, tuple(each.name for each in own)
+                    own = about | {"job": job.name, "job_key": job_text(job.job)}
+                    found.append(Launch(f"{place}-{job.name}", job.command(), job.label, about=own, **how))
     return found

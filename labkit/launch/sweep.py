@@ -4,6 +4,7 @@ The records of the runs overrule the state file: a cell is done when a run of it
 """
 
 import contextlib
+import os
 import platform
 import time
 from collections import defaultdict
@@ -14,8 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from labkit import UserError, errors, hardware, process, tracking
+from labkit.hardware.leases import LEASED_VARIABLE
 from labkit.launch.cells import Sweep
-from labkit.launch.engine import End, Engine, OnEvent, Start, end_left_over, lent_cores
+from labkit.launch.engine import End, Engine, OnEvent, Start, end_left_over
 from labkit.launch.launches import FILE, LOCK, Head, Launches, Part
 from labkit.runs import SILENT_S, RunRecord, is_alive, read_run, readable_runs, restored, run_folders
 
@@ -32,12 +34,10 @@ USAGE_ERROR = 2
 """Exit status of a script whose command line does not know an argument"""
 LOOK_S = 0.1
 """Seconds between two looks at whether a process has ended"""
-Found = dict[str, list[tuple[Path, RunRecord]]]
-"""The runs of each cell of a sweep by its key, oldest first"""
-
-
 MOST_LEAD_S = 60.0
 """Most seconds that a script prepares before its run begins"""
+Found = dict[str, list[tuple[Path, RunRecord]]]
+"""The runs of each cell of a sweep by its key, oldest first"""
 
 
 @dataclass
@@ -263,11 +263,10 @@ def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False, elsewher
         before = read_states(sweep.name, runs_dir, alive=alive)
         found, others = find_runs(sweep.name, runs_dir, ends=lambda key: key not in alive)
         progress = _reconciled(sweep, before, found, others, retry_failed=retry_failed)
-        after: tuple[str, ...] = ()
         # those that were under way when the sweep broke off come last: one may have taken the machine with it
         for cell in sorted(sweep.cells, key=lambda each: before.parts[each.key].broken_off):
             part = launches.parts[cell.key] = before.parts.pop(cell.key)
-            part.launch, after = sweep.launch(cell, runs_dir, after), (cell.key,)
+            part.launch = sweep.launch(cell, runs_dir)
         for key, part in before.parts.items():  # they were in its file once
             reconcile(part, found.get(key, []))
             part.status = "left_out" if part.status == "waiting" else part.status
@@ -342,7 +341,8 @@ class _SweepEngine(Engine):
             self._cores.enter_context(hardware.leased_cores(cores, say=say, stopped=lambda: bool(self.stop)))
         run = part.more.get(RESUME)
         command = replace(part.launch.job, resume=str(self.launches.runs_dir / run)) if run else part.launch.job
-        return [Start(command, lent_cores())]
+        # by this variable what it starts may use the cores that this process has leased
+        return [Start(command, {name: value for name, value in os.environ.items() if name == LEASED_VARIABLE})]
 
     def settle(self, part: Part, end: End) -> None:
         self._cores.close()

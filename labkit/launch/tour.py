@@ -36,7 +36,7 @@ def plan_tour(jobs: Sequence[str], seeds: Sequence[int], runs_dir: Path | str = 
                 command = job_command(job, budget=budget.name, runs_dir=runs_dir, seed=seed, **limits)
                 name = f"{Path(job).stem}-{budget.name}-{seed}"
                 about = {"job": job, "budget": budget.name, "seed": seed}
-                planned.append(Launch(name, command, job, after=_last(planned), about=about))
+                planned.append(Launch(name, command, job, about=about))
     return planned
 
 
@@ -45,10 +45,6 @@ def run_tour(tour: Sequence[Launch], runs_dir: Path, on_event: OnEvent, stop: "t
     launches = Launches.new(runs_dir, "tour", "-".join(dict.fromkeys(each.label for each in tour)), tour)
     _Tour(launches, stop=stop, on_event=on_event).run()
     return launches
-
-
-def _last(planned: Sequence[Launch]) -> tuple[str, ...]:
-    return tuple(each.name for each in planned[-1:])
 
 
 class _Tour(Engine):
@@ -83,9 +79,8 @@ class ScriptRuns(Engine):
         self, kind: str, commands: "Sequence[tracking.ScriptCommand]", folder: Path | str | None = None, **how
     ):
         """Plan the runs; `folder` is where the list gets its folder, if not with the runs."""
-        name, planned = Path(errors.certain(commands[0].script)).stem, []
-        for number, command in enumerate(commands):
-            planned.append(Launch(f"{kind}-{number}", command, name, after=_last(planned)))
+        name = Path(errors.certain(commands[0].script)).stem
+        planned = [Launch(f"{kind}-{number}", command, name) for number, command in enumerate(commands)]
         super().__init__(Launches.new(folder or commands[0].runs_dir, f"{kind}s", name, planned), **how)
 
     def begin(self, parts: Sequence[Part]) -> list[Start]:

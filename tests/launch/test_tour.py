@@ -59,7 +59,7 @@ def tour(tmp_path):
     script = tmp_path / "own.py"
     script.write_text(SCRIPT, encoding="utf-8")
     planned = plan_tour([str(script)], [1, 2, 3], tmp_path / "runs")
-    return [replace(each, after=()) for each in planned if each.about["budget"] == "one-core"]
+    return [each for each in planned if each.about["budget"] == "one-core"]
 
 
 def test_a_run_that_fails_costs_no_other_run(tmp_path, tour):
@@ -78,7 +78,6 @@ def test_late_in_a_tour_no_further_run_begins(tmp_path, tour, monkeypatch):
         if part.status == "done":
             monkeypatch.setattr("labkit.launch.tour.LAST_START_S", 0.0)
 
-    tour = [replace(each, after=tuple(before.name for before in tour[:n][-1:])) for n, each in enumerate(tour)]
     done, text = toured(tmp_path, tour, late)
     assert [part.status for part in done.parts.values()] == ["done", "left_out", "left_out"]
     assert exit_status(done) == 1
@@ -90,7 +89,6 @@ def test_all_jobs_have_a_seed_before_any_has_the_next_and_budgets_take_turns():
     budgets = [budget.name for budget in offered_budgets()]
     asked = [(seed, job, budget) for seed in (0, 1) for job in ("dlrm", "speech") for budget in budgets]
     assert [(each.about["seed"], each.about["job"], each.about["budget"]) for each in tour] == asked
-    assert [each.after for each in tour] == [(), *((each.name,) for each in tour[:-1])]
 
 
 @pytest.mark.parametrize(

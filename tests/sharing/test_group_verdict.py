@@ -12,6 +12,7 @@ from labkit.jobs import DlrmJob, ScriptJob, SpeechJob
 from labkit.json_data import to_json
 from labkit.launch import Launch, Launches, Mix, Part, PlannedJob, Workload
 from labkit.launch.launches import Head
+from labkit.launch.mix import job_text
 from labkit.runs import TELEMETRY, Provenance, RunWriter
 from labkit.runs.parts import PartWriter
 from labkit.sharing.mix_tables import job_table
@@ -64,7 +65,7 @@ class HandMadeGroup:
         for name, each in course.items():
             job = self.jobs[workload, mode, name]
             run = self.run(job, each) if each.has_run else None
-            about = {"workload": workload, "repeat": repeat} | job.about()
+            about = {"workload": workload, "repeat": repeat, "job": name, "job_key": job_text(job.job)}
             how = {"label": job.label, "mode": mode, "together": str(self.count), "about": about}
             launch = Launch(f"{self.count}-{name}", job.command(), **how)
             part = Part(launch=launch, status=each.status, run=run, wall_s=each.ends_s, go_at=go_at)
@@ -76,12 +77,13 @@ class HandMadeGroup:
         return self.folder
 
     def run(self, job: PlannedJob, course: Course) -> str:
-        target = {"target": 0.8, "target_metric": "auc"} if job.is_labkits else {}
+        target = {"target": 0.8, "target_metric": "auc"} if not isinstance(job.job, ScriptJob) else {}
         writer = RunWriter.create(
             self.folder, "job", config={"job": "job", "train": target}, budget={"name": "t", **self.device}, tier=None,
             devices=[self.device], seed=0, provenance=Provenance.now("measured"), software={},
         )  # fmt: skip
-        points = [(step, second, "loss" if job.is_labkits else "steps", 1.0) for step, second in course.progress]
+        counted = "steps" if isinstance(job.job, ScriptJob) else "loss"
+        points = [(step, second, counted, 1.0) for step, second in course.progress]
         if course.evaluated_s:
             step = max(step for step, second in course.progress if second <= course.evaluated_s)
             points.append((step, course.evaluated_s, "auc", 0.7))
