@@ -8,18 +8,19 @@ import os
 import platform
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from labkit import UserError, errors, hardware, process, tracking
 from labkit.hardware.leases import LEASED_VARIABLE
 from labkit.launch.cells import Sweep
 from labkit.launch.engine import End, Engine, OnEvent, Start, end_left_over
 from labkit.launch.launches import FILE, LOCK, Head, Launches, Part
-from labkit.runs import SILENT_S, RunRecord, is_alive, read_run, readable_runs, restored, run_folders
+from labkit.runs import SILENT_S, RunRecord, read_run, readable_runs, restored, run_folders
 
 FOLDER = "sweeps"
 """Below --runs-dir: a folder for each sweep, by its name"""
@@ -102,12 +103,14 @@ def check_sweep(name: str, runs_dir: Path) -> None:
     raise UserError(f"there is no sweep {name!r} in {runs_dir}: {hint}")
 
 
-def read_states(name: str, runs_dir: Path | str, *, alive: Collection[str] | None = None, key: str = "*") -> Launches:
-    """The state of a sweep as it was saved; no launches where none was.
+def read_states(
+    name: str, runs_dir: Path | str, *, alive: Collection[str] | None = None, key: str = "*"
+) -> tuple[Launches, Found, list[RunRecord]]:
+    """The state of a sweep as it was saved, and as its runs then say; those, and the records of all other runs.
 
     What was under way in a process that is gone waits again. Who holds the sweep's lock knows that no other process
     runs it, and of which cells processes of their own are `alive`; what the others left then ends. With `key` only
-    that cell's own file is read.
+    that cell's own file is read, and only its runs end.
     """
     folder = sweep_folder(runs_dir, name)
     launches = Launches(folder, Head(kind="sweep", id=name))
@@ -122,26 +125,19 @@ def read_states(name: str, runs_dir: Path | str, *, alive: Collection[str] | Non
             part.status, part.attempts, part.broken_off = "waiting", part.attempts - 1, part.broken_off + 1
         launches.head = each.head if path.name == FILE else launches.head
         launches.parts |= each.parts
-    return launches
-
-
-def find_runs(
-    name: str, runs_dir: Path, *, ends: Callable[[str], bool] = lambda key: False
-) -> tuple[Found, list[RunRecord]]:
-    """The runs of a sweep below a folder, and the records of all other runs.
-
-    Waits for the runs of cells that `ends` names, and kills those that do not end.
-    """
     found, others = defaultdict(list), []
-    for folder, record in readable_runs(run_folders(runs_dir)):
+    for run_folder, record in readable_runs(run_folders(runs_dir)):
         swept = record.config.get("sweep", {})
-        if swept.get("name") == name:
-            if record.status == "running" and ends(swept["cell"]):
-                record = ended_record(folder, record)
-            found[swept["cell"]].append((folder, record))
-        else:
+        if swept.get("name") != name:
             others.append(record)
-    return found, others
+            continue
+        is_left_over = alive is not None and swept["cell"] not in alive and key in ("*", swept["cell"])
+        if record.status == "running" and is_left_over:
+            record = ended_record(run_folder, record)
+        found[swept["cell"]].append((run_folder, record))
+    for own, part in launches.parts.items():
+        reconcile(part, found[own])
+    return launches, found, others
 
 
 def is_result(record: RunRecord, out_of_time: bool) -> bool:
@@ -191,26 +187,16 @@ def ended_record(folder: Path, record: RunRecord) -> RunRecord:
         UserError: it goes on on another host.
     """
     is_here = record.host == platform.node()
-
-    def goes_on() -> bool:
-        return is_alive(record.pid, record.pid_started) if is_here else read_run(folder).status == "running"
-
     # a host that is gone is silent from now on
     until = time.monotonic() + process.GRACE_S + (0.0 if is_here else SILENT_S)
-    while goes_on() and time.monotonic() < until:
+    while (record := read_run(folder)).status == "running" and time.monotonic() < until:
         time.sleep(LOOK_S)
-    if goes_on():
-        if not is_here:
-            raise UserError(f"{folder}: this run of the cell goes on on {record.host}: wait for it, or end it there.")
+    if record.status == "running" and is_here:
         process.kill_session(record.pid)
-    return read_run(folder)
-
-
-def read_progress(sweep: Sweep, runs_dir: Path) -> Progress:
-    """How far a sweep is; nothing is started, waited for or written."""
-    launches = read_states(sweep.name, runs_dir)
-    found, others = find_runs(sweep.name, runs_dir)
-    return _reconciled(sweep, launches, found, others)
+        return read_run(folder)
+    if record.status == "running":
+        raise UserError(f"{folder}: this run of the cell goes on on {record.host}: wait for it, or end it there.")
+    return record
 
 
 def _took_s(record: RunRecord) -> float:
@@ -221,16 +207,15 @@ def _took_s(record: RunRecord) -> float:
     return ended - began + (lead_s if 0 < lead_s < MOST_LEAD_S else 0.0)
 
 
-def _reconciled(
-    sweep: Sweep, launches: Launches, found: Found, others: Sequence[RunRecord], *, retry_failed: bool = False
-) -> Progress:
+def read_progress(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False, **how: Any) -> Progress:
+    """How far a sweep is, with `how` of `read_states`; without it nothing is started, waited for or written."""
+    launches, found, others = read_states(sweep.name, runs_dir, **how)
     for cell in sweep.cells:
         part = launches.parts.setdefault(cell.key, Part(launch=sweep.launch(cell, launches.runs_dir)))
-        runs = found.get(cell.key, [])
-        reconcile(part, runs)
+        reconcile(part, found[cell.key])
         if retry_failed and part.status == "failed":
             part.status, part.attempts = "waiting", 0
-            part.forgiven = sum(record.status == "failed" for _, record in runs)
+            part.forgiven = sum(record.status == "failed" for _, record in found[cell.key])
     script = str(sweep.script.absolute())
     earlier_s = [
         _took_s(record)
@@ -260,15 +245,13 @@ def opened(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False, elsewher
                 if not elsewhere:
                     raise
                 alive.add(path.stem)
-        before = read_states(sweep.name, runs_dir, alive=alive)
-        found, others = find_runs(sweep.name, runs_dir, ends=lambda key: key not in alive)
-        progress = _reconciled(sweep, before, found, others, retry_failed=retry_failed)
+        progress = read_progress(sweep, runs_dir, retry_failed=retry_failed, alive=alive)
+        before = progress.launches
         # those that were under way when the sweep broke off come last: one may have taken the machine with it
         for cell in sorted(sweep.cells, key=lambda each: before.parts[each.key].broken_off):
             part = launches.parts[cell.key] = before.parts.pop(cell.key)
             part.launch = sweep.launch(cell, runs_dir)
         for key, part in before.parts.items():  # they were in its file once
-            reconcile(part, found.get(key, []))
             part.status = "left_out" if part.status == "waiting" else part.status
             launches.parts[key] = part
         launches.write()
@@ -295,10 +278,8 @@ def opened_cell(sweep: Sweep, runs_dir: Path, *, retry_failed: bool = False) -> 
         with whole.locked(LOCK_WAIT_S):
             stack.enter_context(launches.locked())
         (launches.folder / "logs").mkdir(exist_ok=True)
-        before = read_states(sweep.name, runs_dir, alive=(), key=cell.key)
-        found, others = find_runs(sweep.name, runs_dir, ends=lambda key: key == cell.key)
-        progress = _reconciled(sweep, before, found, others, retry_failed=retry_failed)
-        part = launches.parts[cell.key] = before.parts[cell.key]
+        progress = read_progress(sweep, runs_dir, retry_failed=retry_failed, alive=(), key=cell.key)
+        part = launches.parts[cell.key] = progress.launches.parts[cell.key]
         part.launch = sweep.launch(cell, runs_dir)
         launches.write()
         yield replace(progress, launches=launches)

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit import errors, tta
-from labkit.launch.launches import Part
-from labkit.launch.sweep import check_sweep, find_runs, read_states, reconcile, sweep_folder
+from labkit.launch.sweep import check_sweep, read_progress, read_states, sweep_folder
 from labkit.launch.sweep_file import find_sweep_file, read_sweep_file
-from labkit.runs import RunRecord, read_metrics
+from labkit.runs import RunRecord, read_metrics, readable_runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,22 +44,18 @@ def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> "pd.DataFram
         path = find_sweep_file(path)
     if path.is_file() or path.suffix in (".yaml", ".yml"):
         asked = read_sweep_file(path)
-        launches = read_states(asked.name, runs_dir)
-        parts = [launches.parts.get(cell.key, Part(launch=asked.launch(cell, runs_dir))) for cell in asked.cells]
+        launches = read_progress(asked, runs_dir).launches
+        parts = [launches.parts[cell.key] for cell in asked.cells]
     else:
         check_sweep(str(sweep), runs_dir)
-        launches = read_states(str(sweep), runs_dir)
+        launches, *_ = read_states(str(sweep), runs_dir)
         parts = list(launches.parts.values())
-    found, _ = find_runs(launches.head.id, runs_dir)
-    for part in parts:
-        reconcile(part, found.get(part.name, []))
     settings = pd.DataFrame([part.launch.about["settings"] for part in parts])
     table = settings.apply(_as_numbers).rename(columns=lambda name: _free(name, "setting"))
     cells = [
-        {
+        part.launch.about  # seed and repeat
+        | {
             "budget": errors.certain(part.launch.job.budget).name,
-            "seed": part.launch.about["seed"],
-            "repeat": part.launch.about["repeat"],
             "state": part.status,
             "run": part.run,
             "folder": part.run and str(launches.runs_dir / part.run),
@@ -70,9 +65,8 @@ def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> "pd.DataFram
         for part in parts
     ]
     table = table.join(pd.DataFrame(cells, columns=OF_A_CELL), how="right")
-    done = {runs_dir / errors.certain(part.run): part for part in parts if part.status == "done"}
-    records = {folder: dict(found[part.name])[folder] for folder, part in done.items()}
-    return table.merge(_results(records), on="run", how="left")
+    done = [runs_dir / errors.certain(part.run) for part in parts if part.status == "done"]
+    return table.merge(_results(dict(readable_runs(done))), on="run", how="left")
 
 
 def _results(records: dict[Path, RunRecord]) -> "pd.DataFrame":

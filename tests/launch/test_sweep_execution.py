@@ -66,7 +66,7 @@ def test_all_of_a_repeat_runs_before_the_next_and_every_state_is_on_disk(write, 
     assert asked == [(repeat, seed, x) for repeat in "12" for seed in "34" for x in "12"]
     assert seen[:3] == [("State", "running"), ("Started", "running"), ("Ended", "running")]
     assert {part.status for part in found} == {"done"} and all(part.seconds > 0 for part in found)
-    assert read_states("s", runs).parts == {part.name: part for part in found}
+    assert read_states("s", runs)[0].parts == {part.name: part for part in found}
     record = json.loads((runs / found[0].run / "run.json").read_text())
     told = {"name": "s", "cell": found[0].name, "settings": {"x": "1"}, "repeat": 1}
     assert record["config"]["sweep"] == told and record["seed"] == 3
