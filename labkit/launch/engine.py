@@ -277,7 +277,7 @@ class Engine:
         each = next((each for each in self._rounds if name in each.parts and name not in each.over), None)
         if each is None:
             return
-        part = each.parts[name]
+        part = each.parts[event["job"]]
         if event["kind"] == "started":
             self.pids[part.name] = event["pid"]
         elif event["kind"] == "ended":

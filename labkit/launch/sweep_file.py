@@ -3,15 +3,15 @@
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit import UserError, hardware, jobs, project, tracking
 from labkit.launch.cells import Cell, Settings, Sweep, cell_key
-from labkit.launch.radt_grid import as_sweep, is_radt_grid
-from labkit.launch.rows import Kind, Mistakes, Row, read_setting, read_settings, read_yaml, safe_name
+from labkit.launch.mix_file import NOTHING, SAMPLED
+from labkit.launch.rows import Kind, Mistakes, Row, read_settings, read_yaml, safe_name
 
 EXAMPLE = """\
 job: dlrm:tour
@@ -38,6 +38,9 @@ MOST_CELLS = 10_000
 """More are a typing error"""
 DIGITS = 4
 """Digits of a number that is drawn"""
+NO_FIELDS = Row((), "")
+OF_RADT = ("name", "file", "parameters", "collocation", "devices", "listeners", "experiment", "workload", "method")
+"""Fields of radT's grids (itu-rad/radt, examples/yaml)"""
 
 
 def read_sweep_file(path: Path | str) -> Sweep:
@@ -48,10 +51,9 @@ def read_sweep_file(path: Path | str) -> Sweep:
     """
     path = find_sweep_file(Path(path))
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
-    for name in top.places.keys() - top.keys():
-        mistakes.add_field(top, name, "it is empty: give it a value, or remove the field.")
-    top = as_sweep(top, mistakes) if is_radt_grid(top) else top
-    given = read_settings(top, FIELDS, mistakes)
+    if {"file", "parameters"} <= top.keys() and not {"job", "script", "jobs"} & top.keys():
+        top = _from_radt(top, mistakes)
+    given = _values(top, FIELDS, mistakes)
     name = given.get("name", path.stem)
     if name != safe_name(name):
         said = f"{name!r} also names a folder: use letters, digits and . _ + - only, such as {safe_name(name)}."
@@ -67,19 +69,19 @@ def read_sweep_file(path: Path | str) -> Sweep:
         mistakes.raise_if_any()
     if target.kind is not None and "arguments" in given:
         mistakes.add_field(top, "arguments", f"only a script has arguments: write settings of {target.job} as fields.")
-    asked = given.get("budget", [WHOLE])
-    budgets = _budgets(asked, top, mistakes)
+    asked, offered, budgets = given.get("budget", [WHOLE]), hardware.offered_budgets(), []
+    whole = next((budget for budget in offered if budget.torch_name != "cpu"), offered[-1])
+    for name in asked:
+        with mistakes.noting(top, "budget"):
+            budgets.append(whole if name == WHOLE else hardware.parse_budget(name))
     seeds = given.get("seeds", [0 if target.is_job else None])
     for seed in seeds:
         if seed is not None and not 0 <= seed < 2**63:
             mistakes.add_field(top, "seeds", f"{seed} is not a seed: give whole numbers from 0 to 2^63 - 1.")
     for name, values in (("seeds", seeds), ("budget", [budget.name for budget in budgets])):
         _refuse_twice(values, name, top, mistakes)
-    mixes = _Expansion(target, top, given, mistakes)
     repeats = range(1, given.get("repeats", 1) + 1)
-    count = len(mixes.found) * len(seeds) * len(budgets) * len(repeats)
-    if count > MOST_CELLS:
-        mistakes.add(top.place, f"these are {count:,} cells: remove values until there are at most {MOST_CELLS:,}.")
+    mixes = _Expansion(target, top, given, mistakes, len(seeds) * len(budgets) * len(repeats))
     mistakes.raise_if_any()
 
     limit_s, cells = given.get("max_seconds"), []
@@ -108,6 +110,44 @@ def read_sweep_file(path: Path | str) -> Sweep:
         limits_process=not target.is_job and limit_s is not None,
         where=top.places["job" if target.is_job else "script"],
     )
+
+
+def _from_radt(top: Row, mistakes: Mistakes) -> Row:
+    """The fields of a sweep that radT's grid stands for; what a sweep cannot do is noted."""
+    way, device = (str(top.get(name, "-")).lower() for name in ("collocation", "devices"))
+    listeners = str(top.get("listeners", "-")).lower().replace(" ", "").split("+")
+    if (method := top.get("method", "grid")) != "grid":
+        said = f"{method!r} draws settings: write them under random in a sweep (docs/sweeps.md), or use method: grid."
+        mistakes.add_field(top, "method", said)
+    if way not in NOTHING:
+        said = f"a sweep runs a cell at a time, not {way}: use `labkit collocate` with a CSV of radT's, or remove it."
+        mistakes.add_field(top, "collocation", said)
+    if device not in (*NOTHING, "0", "cpu"):
+        said = f"a sweep runs on the first device: start it with CUDA_VISIBLE_DEVICES={device}, and remove this."
+        mistakes.add_field(top, "devices", said)
+    if profilers := ", ".join(each for each in listeners if each not in (*SAMPLED, *NOTHING)):
+        said = f"{profilers} is no sampler: remove it; `labkit profile run` runs a script under a profiler."
+        mistakes.add_field(top, "listeners", said)
+    # fields of a sweep can be added, such as seeds
+    fields = {name: value for name, value in top.items() if name not in OF_RADT} | {"script": top["file"]}
+    if "name" in top:
+        fields["name"] = safe_name(str(top["name"]))
+    parameters: Any = top["parameters"]
+    groups: dict[str, Any] = {} if isinstance(parameters, Row) else {"grid": parameters}
+    for name, given in parameters.items() if isinstance(parameters, Row) else ():
+        if isinstance(given, Row):
+            found = [given[key] for key in ("values", "value") if key in given]
+            if len(given) != 1 or not found:
+                said = f"it has {', '.join(given) or 'nothing'}: give it values: [...], or value: ... (docs/sweeps.md)."
+                mistakes.add_field(parameters, name, said)
+                continue
+            given = found[0]
+        row = groups.setdefault("grid" if isinstance(given, list) else "settings", Row((), parameters.place, {}))
+        row[name], row.places[name] = given, parameters.places[name]
+    came_from = {"script": "file"} | dict.fromkeys(groups, "parameters")
+    places = {name: place for name, place in top.places.items() if name not in top}  # empty fields
+    places |= {name: top.places[came_from.get(name, name)] for name in fields | groups}
+    return Row(fields | groups, top.place, places)
 
 
 def cells_too_large(sweep: Sweep) -> Iterator[tuple[Cell, str]]:
@@ -158,14 +198,13 @@ class _Target:
         """
         if self.is_job:
             settings = {"preset": self.preset or "tour"} | settings
-            if limit_s is not None:
-                settings["max_seconds"] = limit_s
+            settings |= {} if limit_s is None else {"max_seconds": limit_s}
         texts = {name: str(value) for name, value in settings.items()}
         if self.kind is not None:
             job = self.kind.from_settings(settings | {"seed": seed}, self.folder)
             return texts if self.is_job else texts | {"": limit_s}, job
         arguments = [*self.first]
-        for name, value in sorted(settings.items()):
+        for name, value in sorted(texts.items()):
             arguments += [] if value == "false" else [f"--{name}"] if value == "true" else [f"--{name}", value]
         if seed is not None and not any(tracking.SEED in each for each in arguments):
             arguments += ["--seed", tracking.SEED]
@@ -182,13 +221,11 @@ def _target(given: Mapping[str, Any], folder: Path) -> _Target:
     return _Target(script.name, script, str(script.resolve()), folder, kind, first=tuple(given.get("arguments", ())))
 
 
-def _budgets(names: Sequence[str], top: Row, mistakes: Mistakes) -> "list[hardware.Budget]":
-    offered, found = hardware.offered_budgets(), []
-    for name in names:
-        with mistakes.noting(top, "budget"):
-            whole = next((budget for budget in offered if budget.torch_name != "cpu"), offered[-1])
-            found.append(whole if name == WHOLE else hardware.parse_budget(name))
-    return found
+def _values(row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes) -> dict[str, Any]:
+    """The values of a row's fields, none of which may be empty."""
+    for name in row.places.keys() - row.keys():
+        mistakes.add_field(row, name, "it is empty: give it a value, or remove it.")
+    return read_settings(row, kinds, mistakes, ELSEWHERE)
 
 
 def _refuse_twice(values: Sequence[Any], name: str, row: Row, mistakes: Mistakes) -> None:
@@ -197,22 +234,23 @@ def _refuse_twice(values: Sequence[Any], name: str, row: Row, mistakes: Mistakes
 
 
 class _Expansion:
-    """What the settings, grid, cells and random samples of a file come to."""
+    """What the settings, grid, cells and random samples of a file come to; each runs a number of `times`."""
 
-    def __init__(self, target: _Target, top: Row, given: Mapping[str, Any], mistakes: Mistakes):
+    def __init__(self, target: _Target, top: Row, given: Mapping[str, Any], mistakes: Mistakes, times: int):
         self._target, self._top, self._mistakes = target, top, mistakes
         self._rows: dict[str, Row] = {}
         """Where each setting stands, by its name"""
         self._noted: set[str] = set()
-        if "settings" in given:
-            self._claim(given["settings"], given["settings"])
-        self.fixed: Settings = self._read(given["settings"]) if "settings" in given else {}
+        fixed, grid_row, listed = given.get("settings", NO_FIELDS), given.get("grid", NO_FIELDS), given.get("cells", [])
+        self._claim(dict.fromkeys(fixed, fixed))
+        self.fixed: Settings = _values(fixed, target.kinds(fixed), mistakes)
         """Settings that are the same in each cell"""
-        grid = self._grid(given["grid"]) if "grid" in given else {}
-        listed = given.get("cells", [])
-        for name in dict.fromkeys(name for row in listed for name in row):
-            self._claim([name], next(row for row in listed if name in row))
-        cells = [self._read(row) for row in listed]
+        self._claim(dict.fromkeys(grid_row, grid_row))
+        grid = _values(grid_row, {name: [kind] for name, kind in target.kinds(grid_row).items()}, mistakes)
+        for name, values in grid.items():
+            _refuse_twice(values, name, grid_row, mistakes)
+        self._claim({name: row for row in reversed(listed) for name in row})
+        cells = [_values(row, target.kinds(row), mistakes) for row in listed]
         for number, row in enumerate(listed):
             if cells[number] in cells[:number]:
                 mistakes.add(row.place, "this cell is listed twice: leave one of the two away.")
@@ -222,12 +260,12 @@ class _Expansion:
         """How many values each setting takes that varies"""
         self.found: list[Settings] = []
         """Of each cell what varies, in order; seeds, budgets and repeats apart"""
-        sizes = math.prod(map(len, grid.values())) * len(cells) * len(samples)
-        if sizes <= MOST_CELLS:
-            mixed = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-            self.found = [cell | mix | sample for cell in cells for mix in mixed for sample in samples]
-        else:
-            mistakes.add(top.place, f"these are {sizes:,} cells: remove some values.")
+        count = math.prod(map(len, grid.values())) * len(cells) * len(samples) * times
+        if count > MOST_CELLS:
+            mistakes.add(top.place, f"these are {count:,} cells: remove values until there are at most {MOST_CELLS:,}.")
+            return
+        mixed = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+        self.found = [cell | mix | sample for cell in cells for mix in mixed for sample in samples]
         for name in dict.fromkeys(name for settings in self.found for name in settings):
             self.counts[name] = len({settings.get(name) for settings in self.found})
 
@@ -242,9 +280,9 @@ class _Expansion:
         cell = ", ".join(f"{name} {value}" for name, value in settings.items())
         return self._mistakes.add(row.place, f"{error} (in the cell with {cell})")
 
-    def _claim(self, names: Iterable[str], where: Row) -> None:
+    def _claim(self, places: Mapping[str, Row]) -> None:
         """Take note of where settings stand; two places for one are a mistake."""
-        for name in names:
+        for name, where in places.items():
             if name in self._rows:
                 before = self._rows[name].places.get(name, self._rows[name].place)
                 self._mistakes.add_field(where, name, f"it is given twice, also in {before}: remove one.")
@@ -256,39 +294,20 @@ class _Expansion:
                 self._mistakes.add_field(where, name, said)
             self._rows[name] = where
 
-    def _kinds(self, row: Row) -> dict[str, Kind]:
-        for name in row.places.keys() - row.keys():
-            self._mistakes.add_field(row, name, "it is empty: give it a value, or remove it.")
-        return self._target.kinds(row)
-
-    def _read(self, row: Row) -> Settings:
-        return read_settings(row, self._kinds(row), self._mistakes, ELSEWHERE)
-
-    def _grid(self, row: Row) -> dict[str, list[Any]]:
-        self._claim(row, row)
-        kinds: dict[str, Kind] = {name: [kind] for name, kind in self._kinds(row).items()}
-        grid = read_settings(row, kinds, self._mistakes, ELSEWHERE)
-        for name, values in grid.items():
-            _refuse_twice(values, name, row, self._mistakes)
-        return grid
-
     def _samples(self, row: Row) -> Iterator[Settings]:
         """Random settings, all different; the first of them stay what they are when more are asked for."""
         given = read_settings(row, RANDOM_FIELDS, self._mistakes)
         for name in ("samples", "settings"):
             if name not in row:
                 self._mistakes.add(row.place, f"{name} is missing: give the number of samples, and settings to draw.")
-        ranges = given.get("settings", Row((), row.place))
-        self._claim(ranges, ranges)
-        kinds, draws = self._kinds(ranges), {}
-        for name, value in ranges.items():
+        ranges = given.get("settings", NO_FIELDS)
+        self._claim(dict.fromkeys(ranges, ranges))
+        kinds, draws = self._target.kinds(ranges), {}
+        for name, asked in _values(ranges, dict.fromkeys(kinds, "fields"), self._mistakes).items():
             with self._mistakes.noting(ranges, name):
-                if name not in kinds:
-                    read_settings(Row({name: value}, ranges.place, ranges.places), kinds, self._mistakes, ELSEWHERE)
-                    continue
                 # a stream of its own: one more setting leaves those of the others
                 stream = random.Random(f"{given.get('seed', 0)} {name}")
-                draws[name] = _draw(value, kinds[name], stream, self._mistakes)
+                draws[name] = _draw(asked, kinds[name], stream, self._mistakes)
         seen: set[tuple] = set()
         wanted = given.get("samples", 0) if draws and None not in draws.values() else 0
         if wanted > MOST_CELLS:
@@ -305,9 +324,8 @@ class _Expansion:
             self._mistakes.add_field(row, "samples", said)
 
 
-def _draw(value: Any, kind: Kind, stream: random.Random, mistakes: Mistakes) -> Callable[[], Any] | None:
+def _draw(row: Row, kind: Kind, stream: random.Random, mistakes: Mistakes) -> Callable[[], Any] | None:
     """A function that draws a setting's next value; None where its range is wrong, which is noted."""
-    row = read_setting(value, "fields")
     if "choice" in row:
         choice = read_settings(row, {"choice": [kind]}, mistakes).get("choice")
         return None if choice is None else lambda: stream.choice(choice)
