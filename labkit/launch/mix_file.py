@@ -64,16 +64,12 @@ def _jobs_of(
         mistakes.add(row.place, "give it one of job (such as dlrm:tour) and script (such as train.py).")
         return []
     if {"args", "arguments"} <= row.keys():
-        mistakes.add_field(row, "args", "it is another spelling of arguments: remove one.")
-        return []
+        raise UserError("it is another spelling of arguments: remove one.", field="args")
     what = read_setting(row.get("job") or row.get("script"), str)
-    kind, preset, flags = None, "", dict[str, Any]()
-    if not what.endswith(".py"):
-        kind, preset = named_job(what)
-        if preset and "preset" in row:
-            mistakes.add_field(row, "preset", f"the job already names preset {preset!r}: remove one.")
-            return []
-        flags = kind.kinds()
+    kind, preset = (None, "") if what.endswith(".py") else named_job(what)
+    if preset and "preset" in row:
+        raise UserError(f"the job already names preset {preset!r}: remove one.", field="preset")
+    flags: dict[str, Any] = kind.kinds() if kind else {}
     values = read_settings(row, flags | PLACED | JOB_FIELDS | dict(others), mistakes, ELSEWHERE)
     if len(values) < len(row):
         return []
@@ -220,8 +216,15 @@ def read_csv_mix(path: Path) -> tuple[Mix, list[str]]:
     Rows with one Experiment and Workload run together. A script is looked for in the file's folder, then in the working
     folder.
     """
-    table, mistakes = _read_table(path), Mistakes(str(path))
-    notices = _strange_columns(path, [*table[0]] if table else [])
+    table, mistakes, notices = _read_table(path), Mistakes(str(path)), []
+    columns = [*table[0]] if table else []
+    strangers = [column for column in columns if column not in (*COLUMNS, *OPTIONAL)]
+    for column in strangers:
+        if near := difflib.get_close_matches(column, {*OPTIONAL} - {*columns}, 1):
+            raise UserError(f"{path}, line 1: the column {column!r} is unknown: did you mean {near[0]!r}?")
+    if strangers:
+        names = ", ".join(map(repr, strangers))
+        notices.append(f"{path}, line 1: nothing is read from {names}, which labkit does not know.")
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in table:
         if row["Experiment"] and row["Workload"]:
@@ -238,16 +241,6 @@ def read_csv_mix(path: Path) -> tuple[Mix, list[str]]:
     if not read:
         raise UserError(f"{path}: it has no rows: add some.")
     return Mix(safe_name(path.stem), tuple(filter(None, read))), notices
-
-
-def _strange_columns(path: Path, columns: list[str]) -> list[str]:
-    """What the user should know of columns that are not read; a UserError where one looks like one that is."""
-    strangers = [column for column in columns if column not in (*COLUMNS, *OPTIONAL)]
-    for column in strangers:
-        if near := difflib.get_close_matches(column, {*OPTIONAL} - {*columns}, 1):
-            raise UserError(f"{path}, line 1: the column {column!r} is unknown: did you mean {near[0]!r}?")
-    names = ", ".join(map(repr, strangers))
-    return [f"{path}, line 1: nothing is read from {names}, which labkit does not know."] if names else []
 
 
 def _read_table(path: Path) -> list[Row]:

@@ -170,12 +170,10 @@ def read_settings(
     """
     values = {}
     for name, value in row.items():
-        try:
+        with mistakes.noting(row, name):
             if name not in kinds:
                 raise UserError(elsewhere.get(name, f"it is unknown: {errors.did_you_mean(name, kinds)}"))
             values[name] = read_setting(value, kinds[name])
-        except UserError as error:
-            mistakes.add_field(row, name, str(error))
     return values
 
 
