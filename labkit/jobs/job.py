@@ -141,10 +141,6 @@ class Job:
         """The job with other settings; those that follow from them are computed again."""
         return self.from_settings(self.settings() | settings)
 
-    def seeded(self, seed: int) -> Self:
-        """The job with a seed."""
-        return self.with_settings(seed=seed)
-
     def to_json(self) -> dict[str, Any]:
         """JSON-able data, from which `job_from_json` makes the job."""
         return {"job": self.name, "settings": json_data.to_json(self.settings())}

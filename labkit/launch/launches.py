@@ -147,23 +147,14 @@ class Launches:
         """Make a list in a folder whose name sorts by time (UTC).
 
         Raises:
-            UserError: no folder can be made there.
+            UserError: the system refuses to make a folder there.
         """
         now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
         safe = "".join(char if char.isalnum() else "-" for char in name)[:40]
         folder = Path(runs_dir) / f"{now}-{kind}-{safe}-{secrets.token_hex(2)}"
-        try:
+        with errors.refusals():
             (folder / "logs").mkdir(parents=True)
-        except OSError as error:
-            raise UserError(
-                f"{runs_dir}: no folder can be made there ({error.strerror}): choose another --runs-dir."
-            ) from error
         return cls(folder, Head(kind=kind, id=folder.name, content=content), launches)
-
-    @property
-    def title(self) -> str:
-        """Its folder, and for a launch that has a file of its own its name."""
-        return str(self.folder if self.file.name == FILE else self.file.with_suffix(""))
 
     @property
     def runs_dir(self) -> Path:
@@ -226,15 +217,16 @@ class Launches:
             yield
             return
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        path = self.folder / ".lock" if self.file.name == FILE else self.file.with_suffix(LOCK)
+        path = self.folder / LOCK if self.file.name == FILE else self.file.with_suffix(LOCK)
         # where the file system has no locks, a file that outlives its holder would be no lock either
         lock = filelock.FileLock(path, fallback_to_soft=False)
         try:
             lock.acquire(timeout=wait_s)
         except filelock.Timeout:
-            holder = f"process {path.read_text() or 'of another user'}"
+            what, holder = self.folder if self.file.name == FILE else self.file.with_suffix(""), path.read_text()
             raise UserError(
-                f"{self.title}: {holder} runs this: wait for it, end it, or choose another --runs-dir or name."
+                f"{what}: process {holder or 'of another user'} runs this: wait for it, end it, or choose another "
+                "--runs-dir or name."
             ) from None
         except (NotImplementedError, OSError) as error:
             if errors.refused_number(error) is not None:

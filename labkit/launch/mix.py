@@ -85,7 +85,7 @@ class PlannedJob:
     def command(self) -> "tracking.ScriptCommand":
         """What it runs, wherever that is."""
         if not isinstance(self.job, ScriptJob):
-            return self.job.seeded(self.seed).command(folder=self.folder)
+            return self.job.with_settings(seed=self.seed).command(folder=self.folder)
         command = self.job.command(folder=self.folder)
         return command.seeded(self.seed) if self.job.takes_seed else command
 

@@ -86,7 +86,7 @@ def _jobs_of(
     else:
         settings = {name: values[name] for name in flags if name in values}
         given = kind.from_settings({"preset": preset or "tour"} | settings, folders[0])
-        job, seed, name = given.seeded(0), given.seed, safe_name(f"{kind.name}-{given.preset}")
+        job, seed, name = given.with_settings(seed=0), given.seed, safe_name(f"{kind.name}-{given.preset}")
     asked = {("memory_bytes" if each == "memory" else each): values[each] for each in PLACED if each in values}
     planned = PlannedJob(values.get("name", name), job, seed, where=row.place, **asked)
     more = {name: values[name] for name in others if name in values}
