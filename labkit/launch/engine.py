@@ -49,11 +49,6 @@ class End:
     """Whether it was asked to end"""
 
     @property
-    def was_killed(self) -> bool:
-        """Whether it did not end when it was asked to."""
-        return self.was_asked and (self.exit_status or 0) < 0
-
-    @property
     def answer(self) -> Mapping[str, Any]:
         """Run, folder, status and result; empty where there is no run."""
         answer = (self.said if self.said.get("kind") == "Ended" else self.said.get("answer")) or {}

@@ -211,7 +211,10 @@ class RankedRun:
         ended = {rank: said["reason"] for rank, said in failed.items() if not said.get("cut_off")}
         if len(ended) == count and len({*ended.values()}) == 1:
             return 0, ended[0]  # for example, the data is missing
-        ended |= {rank: _how_ended(status) for rank, status in self._statuses.items() if status and rank not in failed}
+        for rank, status in self._statuses.items():
+            if status and rank not in failed:
+                by_itself = f"the script ended its process with status {status}"
+                ended[rank] = by_itself if status > 0 else process.how_ended({"status": status})
         found = runs.first_failure(words, ended)
         if ended and (found is None or found[0].ended in ("done", "stopped")):  # perhaps one failed outside its run
             rank, why = next(iter(ended.items()))
@@ -219,9 +222,3 @@ class RankedRun:
         if found is not None:
             return found[0].rank, found[0].words if found[0].ended == "diverged" else found[1]
         return next(((rank, said["reason"]) for rank, said in failed.items()), (0, ""))
-
-
-def _how_ended(status: int) -> str:
-    if status > 0:
-        return f"the script ended its process with status {status}"
-    return process.how_ended({"status": status})

@@ -91,18 +91,6 @@ def sweep_folder(runs_dir: Path | str, name: str) -> Path:
     return Path(runs_dir) / FOLDER / name
 
 
-def check_sweep(name: str, runs_dir: Path) -> None:
-    """Raise a UserError where no sweep of that name has run."""
-    folder = sweep_folder(runs_dir, name)
-    if (folder / FILE).is_file():
-        return
-    if folder.is_dir():
-        raise UserError(f"{folder}: an earlier version of labkit ran this sweep: give its file instead of its name.")
-    known = sorted(path.name for path in (Path(runs_dir) / FOLDER).glob("*/"))
-    hint = errors.did_you_mean(name, known) if known else "none has run there: start one with `labkit sweep FILE`."
-    raise UserError(f"there is no sweep {name!r} in {runs_dir}: {hint}")
-
-
 def read_states(
     name: str, runs_dir: Path | str, *, alive: Collection[str] | None = None, key: str = "*"
 ) -> tuple[Launches, Found, list[RunRecord]]:
@@ -344,7 +332,7 @@ class _SweepEngine(Engine):
         if is_usage_error and self._progress.count("done", "failed") == 0:
             self._give_back(part)
             raise UserError(f"{self._sweep.where}: the script does not take these arguments: {reason}")
-        was_killed = end.was_killed and part.out_of_time
+        was_killed = part.out_of_time and end.was_asked and (end.exit_status or 0) < 0
         was_cut_off = end.status == "stopped" or record is None or record.status in ("stopped", "interrupted")
         if self.stop and was_cut_off and not was_killed:
             return self._give_back(part)

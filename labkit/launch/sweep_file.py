@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,7 @@ def read_sweep_file(path: Path | str) -> Sweep:
     if not {"job", "script"} & given.keys():
         mistakes.raise_if_any()
     with mistakes.noting(top, "job" if "job" in top else "script"):
-        target = _target(given, path.parent)
+        target = _Target(given, path.parent)
     if target is None:  # what its settings can be is not known
         mistakes.raise_if_any()
     if target.kind is not None and "arguments" in given:
@@ -94,7 +93,7 @@ def read_sweep_file(path: Path | str) -> Sweep:
                 mixes.note(error, settings)
                 continue
             key, *others = (
-                cell_key(target.script_name, target.first, everything, each, seed, repeat)
+                cell_key(target.script_name, tuple(given.get("arguments", ())), everything, each, seed, repeat)
                 for each in (budget.name, *BY_MACHINE.get(name, ()))
             )
             cells.append(Cell(key, settings, job, budget, seed, repeat, tuple(others)))
@@ -166,22 +165,21 @@ def find_sweep_file(path: Path) -> Path:
     return shipped if not path.exists() and not path.suffix and shipped.is_file() else path
 
 
-@dataclass(frozen=True)
 class _Target:
     """What a sweep runs, and how settings become a job."""
 
-    job: str
-    script: Path
-    script_name: str
-    """Its whole path, so that no two scripts share cells, or the name of labkit's job, whose preset is a setting"""
-    folder: Path
-    kind: "type[jobs.Job] | None" = None
-    """Its class, where labkit knows what it takes"""
-    is_job: bool = False
-    """Whether it is one of labkit's jobs, and no script"""
-    preset: str = ""
-    first: tuple[str, ...] = ()
-    """Arguments of a script before its settings"""
+    def __init__(self, given: Mapping[str, Any], folder: Path):
+        self._folder, self._first, self.is_job, self.preset = folder, given.get("arguments", ()), "job" in given, ""
+        if self.is_job:
+            self.kind, self.preset = jobs.named_job(given["job"])
+            # its preset is a setting
+            self.script, self.script_name = self.kind.script(), self.kind.name
+            self.job = f"{self.kind.name}:{self.preset}" if self.preset else self.kind.name
+        else:
+            self.script = jobs.find_script(given["script"], (folder, jobs.KITS_SCRIPTS))
+            # its whole path, so that no two scripts share cells
+            self.job, self.script_name = self.script.name, str(self.script.resolve())
+            self.kind = jobs.ShapeJob if jobs.known_job(self.script) is jobs.ShapeJob else None
 
     def kinds(self, row: Row) -> dict[str, Kind]:
         """Of the settings that may stand in a row."""
@@ -201,24 +199,14 @@ class _Target:
             settings |= {} if limit_s is None else {"max_seconds": limit_s}
         texts = {name: str(value) for name, value in settings.items()}
         if self.kind is not None:
-            job = self.kind.from_settings(settings | {"seed": seed}, self.folder)
+            job = self.kind.from_settings(settings | {"seed": seed}, self._folder)
             return texts if self.is_job else texts | {"": limit_s}, job
-        arguments = [*self.first]
+        arguments = [*self._first]
         for name, value in sorted(texts.items()):
             arguments += [] if value == "false" else [f"--{name}"] if value == "true" else [f"--{name}", value]
         if seed is not None and not any(tracking.SEED in each for each in arguments):
             arguments += ["--seed", tracking.SEED]
         return texts | {"": limit_s}, jobs.ScriptJob(str(self.script), tuple(arguments))  # "" is no setting's name
-
-
-def _target(given: Mapping[str, Any], folder: Path) -> _Target:
-    if "job" in given:
-        kind, preset = jobs.named_job(given["job"])
-        label = f"{kind.name}:{preset}" if preset else kind.name
-        return _Target(label, kind.script(), kind.name, folder, kind, True, preset)
-    script = jobs.find_script(given["script"], (folder, jobs.KITS_SCRIPTS))
-    kind = jobs.known_job(script) if jobs.known_job(script) is jobs.ShapeJob else None
-    return _Target(script.name, script, str(script.resolve()), folder, kind, first=tuple(given.get("arguments", ())))
 
 
 def _values(row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit import errors, tta
-from labkit.launch.sweep import check_sweep, read_progress, read_states, sweep_folder
+from labkit import UserError, errors, tta
+from labkit.launch.launches import FILE
+from labkit.launch.sweep import read_progress, read_states, sweep_folder
 from labkit.launch.sweep_file import find_sweep_file, read_sweep_file
 from labkit.runs import RunRecord, read_metrics, readable_runs
 
@@ -39,15 +40,21 @@ def read_sweep(sweep: Path | str, runs_dir: Path | str = "runs") -> "pd.DataFram
     """
     import pandas as pd
 
-    runs_dir, path = Path(runs_dir), Path(sweep)
-    if not path.is_file() and not sweep_folder(runs_dir, str(sweep)).is_dir():
+    runs_dir, path, folder = Path(runs_dir), Path(sweep), sweep_folder(runs_dir, str(sweep))
+    if not path.is_file() and not folder.is_dir():
         path = find_sweep_file(path)
     if path.is_file() or path.suffix in (".yaml", ".yml"):
         asked = read_sweep_file(path)
         launches = read_progress(asked, runs_dir).launches
         parts = [launches.parts[cell.key] for cell in asked.cells]
+    elif not folder.is_dir():
+        known = sorted(other.name for other in folder.parent.glob("*/"))
+        none = "none has run there: start one with `labkit sweep FILE`."
+        hint = errors.did_you_mean(str(sweep), known) if known else none
+        raise UserError(f"there is no sweep {str(sweep)!r} in {runs_dir}: {hint}")
+    elif not (folder / FILE).is_file():
+        raise UserError(f"{folder}: an earlier version of labkit ran this sweep: give its file instead of its name.")
     else:
-        check_sweep(str(sweep), runs_dir)
         launches, *_ = read_states(str(sweep), runs_dir)
         parts = list(launches.parts.values())
     settings = pd.DataFrame([part.launch.about["settings"] for part in parts])
