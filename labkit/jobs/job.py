@@ -109,7 +109,9 @@ class Job:
             if name not in known:
                 raise UserError(f"{errors.with_flag(name)} is unknown: {errors.did_you_mean(name, known)}", field=name)
             about = known[name]
-            value = _from_folder(value, Path(folder)) if name in PATHS else value
+            path = Path(value) if name in PATHS else Path()
+            if (path.suffix or len(path.parts) > 1) and (Path(folder) / path).exists():  # a dataset's name stays
+                value = Path(folder) / path
             inner = values if about.group is None else grouped.setdefault(about.group, {})
             inner[about.field.name] = about.checked(value)
         shapes = _shapes(cls)
@@ -320,9 +322,3 @@ def _docstrings(kind: type) -> dict[str, str]:
 def _without_none(shape: Any) -> Any:
     inner = typing.get_args(shape)
     return next(each for each in inner if each is not type(None)) if type(None) in inner else shape
-
-
-def _from_folder(value: Any, folder: Path) -> Any:
-    """A path that leads to something in the folder; a dataset's name stays."""
-    path = Path(value)
-    return folder / path if (path.suffix or len(path.parts) > 1) and (folder / path).exists() else value

@@ -187,13 +187,7 @@ class DlrmJob(TrainingJob):
                 "the two.",
                 field="compress",
             )
-
-        if self.sharding is not None:
-            self._refuse_unsharded()
-
-    def _refuse_unsharded(self) -> None:
-        """Stop at settings that sharded tables do not have."""
-        why = ""
+        why = ""  # sharded tables do not have these settings
         if self.optimiser == "adam":
             why = "--optimiser adam: FBGEMM's kernels have none on CPUs; give sgd, adagrad or rowwise-adagrad, and --lr"
         elif (self.sharding, self.optimiser) == ("column", "rowwise-adagrad"):
@@ -203,7 +197,7 @@ class DlrmJob(TrainingJob):
             )
         elif self.placement.kind != "device" or self.compress != "none":
             why = "--placement and --compress: omit either them or --sharding"
-        if why:
+        if why and self.sharding is not None:
             raise UserError(f"--sharding {self.sharding} cannot be combined with {why}.", field="sharding")
 
     def refuse_large_tables(self, config: "models.DlrmConfig") -> None:

@@ -274,9 +274,21 @@ class Launches:
         try:
             for number, line in enumerate(lines, 1):
                 content = runs.restored(json_data.parse_json(line))
-                if number == 1 and content["head"].get("schema_version") != SCHEMA_VERSION:
-                    raise UserError(f"{path}: another version of labkit wrote this: open it there, or run it again.")
-                found = _read_line(content, found, cls, Path(folder), file)
+                ((name, values),) = content.items()
+                if number == 1 or found is None:
+                    if content["head"].get("schema_version") != SCHEMA_VERSION:
+                        why = "another version of labkit wrote this: open it there, or run it again."
+                        raise UserError(f"{path}: {why}")
+                    found = cls(Path(folder), json_data.from_json(Head, values), file=file)
+                elif name == "head":
+                    found.head = json_data.from_json(Head, values)
+                elif name == "launch":
+                    launch = json_data.from_json(Launch, values)
+                    found.parts[launch.name] = Part(launch=launch)
+                else:
+                    part = found.parts[values.pop("launch")]
+                    json_data.check_shape(values, Outcome)
+                    vars(part).update({each: values[each] for each in STATE if each in values})
             if found is None or len(found.parts) < found.head.count:
                 raise UserError(f"{folder}: nothing was started here before its launcher was killed: start it again.")
             head = found.head
@@ -326,26 +338,3 @@ def _line(kind: str, value: Head | Launch | Part) -> str:
     else:
         content = json_data.to_json(value)
     return json.dumps({kind: runs.shielded(content)}) + "\n"
-
-
-def _read_line(
-    content: dict[str, Any], found: Launches | None, cls: type[Launches], folder: Path, file: str
-) -> Launches:
-    """Take a fact into a list; the first is its head."""
-    ((kind, values),) = content.items()
-    if kind == "head":
-        head = json_data.from_json(Head, values)
-        if found is None:
-            return cls(folder, head, file=file)
-        found.head = head
-    elif found is None:
-        raise ValueError("its first line is no head")
-    elif kind == "launch":
-        launch = json_data.from_json(Launch, values)
-        found.parts[launch.name] = Part(launch=launch)
-    else:
-        part = found.parts[values.pop("launch")]
-        json_data.check_shape(values, Outcome)
-        for name in STATE:
-            setattr(part, name, values.get(name, getattr(part, name)))
-    return found

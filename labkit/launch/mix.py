@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
 from labkit import UserError, json_data, tracking
@@ -71,10 +71,10 @@ class PlannedJob:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "PlannedJob":
         """The job that `to_json` gave this data of; a ValueError where it does not fit."""
-        values = {each.name: data[each.name] for each in fields(cls) if each.name in data and each.name != "job"}
-        for name, shape in get_type_hints(cls).items():
-            if name in values:
-                json_data.check_shape(values[name], shape, name)
+        shapes = get_type_hints(cls)
+        values = {name: data[name] for name in shapes if name in data and name != "job"}
+        for name, value in values.items():
+            json_data.check_shape(value, shapes[name], name)
         return cls(job=job_from_json(data["job"]), **values)
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import UserError, errors, hardware, tracking
-from labkit.jobs import JOBS, MAX_EPOCHS, get_preset, job_command
+from labkit.jobs import JOBS, job_command
 from labkit.launch.engine import End, Engine, OnEvent, Start
 from labkit.launch.launches import Launch, Launches, Part
 
@@ -30,7 +30,7 @@ def plan_tour(jobs: Sequence[str], seeds: Sequence[int], runs_dir: Path | str = 
     planned: list[Launch] = []
     for seed in seeds:
         for job in jobs:
-            epochs = get_preset(job, "tour").train.get("max_epochs", MAX_EPOCHS) if job in JOBS else None
+            epochs = JOBS[job]().max_epochs if job in JOBS else None
             limits = {"max_seconds": RUN_SECONDS, "max_epochs": epochs}
             for budget in hardware.offered_budgets():
                 command = job_command(job, budget=budget.name, runs_dir=runs_dir, seed=seed, **limits)
@@ -117,14 +117,11 @@ def watch(job: str, runs_dir: Path | str = "runs", *, evaluations: bool = True, 
         WorkerFailed: the script raised an error, or its process ended without an answer.
     """
     line = tracking.ProgressLine(sys.stdout, evaluations=evaluations)
-
-    def show(part: Part, event: dict[str, Any]) -> None:
-        line(tracking.read_event(event))
-
     command = job_command(job, runs_dir=runs_dir, **settings)
     # a single run is not resumed as a list, so what the list keeps of it goes when it is over
     with tempfile.TemporaryDirectory() as folder, tracking.StopRequest() as stop:
-        runs = ScriptRuns("run", [command], folder, stop=stop, on_event=show)
+        how = {"stop": stop, "on_event": lambda part, event: line(tracking.read_event(event))}
+        runs = ScriptRuns("run", [command], folder, **how)
         runs.shows_output = False
         runs.run()
         printed = runs.log_tail(runs.launches.parts["run-0"])
