@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit import UserError, hardware, jobs, json_data, launch, process, runs, tracking
+from labkit import UserError, errors, hardware, jobs, json_data, launch, process, runs, tracking
 from labkit.cli.console import Console, TrainingDisplay
 from labkit.cli.flags import add_command, add_flags, add_harness_flags, add_script, refuse_unless_positive
 from labkit.cli.printing import print_json, print_last, say
@@ -245,7 +245,7 @@ def _run_ranks(command: tracking.ScriptCommand, count: int, args: argparse.Names
         say(f"labkit: {end.reason}", to_stderr=True)
         if display.folder is not None:
             say(f"labkit: the run is in {display.folder}", to_stderr=True)
-    return end.exit_status
+    return errors.certain(end.exit_status)
 
 
 def run_here(command: tracking.ScriptCommand, as_json: bool) -> int:

@@ -22,7 +22,6 @@ from .mix_file import (
 )
 from .ranks import (
     RankedRun as RankedRun,
-    RanksEnd as RanksEnd,
     rank_commands as rank_commands,
     several_machines as several_machines,
 )

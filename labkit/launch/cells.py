@@ -44,9 +44,7 @@ class Sweep:
     varies: Mapping[str, int]
     """What varies (settings, seed, budget, repeat), and the number of its values"""
     max_seconds: float | None = None
-    """Longest time of a run: one of labkit's jobs ends itself, a script is asked to end"""
-    limits_process: bool = False
-    """Whether max_seconds is counted from the start of its process, by the engine"""
+    """Longest time of a run: one of labkit's jobs ends itself; a script is asked to end, that long after its start"""
     where: str = ""
     """Where the job was named: a file and its line"""
 
@@ -78,7 +76,7 @@ class Sweep:
 
     def launch(self, cell: Cell, runs_dir: Path | str) -> Launch:
         """A cell as a launch, whose name is its key."""
-        limit_s = self.max_seconds if self.limits_process else None
+        limit_s = None if isinstance(cell.job, jobs.TrainingJob) else self.max_seconds
         about = {"settings": dict(cell.settings), "seed": cell.seed, "repeat": cell.repeat}
         return Launch(cell.key, self.command(cell, runs_dir), self.job, limit_s=limit_s, about=about)
 

@@ -49,7 +49,7 @@ class End:
     """Whether it was asked to end"""
 
     @property
-    def answer(self) -> Mapping[str, Any]:
+    def answer(self) -> dict[str, Any]:
         """Run, folder, status and result; empty where there is no run."""
         answer = (self.said if self.said.get("kind") == "Ended" else self.said.get("answer")) or {}
         return {name: value for name, value in answer.items() if name != "kind"}

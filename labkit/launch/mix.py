@@ -176,13 +176,13 @@ def with_baseline(mix: Mix, baseline: str = "each") -> Mix:
     seen = {key(job) for each in mix.workloads if each.mode == "alone" for job in each.jobs}
     baselines = []
     for each in mix.workloads:
-        missing: dict[tuple, PlannedJob] = {}
+        missing = []
         for job in each.jobs:
             if key(job) not in seen:
-                missing.setdefault(key(job), job)
+                missing.append(job)
+                seen.add(key(job))
         if missing:
-            baselines.append(Workload(f"{each.name}-alone", "alone", tuple(missing.values())))
-            seen |= missing.keys()
+            baselines.append(Workload(f"{each.name}-alone", "alone", tuple(missing)))
     return replace(mix, workloads=(*baselines, *mix.workloads)) if baselines else mix
 
 

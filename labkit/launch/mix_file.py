@@ -38,11 +38,7 @@ ELSEWHERE = {
 
 
 def read_jobs(
-    rows: Iterable[Row],
-    folders: Sequence[Path],
-    mistakes: Mistakes,
-    *,
-    others: Mapping[str, Kind] | None = None,
+    rows: Iterable[Row], folders: Sequence[Path], mistakes: Mistakes, *, others: Mapping[str, Kind] | None = None
 ) -> list[tuple[PlannedJob, dict[str, Any]]]:
     """The jobs of rows, each with a name of its own; those of wrong rows, which are noted, are missing.
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,6 @@ SETTLE_S = 2.5
 """Seconds in which the other ranks may write their last words after one has failed"""
 HOST = "127.0.0.1"
 STOPPED = 130
-
-
-@dataclass
-class RanksEnd:
-    """How a run on several processes ended."""
-
-    answer: dict[str, Any]
-    """Run, folder, status and result; empty where there is no run"""
-    reason: str
-    """The rank that failed first, and why; empty if none did"""
-    exit_status: int
 
 
 def rank_commands(
@@ -125,8 +114,8 @@ class RankedRun:
         self._failed_at: float | None = None
         self._is_ending = False
 
-    def run(self) -> RanksEnd:
-        """Start the ranks, and wait for their end."""
+    def run(self) -> End:
+        """Start the ranks, and wait for their end; its reason names the rank that failed first, if one did."""
         with process.SupervisedJobs(shows_output=True) as jobs, contextlib.closing(socket.socket()) as listening:
             listening.bind((HOST, 0))
             listening.listen(len(self._ranks))
@@ -142,14 +131,10 @@ class RankedRun:
                 while self._left:
                     self._listen(jobs)
             except process.SupervisorDied as error:
-                return RanksEnd(self._answer, str(error), 1)
+                return End("failed", str(error), self._said.get(0, {}), 1)
             finally:
                 del store
         return self._end()
-
-    @property
-    def _answer(self) -> dict[str, Any]:
-        return dict(End("", "", self._said.get(0, {})).answer)
 
     @property
     def _failed(self) -> dict[int, dict[str, Any]]:
@@ -190,18 +175,20 @@ class RankedRun:
                 self._watch = runs.HangWatch(Path(said["folder"]), self._hang_s + 1)
             self._on_event(tracking.read_event(said))
 
-    def _end(self) -> RanksEnd:
+    def _end(self) -> End:
         words = runs.read_ranks(self._folder) if self._folder else []
-        (rank, reason), answer = self._judged(words), self._answer
+        (rank, reason), end = self._judged(words), End("stopped" if self._stop else "done", "", self._said.get(0, {}))
         if not reason or (self._stop and not self._hung):
-            return RanksEnd(answer, "", STOPPED if self._stop else tracking.exit_status(answer))
+            return replace(end, exit_status=STOPPED if self._stop else tracking.exit_status(end.answer))
+        answer = end.answer
         if self._folder and all(word.ended in ("", "cut_off", "hung") for word in words if word.rank == 0):
             with contextlib.suppress(UserError, OSError):
                 if (runs.read_run(self._folder).result or {}).get("reason") != reason:
                     even = ("interrupted", "running", "failed")
                     answer = runs.fail_killed(self._folder, reason, even=even) or answer
         said = self._failed.get(rank, {})
-        return RanksEnd(answer, reason, said.get("exit_code") or (2 if said.get("refused") else 1))
+        status = said.get("exit_code") or (2 if said.get("refused") else 1)
+        return End("failed", reason, {"kind": "Ended", **answer} if answer else {}, status)
 
     def _judged(self, words: "Sequence[runs.RankWord]") -> tuple[int, str]:
         """The rank that failed first, and a sentence on it; the sentence is empty if none failed."""

@@ -98,7 +98,9 @@ def read_sweep_file(path: Path | str) -> Sweep:
             )
             cells.append(Cell(key, settings, job, budget, seed, repeat, tuple(others)))
     mistakes.raise_if_any()
-    varies = mixes.counts | {"seed": len(seeds), "budget": len(budgets), "repeat": len(repeats)}
+    names = dict.fromkeys(name for settings in mixes.found for name in settings)
+    varies = {name: len({settings.get(name) for settings in mixes.found}) for name in names}
+    varies |= {"seed": len(seeds), "budget": len(budgets), "repeat": len(repeats)}
     return Sweep(
         given.get("name", path.stem),
         target.job,
@@ -106,22 +108,21 @@ def read_sweep_file(path: Path | str) -> Sweep:
         tuple(cells),
         {name: count for name, count in varies.items() if count > 1},
         max_seconds=limit_s or mixes.fixed.get("max_seconds") if target.is_job else limit_s,
-        limits_process=not target.is_job and limit_s is not None,
         where=top.places["job" if target.is_job else "script"],
     )
 
 
 def _from_radt(top: Row, mistakes: Mistakes) -> Row:
     """The fields of a sweep that radT's grid stands for; what a sweep cannot do is noted."""
-    way, device = (str(top.get(name, "-")).lower() for name in ("collocation", "devices"))
+    way, device = (str(top.get(name, "-")) for name in ("collocation", "devices"))
     listeners = str(top.get("listeners", "-")).lower().replace(" ", "").split("+")
     if (method := top.get("method", "grid")) != "grid":
         said = f"{method!r} draws settings: write them under random in a sweep (docs/sweeps.md), or use method: grid."
         mistakes.add_field(top, "method", said)
-    if way not in NOTHING:
+    if way.lower() not in NOTHING:
         said = f"a sweep runs a cell at a time, not {way}: use `labkit collocate` with a CSV of radT's, or remove it."
         mistakes.add_field(top, "collocation", said)
-    if device not in (*NOTHING, "0", "cpu"):
+    if device.lower() not in (*NOTHING, "0", "cpu"):
         said = f"a sweep runs on the first device: start it with CUDA_VISIBLE_DEVICES={device}, and remove this."
         mistakes.add_field(top, "devices", said)
     if profilers := ", ".join(each for each in listeners if each not in (*SAMPLED, *NOTHING)):
@@ -244,8 +245,6 @@ class _Expansion:
                 mistakes.add(row.place, "this cell is listed twice: leave one of the two away.")
         cells = cells or [{}]
         samples = list(self._samples(given["random"])) if "random" in given else [{}]
-        self.counts: dict[str, int] = {}
-        """How many values each setting takes that varies"""
         self.found: list[Settings] = []
         """Of each cell what varies, in order; seeds, budgets and repeats apart"""
         count = math.prod(map(len, grid.values())) * len(cells) * len(samples) * times
@@ -254,8 +253,6 @@ class _Expansion:
             return
         mixed = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
         self.found = [cell | mix | sample for cell in cells for mix in mixed for sample in samples]
-        for name in dict.fromkeys(name for settings in self.found for name in settings):
-            self.counts[name] = len({settings.get(name) for settings in self.found})
 
     def note(self, error: UserError, settings: Settings) -> None:
         """Note what the job refuses of a cell, at the setting that it is about."""

@@ -125,7 +125,7 @@ def watch(job: str, runs_dir: Path | str = "runs", *, evaluations: bool = True, 
         runs.shows_output = False
         runs.run()
         printed = runs.log_tail(runs.launches.parts["run-0"])
-    end, answer = runs.end, dict(runs.end.answer)
+    end, answer = runs.end, runs.end.answer
     if stop:
         if stop.reason == "SIGTERM":
             signal.raise_signal(signal.SIGTERM)  # now that the run has ended, it ends this process, as it would have

@@ -38,7 +38,7 @@ def test_grid_cells_random_seeds_budgets_and_repeats_multiply(write):
     assert first.settings == {"max_epochs": 1, "batch_size": 128, "lr": 0.001, "target": target}
     given = {"batch_size": 128, "data": "synthetic-small", "lr": 0.001, "max_epochs": 1, "max_seconds": 20.0}
     assert first.job == DlrmJob(**given, target=target)
-    assert (sweep.max_seconds, sweep.limits_process) == (20, False)
+    assert (sweep.max_seconds, sweep.launch(first, "runs").limit_s) == (20, None)
     assert [(cell.repeat, cell.seed) for cell in sweep.cells[::48]] == [(1, 0), (1, 7), (2, 0), (2, 7)]
 
 
@@ -53,7 +53,7 @@ def test_a_script_takes_any_flag_with_true_for_a_bare_one_and_its_time_is_limite
     ]
     command = sweep.command(sweep.cells[1], "runs")
     assert command.arguments[-2:] == ("--seed", "3") and command.seed == 3 and command.budget is not None
-    assert sweep.limits_process and sweep.script.name == "train.py"
+    assert sweep.launch(sweep.cells[0], "runs").limit_s == 5 and sweep.script.name == "train.py"
     assert "--seed" not in read_sweep_file(write("grid: {lr: [1]}\n")).cells[0].job.arguments
 
 
