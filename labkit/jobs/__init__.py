@@ -2,4 +2,10 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_front_door, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    if name == "watch":
+        raise AttributeError("labkit.jobs.watch is labkit.launch.watch now")  # for one version
+    return _front_door(name)
