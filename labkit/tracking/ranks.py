@@ -81,7 +81,7 @@ class Ranks:
         """
         if not self.exchanges:
             return
-        versions: dict[str, Any] = {"labkit": project.VERSION, "python": platform.python_version()}
+        versions: dict[str, Any] = {"labkit": project.VERSION, "python": ".".join(platform.python_version_tuple()[:2])}
         versions["torch"] = hardware.package_versions().get("torch")
         own = {name: repr(value) for name, value in (versions | settings).items()}
         own = {name: value for name, value in own.items() if not any(free in name for free in FREE)}
