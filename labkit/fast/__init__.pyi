@@ -1,4 +1,9 @@
-from .dlrm import EmbeddingTables as EmbeddingTables, PairwiseProducts as PairwiseProducts, look_up as look_up
+from .dlrm import (
+    EmbeddingTables as EmbeddingTables,
+    Lookup as Lookup,
+    PairwiseProducts as PairwiseProducts,
+    look_up as look_up,
+)
 from .optimisers import (
     autocast as autocast,
     chosen_precision as chosen_precision,

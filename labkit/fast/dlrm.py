@@ -4,7 +4,8 @@ Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tabl
 N features of the interaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,8 +21,7 @@ class EmbeddingTables(nn.Module):
         self._num_rows = list(num_rows)
         self.weight = nn.Parameter(torch.empty(sum(num_rows), embedding_dim))  # (R, D)
         starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
-        self.row_start: Tensor
-        self.register_buffer("row_start", starts.to(torch.int32), persistent=False)  # (F,)
+        self.row_start = nn.Buffer(starts.to(torch.int32), persistent=False)  # (F,)
         self.keeps_bags = False
         """Whether the backward pass keeps the gradient of the bags for `take_bags` instead of setting `weight.grad`"""
         self.bags: tuple[Tensor, Tensor] | None = None
@@ -29,7 +29,19 @@ class EmbeddingTables(nn.Module):
     def forward(self, categorical: Tensor) -> Tensor:
         """Return the sums (B, F, D) for int32 (B, F, L), row numbers within each table."""
         rows = categorical + self.row_start.view(1, -1, 1)
-        return _Lookup.apply(self.weight, rows, self)
+        return Lookup.apply(self.weight, rows, partial(self._take_gradient, rows))
+
+    def _take_gradient(self, rows: Tensor, gradient: Tensor) -> None:
+        """Keep the gradient of the bags, or set the weight's, which is sparse and coalesced."""
+        if self.keeps_bags:
+            assert self.bags is None, "a second backward pass before the bags of the first were taken"
+            self.bags = (rows, gradient)
+            return
+        distinct, values = row_gradients(rows, gradient)
+        shape = self.weight.shape
+        sparse = torch.sparse_coo_tensor(distinct[None], values, shape, is_coalesced=True, check_invariants=False)
+        # set here, because a returned tensor would lose its mark of being coalesced
+        self.weight.grad = sparse if self.weight.grad is None else self.weight.grad + sparse
 
     def table_weights(self) -> list[Tensor]:
         """The part (rows, D) of the weight for each table."""
@@ -63,28 +75,17 @@ def row_gradients(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     return distinct.long(), values
 
 
-class _Lookup(torch.autograd.Function):
-    """`look_up` with a gradient that is sparse and coalesced, or kept for `take_bags`."""
+class Lookup(torch.autograd.Function):
+    """`look_up`, whose backward pass calls `take` with the gradient float32 (B, F, D) of the bags."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, rows: Tensor, tables: EmbeddingTables) -> Tensor:
-        ctx.rows, ctx.tables = rows, tables
+    def forward(ctx: Any, weight: Tensor, rows: Tensor, take: Callable[[Tensor], None]) -> Tensor:
+        ctx.take = take
         return look_up(weight, rows)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
-        gradient = gradient.float().contiguous()
-        if ctx.tables.keeps_bags:
-            assert ctx.tables.bags is None, "a second backward pass before the bags of the first were taken"
-            ctx.tables.bags = (ctx.rows, gradient)
-            return None, None, None
-        distinct, values = row_gradients(ctx.rows, gradient)
-        weight = ctx.tables.weight
-        sparse = torch.sparse_coo_tensor(
-            distinct.unsqueeze(0), values, weight.shape, is_coalesced=True, check_invariants=False
-        )
-        # set here, because a returned tensor would lose its mark of being coalesced
-        weight.grad = sparse if weight.grad is None else weight.grad + sparse
+        ctx.take(gradient.float().contiguous())
         return None, None, None
 
 
@@ -101,8 +102,8 @@ class PairwiseProducts(nn.Module):
         # for each of the N² products the index of its pair's gradient; the diagonal has the zero after the last
         mirror = torch.full((count, count), len(first))
         mirror[first, second], mirror[second, first] = pairs, pairs
-        self.register_buffer("pairs", first * count + second, persistent=False)
-        self.register_buffer("mirror", mirror.flatten(), persistent=False)
+        self.pairs = nn.Buffer(first * count + second, persistent=False)
+        self.mirror = nn.Buffer(mirror.flatten(), persistent=False)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return (B, N (N − 1) / 2) for (B, N, D)."""

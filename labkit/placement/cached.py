@@ -49,22 +49,14 @@ class CacheIndex:
 
     def __init__(self, num_rows: int, slots: int, policy: str):
         """An empty cache, which takes 4 bytes per row and 32 per slot."""
-        self._slot_of = np.full(num_rows, -1, np.int32)  # (R,)
-        self._row_in = np.full(slots, -1, np.int64)  # (C,)
+        self.slot_of = np.full(num_rows, -1, np.int32)  # (R,): the slot of each row; −1 if it has none
+        self.row_in = np.full(slots, -1, np.int64)  # (C,): the row in each slot that holds one
         self._score = np.zeros(slots, np.int64)
         self._looked = np.zeros(slots, np.int64)  # number of the look that used it last
         self._pool = np.empty(0, np.int64)
         self._limit = -1
         self._counts = policy == "lfu"
         self._filled = self._uses = self._number = 0
-
-    def slots(self, rows: np.ndarray) -> np.ndarray:
-        """The slot int32 (U,) of each row; −1 if it has none."""
-        return self._slot_of[rows]
-
-    def rows(self, slots: np.ndarray) -> np.ndarray:
-        """The rows in slots that hold one."""
-        return self._row_in[slots]
 
     def look(self, rows: np.ndarray, protected: int | None = None) -> Look:
         """Use the distinct rows (U,) of a batch: first those that are in the cache, then the others, which are fetched.
@@ -73,7 +65,7 @@ class CacheIndex:
         slots are free, the last rows get none.
         """
         self._number += 1
-        slots = self._slot_of[rows]
+        slots = self.slot_of[rows]
         is_there = slots >= 0
         missing = rows[~is_there]
         self._use(slots[is_there], self._score[slots[is_there]] >> WHEN_BITS)
@@ -82,9 +74,9 @@ class CacheIndex:
         self._use(free, 0)  # or they could be evicted in this look
         victims = self._victims(len(missing) - len(free), self._number if protected is None else protected)
         into = np.concatenate([free, victims])
-        evicted, fetched = self._row_in[victims], missing[: len(into)]
-        self._slot_of[evicted] = -1
-        self._slot_of[fetched], self._row_in[into] = into, fetched
+        evicted, fetched = self.row_in[victims], missing[: len(into)]
+        self.slot_of[evicted] = -1
+        self.slot_of[fetched], self.row_in[into] = into, fetched
         self._use(victims, 0)
         return Look(self._number, fetched, into, evicted, victims, len(missing))
 
@@ -163,7 +155,7 @@ class CachedStore(RowStore):
         # a row without a slot may be on its way to where it is read, or into a slot for the next batch
         self._settle(self._last_move if self._goes_around else fetch.future)
         values = self._gathered(rows)
-        around = int((self.index.slots(rows) < 0).sum()) if self._goes_around else 0
+        around = int((self.index.slot_of[rows] < 0).sum()) if self._goes_around else 0
         self._count_pull(len(rows), 4 * self.width * around, began)
         return values
 
@@ -175,7 +167,7 @@ class CachedStore(RowStore):
         if self._goes_around:
             self._settle()
         self._active = []
-        slots = self.index.slots(rows)
+        slots = self.index.slot_of[rows]
         has_slot = slots >= 0
         if has_slot.all():
             self._fast[self._on_device(slots)] = values
@@ -194,20 +186,16 @@ class CachedStore(RowStore):
         """Write all changed rows back."""
         self._settle()
         slots = np.flatnonzero(self._is_dirty)
-        self.behind.write(self.index.rows(slots), self._fast[self._on_device(slots)].cpu().numpy())
+        self.behind.write(self.index.row_in[slots], self._fast[self._on_device(slots)].cpu().numpy())
         self._is_dirty[:] = False
 
     def close(self) -> None:
         super().close()
         self.behind.close()
 
-    def weight(self) -> Tensor:
+    def memory(self) -> Tensor:
         self._flush()
-        return self.behind.weight()
-
-    def state(self) -> Tensor:
-        self._flush()
-        return self.behind.state()
+        return self.behind.memory()
 
     def loaded(self) -> None:
         self._settle()
@@ -250,7 +238,7 @@ class CachedStore(RowStore):
 
     def _gathered(self, rows: np.ndarray) -> Tensor:
         """The values (U, W) of rows, with or without a slot."""
-        slots = self.index.slots(rows)
+        slots = self.index.slot_of[rows]
         has_slot = slots >= 0
         if has_slot.all():
             return self._fast[self._on_device(slots)]

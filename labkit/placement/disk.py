@@ -23,7 +23,7 @@ import numpy as np
 
 from labkit import errors, runs
 from labkit.placement.cached import CacheIndex
-from labkit.placement.row_store import RowStore, copy_name, open_copy, write_copy
+from labkit.placement.row_store import RowStore, open_copy, write_copy
 
 PAGE = mmap.PAGESIZE
 READERS = 32
@@ -97,12 +97,10 @@ class DiskStore(RowStore):
         self._file.close()
 
     def save(self, folder: Path, step: int) -> dict[str, Any]:
-        name = copy_name(step)
-        write_copy(folder / name, lambda copy: _copy(self._file.fileno(), copy.fileno(), self.bytes))
-        return {"file": name}
+        return write_copy(folder, step, lambda copy: _copy(self._file.fileno(), copy.fileno(), self.bytes))
 
     def load(self, folder: Path, saved: dict[str, Any]) -> None:
-        with self._lock, open_copy(folder / saved["file"], self.bytes) as copy:
+        with self._lock, open_copy(folder, saved, self.bytes) as copy:
             _copy(copy.fileno(), self._file.fileno(), self.bytes)
 
     def metrics(self) -> dict[str, float]:
@@ -143,8 +141,8 @@ class DiskStore(RowStore):
         for start in range(0, len(evicted), self._most_going):
             some = evicted[start : start + self._most_going]
             if sum(map(len, self._going)) + len(some) > self._most_going:
-                gone = np.unique(np.concatenate(self._going))
-                self._unmap(gone[self._pages.slots(gone) < 0])
+                gone: np.ndarray = np.unique(np.concatenate(self._going))
+                self._unmap(gone[self._pages.slot_of[gone] < 0])
                 file = self._file.fileno()
                 _LIBC.sync_file_range(file, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC)
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)  # keeps mapped pages

@@ -55,8 +55,26 @@ def update_rows(rows: Tensor, gradient: Tensor, update: Update) -> Tensor:
     return rows
 
 
-FILL_NUMBERS = 2**22
+DRAWN_NUMBERS = 2**22
 """Weights that are drawn together: 16 MiB"""
+
+
+class DrawnWeight:
+    """The weight (R, D) of a table for a model's initialisation, which draws it a part at a time."""
+
+    def __init__(self, rows: int, dim: int, store: Callable[[int, np.ndarray], None], first: int = 0):
+        """`store` is called with the number of the first row of each part, from `first` on, and the part (n, D)."""
+        self._rows, self._dim, self._store, self._first = rows, dim, store, first
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def uniform_(self, low: float, high: float) -> None:
+        """Draw from torch's generator what one `uniform_` would."""
+        size = max(1, DRAWN_NUMBERS // self._dim)
+        for start in range(0, self._rows, size):
+            drawn = torch.empty(min(size, self._rows - start), self._dim).uniform_(low, high)
+            self._store(self._first + start, drawn.numpy())
 
 
 @dataclass
@@ -92,7 +110,7 @@ class RowStore:
     """Rows float32 (R, W), pulled for a batch and pushed back. Placements differ in `read` and `write`."""
 
     is_in_memory = True
-    """Whether `weight` and `state` are tensors, which are part of checkpoints"""
+    """Whether there is a `memory`, which is part of checkpoints"""
     staleness = 0
 
     def __init__(self, num_rows: int, embedding_dim: int, width: int, device: str):
@@ -118,13 +136,6 @@ class RowStore:
         raise NotImplementedError
 
     # what tables use
-
-    def fill(self, first: int, count: int, low: float, high: float) -> None:
-        """Draw the weights of `count` rows uniformly from torch's generator, with the same result as one `uniform_`."""
-        part = max(1, FILL_NUMBERS // self.dim)
-        for start in range(first, first + count, part):
-            weights = torch.empty(min(part, first + count - start), self.dim).uniform_(low, high)
-            self.write_weights(start, weights.numpy())
 
     def prefetch(self, rows: np.ndarray) -> Fetch:
         """Start to read the rows of a later batch."""
@@ -175,16 +186,12 @@ class RowStore:
         """End threads and processes; the rows are lost."""
         self._thread.shutdown(cancel_futures=True)
 
-    def weight(self) -> Tensor:
-        """The weights (R, D), a view of the store's memory; only for stores in memory."""
-        raise NotImplementedError
-
-    def state(self) -> Tensor:
-        """The optimiser's state (R, W − D), as a view like `weight`."""
+    def memory(self) -> Tensor:
+        """All rows (R, W), in the store's own memory; only for stores in memory."""
         raise NotImplementedError
 
     def loaded(self) -> None:
-        """Called after weights or state have been replaced."""
+        """Called after the content of `memory` has been replaced."""
 
     def save(self, folder: Path, step: int) -> dict[str, Any]:
         """Write a copy for a resumed run, for stores that are not in memory; returns what `load` needs."""
@@ -229,29 +236,22 @@ class HostStore(RowStore):
     def write_weights(self, first: int, weights: np.ndarray) -> None:
         self.array[first : first + len(weights), : self.dim] = weights
 
-    def weight(self) -> Tensor:
-        return self._tensor[:, : self.dim]
-
-    def state(self) -> Tensor:
-        return self._tensor[:, self.dim :]
+    def memory(self) -> Tensor:
+        return self._tensor
 
 
-def copy_name(step: int) -> str:
-    """The name of the copy of all rows at a step."""
-    return f"tables-{step:012d}.rows"
-
-
-def write_copy(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+def write_copy(folder: Path, step: int, write: Callable[[BinaryIO], Any]) -> dict[str, Any]:
     """Write a copy of all rows with `write`, whole or not at all, into a folder of checkpoints.
 
-    The copy before it is kept, because the checkpoint may still name it; older ones are removed.
+    The copy before it is kept, because the checkpoint may still name it; older ones are removed. Returns what
+    `open_copy` needs.
 
     Raises:
         UserError: the disk is full.
     """
+    path = folder / f"tables-{step:012d}.rows"
     if path.exists():
-        return
-    folder = path.parent
+        return {"file": path.name}
     folder.mkdir(parents=True, exist_ok=True)
     for left_over in folder.glob("tables-*.part"):  # of a process that was killed while it wrote
         left_over.unlink()
@@ -266,14 +266,16 @@ def write_copy(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         temporary.unlink(missing_ok=True)
     for old in sorted(folder.glob("tables-*.rows"))[:-2]:
         old.unlink()
+    return {"file": path.name}
 
 
-def open_copy(path: Path, size_bytes: int) -> BinaryIO:
+def open_copy(folder: Path, saved: dict[str, Any], size_bytes: int) -> BinaryIO:
     """Open a copy of all rows; those of later steps, which will be taken again, are removed.
 
     Raises:
         DataError: it is not there, or was cut short.
     """
+    path = folder / saved["file"]
     found = path.stat().st_size if path.exists() else None
     if found != size_bytes:
         has = "is not there" if found is None else f"has {found:,} bytes"
@@ -282,7 +284,7 @@ def open_copy(path: Path, size_bytes: int) -> BinaryIO:
             fix="Bring the file back, or start a new run.",
             file=path,
         )
-    for later in path.parent.glob("tables-*.rows"):
+    for later in folder.glob("tables-*.rows"):
         if later.name > path.name:
             later.unlink()
     return path.open("rb")

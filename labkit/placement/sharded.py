@@ -6,22 +6,23 @@ Shapes: B samples, D embedding dim, F tables, L pooling factor, R rows of a tabl
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from labkit import UserError, errors, hardware
 from labkit.models import RowwiseAdagrad
+from labkit.placement.row_store import DrawnWeight
 
 TYPES = {"table": "table_wise", "row": "row_wise", "column": "column_wise", "data": "data_parallel"}
 """TorchRec's names of the ways to shard a table"""
 OPTIMISERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rowwise-adagrad": RowwiseAdagrad}
 """Optimisers of tables that FBGEMM's kernels have on CPUs, too"""
-DRAWN_ROWS = 2**16
-"""Rows of a table that are drawn at once"""
 
 
 class ShardedTables(nn.Module):
@@ -92,7 +93,6 @@ class ShardedTables(nn.Module):
             plan: Any = plans.collective_plan(bags, [sharder], group).get_plan_for_module("")
         except PlannerError as error:
             raise UserError(f"TorchRec finds no place for these tables with --sharding {sharding}: {error}") from error
-        refuse_unfused(plan)
         self.plan = {key: plan[key].sharding_type for key in self.sizes}
 
         whole = [key for key, kind in self.plan.items() if kind == TYPES["data"]]
@@ -115,10 +115,11 @@ class ShardedTables(nn.Module):
         found = self.bags(KeyedJaggedTensor(list(self.sizes), rows, lengths=lengths)).wait()
         return torch.stack([found[key] for key in self.sizes], 1)  # its values are in the order of the processes
 
-    def table_weights(self) -> list["DrawnWeight"]:
+    def table_weights(self) -> list[DrawnWeight]:
         """What a model's initialisation needs of each table's weight (R, D)."""
         state = self.bags.state_dict()
-        return [DrawnWeight(*size, state[f"embedding_bags.{key}.weight"]) for key, size in self.sizes.items()]
+        weights = {key: state[f"embedding_bags.{key}.weight"] for key in self.sizes}
+        return [DrawnWeight(*size, partial(keep_own, weights[key])) for key, size in self.sizes.items()]
 
     def shards(self) -> dict[str, Any]:
         """Weights and their optimiser's state, by names that no sharding changes; loading writes them in place."""
@@ -131,37 +132,13 @@ class ShardedTables(nn.Module):
         return state
 
 
-class DrawnWeight:
-    """The weight (R, D) of a table, drawn as by one process; each process stores its own part of it."""
-
-    def __init__(self, rows: int, dim: int, weight: Any):
-        """`weight` is a tensor, or a ShardedTensor."""
-        self._rows, self._dim, self._parts = rows, dim, [(0, 0, weight)]
-        if hasattr(weight, "local_shards"):
-            self._parts = [(*shard.metadata.shard_offsets, shard.tensor) for shard in weight.local_shards()]
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def uniform_(self, low: float, high: float) -> None:
-        for start in range(0, self._rows, DRAWN_ROWS):
-            drawn = torch.empty(min(DRAWN_ROWS, self._rows - start), self._dim).uniform_(low, high)
-            for row, column, part in self._parts:
-                first, last = max(row, start), min(row + len(part), start + len(drawn))
-                if first < last:
-                    columns = drawn[first - start : last - start, column : column + part.shape[1]]
-                    part[first - row : last - row] = columns
-
-
-def refuse_unfused(plan: Mapping[str, Any]) -> None:
-    """Refuse a plan with which TorchRec would drop the optimiser of a table, as one made by hand on a CPU does.
-
-    Raises:
-        UserError: a sharded table has another kernel than "fused".
-    """
-    for key, planned in plan.items():
-        if planned.sharding_type != TYPES["data"] and planned.compute_kernel != "fused":
-            raise UserError(
-                f"the plan names the kernel {planned.compute_kernel!r} for {key}, with which TorchRec drops the "
-                'optimiser of its rows: give compute_kernel="fused".'
-            )
+def keep_own(weight: Any, start: int, drawn: np.ndarray) -> None:
+    """Copy what belongs to this process of drawn rows (n, D) from `start` on; `weight` is a tensor or ShardedTensor."""
+    parts = [(0, 0, weight)]
+    if hasattr(weight, "local_shards"):
+        parts = [(*shard.metadata.shard_offsets, shard.tensor) for shard in weight.local_shards()]
+    for row, column, part in parts:
+        first, last = max(row, start), min(row + len(part), start + len(drawn))
+        if first < last:
+            own = drawn[first - start : last - start, column : column + part.shape[1]]
+            part[first - row : last - row] = torch.from_numpy(own)

@@ -6,7 +6,7 @@ of a batch.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from labkit import UserError, fast, tracking
 from labkit.placement.cached import CachedStore
 from labkit.placement.disk import DiskStore
 from labkit.placement.remote import RemoteStore
-from labkit.placement.row_store import Fetch, HostStore, RowStore, Update
+from labkit.placement.row_store import DrawnWeight, Fetch, HostStore, RowStore, Update
 from labkit.placement.settings import Placement, row_width
 
 
@@ -49,21 +49,6 @@ class Lookups:
         return own is categorical or (own.shape == categorical.shape and torch.equal(own, categorical.to(own.device)))
 
 
-@dataclass
-class _PlacedWeight:
-    """The weight (rows, D) of one table, with the methods that a model's initialisation needs."""
-
-    store: RowStore
-    first: int
-    rows: int
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def uniform_(self, low: float, high: float) -> None:
-        self.store.fill(self.first, self.rows, low, high)
-
-
 class PlacedTables(nn.Module):
     """Sums of the rows of each bag, from a store; equals `labkit.fast.EmbeddingTables`.
 
@@ -78,7 +63,6 @@ class PlacedTables(nn.Module):
         self._num_rows, self._dim = list(num_rows), embedding_dim
         starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
         self._row_start = starts.to(torch.int32 if sum(num_rows) < 2**31 else torch.int64)  # (F,)
-        self._anchor = torch.zeros((), device=store.device, requires_grad=True)  # makes autograd call _Lookup.backward
         self._ahead: deque[Lookups] = deque()
         self._stepped: tuple[Lookups, Tensor, Tensor] | None = None
 
@@ -90,7 +74,15 @@ class PlacedTables(nn.Module):
         batch = self._prefetched(categorical) or self._lookups(categorical)
         values = self.store.pull(batch.rows, batch.fetch)  # (U, W)
         self.store.counters.lookups += categorical.numel()
-        return _Lookup.apply(self._anchor, values, batch, self)
+        weight = values[:, : self._dim].detach().contiguous().requires_grad_()  # (U, D)
+        return fast.Lookup.apply(weight, batch.inverse, partial(self._keep, batch, values))
+
+    def _keep(self, batch: Lookups, values: Tensor, gradient: Tensor) -> None:
+        if self._stepped is not None:
+            raise UserError(
+                "a second backward pass came before the optimiser of the tables stepped: they allow one per step."
+            )
+        self._stepped = batch, values, gradient
 
     def prefetch(self, categorical: Tensor) -> None:
         """Start to fetch the rows of a later batch, int32 (B, F, L). Training must use the batches in this order."""
@@ -105,10 +97,10 @@ class PlacedTables(nn.Module):
         while self._ahead:
             self.store.drop(self._ahead.popleft().fetch)
 
-    def table_weights(self) -> list[Any]:
-        """For each table an object with its length and `uniform_`, which initialises its weight."""
-        starts = [sum(self._num_rows[:table]) for table in range(len(self._num_rows))]
-        return [_PlacedWeight(self.store, first, rows) for first, rows in zip(starts, self._num_rows, strict=True)]
+    def table_weights(self) -> list[DrawnWeight]:
+        """What a model's initialisation needs of each table's weight (rows, D)."""
+        tables = zip(self._num_rows, self._row_start.tolist(), strict=True)
+        return [DrawnWeight(rows, self._dim, self.store.write_weights, first) for rows, first in tables]
 
     def take_step(self) -> tuple[Lookups, Tensor, Tensor]:
         """The batch of the latest backward pass, the values (U, W) of its rows, and their gradient (U, D)."""
@@ -146,7 +138,7 @@ class PlacedTables(nn.Module):
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         if self.store.is_in_memory:
-            destination[prefix + "weight"] = self.store.weight()
+            destination[prefix + "weight"] = self.store.memory()[:, : self._dim]
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
         *_, missing, _unexpected, errors = rest
@@ -158,26 +150,8 @@ class PlacedTables(nn.Module):
         elif weight.shape != (self.store.num_rows, self._dim):
             errors.append(f"{prefix}weight is {tuple(weight.shape)} and not {(self.store.num_rows, self._dim)}")
         else:
-            self.store.weight().copy_(weight)
+            self.store.memory()[:, : self._dim].copy_(weight)
             self.store.loaded()
-
-
-class _Lookup(torch.autograd.Function):
-    """`look_up` in the rows of a batch; the gradient of the bags is kept for the optimiser."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, values: Tensor, batch: Lookups, tables: PlacedTables) -> Tensor:
-        ctx.values, ctx.batch, ctx.tables = values, batch, tables
-        return fast.look_up(values[:, : tables._dim].contiguous(), batch.inverse)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
-        if ctx.tables._stepped is not None:
-            raise UserError(
-                "a second backward pass came before the optimiser of the tables stepped: they allow one per step."
-            )
-        ctx.tables._stepped = ctx.batch, ctx.values, gradient.float().contiguous()
-        return None, None, None, None
 
 
 class PlacedOptimiser:
@@ -203,7 +177,7 @@ class PlacedOptimiser:
         """The step, and the state of the rows, or the name of a copy of all rows next to the run's checkpoint."""
         store, state = self._tables.store, {"step": self._step, "lr": self.param_groups[0]["lr"]}
         if store.is_in_memory:
-            return state | {"state": store.state()}
+            return state | {"state": store.memory()[:, store.dim :]}
         return state | {"saved": store.save(_checkpoints(), self._step)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -215,7 +189,7 @@ class PlacedOptimiser:
         store = self._tables.store
         self._step, self.param_groups[0]["lr"] = state["step"], state["lr"]
         if store.is_in_memory:
-            store.state().copy_(state["state"])
+            store.memory()[:, store.dim :].copy_(state["state"])
             store.loaded()
         else:
             store.load(_checkpoints(), state["saved"])
