@@ -71,14 +71,10 @@ class TableAFeature(nn.Module):
 class PairwiseDots(nn.Module):
     """The dot products of all pairs of features."""
 
-    first: Tensor
-    second: Tensor
-
     def __init__(self, count: int):
         super().__init__()
-        first, second = torch.tril_indices(count, count, offset=-1)
-        self.register_buffer("first", first, persistent=False)
-        self.register_buffer("second", second, persistent=False)
+        pairs = torch.tril_indices(count, count, offset=-1)
+        self.first, self.second = (nn.Buffer(each, persistent=False) for each in pairs)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return (B, N (N − 1) / 2) for (B, N, D)."""
@@ -89,13 +85,7 @@ class PairwiseDots(nn.Module):
 class Dlrm(nn.Module):
     """Bottom MLP and embeddings, their interaction, top MLP; returns one logit per sample."""
 
-    def __init__(
-        self,
-        config: DlrmConfig,
-        *,
-        tables: Callable = TableAFeature,
-        interaction: Callable[[int], nn.Module] = PairwiseDots,
-    ):
+    def __init__(self, config: DlrmConfig, *, tables: Callable = TableAFeature, interaction: Callable = PairwiseDots):
         """Build the model; `labkit.fast` has faster equivalents of `tables` and `interaction`."""
         super().__init__()
         self.config = config
