@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 import labkit
 from labkit.data.speech import (
-    KINDS,
     SPLITS,
     Alphabet,
     Batch,
@@ -43,7 +42,7 @@ def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
     if kernels == "plain":
         return SpeechModel(config)
     model = SpeechModel(config, block=ChannelsLastBlock, both_ways=UnpackedBothWays)
-    model.images.to(memory_format=torch.channels_last)  # ty: ignore[no-matching-overload]  # not in torch's stubs
+    model.images.to(memory_format=torch.channels_last)
     return model
 
 
@@ -60,7 +59,7 @@ def load_data(job: SpeechJob) -> tuple[SpeechSet, SpeechConfig, Resolution]:
     shape = SpeechConfig(vocabulary=len(speech.alphabet), **job.preset_values.model | given)
     resolution = fitting_resolution(speech.split("train"), shape.strides)
     shape = replace(shape, strides=resolution.strides, mel_bins=speech.bins)
-    if not KINDS[job.features].neighbours:
+    if job.features == "mfcc":  # whose adjacent numbers are not adjacent frequencies
         shape = replace(shape, mask_bins=0, tract=0.0, maps=())
     return speech, shape, resolution
 

@@ -6,6 +6,7 @@ Features have mean 0 and variance 1 per bin.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -124,33 +125,26 @@ class BothWays(nn.LSTM):
         return self.after(y)
 
 
-class Warping(nn.Module):
-    """While training, changes the speed of each utterance and stretches its frequencies (on the features' mel scale).
+def warped(features: Tensor, lengths: Tensor, speed: float, tract: float) -> tuple[Tensor, Tensor]:
+    """Features (B, T', F) of another speed and with stretched frequencies (on their mel scale), and lengths (B,).
 
-    Speed as in Ko et al. (Interspeech 2015), vocal tracts as in Jaitly and Hinton (2013), both by resampling features.
+    Speed as in Ko et al. (Interspeech 2015), vocal tracts as in Jaitly and Hinton (2013), both by resampling features
+    (B, T, F), zero padded. Factors are drawn from 1 - speed to 1 + speed, and from 1 - tract to 1 + tract.
     """
-
-    def __init__(self, speed: float, tract: float):
-        """Factors are drawn from 1 - speed to 1 + speed, and from 1 - tract to 1 + tract."""
-        super().__init__()
-        self.speed, self.tract = speed, tract
-
-    def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return features (B, T', F) and their lengths (B,) for features (B, T, F), zero padded."""
-        if not self.training or not (self.speed or self.tract):
-            return features, lengths
-        size, _, bins = features.shape
-        on = features.device
-        speed = 1 + self.speed * (2 * torch.rand(size, device=on) - 1)
-        tract = 1 + self.tract * (2 * torch.rand(size, 1, device=on) - 1)
-        new = (lengths / speed).round().long().clamp(min=1)
-        longest = -(-int(new.max()) // FRAMES_MULTIPLE) * FRAMES_MULTIPLE
-        times = speed[:, None] * torch.arange(longest, device=on)  # (B, T')
-        mels = torch.arange(1, bins + 1, device=on) * (_mel(torch.tensor(HIGHEST_HZ)) / (bins + 1)).item()  # (F,)
-        places = _mel(tract * _hz(mels)) / mels[0] - 1  # (B, F)
-        kept = torch.arange(times.shape[1], device=on) < new[:, None]
-        # frequencies by a product: an index would transpose the memory layout, and the convolutions would copy it
-        return (_at(features, times) * kept.unsqueeze(2)) @ _between(places, bins), new
+    if not (speed or tract):
+        return features, lengths
+    size, _, bins = features.shape
+    on = features.device
+    speeds = 1 + speed * (2 * torch.rand(size, device=on) - 1)
+    tracts = 1 + tract * (2 * torch.rand(size, 1, device=on) - 1)
+    new = (lengths / speeds).round().long().clamp(min=1)
+    longest = -(-int(new.max()) // FRAMES_MULTIPLE) * FRAMES_MULTIPLE
+    times = speeds[:, None] * torch.arange(longest, device=on)  # (B, T')
+    mels = torch.arange(1, bins + 1, device=on) * (_mel(torch.tensor(HIGHEST_HZ)) / (bins + 1)).item()  # (F,)
+    places = _mel(tracts * _hz(mels)) / mels[0] - 1  # (B, F)
+    kept = torch.arange(times.shape[1], device=on) < new[:, None]
+    # frequencies by a product: an index would transpose the memory layout, and the convolutions would copy it
+    return (_at(features, times) * kept.unsqueeze(2)) @ _between(places, bins), new
 
 
 def _mel(hz: Tensor) -> Tensor:
@@ -178,59 +172,45 @@ def _at(values: Tensor, places: Tensor) -> Tensor:
     return torch.lerp(values[rows, below], values[rows, (below + 1).clamp(max=values.shape[1] - 1)], share)
 
 
-class Noise(nn.Module):
-    """While training, adds noise, and tilts and shifts the spectrum of each utterance, as another room would."""
+def disturbed(features: Tensor, lengths: Tensor, deviation: float) -> Tensor:
+    """Features (B, T, F) with noise, and a tilt and a shift of each utterance's spectrum, as of another room.
 
-    def __init__(self, deviation: float):
-        """`deviation` is that of the shift and the tilt, and the largest of the noise, in units of the features."""
-        super().__init__()
-        self.deviation = deviation
-
-    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Return features (B, T, F), still zero padded; `lengths` (B,) are those of the utterances."""
-        if not self.training or not self.deviation:
-            return features
-        size, frames, bins = features.shape
-        on = features.device
-        heard = _mask(lengths, frames).transpose(1, 2)  # (B, T, 1)
-        loudness, colour = self.deviation * torch.randn(2, size, 1, 1, device=on)
-        tilt = colour * torch.linspace(-1, 1, bins, device=on)
-        noise = self.deviation * torch.rand(size, 1, 1, device=on) * torch.randn_like(features)
-        return features + heard * (loudness + tilt + noise)
-
-
-class Masking(nn.Module):
-    """While training, sets two stretches of bins and two of frames of each utterance to zero, the mean of the features.
-
-    The masks of SpecAugment (Park et al., Interspeech 2019, §2).
+    `deviation` is that of the shift and the tilt, and the largest of the noise, in units of the features. These stay
+    zero padded beyond the utterances' `lengths` (B,).
     """
-
-    STRETCHES = 2
-
-    def __init__(self, bins: int, frames: int):
-        """`bins` and `frames` are one more than the widest stretch; 0 disables that direction."""
-        super().__init__()
-        self.bins, self.frames = bins, frames
-
-    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Return masked features (B, T, F); `lengths` (B,) keeps the stretches of frames within the utterances."""
-        if not self.training:
-            return features
-        _, frames, bins = features.shape
-        if self.bins:
-            covered = self._covered(bins, torch.full_like(lengths, bins), self.bins)
-            features = features.masked_fill(covered.unsqueeze(1), 0.0)
-        if self.frames:
-            features = features.masked_fill(self._covered(frames, lengths, self.frames).unsqueeze(2), 0.0)
+    if not deviation:
         return features
+    size, frames, bins = features.shape
+    on = features.device
+    heard = _mask(lengths, frames).transpose(1, 2)  # (B, T, 1)
+    loudness, colour = deviation * torch.randn(2, size, 1, 1, device=on)
+    tilt = colour * torch.linspace(-1, 1, bins, device=on)
+    noise = deviation * torch.rand(size, 1, 1, device=on) * torch.randn_like(features)
+    return features + heard * (loudness + tilt + noise)
 
-    def _covered(self, size: int, lengths: Tensor, widest: int) -> Tensor:
-        """The positions inside a stretch: bool (B, size)."""
-        shape = (self.STRETCHES, len(lengths), 1)
-        width = torch.randint(widest, shape, device=lengths.device)
-        start = (torch.rand(shape, device=lengths.device) * (lengths.view(1, -1, 1) - width).clamp(min=1)).long()
-        place = torch.arange(size, device=lengths.device)
-        return ((place >= start) & (place < start + width)).any(0)
+
+def masked(features: Tensor, lengths: Tensor, mask_bins: int, mask_frames: int) -> Tensor:
+    """Features (B, T, F) with two stretches of bins and two of frames of each utterance at zero, the features' mean.
+
+    The masks of SpecAugment (Park et al., Interspeech 2019, §2). `mask_bins` and `mask_frames` are one more than the
+    widest stretch, and 0 disables that direction. Stretches of frames are within the utterances' `lengths` (B,).
+    """
+    _, frames, bins = features.shape
+    if mask_bins:
+        covered = _stretches(bins, torch.full_like(lengths, bins), mask_bins)
+        features = features.masked_fill(covered.unsqueeze(1), 0.0)
+    if mask_frames:
+        features = features.masked_fill(_stretches(frames, lengths, mask_frames).unsqueeze(2), 0.0)
+    return features
+
+
+def _stretches(size: int, lengths: Tensor, widest: int) -> Tensor:
+    """The positions inside one of two stretches: bool (B, size)."""
+    shape = (2, len(lengths), 1)
+    width = torch.randint(widest, shape, device=lengths.device)
+    start = (torch.rand(shape, device=lengths.device) * (lengths.view(1, -1, 1) - width).clamp(min=1)).long()
+    place = torch.arange(size, device=lengths.device)
+    return ((place >= start) & (place < start + width)).any(0)
 
 
 class SpeechModel(nn.Module):
@@ -242,13 +222,11 @@ class SpeechModel(nn.Module):
         """Build the model; `labkit.fast` has faster equivalents of `block` and `both_ways`."""
         super().__init__()
         self.config = config
-        self.warping, self.noise = Warping(config.speed, config.tract), Noise(config.noise)
-        self.masking = Masking(config.mask_bins, config.mask_frames)
         width = config.channels
-        self.images = nn.ModuleList(map(ImageConv, (1, *config.maps[:-1]), config.maps, config.strides))
+        self.images: Any = nn.ModuleList(map(ImageConv, (1, *config.maps[:-1]), config.maps, config.strides))
         if config.maps:  # all values of a frame become its channels
             of_a_frame = config.maps[-1] * math.ceil(config.mel_bins / 2 ** len(config.maps))
-            self.subsample = nn.ModuleList([block(of_a_frame, width, 1, 1, config.dropout)])
+            self.subsample: Any = nn.ModuleList([block(of_a_frame, width, 1, 1, config.dropout)])
         else:
             widths = [config.mel_bins] + [width] * len(config.strides)
             self.subsample = nn.ModuleList(
@@ -273,15 +251,18 @@ class SpeechModel(nn.Module):
 
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (B, T', V) and their lengths (B,) for log-mel features (B, T, 80), zero padded."""
-        features, lengths = self.warping(features, lengths)
-        x = self.masking(self.noise(features, lengths), lengths).unsqueeze(1)  # (B, 1, T, F)
+        if self.training:
+            config = self.config
+            features, lengths = warped(features, lengths, config.speed, config.tract)
+            features = masked(disturbed(features, lengths, config.noise), lengths, config.mask_bins, config.mask_frames)
+        x = features.unsqueeze(1)  # (B, 1, T, F)
         for image in self.images:
             lengths = (lengths + image.stride - 1) // image.stride
             x = image(x, _mask(lengths, -(-x.shape[2] // image.stride)))  # (B, C, T', F')
         x = bins_of(x)
         for block in self.subsample:
             lengths = (lengths + block.stride - 1) // block.stride
-            x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))  # ty: ignore[unsupported-operator]  # an int
+            x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))
         if self.config.kind == "conv":
             mask = _mask(lengths, x.shape[2])
             for block in self.blocks:

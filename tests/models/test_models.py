@@ -1,5 +1,7 @@
 """The DLRM and the speech model."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from labkit.data.speech import mel_filters
 from labkit.errors import UserError
 from labkit.fast import EmbeddingTables
 from labkit.models.dlrm import CompressedTables, Dlrm, DlrmConfig, TableAFeature
-from labkit.models.speech import Masking, Noise, SpeechConfig, SpeechModel, Warping, _hz, _mel
+from labkit.models.speech import SpeechConfig, SpeechModel, _hz, _mel, disturbed, masked, warped
 
 SHAPE = {"dense_dim": 3, "num_rows": (5, 7), "embedding_dim": 4, "bottom_mlp": (8, 4), "top_mlp": (6, 1)}
 
@@ -171,17 +173,15 @@ def test_a_shape_that_cannot_be_is_refused(config, wrong, words):
         config(**wrong)
 
 
-def test_masks_hide_stretches_of_the_utterance_while_training_only():
+def test_masks_hide_stretches_of_the_utterance():
     torch.manual_seed(0)
-    masking = Masking(bins=10, frames=8)
     features, lengths = torch.ones(6, 50, 80), torch.tensor([50, 40, 30, 50, 50, 50])
-    hidden = masking(features, lengths) == 0
+    hidden = masked(features, lengths, 10, 8) == 0
     assert hidden.any(dim=(1, 2)).sum() >= 5  # a stretch may have width 0, but hardly all of one utterance
     bins, frames = hidden.all(dim=1).sum(1), hidden.all(dim=2).sum(1)
     assert bins.max() <= 2 * 9
     assert frames.max() <= 2 * 7
     assert not hidden.all(dim=2)[2, 30:].any()
-    assert masking.eval()(features, lengths) is features
 
 
 LENGTHS = torch.tensor([40, 20, 30])
@@ -195,11 +195,11 @@ def ramps() -> torch.Tensor:
 
 def test_speed_changes_lengths_and_keeps_what_is_said():
     torch.manual_seed(0)
-    warped, lengths = Warping(speed=0.5, tract=0.0).train()(ramps(), LENGTHS)
-    assert warped.shape[0::2] == (3, 8) and lengths.max() <= warped.shape[1] < lengths.max() + 32
-    assert warped.shape[1] % 32 == 0, "few shapes, for each of which kernels are kept"
+    found, lengths = warped(ramps(), LENGTHS, speed=0.5, tract=0.0)
+    assert found.shape[0::2] == (3, 8) and lengths.max() <= found.shape[1] < lengths.max() + 32
+    assert found.shape[1] % 32 == 0, "few shapes, for each of which kernels are kept"
     assert lengths.tolist() != LENGTHS.tolist()
-    for values, length, before in zip(warped, lengths, LENGTHS, strict=True):
+    for values, length, before in zip(found, lengths, LENGTHS, strict=True):
         rate = values[1, 0] - values[0, 0]
         assert 0.5 <= rate <= 1.5
         assert length == pytest.approx(float(before / rate), abs=1)
@@ -216,28 +216,30 @@ def test_the_mel_scale_is_slaneys_there_and_back():
 
 def test_tracts_stretch_frequencies_alone():
     torch.manual_seed(0)
-    warped, lengths = Warping(speed=0.0, tract=0.2).train()(ramps(), LENGTHS)
+    found, lengths = warped(ramps(), LENGTHS, speed=0.0, tract=0.2)
     assert lengths.tolist() == LENGTHS.tolist()
-    assert len({round(float(each), 3) for each in warped[:, 0, 1]}) == 3  # a stretch an utterance
-    assert all(59 <= each <= 141 for each in warped[:, 0, 1])  # 669 Hz, a fifth less or more, in bins of 5 mel
+    assert len({round(float(each), 3) for each in found[:, 0, 1]}) == 3  # a stretch an utterance
+    assert all(59 <= each <= 141 for each in found[:, 0, 1])  # 669 Hz, a fifth less or more, in bins of 5 mel
 
 
-@pytest.mark.parametrize("module", [Warping(0.2, 0.2), Warping(0.0, 0.0).train()])
-def test_nothing_changes_in_evaluation_or_where_nothing_is_asked(module):
-    if module.speed:
-        module.eval()
-    warped, lengths = module(ramps(), LENGTHS)
-    assert torch.equal(warped, ramps()) and torch.equal(lengths, LENGTHS)
+def test_nothing_changes_in_evaluation_or_where_nothing_is_asked():
+    asked = {"speed": 0.2, "tract": 0.2, "noise": 0.3, "mask_bins": 10, "mask_frames": 8}
+    given, none = (torch.randn(3, 61, 80), torch.tensor([61, 50, 40])), dict.fromkeys(asked, 0)
+    plain, changing = (SpeechModel(replace(CONV, dropout=0.0, **each)) for each in (none, asked))
+    changing.load_state_dict(plain.state_dict())
+    for is_training, is_same in ((False, True), (True, False)):
+        outputs = [model.train(is_training)(*given) for model in (plain, changing)]
+        assert all(map(torch.equal, *outputs)) == is_same
+        assert torch.equal(outputs[0][1], torch.tensor([16, 13, 10]))
 
 
 def test_noise_raises_colours_and_disturbs():
     torch.manual_seed(0)
     silence = torch.zeros(200, 50, 8)
-    heard = Noise(0.3).train()(silence, torch.full((200,), 50))
+    heard = disturbed(silence, torch.full((200,), 50), 0.3)
     assert heard.mean((1, 2)).std() == pytest.approx(0.3, rel=0.2)  # loudness, an utterance
     assert (heard[:, :, -1] - heard[:, :, 0]).mean(1).std() == pytest.approx(0.6, rel=0.2)  # colour, from -1 to 1
     noise = (heard - heard.mean(1, keepdim=True)).std((1, 2))  # a frame and bin
     assert 0.2 < noise.max() <= 0.31 and noise.min() < 0.1
-    assert torch.equal(Noise(0.3).eval()(silence, torch.full((200,), 50)), silence)
-    heard = Noise(0.3).train()(torch.zeros(2, 50, 8), torch.tensor([50, 20]))
+    heard = disturbed(torch.zeros(2, 50, 8), torch.tensor([50, 20]), 0.3)
     assert heard[0].all() and heard[1, :20].all() and not heard[1, 20:].any(), "padding stays zero"
