@@ -13,6 +13,7 @@ import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -49,8 +50,8 @@ class CharacterModel:
 
     def __init__(self, texts: Iterable[str], characters: str = speech.ENGLISH, order: int = ORDER):
         """Count texts in these characters, up to `MOST_CHARACTERS` in total."""
-        self.order, self._symbols = order, characters + END
-        self._places = {symbol: place for place, symbol in enumerate(self._symbols)}
+        self.order, self.characters = order, characters
+        self._places = {symbol: place for place, symbol in enumerate(characters + END)}
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._known: dict[str, list[float]] = {}
         self.counted = 0
@@ -84,18 +85,17 @@ class CharacterModel:
         return self._known[before]
 
 
+@dataclass(slots=True, eq=False)
 class _Prefix:
     """The beginning of a text: a node of the tree of all beginnings, which holds each once."""
 
-    __slots__ = ("before", "character", "children", "parent", "score")
-
-    def __init__(self, parent: "_Prefix | None", character: int, before: str, score: float):
-        self.parent, self.character = parent, character
-        self.before = before
-        """Its last characters, as many as the character model needs"""
-        self.score = score
-        """The character model's part of its score"""
-        self.children: dict[int, _Prefix] = {}
+    parent: "_Prefix | None"
+    character: int
+    before: str
+    """Its last characters, as many as the character model needs"""
+    score: float
+    """The character model's part of its score"""
+    children: dict[int, "_Prefix"] = field(default_factory=dict)
 
 
 def beam_search(
@@ -113,9 +113,6 @@ def beam_search(
         log_probabilities: float (T', V), of the blank and then of each of `characters`.
         beam: number of beginnings kept after each output.
         model: model of log p(text), or None.
-        weight: weight of the model.
-        characters: the alphabet.
-        least: least probability of a character that is tried at an output.
     """
     memory, blank = model.order if model else 1, speech.BLANK
     begin = _Prefix(None, blank, BEGIN, 0.0)
@@ -160,11 +157,7 @@ def beam_search(
 
 
 def chosen_weight(
-    heard: Sequence[np.ndarray],
-    texts: Sequence[str],
-    beam: int,
-    model: CharacterModel,
-    characters: str = speech.ENGLISH,
+    heard: Sequence[np.ndarray], texts: Sequence[str], beam: int, model: CharacterModel
 ) -> tuple[float, float]:
     """The weight of `WEIGHTS` with the lowest character error rate on utterances (T', V) of known texts; and the rate.
 
@@ -172,7 +165,7 @@ def chosen_weight(
     """
     rates = {}
     for weight in WEIGHTS:
-        written = [beam_search(each, beam, model, weight, characters=characters) for each in heard]
+        written = [beam_search(each, beam, model, weight, characters=model.characters) for each in heard]
         rates[weight] = speech.speech_metrics(list(texts), written)["cer"]
     best = min(rates, key=rates.__getitem__)
     return best, rates[best]
@@ -190,7 +183,6 @@ def fitted_beam(
     """A beam search whose model has the best weight on the validation split; and how it was chosen, as text.
 
     Args:
-        recogniser: the recogniser of a run.
         beam: number of texts kept at a time.
         texts: file for the character model with one text per line, or `NO_MODEL`; None: the training transcripts.
         by_file: normalise each recording alone.
@@ -198,8 +190,8 @@ def fitted_beam(
     Raises:
         UserError: the run's data, or the file, cannot be read.
     """
+    search = partial(beam_search, beam=beam, characters=recogniser.alphabet.characters)
     if texts == NO_MODEL:
-        search = partial(beam_search, beam=beam, characters=recogniser.alphabet.characters)
         return search, f"beam search, {beam} wide, without a character model"
     utterances = _utterances(errors.certain(recogniser.record))
     if texts is None:
@@ -213,13 +205,12 @@ def fitted_beam(
     if not model.counted:
         raise UserError(f"--lm {texts}: it has no text in the recogniser's letters: name a file of sentences.")
     heard, said = _heard(recogniser, [each for each in utterances if each.split == "validation"], by_file)
-    characters = recogniser.alphabet.characters
-    weight, cer = chosen_weight(heard, said, beam, model, characters)
+    weight, cer = chosen_weight(heard, said, beam, model)
     note = (
         f"beam search, {beam} wide, with an n-gram model (order {model.order}) of {of}; its weight, {weight:g}, has "
         f"the lowest CER on {len(said)} utterances of the validation split: {cer:.4f}"
     )
-    return partial(beam_search, beam=beam, model=model, weight=weight, characters=characters), note
+    return partial(search, model=model, weight=weight), note
 
 
 def read_texts(path: Path, alphabet: speech.Alphabet) -> Iterator[str]:

@@ -26,6 +26,8 @@ CHUNK = FRAMES_PER_S // 2
 """Frames per chunk"""
 HARDLY = 0.5
 """CER above which a recogniser writes little more than frequent letters"""
+EVERYWHERE = torch.ones(1, 1, 1, dtype=torch.bool)
+"""The mask of a recording without padded frames"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Recogniser:
         self.model, self.record = model.eval(), record
         trained = record.config["train"] if record else {}
         self.alphabet = Alphabet(trained.get("alphabet", ENGLISH))
-        self._kind = trained.get("features", "log-mel")
+        self.features_kind = trained.get("features", "log-mel")
         self.by_file = trained.get("kernels") == "plain"
         """Whether each utterance was normalised alone in training"""
 
@@ -60,10 +62,6 @@ class Recogniser:
         hint = "; it has hardly learnt: train for longer" if cer > HARDLY else ""
         return f"CER {cer:.1%} on its test split{hint}"
 
-    def voice(self) -> Voice:
-        """A new voice, of which nothing was heard yet."""
-        return Voice(self._kind)
-
     @property
     def outputs_per_s(self) -> float:
         """CTC outputs per second of audio."""
@@ -71,7 +69,7 @@ class Recogniser:
 
     def features(self, waves: list[np.ndarray], voice: Voice | None = None) -> list[np.ndarray]:
         """Features float32 (T, F) of waves float32 (n,) by one speaker, whose voice learns from them."""
-        voice, features = voice or self.voice(), features_of(waves, self._kind)
+        voice, features = voice or Voice(self.features_kind), features_of(waves, self.features_kind)
         for each in features:
             voice.listen(each)
         return [voice.normalised(each) for each in features]
@@ -105,10 +103,9 @@ class Recogniser:
         `on_more` is called with each piece of text when it is known; the pieces make up the text.
         """
         stream, ids, parts, text = Stream(self.model), [], [], ""
-        for start in (*range(0, len(features), CHUNK), None):
-            is_last = start is None
-            part = stream.finish() if is_last else stream.push(torch.from_numpy(features[start : start + CHUNK]))
-            parts.append(part.numpy())
+        for start in range(0, len(features), CHUNK):
+            frames = torch.from_numpy(features[start : start + CHUNK])
+            parts.append(stream.push(frames, is_last=start + CHUNK >= len(features)).numpy())
             ids += parts[-1].argmax(1).tolist()
             (longer,) = self.alphabet.decode(np.array([ids], np.int64), np.array([len(ids)]))
             on_more(longer[len(text) :])
@@ -172,37 +169,25 @@ def newest_recogniser(runs_dir: Path) -> Path:
 class _InChunks:
     """A convolution over time with frames in chunks; there is silence before the first frame and after the last."""
 
-    def __init__(self, layer: Any, outputs: Callable[[Any, Tensor], Tensor]):
-        """`outputs` computes those of a layer of the model for all frames that they see."""
-        self._layer, self._outputs, self.stride = layer, outputs, layer.stride
-        self.kernel = layer.conv.kernel_size[-1]
+    def __init__(self, layer: Any):
+        self._layer, self._kernel = layer, layer.conv.kernel_size[-1]
         self._kept: Tensor | None = None
         """Frames from the first one that the next output sees"""
 
     def push(self, x: Tensor, *, is_last: bool) -> Tensor:
         """Return the outputs (1, C', T', …), if any, that frames x (1, C, T, …) complete."""
-        silence = x.new_zeros(1, x.shape[1], self.kernel // 2, *x.shape[3:])
-        x = torch.cat([silence if self._kept is None else self._kept, x, *[silence] * is_last], 2)
-        outputs = max(0, (x.shape[2] - self.kernel) // self.stride + 1)
-        self._kept = x[:, :, outputs * self.stride :]
-        if not outputs:  # computed on zeros and dropped: only the shape of the outputs counts
-            return self._outputs(self._layer, x.new_zeros(1, x.shape[1], self.kernel, *x.shape[3:]))[:, :, :0]
-        return self._outputs(self._layer, x[:, :, : (outputs - 1) * self.stride + self.kernel])
+        half, stride = self._kernel // 2, self._layer.stride
 
+        def silence(frames: int) -> Tensor:
+            return x.new_zeros(1, x.shape[1], frames, *x.shape[3:])
 
-def _image_outputs(image: Any, seen: Tensor) -> Tensor:
-    """Outputs (1, C', T', F') of a convolution over frames and bins for all frames (1, C, T, F) that they see."""
-    conv = image.conv
-    return F.relu(F.conv2d(seen, conv.weight, conv.bias, conv.stride, (0, conv.padding[1])))
-
-
-def _block_outputs(block: Any, seen: Tensor) -> Tensor:
-    """Outputs (1, C', T') of a convolution with its norm and shortcut for all frames (1, C, T) that they see."""
-    weight, norm = block.conv.weight.flatten(2), block.norm  # (C', C, kernel), of either kernels
-    y = F.conv1d(seen, weight, stride=block.stride)
-    y = F.relu(F.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps))
-    half = weight.shape[2] // 2
-    return seen[:, :, half : half + y.shape[2]] + y if block.residual else y
+        x = torch.cat([silence(half) if self._kept is None else self._kept, x, silence(half * is_last)], 2)
+        outputs = max(0, (x.shape[2] - self._kernel) // stride + 1)
+        self._kept = x[:, :, outputs * stride :]
+        # the layer adds silence of its own around what it gets, so the outputs that see it are computed and dropped
+        first = -(-half // stride)
+        seen = torch.cat([silence(first * stride - half), x, silence(self._kernel if not outputs else 0)], 2)
+        return self._layer(seen, EVERYWHERE)[:, :, first : first + outputs]
 
 
 class Stream:
@@ -225,20 +210,12 @@ class Stream:
                 '--stream, or train one of kind "conv" or "lstm", such as the presets tour and budget-m5.'
             )
         self._model, self._state = model, None
-        self._images = [_InChunks(image, _image_outputs) for image in model.images]
-        blocks = (*model.subsample, *getattr(model, "blocks", ()))
-        self._blocks = [_InChunks(block, _block_outputs) for block in blocks]
-
-    def push(self, features: Tensor) -> Tensor:
-        """Return the log-probabilities (T', V) that the next frames (T, F) of the recording complete."""
-        return self._pass_on(features, is_last=False)
-
-    def finish(self) -> Tensor:
-        """Return the log-probabilities (T', V) of what is left."""
-        return self._pass_on(torch.zeros(0, self._model.config.mel_bins), is_last=True)
+        self._images = list(map(_InChunks, model.images))
+        self._blocks = list(map(_InChunks, (*model.subsample, *getattr(model, "blocks", ()))))
 
     @torch.inference_mode()
-    def _pass_on(self, features: Tensor, *, is_last: bool) -> Tensor:
+    def push(self, features: Tensor, *, is_last: bool = False) -> Tensor:
+        """Return the log-probabilities (T', V) that the next frames (T, F) of the recording complete."""
         x = features[None, None]  # (1, 1, T, F)
         for image in self._images:
             x = image.push(x, is_last=is_last)

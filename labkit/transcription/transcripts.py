@@ -57,7 +57,6 @@ def find_recordings(
     Elsewhere all audio in a folder is one speaker's, and a transcript is a .txt file with the audio's name.
 
     Args:
-        paths: files and folders.
         split: split of listings to keep; None keeps all.
         record: record of the run that trained the recogniser.
     """
@@ -150,8 +149,7 @@ def _has_changed(source: speech.Source, record: "runs.RunRecord") -> bool:
     if not any(place.is_relative_to(data.get("source", data["name"])) for place in places):
         return False
     settings = {"on_bad_row": train["on_bad_row"], "seed": 0, "features": train.get("features", "log-mel")}
-    # until 30 November 2026 runs recorded the key of the cache
-    return data["fingerprint"] not in (speech.cache_key(source, **settings), speech.fingerprint(source, **settings))
+    return data["fingerprint"] != speech.fingerprint(source, **settings)
 
 
 def _walked(folder: Path) -> Iterator[Recording | UserError]:
@@ -311,14 +309,13 @@ def transcribe(
     """Transcribe each recording, or yield the error of those that cannot be decoded.
 
     Args:
-        recogniser: the recogniser.
         recordings: consecutive ones of one voice are normalised together, each lot with everything heard before it.
         by_file: normalise each recording alone.
         decoder: turns outputs into a text; None takes the likeliest path.
         on_more: hear in chunks, and call this with each piece of text when it is known.
     """
     lot: list[tuple[Recording, np.ndarray, bool]] = []
-    voice, of = recogniser.voice(), ""
+    voice, of = speech.Voice(recogniser.features_kind), ""
 
     def hear() -> Iterator[Transcribed]:
         """Hear the lot, which has one voice, and empty it."""
@@ -342,7 +339,7 @@ def transcribe(
             continue
         if by_file or recording.voice != of:
             yield from hear()
-            voice, of = recogniser.voice(), recording.voice
+            voice, of = speech.Voice(recogniser.features_kind), recording.voice
         if isinstance(decoded, UserError):
             yield decoded
         else:

@@ -128,7 +128,7 @@ TOLERANCE = 1e-4
 def streamed(model, features: torch.Tensor, chunk: int) -> torch.Tensor:
     stream = Stream(model)
     parts = [stream.push(part) for part in features.split(chunk)]
-    return torch.cat([*parts, stream.finish()])
+    return torch.cat([*parts, stream.push(features[:0], is_last=True)])
 
 
 @torch.inference_mode()
