@@ -1,5 +1,6 @@
 """Turn the fields of the columns that were read into numbers, and refuse bad rows."""
 
+import binascii
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +22,6 @@ TOO_FAR = 1e9
 98 % would hardly differ after standardisation."""
 LISTED = 10
 """Most values of a label's column that an error lists"""
-DIGITS = np.full(256, 255, np.uint8)
-"""The value of each byte as a hexadecimal digit, or 255"""
-DIGITS[[*b"0123456789", *b"abcdef", *b"ABCDEF"]] = [*range(16), *range(10, 16)]
 Refuse = Callable[[np.ndarray, str, str], None]
 """Called with the rows to refuse, bool (N,), the field and the reason, in which {} stands for the value."""
 
@@ -138,21 +136,14 @@ class RowChecker:
 
 def hexadecimal(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Texts (N,) of up to 8 hexadecimal digits as numbers uint32 (N,), 0 for ""; and which are none, bool (N,)."""
-    _, places, data = texts.buffers()
-    ends = np.frombuffer(places, np.int32, len(texts) + 1, 4 * texts.offset)
-    lengths, digits = np.diff(ends), np.zeros(8 + ends[-1], np.uint8)
-    if data:
-        DIGITS.take(np.frombuffer(data, np.uint8, ends[-1]), out=digits[8:], mode="clip")
-    # the 8 digits before each end as one integer, the first of them in its lowest byte; those of the text before are
-    # shifted out
-    words = np.ndarray(1 + ends[-1], "<u8", digits, strides=(1,)).take(ends[1:])
-    cut = (8 * (8 - np.minimum(lengths, 8))).astype(np.uint64)
-    words = words >> cut << cut  # numpy shifts by 64 to 0
-    wrong = (lengths > 8) | (words & np.uint64(0x8080808080808080) != 0)
-    for bits, kept in ((4, 0x00FF00FF00FF00FF), (8, 0x0000FFFF0000FFFF), (16, 0xFFFFFFFF)):
-        # pairs of digits become bytes, and pairs of these longer numbers
-        words = (words << np.uint64(bits) | words >> np.uint64(2 * bits)) & np.uint64(kept)
-    return words.astype(np.uint32), wrong
+    wrong = np.zeros(len(texts), bool)
+    try:
+        digits = pc.ascii_lpad(texts, 8, "0").cast(pa.binary()).cast(pa.binary(8)).buffers()[1]
+        packed = binascii.unhexlify(memoryview(digits)[: 8 * len(texts)])
+    except (pa.ArrowInvalid, binascii.Error):
+        wrong = ~pc.match_substring_regex(texts, "^[0-9A-Fa-f]{0,8}$").to_numpy(zero_copy_only=False)
+        return hexadecimal(pc.if_else(wrong, "", texts))[0], wrong
+    return np.frombuffer(packed, ">u4").astype(np.uint32), wrong
 
 
 def is_in(values: pa.Array, chosen: pa.Array) -> np.ndarray:

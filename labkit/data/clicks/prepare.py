@@ -7,6 +7,7 @@ the training rows, and all rows are converted in place into what a model takes.
 N rows, n of a block, D dense features, F categorical features.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -40,7 +41,7 @@ LAST_DAY = 1 / 7
 the reference DLRM and MLPerf. Of several files it is the last one."""
 
 
-class ClickWriter:
+class ClickWriter(contextlib.AbstractContextManager):
     """Appends rows to a click log that is being prepared.
 
     The number of rows is written into the headers of the .npy files at the end.
@@ -57,9 +58,6 @@ class ClickWriter:
         for file, (dtype, _), array in zip(self._files, self._kinds, (dense, categorical, label), strict=True):
             file.write(np.ascontiguousarray(array, dtype=dtype).data)
         self.rows += len(label)
-
-    def __enter__(self) -> "ClickWriter":
-        return self
 
     def __exit__(self, *_) -> None:
         self._write_headers()

@@ -38,9 +38,7 @@ class Label:
                 "least one as label.at_least."
             )
         if both := sorted({*self.positive} & {*self.negative}):
-            raise UserError(
-                f"label.positive and label.negative both have {_listed(both)}: list each value in one of them."
-            )
+            raise UserError(f"label.positive and label.negative both have {_listed(both)}: list each value in one.")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import re
 from collections import defaultdict
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import soundfile
@@ -301,17 +300,9 @@ def _read_stretch(reader: Reader, segment: Segment, utterance: Utterance) -> tup
     return samples, first
 
 
-class Kind(NamedTuple):
-    """A kind of features."""
-
-    bins: int
-    """Numbers per frame"""
-    neighbours: bool = True
-    """Whether adjacent bins are adjacent frequencies"""
-
-
-KINDS = {"log-mel": Kind(MEL_BINS), "mel": Kind(MEL_BINS), "mfcc": Kind(40, neighbours=False)}
-"""Logarithms of mel energies, the energies, and the first cosine terms of the logarithms"""
+KINDS = {"log-mel": MEL_BINS, "mel": MEL_BINS, "mfcc": 40}
+"""Numbers per frame of each kind of features: logarithms of mel energies, the energies, and the first cosine terms of
+the logarithms"""
 
 
 def frame_count(samples: int) -> int:
@@ -329,7 +320,7 @@ def features_of(waves: list[np.ndarray], kind: str) -> list[np.ndarray]:
     if kind == "mfcc":
         from scipy.fft import dct
 
-        return [dct(one, norm="ortho")[:, : KINDS[kind].bins] for one in logarithms]
+        return [dct(one, norm="ortho")[:, : KINDS[kind]] for one in logarithms]
     return logarithms
 
 
@@ -410,13 +401,13 @@ class Voice:
         return np.exp(values) if self._are_energies else values
 
 
-def normalise_speakers(path: Path, keys: list[tuple], frames: list[int], kind: str) -> None:
+def normalise_file(path: Path, keys: list[tuple], frames: list[int], kind: str) -> None:
     """Rewrite a file of features, normalised for each speaker over all of their frames.
 
     Splits are normalised separately, so that no information of the test split reaches training. The file has float16
     (sum of frames, F), utterance after utterance; `keys` has the split and speaker of each.
     """
-    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), KINDS[kind].bins))
+    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), KINDS[kind]))
     spans: dict[tuple, list[slice]] = defaultdict(list)
     for key, count, end in zip(keys, frames, np.cumsum(frames), strict=True):
         spans[key].append(slice(end - count, end))

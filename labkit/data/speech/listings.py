@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from labkit import DataError
@@ -107,29 +108,27 @@ def utterances_of(
 
 
 def _utterance(listing: Path, line: int, row: str | dict | DataError, audio_folder: Path) -> Utterance:
-    def error(what: str, fix: str, field: str | None = None) -> DataError:
-        return DataError(what, fix=fix, file=listing, line=line, field=field)
-
+    error = partial(DataError, file=listing, line=line)
     if isinstance(row, str):
         try:
             row = json.loads(row)
         except (ValueError, RecursionError) as problem:  # ValueError: also a number of thousands of digits
             what = f"This is not JSON ({getattr(problem, 'msg', problem)})."
-            raise error(what, "Write one JSON object per line.") from None
+            raise error(what, fix="Write one JSON object per line.") from None
     if isinstance(row, DataError):
         raise row
     if not isinstance(row, dict):
-        raise error("This is JSON, but not an object.", "Write one JSON object per line.")
+        raise error("This is JSON, but not an object.", fix="Write one JSON object per line.")
     fields = []
     for names, meaning in ((AUDIO_FIELDS, "the path of the audio"), (TEXT_FIELDS, "the words that are spoken")):
         field = next((name for name in names if name in row), None)
         if field is None:
-            raise error(f"None of {', '.join(names)} is there.", f"Add {names[0]!r}.", names[0])
+            raise error(f"None of {', '.join(names)} is there.", fix=f"Add {names[0]!r}.", field=names[0])
         value = row[field]
         if names is AUDIO_FIELDS and isinstance(value, dict):  # Hugging Face: {"path": …, "bytes": …}
             value = row[field] = value.get("path")
         if not isinstance(value, str) or not value.strip():
-            raise error(f"{field!r} is {value!r}.", f"Write {meaning} as a string.", field)
+            raise error(f"{field!r} is {value!r}.", fix=f"Write {meaning} as a string.", field=field)
         fields.append(field)
     audio = audio_folder / row[fields[0]]
     if not audio.suffix and os.path.isfile(f"{audio}.mp3"):  # noqa: PTH113  # old tables of Common Voice
@@ -138,7 +137,7 @@ def _utterance(listing: Path, line: int, row: str | dict | DataError, audio_fold
         fix = f"Correct the path (relative ones start at {audio_folder}), or remove the line."
         if "shard_id" in row or "://" in row[fields[0]]:
             fix = "Audio in tar archives or elsewhere is not read: unpack or download it, and write its path."
-        raise error(f"There is no file {audio}.", fix, fields[0])
+        raise error(f"There is no file {audio}.", fix=fix, field=fields[0])
     numbers = {}
     for key in NUMBERS:
         value = row.get(key)
@@ -146,11 +145,11 @@ def _utterance(listing: Path, line: int, row: str | dict | DataError, audio_fold
             continue
         lowest = 0 if key == "offset" else 1e-9
         if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < LARGEST:
-            raise error(f"{key!r} is {value!r}.", "Give a positive number (seconds, Hz) or omit it.", key)
+            raise error(f"{key!r} is {value!r}.", fix="Give a positive number (seconds, Hz) or omit it.", field=key)
         numbers[key] = value
     split = row.get("split")
     if split is not None and (not isinstance(split, str) or split not in SPLIT_OF):
-        raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLITS)}.", "split")
+        raise error(f"The split {split!r} is unknown.", fix=f"Use one of {', '.join(SPLITS)}.", field="split")
     if split is None and fields[0] == "file_name":  # the folders of an audio folder are its splits
         split = Path(row["file_name"]).parts[0]
     speaker = next((row[name] for name in SPEAKER_FIELDS if row.get(name) is not None), "")

@@ -18,16 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from labkit import DataError, UserError, hardware, project
 from labkit.data import store
 from labkit.data.catalog import unknown
-from labkit.data.speech.audio import (
-    KINDS,
-    Reader,
-    Voice,
-    decode,
-    features_of,
-    frame_count,
-    is_silent,
-    normalise_speakers,
-)
+from labkit.data.speech.audio import KINDS, Reader, Voice, decode, features_of, frame_count, is_silent, normalise_file
 from labkit.data.speech.prepared import (
     FRAMES_PER_S,
     TAGS,
@@ -97,18 +88,8 @@ def load_speech(
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
     settings = {"on_bad_row": on_bad_row, "seed": seed, "features": features}
-    folder = root / "speech" / f"{source.name}-{cache_key(source, **settings)}"
-
-    def build(new: Path) -> dict:
-        meta = prepare_speech(new, source, features, seed, bad, progress or (lambda fraction, text: None))
-        return meta | {"fingerprint": fingerprint(source, **settings)}
-
-    return SpeechSet(store.prepare_once(folder, build))
-
-
-def cache_key(source: Source, **settings: str | int) -> str:
-    """What a prepared dataset is found by: its place, times and sizes, and the settings that `fingerprint` takes."""
-    return store.fingerprint(
+    # found by its place, times and sizes, because reading all of it at each start would take too long
+    key = store.fingerprint(
         format=FORMAT_VERSION,
         name=source.name,
         folder=str(source.folder.resolve()),
@@ -116,6 +97,12 @@ def cache_key(source: Source, **settings: str | int) -> str:
         files=store.tree_fingerprint(source.folder, source.files),
         **settings,
     )
+
+    def build(new: Path) -> dict:
+        meta = prepare_speech(new, source, features, seed, bad, progress or (lambda fraction, text: None))
+        return meta | {"fingerprint": fingerprint(source, **settings)}
+
+    return SpeechSet(store.prepare_once(root / "speech" / f"{source.name}-{key}", build))
 
 
 def fingerprint(source: Source, **settings: str | int) -> str:
@@ -177,13 +164,13 @@ def prepare_speech(folder: Path, source: Source, kind: str, seed: int, bad: BadR
         hours[split] = sum(splits[split]["frames"]) / FRAMES_PER_S / 3600
     # utterances of one speaker are normalised together, one of an unknown speaker alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
-    normalise_speakers(folder / "features.f16", keys, frames, kind)
+    normalise_file(folder / "features.f16", keys, frames, kind)
     divided = {each.split for each in readable} != {*SPLITS}
     unused = unused_of(source)
     seen = ", ".join(f"{what} ({count:,})" for what, count in unused.items())
     return {
         "name": source.name,
-        "bins": KINDS[kind].bins,
+        "bins": KINDS[kind],
         "alphabet": alphabet.characters,
         "splits": splits,
         "info": {

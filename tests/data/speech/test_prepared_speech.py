@@ -21,7 +21,7 @@ from labkit.data.speech.audio import (
     log_mel,
     log_mel_batch,
     mel_filters,
-    normalise_speakers,
+    normalise_file,
 )
 from labkit.data.speech.load import prepare_speech
 from labkit.data.speech.prepared import fitting_resolution
@@ -98,7 +98,7 @@ def test_a_speakers_frames_have_mean_zero_and_variance_one_in_each_bin(tmp_path)
     raw = [rng.normal(who, 1 + who, (count, 80)) for who, count in zip((0, 3, 0), frames, strict=True)]
     path = tmp_path / "features.f16"
     path.write_bytes(np.concatenate(raw).astype(np.float16).tobytes())
-    normalise_speakers(path, [("train", "a"), ("train", "b"), ("train", "a")], frames, "log-mel")
+    normalise_file(path, [("train", "a"), ("train", "b"), ("train", "a")], frames, "log-mel")
     features = np.split(np.fromfile(path, np.float16).reshape(-1, 80).astype(np.float32), np.cumsum(frames)[:-1])
     for speaker in (np.concatenate([features[0], features[2]]), features[1]):
         np.testing.assert_allclose(speaker.mean(0), 0, atol=2e-3)  # half precision keeps three digits
