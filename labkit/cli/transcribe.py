@@ -108,7 +108,7 @@ def _transcribe(args: argparse.Namespace, recogniser: transcription.Recogniser, 
         options["decoder"], how = transcription.fitted_beam(recogniser, args.beam or BEAM, args.lm, by_file=by_file)
         say(how, to_stderr=True)
     recogniser.hear([data.speech.resample(np.zeros(800, np.float32), 8000)])  # imports and set-up are not timed
-    tally = transcription.Tally(rates=transcription.ErrorRates(recogniser.alphabet))
+    tally = transcription.Tally(recogniser.alphabet)
     last, began = None, time.perf_counter()
     recordings = _recordings(args, errors.certain(recogniser.record), folder)
     for each in transcription.transcribe(recogniser, recordings, by_file=by_file, **options):

@@ -161,13 +161,7 @@ class CompressedTables(nn.Module):
     """
 
     def __init__(
-        self,
-        num_rows: Sequence[int],
-        embedding_dim: int,
-        *,
-        method: str,
-        share: float,
-        tables: Callable = TableAFeature,
+        self, num_rows: Sequence[int], embedding_dim: int, *, method: str, share: float, tables: type = TableAFeature
     ):
         """`num_rows` are the categories of each feature; `tables` stores the rows and looks them up."""
         super().__init__()

@@ -7,7 +7,6 @@ from .recogniser import (
 )
 from .transcripts import (
     MANIFESTS as MANIFESTS,
-    ErrorRates as ErrorRates,
     Recording as Recording,
     Tally as Tally,
     Transcribed as Transcribed,

@@ -12,7 +12,7 @@ import contextlib
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -138,9 +138,7 @@ def beam_search(
                     longer = prefix.children[character] = _Prefix(prefix, character, before, score)
                 found[longer][1] += (after_blank if character == prefix.character else both) * row[character]
         if len(found) > beam:
-            ranks = {
-                prefix: math.log(total) + prefix.score for prefix, parts in found.items() if (total := sum(parts)) > 0
-            }
+            ranks = {each: math.log(total) + each.score for each, parts in found.items() if (total := sum(parts)) > 0}
             found = {prefix: found[prefix] for prefix in heapq.nlargest(beam, ranks, key=ranks.__getitem__)}
         most = max(map(sum, found.values()))  # rescaled, because products of many probabilities would underflow
         kept = {prefix: (parts[0] / most, parts[1] / most) for prefix, parts in found.items() if sum(parts) > 0}
@@ -156,9 +154,7 @@ def beam_search(
     return "".join(reversed(written))
 
 
-def chosen_weight(
-    heard: Sequence[np.ndarray], texts: Sequence[str], beam: int, model: CharacterModel
-) -> tuple[float, float]:
+def chosen_weight(heard: list[np.ndarray], texts: list[str], beam: int, model: CharacterModel) -> tuple[float, float]:
     """The weight of `WEIGHTS` with the lowest character error rate on utterances (T', V) of known texts; and the rate.
 
     Choose it on a validation split: a weight chosen on the test split has seen that split.
@@ -166,7 +162,7 @@ def chosen_weight(
     rates = {}
     for weight in WEIGHTS:
         written = [beam_search(each, beam, model, weight, characters=model.characters) for each in heard]
-        rates[weight] = speech.speech_metrics(list(texts), written)["cer"]
+        rates[weight] = speech.speech_metrics(texts, written)["cer"]
     best = min(rates, key=rates.__getitem__)
     return best, rates[best]
 
@@ -177,9 +173,7 @@ TRIED = 100
 """Number of utterances of the validation split for choosing the weight"""
 
 
-def fitted_beam(
-    recogniser: Recogniser, beam: int, texts: str | None = None, *, by_file: bool = False
-) -> tuple[Decoder, str]:
+def fitted_beam(recogniser: Recogniser, beam: int, texts: str | None, *, by_file: bool) -> tuple[Decoder, str]:
     """A beam search whose model has the best weight on the validation split; and how it was chosen, as text.
 
     Args:
@@ -242,17 +236,15 @@ def _utterances(record: "runs.RunRecord") -> list[speech.Utterance]:
         ) from error
 
 
-def _heard(
-    recogniser: Recogniser, utterances: list[speech.Utterance], by_file: bool
-) -> tuple[list[np.ndarray], list[str]]:
+def _heard(recogniser: Recogniser, spoken: list[speech.Utterance], by_file: bool) -> tuple[list[np.ndarray], list[str]]:
     """Log-probabilities and texts of `TRIED` utterances, drawn with a fixed seed."""
-    order = np.random.default_rng(0).permutation(len(utterances))[:TRIED]
+    order = np.random.default_rng(0).permutation(len(spoken))[:TRIED]
     # an utterance without a speaker is normalised alone, as in training
-    voices = ["" if by_file else utterances[index].speaker for index in order]
+    voices = ["" if by_file else spoken[index].speaker for index in order]
     chosen = sorted((voice or f"\0{index}", index) for voice, index in zip(voices, order, strict=True))
     heard, said = [], []
     for _, own in groupby(chosen, key=lambda each: each[0]):
-        own = [utterances[index] for _, index in own]
+        own = [spoken[index] for _, index in own]
         waves = []
         for each in own:
             with contextlib.suppress(UserError):  # training skipped it as well

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,8 +32,8 @@ LOT_S = 300.0
 DECODERS = 2
 """Threads that decode: an Opus file takes longer to decode than to hear"""
 
-Wave = tuple[np.ndarray, bool]
-"""float32 (n,) at 16 kHz, and whether the end of its file is missing"""
+Decoded = tuple["Recording", np.ndarray, bool]
+"""A recording, its wave float32 (n,) at 16 kHz, and whether the end of its file is missing"""
 
 
 @dataclass(frozen=True)
@@ -218,16 +218,29 @@ class Transcribed:
         return "the file is cut off, this is its beginning" if self.is_cut_off else ""
 
 
-class ErrorRates:
-    """Character and word error rates, in total, by speaker and by accent; its size does not grow with recordings."""
+class Tally:
+    """Sums over transcribed recordings: their number, their length, and their character and word error rates in total,
+    by speaker and by accent. Its size does not grow with recordings."""
 
     def __init__(self, alphabet: speech.Alphabet | None = None):
         """`alphabet` is the recogniser's; None is the English one."""
+        self.done = self.failed = self.not_compared = 0
+        self.audio_s = 0.0
         self._alphabet = alphabet or speech.Alphabet()
         self._counts: dict[tuple[str, str], list[int]] = {}
         """By (group, name): recordings, wrong characters, characters, wrong words, words"""
 
-    def add(self, utterance: speech.Utterance, heard: str, wave: np.ndarray, is_cut_off: bool = False) -> None:
+    def add(self, each: Transcribed) -> None:
+        """Count a recording, and compare it with its transcript; a UserError if that is impossible."""
+        self.done, self.audio_s, utterance = self.done + 1, self.audio_s + each.audio_s, each.recording.utterance
+        if utterance.text.strip() or utterance.listed_in is not None:
+            try:
+                self.compare(utterance, each.text, each.wave, each.is_cut_off)
+            except UserError:
+                self.not_compared += 1
+                raise
+
+    def compare(self, utterance: speech.Utterance, heard: str, wave: np.ndarray, is_cut_off: bool = False) -> None:
         """Compare the text heard in a wave float32 (n,) with its transcript, in the alphabet's characters.
 
         Raises:
@@ -248,8 +261,8 @@ class ErrorRates:
     def rows(self) -> list[dict[str, str | int | float]]:
         """The total, then accents and speakers if there are several, most errors first; "" stands for unnamed ones.
 
-        >>> rates = ErrorRates()
-        >>> rates.add(speech.Utterance((), "One, two.", "anna"), "one too", np.ones(16_000))
+        >>> rates = Tally()
+        >>> rates.compare(speech.Utterance((), "One, two.", "anna"), "one too", np.ones(16_000))
         >>> rates.rows()
         [{'of': 'total', 'name': '', 'recordings': 1, 'cer': 0.14285714285714285, 'wer': 0.5}]
         """
@@ -262,27 +275,6 @@ class ErrorRates:
         kept = [row for row in rows if row["of"] == "total" or row["of"] in many]
         return sorted(kept, key=lambda row: (order.index(row["of"]), -float(row["cer"])))
 
-
-@dataclass
-class Tally:
-    """Sums over transcribed recordings: their number, their length and their errors."""
-
-    done: int = 0
-    failed: int = 0
-    not_compared: int = 0
-    audio_s: float = 0.0
-    rates: ErrorRates = field(default_factory=ErrorRates)
-
-    def add(self, each: Transcribed) -> None:
-        """Count a recording, and compare it with its transcript; a UserError if that is impossible."""
-        self.done, self.audio_s, utterance = self.done + 1, self.audio_s + each.audio_s, each.recording.utterance
-        if utterance.text.strip() or utterance.listed_in is not None:
-            try:
-                self.rates.add(utterance, each.text, each.wave, each.is_cut_off)
-            except UserError:
-                self.not_compared += 1
-                raise
-
     def to_dict(self, run: Path, took_s: float) -> dict[str, Any]:
         """The summary for programs."""
         return {
@@ -294,7 +286,7 @@ class Tally:
             "took_s": round(took_s, 3),
             "times_real_time": round(self.audio_s / took_s, 2),
             "provenance": "measured",
-            "errors": self.rates.rows(),
+            "errors": self.rows(),
         }
 
 
@@ -314,7 +306,7 @@ def transcribe(
         decoder: turns outputs into a text; None takes the likeliest path.
         on_more: hear in chunks, and call this with each piece of text when it is known.
     """
-    lot: list[tuple[Recording, np.ndarray, bool]] = []
+    lot: list[Decoded] = []
     voice, of = speech.Voice(recogniser.features_kind), ""
 
     def hear() -> Iterator[Transcribed]:
@@ -333,26 +325,23 @@ def transcribe(
             yield Transcribed(recording, text, own, wave, is_cut_off)
         lot.clear()
 
-    for recording, decoded in _decoded(recordings):
-        if isinstance(recording, UserError):
-            yield recording
+    for each in _decoded(recordings):
+        if isinstance(each, UserError):
+            yield each
             continue
-        if by_file or recording.voice != of:
+        if by_file or each[0].voice != of:
             yield from hear()
-            voice, of = speech.Voice(recogniser.features_kind), recording.voice
-        if isinstance(decoded, UserError):
-            yield decoded
-        else:
-            lot.append((recording, *decoded))
+            voice, of = speech.Voice(recogniser.features_kind), each[0].voice
+        lot.append(each)
         if len(lot) == LOT or sum(len(wave) for _, wave, _ in lot) > LOT_S * speech.SAMPLE_RATE_HZ:
             yield from hear()
     yield from hear()
 
 
-def _decoded(recordings: Iterable[Recording | UserError]) -> Iterator[tuple[Recording | UserError, Wave | UserError]]:
-    """Recordings with their waves or why they have none, in order; the next lots are decoded in threads."""
+def _decoded(recordings: Iterable[Recording | UserError]) -> Iterator[Decoded | UserError]:
+    """Recordings with their waves, or why they have none, in order; the next lots are decoded in threads."""
     with ThreadPoolExecutor(DECODERS, "labkit-decoder") as pool:
-        coming: deque[Future[list[tuple[Recording | UserError, Wave | UserError]]]] = deque()
+        coming: deque[Future[list[Decoded | UserError]]] = deque()
         for lot in _lots(recordings):
             coming.append(pool.submit(_decode, lot))
             if len(coming) > DECODERS:
@@ -374,18 +363,14 @@ def _lots(recordings: Iterable[Recording | UserError]) -> Iterator[list[Recordin
     yield lot
 
 
-def _decode(lot: list[Recording | UserError]) -> list[tuple[Recording | UserError, Wave | UserError]]:
+def _decode(lot: list[Recording | UserError]) -> list[Decoded | UserError]:
     decoded = []
     with contextlib.closing(speech.Reader()) as file:
-        for recording in lot:
-            found: Wave | UserError
+        for each in lot:
             try:
-                if isinstance(recording, UserError):
-                    raise recording
-                found = speech.decode(recording.utterance, file)
+                decoded.append(each if isinstance(each, UserError) else (each, *speech.decode(each.utterance, file)))
             except UserError as error:
-                found = error
+                decoded.append(error)
             except OSError as error:
-                found = errors.refusal(error) or UserError(f"{error.filename}: {error.strerror}.")
-            decoded.append((recording, found))
+                decoded.append(errors.refusal(error) or UserError(f"{error.filename}: {error.strerror}."))
     return decoded

@@ -14,9 +14,9 @@ from made_recogniser import tiny_model, write_speech_run
 from labkit.data.speech import Segment, Utterance, Voice, load_speech
 from labkit.errors import UserError
 from labkit.transcription import (
-    ErrorRates,
     Recogniser,
     Recording,
+    Tally,
     find_recordings,
     read_recogniser,
     transcribe,
@@ -158,18 +158,18 @@ SPOKEN = np.ones(16_000, np.float32)
 
 
 def test_error_rates_by_speaker_and_accent_add_up():
-    rates = ErrorRates()
+    rates = Tally()
     for speaker, accent, said, heard in (
         ("anna", "Scottish", "One, two!", "one two"),
         ("anna", "Scottish", "three", "tree"),
         ("ben", "Welsh", "four", ""),
     ):
-        rates.add(Utterance((), said, speaker, accent=accent), heard, SPOKEN)
+        rates.compare(Utterance((), said, speaker, accent=accent), heard, SPOKEN)
     total, *groups = rates.rows()
     assert (total["recordings"], total["cer"], total["wer"]) == (3, 5 / 16, 2 / 4)
     assert [each["name"] for each in groups] == ["Welsh", "Scottish", "ben", "anna"]
     assert [each["cer"] for each in groups] == [1.0, 1 / 12, 1.0, 1 / 12]
-    rates.add(Utterance((), "two", ""), "two", SPOKEN)  # whose, nobody says
+    rates.compare(Utterance((), "two", ""), "two", SPOKEN)  # whose, nobody says
     assert [row["recordings"] for row in rates.rows()] == [4, 1, 2, 1, 1, 2, 1]
     for said, wave, words in (
         ("привет", SPOKEN, "Write it in these letters, or"),
@@ -178,7 +178,7 @@ def test_error_rates_by_speaker_and_accent_add_up():
         ("one two three", SPOKEN[:160], "14 CTC outputs"),
     ):
         with pytest.raises(UserError, match=words):
-            rates.add(Utterance((Segment(Path("a.wav"), 0.0, 1.0),), said, ""), "", wave)
+            rates.compare(Utterance((Segment(Path("a.wav"), 0.0, 1.0),), said, ""), "", wave)
     assert rates.rows()[0]["recordings"] == 4
 
 
