@@ -132,11 +132,7 @@ def answer(store: HostStore, optimiser: str, op: str, *given: Any) -> Any:
     """The server's side: do what a message asks for, and return the answer."""
     if op == "pull":
         return store.read(*given)[:, : store.dim]
-    if op in (
-        "read",
-        "write",
-        "write_weights",
-    ):  # with the optimiser's state, for a cache, whose trainer steps the rows
+    if op in ("read", "write", "write_weights"):  # with the state, for a cache, whose trainer steps the rows
         return getattr(store, op)(*given)
     if op == "push":
         rows, gradient, lr, step = given

@@ -64,7 +64,8 @@ class PlacedTables(nn.Module):
         starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
         self._row_start = starts.to(torch.int32 if sum(num_rows) < 2**31 else torch.int64)  # (F,)
         self._ahead: deque[Lookups] = deque()
-        self._stepped: tuple[Lookups, Tensor, Tensor] | None = None
+        self.to_step: tuple[Lookups, Tensor, Tensor] | None = None
+        """The batch of the latest backward pass, its rows' values (U, W), and its bags' gradient (B, F, D)"""
 
     def forward(self, categorical: Tensor) -> Tensor:
         """Return the sums (B, F, D) for int32 (B, F, L), row numbers within each table."""
@@ -78,11 +79,9 @@ class PlacedTables(nn.Module):
         return fast.Lookup.apply(weight, batch.inverse, partial(self._keep, batch, values))
 
     def _keep(self, batch: Lookups, values: Tensor, gradient: Tensor) -> None:
-        if self._stepped is not None:
-            raise UserError(
-                "a second backward pass came before the optimiser of the tables stepped: they allow one per step."
-            )
-        self._stepped = batch, values, gradient
+        if self.to_step is not None:
+            raise UserError("a second backward pass came before the tables' optimiser stepped: do one per step.")
+        self.to_step = batch, values, gradient
 
     def prefetch(self, categorical: Tensor) -> None:
         """Start to fetch the rows of a later batch, int32 (B, F, L). Training must use the batches in this order."""
@@ -101,13 +100,6 @@ class PlacedTables(nn.Module):
         """What a model's initialisation needs of each table's weight (rows, D)."""
         tables = zip(self._num_rows, self._row_start.tolist(), strict=True)
         return [DrawnWeight(rows, self._dim, self.store.write_weights, first) for rows, first in tables]
-
-    def take_step(self) -> tuple[Lookups, Tensor, Tensor]:
-        """The batch of the latest backward pass, the values (U, W) of its rows, and their gradient (U, D)."""
-        if self._stepped is None:
-            raise UserError("the optimiser of the tables has no gradient: call loss.backward() before its step().")
-        (batch, values, gradient), self._stepped = self._stepped, None
-        return batch, values, batch.row_gradients(gradient)
 
     def metrics(self) -> dict[str, float]:
         """The counters of the store, for `run.log`."""
@@ -165,10 +157,13 @@ class PlacedOptimiser:
 
     def step(self) -> None:
         """Update the rows of the latest batch."""
-        batch, values, gradient = self._tables.take_step()
+        tables = self._tables
+        if tables.to_step is None:
+            raise UserError("the optimiser of the tables has no gradient: call loss.backward() before its step().")
+        (batch, values, gradient), tables.to_step = tables.to_step, None
         self._step += 1
-        update = Update(self._tables.optimiser, self.param_groups[0]["lr"], self._step)
-        self._tables.store.update(batch.rows, values, gradient, update)
+        update = Update(tables.optimiser, self.param_groups[0]["lr"], self._step)
+        tables.store.update(batch.rows, values, batch.row_gradients(gradient), update)
 
     def zero_grad(self) -> None:
         """Nothing to do: there is no gradient."""
