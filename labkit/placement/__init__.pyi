@@ -8,7 +8,7 @@ from .settings import (
     flag_text as flag_text,
     row_width as row_width,
 )
-from .sharded import ShardedTables as ShardedTables
+from .sharded import ShardedTables as ShardedTables, refuse_unfused as refuse_unfused
 from .tables import (
     PlacedOptimiser as PlacedOptimiser,
     PlacedTables as PlacedTables,

@@ -6,7 +6,7 @@ Shapes: B samples, D embedding dim, F tables, L pooling factor, R rows of a tabl
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -93,6 +93,7 @@ class ShardedTables(nn.Module):
             plan: Any = plans.collective_plan(bags, [sharder], group).get_plan_for_module("")
         except PlannerError as error:
             raise UserError(f"TorchRec finds no place for these tables with --sharding {sharding}: {error}") from error
+        refuse_unfused(plan)
         self.plan = {key: plan[key].sharding_type for key in self.sizes}
 
         whole = [key for key, kind in self.plan.items() if kind == TYPES["data"]]
@@ -142,3 +143,17 @@ def keep_own(weight: Any, start: int, drawn: np.ndarray) -> None:
         if first < last:
             own = drawn[first - start : last - start, column : column + part.shape[1]]
             part[first - row : last - row] = torch.from_numpy(own)
+
+
+def refuse_unfused(plan: Mapping[str, Any]) -> None:
+    """Refuse a plan with which TorchRec would drop the optimiser of a table, as one made by hand on a CPU does.
+
+    Raises:
+        UserError: a sharded table has another kernel than "fused".
+    """
+    for key, planned in plan.items():
+        if planned.sharding_type != TYPES["data"] and planned.compute_kernel != "fused":
+            raise UserError(
+                f"the plan names the kernel {planned.compute_kernel!r} for {key}, with which TorchRec drops the "
+                'optimiser of its rows: give compute_kernel="fused".'
+            )

@@ -149,7 +149,8 @@ def _has_changed(source: speech.Source, record: "runs.RunRecord") -> bool:
     if not any(place.is_relative_to(data.get("source", data["name"])) for place in places):
         return False
     settings = {"on_bad_row": train["on_bad_row"], "seed": 0, "features": train.get("features", "log-mel")}
-    return data["fingerprint"] != speech.fingerprint(source, **settings)
+    # until 30 November 2026 runs recorded the key of the cache
+    return data["fingerprint"] not in (speech.cache_key(source, **settings), speech.fingerprint(source, **settings))
 
 
 def _walked(folder: Path) -> Iterator[Recording | UserError]:

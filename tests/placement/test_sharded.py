@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from labkit import UserError, hardware
 from labkit.jobs import OPTIMISERS, dlrm, dlrm_sharded
 from labkit.models import Dlrm, DlrmConfig
-from labkit.placement import ShardedTables
+from labkit.placement import ShardedTables, refuse_unfused
 from labkit.runs import read_metrics, read_run, run_folders
 from labkit.telemetry import own_peak_bytes
 
@@ -152,6 +152,14 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
             shard.unlink()
         with pytest.raises(UserError, match="step-000000000001: these shards cannot be read from this checkpoint"):
             dlrm_sharded.Shards(model.tables, mlps, optimisers[0], run).load_state_dict({"step": 1})
+
+
+@pytest.mark.parametrize("kernel", ["dense", "quant"])
+def test_a_plan_that_would_drop_the_optimiser_is_refused(kernel):
+    plan = {"table_0": SimpleNamespace(sharding_type="row_wise", compute_kernel=kernel)}
+    with pytest.raises(UserError, match='compute_kernel="fused"'):
+        refuse_unfused(plan)
+    refuse_unfused({"table_0": SimpleNamespace(sharding_type="data_parallel", compute_kernel="dense")})
 
 
 def grown_bytes():

@@ -51,9 +51,17 @@ FOREIGN_FILES = (
     (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "is packed by bzip2, xz or Zstandard", "Unpack it, or pack it with gzip."),
     (rb".{257}ustar", "is a tar archive", "Unpack it, and give a file that was in it."),
     (rb"PK\x03\x04", "is a ZIP archive or a spreadsheet", "Unpack it, or export its sheet as CSV."),
-    (rb"\xff\xfe|\xfe\xff|\0+[ -~]\0|[ -~]\0+[ -~]\0", "is UTF-16 or UTF-32", "Convert it: iconv -f utf-16 -t utf-8."),
+    (
+        rb"\xff\xfe|\xfe\xff|\0+[ -~]\0|[ -~]\0+[ -~]\0",
+        "is in UTF-16 or UTF-32",
+        "Convert it: iconv -f utf-16 -t utf-8.",
+    ),
     (rb"ARROW1|FEA1|ORC", "is a Feather or ORC file", "Write it as Parquet: pandas.read_feather(…).to_parquet(…)."),
-    (rb"SQLite format 3|\x93NUMPY|\x80[\x02-\x05]", "is no text", "Write it as Parquet or CSV with what made it."),
+    (
+        rb"SQLite format 3|\x93NUMPY|\x80[\x02-\x05]",
+        "is no text",
+        "Write it as Parquet or CSV, with the library that made it.",
+    ),
     (rb"\s*(\{\s*\"|\[\s*[{\[])", "is JSON", "Write it as Parquet or CSV: pandas.read_json(…, lines=True)."),
     (rb"\s*<(!DOCTYPE|html)", "is a page of a web site", "Download the table again."),
     (rb"version https://git-lfs", "stands for one that Git LFS keeps", "Fetch it: git lfs pull."),
@@ -216,13 +224,15 @@ def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[
         yield line, rest
 
 
-def _parse(text: bytes, first_line: int, names: list[str], schema: TableSchema, delimiter: str) -> Block:
+def _parse(text: bytes, first_line: int, names: list[str], schema: TableSchema, delimiter: str, as_text=False) -> Block:
     """Parse the needed columns of a text whose first line has this number: at once if possible, or else row by row."""
+    # Criteo's integers of up to 18 digits become float64, null where empty; others are text for the error
+    numeric = schema.log if schema.layout == "criteo" and not as_text else ()
     needed, quotes = schema.columns, schema.quoted
     spaced = SPACED_QUOTE % ((re.escape(delimiter.encode()),) * 2)
     if not (quotes and b' "' in text and re.search(spaced, text)):
         quote = {"quote_char": '"' if quotes else False, "newlines_in_values": quotes}
-        types = dict.fromkeys(needed, pa.string())
+        types = dict.fromkeys(needed, pa.string()) | dict.fromkeys(numeric, pa.float64())
         try:
             table = pa_csv.read_csv(
                 pa.BufferReader(text),
@@ -230,13 +240,23 @@ def _parse(text: bytes, first_line: int, names: list[str], schema: TableSchema, 
                 pa_csv.ParseOptions(delimiter=delimiter, **quote),
                 pa_csv.ConvertOptions(column_types=types, include_columns=needed, null_values=["", *schema.missing]),
             )
-            if table.num_rows == text.count(b"\n") + (not text.endswith(b"\n")):  # no text of several lines
-                values = {name: pc.utf8_trim_whitespace(table[name].combine_chunks()) for name in needed}
+            newlines = text.count(b"\n")
+            values = {name: table[name].combine_chunks() for name in needed}
+            whole = [pc.and_(pc.less(pc.abs(x), 1e18), pc.equal(pc.floor(x), x)) for x in map(values.get, numeric)]
+            is_each_line_a_row = table.num_rows == newlines + (not text.endswith(b"\n"))  # no text of several lines
+            if is_each_line_a_row and all(pc.all(each, min_count=0).as_py() for each in whole):
+                if _has_space(text, delimiter, newlines):
+                    values |= {name: pc.utf8_trim_whitespace(values[name]) for name in needed if name not in numeric}
                 return Block(values, np.arange(first_line, first_line + table.num_rows), [])
         except pa.ArrowInvalid:  # it has a bad row, whose line pyarrow does not report
             pass
+    if numeric:
+        return _parse(text, first_line, names, schema, delimiter, as_text=True)
     places = [names.index(name) for name in needed]
-    rows, lines, faults, spans = [], [], [], []
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    faults: list[Fault] = []
+    spans: list[Span] = []
     for line, count, row in _Records(text, names, schema, delimiter):
         line += first_line
         if row is None or len(row) != len(names):
@@ -254,6 +274,15 @@ def _parse(text: bytes, first_line: int, names: list[str], schema: TableSchema, 
         spans += [(count, line)] * (count > 1)
     arrays = {name: pa.array([row[place] for row in rows], pa.string()) for place, name in enumerate(needed)}
     return Block(arrays, np.array(lines, int), faults, tuple(spans))
+
+
+def _has_space(text: bytes, delimiter: str, newlines: int) -> bool:
+    """Whether a field may begin or end with a space of any kind."""
+    if not text.isascii() or b'"' in text:
+        return True
+    codes = np.frombuffer(text, np.uint8)
+    separators = newlines + (delimiter <= " " and np.count_nonzero(codes == ord(delimiter)))
+    return bool(np.count_nonzero(codes <= ord(" ")) > separators)
 
 
 class _StrayQuoteError(Exception):

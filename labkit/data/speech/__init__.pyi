@@ -15,6 +15,7 @@ from .audio import (
 )
 from .load import (
     WaveformUtterances as WaveformUtterances,
+    cache_key as cache_key,
     fingerprint as fingerprint,
     load_speech as load_speech,
     read_source as read_source,

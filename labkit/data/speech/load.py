@@ -88,8 +88,18 @@ def load_speech(
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
     settings = {"on_bad_row": on_bad_row, "seed": seed, "features": features}
-    # found by its place, times and sizes, because reading all of it at each start would take too long
-    key = store.fingerprint(
+    folder = root / "speech" / f"{source.name}-{cache_key(source, **settings)}"
+
+    def build(new: Path) -> dict:
+        meta = prepare_speech(new, source, features, seed, bad, progress or (lambda fraction, text: None))
+        return meta | {"fingerprint": fingerprint(source, **settings)}
+
+    return SpeechSet(store.prepare_once(folder, build))
+
+
+def cache_key(source: Source, **settings: str | int) -> str:
+    """What a prepared dataset is found by: its place, times and sizes, and the settings that `fingerprint` takes."""
+    return store.fingerprint(
         format=FORMAT_VERSION,
         name=source.name,
         folder=str(source.folder.resolve()),
@@ -97,12 +107,6 @@ def load_speech(
         files=store.tree_fingerprint(source.folder, source.files),
         **settings,
     )
-
-    def build(new: Path) -> dict:
-        meta = prepare_speech(new, source, features, seed, bad, progress or (lambda fraction, text: None))
-        return meta | {"fingerprint": fingerprint(source, **settings)}
-
-    return SpeechSet(store.prepare_once(root / "speech" / f"{source.name}-{key}", build))
 
 
 def fingerprint(source: Source, **settings: str | int) -> str:

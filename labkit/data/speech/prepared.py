@@ -250,6 +250,13 @@ class SpeechSet:
         own = frames[first : first + sum(lengths)]
         return SpeechSplit(np.array(lengths, np.int32), texts, speakers, own, self.alphabet)
 
+    def __repr__(self) -> str:
+        parts = (
+            f"{name} {len(self._splits[name]['texts']):,} utterances, {self.info['hours'][name]:.2f} h"
+            for name in SPLITS
+        )
+        return f"SpeechSet({self.name!r}: {'; '.join(parts)}; {len(self.alphabet)} characters with the blank)"
+
 
 @dataclass(frozen=True)
 class Resolution:
