@@ -99,8 +99,12 @@ class RowChecker:
         else:
             # not safe: a float64 keeps only the first 53 bits of a larger integer
             numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-            absent = np.isnan(numbers)
-        refuse(~absent & ~np.isfinite(numbers), name, "The value {} is not a finite number.")
+            absent = np.isnan(numbers) | np.isin(numbers, [number(text) for text in self.schema.missing])
+        reason = (
+            "The value {} is not a finite number such as 3.14; if it means missing, list it under `missing` in the "
+            "schema; if the column has names, list it under `categorical`."
+        )
+        refuse(~absent & ~np.isfinite(numbers), name, reason)
         numbers = np.where(absent, np.nan, numbers)
         if self.schema.layout == "criteo":
             wrong = (np.abs(numbers) >= 1e18) | (np.floor(numbers) < numbers)

@@ -190,7 +190,7 @@ def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
             fix = f"Correct the schema: {errors.did_you_mean(column, names)[:1000]}"
             if keys := [part for part in path.parent.parts if part.startswith(f"{column}=")]:
                 fix = f"It is in the name of the folder ({keys[-1]}), which is not read: write it into the files."
-            elif len(names) == 1 and column in names[0]:
+            elif len(names) == 1 and re.search(rf"\b{re.escape(column)}\b", names[0]):
                 names_in = f"The header is {names[0][:80]!r}"
                 fix = f"{names_in}: write in the schema what separates names, as in separator = ';'."
             else:
@@ -261,8 +261,8 @@ def _parse(text: bytes, first_line: int, names: list[str], schema: TableSchema, 
         line += first_line
         if row is None or len(row) != len(names):
             if row != []:  # an empty line
-                reason = STRAY_QUOTE if row is None else f"The line has {len(row)} fields, not {len(names)}."
-                faults.append((line, None, reason))
+                count = f"The line has {len(row or ())} fields, not {len(names)}: that many columns have names."
+                faults.append((line, None, STRAY_QUOTE if row is None else count))
             continue
         values = [row[place].strip() for place in places]
         if not_text := [name for name, value in zip(needed, values, strict=True) if NOT_UTF8.search(value)]:
@@ -341,9 +341,9 @@ class _Records:
 
 
 def number(text: str) -> float:
-    """NaN if the text is not a number."""
+    """NaN if the text is not a number; 2026_11 is one for Python only."""
     try:
-        return float(text)
+        return math.nan if "_" in text else float(text)
     except ValueError:
         return math.nan
 
@@ -355,10 +355,11 @@ def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:
             values = {}
             for name in schema.columns:
                 column = batch[name]
-                numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+                kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean
+                numeric = any(is_kind(column.type) for is_kind in kinds)
                 if not (numeric and name in schema.dense):
                     try:
-                        column = pc.utf8_trim_whitespace(pc.fill_null(pc.cast(column, pa.string()), ""))
+                        column = pc.utf8_trim_whitespace(pc.fill_null(_as_text(column), ""))
                     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are not text; lists
                         what = f"The column has values of type {column.type}, which are neither text nor numbers."
                         fix = "Write one text or number per row, or remove the column from the schema."
@@ -366,6 +367,17 @@ def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:
                 values[name] = column
             yield Block(values, np.arange(following, following + batch.num_rows), [])
             following += batch.num_rows
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """Values as texts: whole numbers as integers whatever their type, NaN (which polars keeps apart) as null."""
+    if not pa.types.is_floating(column.type):
+        return pc.cast(column, pa.string())
+    numbers = pc.cast(column, pa.float64())
+    is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), 2.0**63))
+    whole = pc.cast(pc.if_else(is_whole, numbers, None), pa.int64())  # a float of 1e12 is 1e+12 as text
+    others = pc.if_else(pc.is_nan(numbers), None, pc.cast(column, pa.string()))
+    return pc.coalesce(pc.cast(whole, pa.string()), others)
 
 
 @contextlib.contextmanager

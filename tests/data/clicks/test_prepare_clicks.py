@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from labkit import DataError
@@ -198,6 +199,30 @@ def test_missing_values_are_the_mean_and_a_category_and_buckets_hold_equal_numbe
     counts = np.bincount(log.split("train").categorical[:, 1, 0], minlength=6)
     assert counts[1:] == pytest.approx(counts[1:].mean(), rel=0.03)  # ties on whole numbers
     assert 0 < counts[0] <= 100
+
+
+def test_numbers_of_parquet_are_missing_or_equal_where_those_of_a_text_are(prepare, frame, tmp_path):
+    rng, schema = np.random.default_rng(1), prepare.schema.replace('["?"]', '["-1"]')
+    table = frame().assign(city=rng.choice([1, 2**40 + 1, 10**12], 200))
+    table.loc[::5, ["price", "city"]] = ["-1", -1]
+    first = prepare(table, schema=schema)
+    assert not np.array_equal(arrays(first)[0], arrays(prepare(table))[0])  # there -1 is a number
+    typed = pa.Table.from_pandas(table.astype({"price": int, "age": float})).drop("city")
+    floats = table["city"].where(table["city"] >= 0).to_numpy(dtype=float)  # NaN, which polars keeps apart from null
+    own = {
+        "city": pa.array(floats),
+        "own": pa.array(np.arange(200) % 2 == 0),
+        "paid": pa.array([1.0, 0, np.nan, 1] * 50),
+    }
+    for name, values in own.items():
+        typed = typed.append_column(name, values)
+    pq.write_table(typed, tmp_path / "b.parquet")
+    assert_same(first, prepare(None, schema=schema, name="b.parquet"))
+    truths = prepare(None, schema=schema.replace('["price", "age"]', '["own"]'), name="b.parquet")
+    assert len(np.unique(arrays(truths)[0])) == 2
+    schema = schema.replace('"clicked", positive = ["yes"], negative = ["no"]', '"paid", positive = ["1"]')
+    log = prepare(None, schema=schema, name="b.parquet", on_bad_row="skip")
+    assert (log.info["skipped"]["rows"], len(arrays(log)[2])) == (50, 150)  # NaN is no negative label
 
 
 def test_long_tails_can_be_logarithms_and_integers_may_be_beyond_a_float(prepare, frame, tmp_path):
