@@ -101,7 +101,7 @@ def _listing(path: Path, split: str | None) -> tuple[speech.Source, BadRows] | N
     """The listing that a path is or has, or None. Spoken digits are joined only for a split, as in training."""
     bad, inner = BadRows("skip"), []
     if not path.is_dir():
-        return (speech.read_manifest(path, bad), bad) if path.suffix in MANIFESTS and path.is_file() else None
+        return (speech.read_manifest(path, bad), bad) if path.suffix.lower() in MANIFESTS and path.is_file() else None
     has_audio = any(_entries(path, inner))
     source = speech.find_source(path, bad, seed=0) if split else speech.read_layout(path, bad)
     # an unpacked archive has one folder; of several folders all are walked, with or without a listing in one

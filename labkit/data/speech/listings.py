@@ -171,7 +171,8 @@ def is_listing(path: Path) -> bool:
     """Whether the first line of a file is one of a manifest."""
     try:
         _, first = next(read_lines(path), (0, ""))
-        names = next(csv.reader([first]), []) if path.suffix == ".csv" else json.loads(first)
+        sign = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
+        names = next(csv.reader([first], delimiter=sign), []) if sign else json.loads(first)
     except (OSError, ValueError, RecursionError, csv.Error):
         return False
     known = {name.strip() for name in names if isinstance(name, str)} if isinstance(names, list | dict) else set()
@@ -183,7 +184,7 @@ def read_lj_speech(path: Path) -> Iterator[tuple[int, dict]] | None:
 
     The numbers of the last column are written in words.
     """
-    if not (path.parent / "wavs").is_dir() or is_listing(path):
+    if not (path.parent / "wavs").is_dir() or "|" not in next(read_lines(path), (0, ""))[1] or is_listing(path):
         return None
     rows = ((line, text.rstrip("\n").split("|")) for line, text in read_lines(path))
     return ((line, {"audio": f"wavs/{row[0]}.wav", "text": row[-1] if row[1:] else None}) for line, row in rows)
@@ -212,6 +213,10 @@ def read_table(path: Path, *, is_quoted: bool) -> Iterator[tuple[int, dict | Dat
             if twice := next((name for name in header if name in KNOWN_FIELDS and header.count(name) > 1), None):
                 what = f"Two columns are named {twice!r}."
                 raise DataError(what, fix="Rename or remove one.", file=path, line=line, field=twice)
+            if lacking := next((names for names in (AUDIO_FIELDS, TEXT_FIELDS) if {*names}.isdisjoint(header)), None):
+                what = f"The first line is {text.strip()[:200]!r}, and names none of {', '.join(lacking)}."
+                fix = "Name the columns so; commas separate them in .csv, and tabs in .tsv."
+                raise DataError(what, fix=fix, file=path, line=line, field=lacking[0])
         elif len(values) > len(header):
             what = f"This row has {len(values)} fields, but the first line names {len(header)}."
             yield line, DataError(what, fix="Quote texts that have commas.", file=path, line=line)

@@ -50,7 +50,9 @@ LAYOUTS = (
 )
 OTHER_LAYOUTS = {
     "wav.scp": "Kaldi's data folders are not read: write a line of a manifest for each line of wav.scp and text",
-    "**/*.parquet": "audio inside of Parquet files is not read: write it into files, with metadata.csv next to them",
+    "**/*.parquet": "Parquet files are not read: write their audio into files, and the rest into a metadata.csv there",
+    "**/*.arrow": "Arrow files are not read: write their audio into files, and the rest into a metadata.csv there",
+    "**/*.[tT][xX][tT]": "transcripts in .txt files are not read: write a line of a manifest for each utterance",
     "**/*.tar": "tar files are not read: unpack them",
     "*.json*.gz": "compressed manifests are not read: gunzip them",
 }

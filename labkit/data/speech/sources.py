@@ -119,7 +119,10 @@ def _manifests(folder: Path, *, is_training: bool) -> list[Path]:
             inner = (folder / split / metadata[0].name for split in SPLIT_OF)
             return [path for path in inner if path.is_file()] if place else metadata
     lines = sorted(folder.glob("*.jsonl"))
-    found = [path for path in lines + sorted(folder.glob("*.json")) + sorted(folder.glob("*.csv")) if is_listing(path)]
+    is_common_voice = (folder / "clips").is_dir() or (folder / "audios").is_dir()
+    kinds = ("*.json", "*.csv", "*.tsv")[: 2 if is_common_voice else 3]
+    tables = [path for kind in kinds for path in sorted(folder.glob(kind))]
+    found = [path for path in lines + tables if is_listing(path)]
     of_splits = [path for path in found if _split_in(path)]
     if len(of_splits) > 1:
         return of_splits
@@ -136,9 +139,20 @@ def read_manifest(path: Path, bad: BadRows) -> Source:
     """The utterances of a manifest."""
     name = path.parent.name if path.stem in ("manifest", "metadata") else path.stem
     lines: Iterable[tuple[int, str | dict | DataError]] = read_lines(path)
-    if path.suffix in (".csv", ".tsv"):
-        lines = read_lj_speech(path) or read_table(path, is_quoted=path.suffix == ".csv")
-    return Source(name, utterances_of(path, lines, path.parent, bad), path.parent, listings=(path,))
+    if (suffix := path.suffix.lower()) in (".csv", ".tsv"):
+        lines = read_lj_speech(path) or read_table(path, is_quoted=suffix == ".csv")
+    unused: Counter[str] = Counter()
+    utterances = utterances_of(path, _without_stretches(lines, unused), path.parent, bad)
+    return Source(name, utterances, path.parent, listings=(path,), unused=unused)
+
+
+def _without_stretches(rows: Iterable[tuple], unused: Counter[str]) -> Iterator[tuple]:
+    """The rows; fields by which others name a stretch of a file, or of what it was cut from, are counted."""
+    for line, row in rows:
+        for name in ("start", "end", "start_time", "end_time"):
+            if row.get(name) is not None if isinstance(row, dict) else isinstance(row, str) and f'"{name}":' in row:
+                unused[f"{name}; a stretch is offset and duration"] += 1
+        yield line, row
 
 
 def read_librispeech(folder: Path, bad: BadRows) -> Source | None:

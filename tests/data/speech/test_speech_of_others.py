@@ -192,7 +192,8 @@ def test_layouts_that_are_not_read_are_named(tmp_path):
         with pytest.raises(DataError, match=words):
             load_speech(str(tmp_path / "m.json"))
     (tmp_path / "m.json").unlink()
-    for name, words in {"wav.scp": "Kaldi", "data/train-0.parquet": "Parquet", "a.tar": "unpack"}.items():
+    named = {"wav.scp": "Kaldi", "data/train-0.parquet": "Parquet", "a.tar": "unpack", "b.arrow": "Arrow"}
+    for name, words in (named | {"TRAIN/A.TXT": "a line of a manifest for each utterance"}).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
         with pytest.raises(UserError, match=words):
@@ -217,6 +218,33 @@ def test_an_odd_row_of_a_table_costs_one_row(write_folder):
     wrong = twice["metadata.csv"].replace("note,note", "note,transcription")
     with pytest.raises(DataError, match="Two columns are named 'transcription'"):
         load_speech(str(write_folder({"metadata.csv": wrong})))
+
+
+def test_a_table_with_other_columns_or_separators_is_refused_by_its_first_line(write_folder):
+    rows = [("audio", "text"), *SIX]
+    semicolons, tabs = table(*rows, sign=";"), table(*rows, sign="\t")
+    others = table(("ID", "wav", "wrd"), *(("1", *row) for row in SIX))
+    for text in (semicolons, tabs, others, "A" + table(*rows)[1:]):
+        folder = write_folder({"a.csv": text})
+        with pytest.raises(DataError, match=r"names none of audio_filepath, .* commas separate them in .csv") as caught:
+            load_speech(str(folder / "a.csv"), on_bad_row="skip")
+        assert (caught.value.line, caught.value.field) == (1, "audio_filepath")
+    folder = write_folder({"A.CSV": table(*rows), "A.TSV": tabs, "A.JSONL": lines("audio", "text")})
+    for name in ("A.CSV", "A.TSV", "A.JSONL"):
+        assert load_speech(str(folder / name), on_bad_row="error").info["skipped"]["rows"] == 0
+
+
+def test_a_tsv_is_a_folders_manifest_and_other_words_for_a_stretch_are_said(write_folder):
+    rows = [("path", "sentence", "start"), *((*row, "0.5") for row in SIX)]
+    folder = write_folder({"a.tsv": table(*rows, sign="\t"), "wavs/x": ""})  # which is no LJSpeech
+    for path in (folder, folder / "a.tsv"):
+        speech = load_speech(str(path), on_bad_row="error")
+        assert speech.info["unused"] == {"start; a stretch is offset and duration": len(SIX)}
+    (folder / "a.tsv").rename(folder / "a.txt")
+    folder = write_folder({"a.jsonl": lines("audio", "text", end=1.5)})
+    assert load_speech(str(folder), on_bad_row="error").info["unused"] == {
+        "end; a stretch is offset and duration": len(WORDS)
+    }
 
 
 def test_manifests_that_were_joined_have_marks_inside(write_folder):
