@@ -33,9 +33,8 @@ OF_TORCH = {
 """Phases of the annotations that torch makes itself, by their text before "#"."""
 READS = ("aten::item", "aten::_local_scalar_dense")
 """Operators that copy a number from a tensor to Python."""
-WAITS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipDeviceSynchronize",
-         "hipStreamSynchronize", "hipEventSynchronize")  # fmt: skip
-"""Driver calls that wait for the device."""
+WAITS = r"\w*(?:Synchronize|QueueFinish)"
+"""Beginning of the names of calls that wait for the device: cudaDeviceSynchronize, aclrtSynchronizeStream and others"""
 WAIT, EXCHANGE = "wait", "exchange"
 """Names of a stretch of reads and waits, and of one in which only collectives run."""
 ONE_WAIT_US = 20.0
@@ -151,6 +150,11 @@ def recorded_steps(trace: Trace) -> pd.DataFrame:
         starts, lasts = (host.loc[host["lane"] == lane, name] for name in ("start_us", "duration_us"))
         begin, end = starts.min(), (starts + lasts).max()
         return pd.DataFrame([{"name": f"{STEP}0", "lane": lane, "start_us": begin, "duration_us": end - begin}])
+    if not events["category"].isin((*ON_THE_HOST, *CUDA_CALLS)).any():
+        raise UserError(
+            f"{trace.path}: another tool than torch.profiler wrote this trace, without steps or operators: use "
+            f"`labkit.profiling.read_trace`, which reads any calls. {trace.unused_text}".strip()
+        )
     raise UserError(
         f"{trace.path}: this trace has no steps: call the profiler's step() after each one, or record it with "
         f"`labkit profile`. {trace.unused_text}".strip()
@@ -249,7 +253,7 @@ def _exchanges(every: pd.DataFrame, lane: str) -> list[tuple[float, float]]:
 def _waits(events: pd.DataFrame) -> list[tuple[float, float]]:
     """Begin and end of each stretch in which numbers are read or the device is waited for; close ones are joined."""
     operators = events[events["category"] == "cpu_op"]
-    calls = events["category"].isin(CUDA_CALLS) & events["name"].isin(WAITS)
+    calls = events["category"].isin(CUDA_CALLS) & _named_like(events, WAITS)
     tops = operators[~operators["parent"].isin(operators.index)]
     starts, names = tops["start_us"].to_numpy(), tops["name"]
     found: list[tuple[float, float]] = []

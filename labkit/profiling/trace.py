@@ -16,8 +16,9 @@ from labkit.profiling.work import Inputs
 ON_THE_HOST = ("cpu_op", "user_annotation")
 """Kineto's categories of what nests on a thread of the host: operators and annotations."""
 ON_THE_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-CUDA_CALLS = ("cuda_runtime", "cuda_driver")
-"""Categories of the host's calls that launch kernels and wait for them; some code calls the driver directly."""
+CUDA_CALLS = ("cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime",
+              "privateuse1_driver")  # fmt: skip
+"""Categories of the host's calls that launch kernels and wait for them, on any device; some code calls drivers."""
 OLDER = {"operator": "cpu_op", "kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset",
          "runtime": "cuda_runtime"}  # fmt: skip
 """Categories of today by those that torch 1.8 to 1.11 wrote, in small letters"""
@@ -136,8 +137,9 @@ class _Columns:
         for column, number in zip(self.numbers.values(), numbers, strict=True):
             column.append(number)
         name, category = str(event.get("name", "")), str(event.get("cat", ""))
-        if (now := OLDER.get(category.lower())) is not None:
-            category = "user_annotation" if now == "cpu_op" and name.startswith(OLDER_NOTES) else now
+        category = OLDER.get(category.lower(), category)
+        if category == "cpu_op" and name.startswith(OLDER_NOTES):  # those of Ascend's torch_npu as well
+            category = "user_annotation"
         given = [next((args[name] for name in names if name in args), None) for names in INPUTS]
         texts = name, category, "/".join(_thread(event)), repr(given)
         for (column, known), text in zip(self.known.items(), texts, strict=True):

@@ -12,7 +12,7 @@ from kineto import event, note, operators, recorded, shaped, trace_of
 from torch.profiler import record_function
 
 from labkit.profiling import trace_file
-from labkit.profiling.over_time import device_breakdown, operators_at_work
+from labkit.profiling.over_time import device_breakdown, launched_us, operators_at_work
 from labkit.profiling.step_time import step_time
 from labkit.profiling.trace import read_trace
 from labkit.profiling.trace_file import TraceError, stream_events
@@ -135,6 +135,20 @@ def test_totals_of_operators_kernels_and_steps_are_those_of_the_file_whatever_to
         assert device_breakdown(trace).loc[0, ["compute_us", "non_compute_us"]].tolist() == [150, 45]
         assert trace.unused == {"flow arrows": 3, "python_function": 3}
         assert "3 flow arrows, 3 python_function" in trace.unused_text
+
+
+def test_launches_and_waits_of_any_device_are_used(tmp_path):
+    for launch, wait, kind in (
+        ("cudaLaunchKernel", "cudaDeviceSynchronize", "cuda_runtime"),
+        ("cuLaunchKernel", "cuCtxSynchronize", "cuda_driver"),
+        ("urEnqueueKernelLaunch", "urQueueFinish", "xpu_runtime"),  # Intel's GPUs
+        ("aclnnMatmul", "aclrtSynchronizeStream", "privateuse1_runtime"),  # devices that are added to torch
+    ):
+        events = [note("ProfilerStep#1", 0, 1000), event("aten::mm", 10, 40), event(wait, 100, 700, kind)]
+        events += [event(launch, 20, 5, kind, correlation=1), event("gemm", 30, 600, "kernel", 7, 0, correlation=1)]
+        trace = trace_of(tmp_path, events)
+        assert (step_time(trace).phase_us["sync"], trace.unused) == (700, {})
+        assert launched_us(trace).tolist() == [600, 600, 0, 0, 0]  # of the step and the operator
 
 
 def test_allocations_are_read_as_either_of_torchs_exporters_writes_them(tmp_path):
