@@ -166,8 +166,9 @@ def read_yaml_mix(path: Path, modes: Sequence[str] = (), default_mode: str = "cp
     relative paths are looked for in the file's folder.
     """
     top, mistakes = read_yaml(path, MIX_EXAMPLE), Mistakes(str(path))
-    if {"file", "parameters"} <= top.keys():
-        raise UserError(f"{path}: this is a grid of radT's, which runs one after another: run `labkit sweep {path}`.")
+    if "parameters" in top and {"file", "program"} & top.keys():
+        whose = "radT's" if "file" in top else "W&B's"
+        raise UserError(f"{path}: this is a grid of {whose}, which runs one after another: run `labkit sweep {path}`.")
     plan = read_settings(top, MIX_FIELDS, mistakes, ELSEWHERE)
     if ("jobs" in top) == ("workloads" in top):
         why = "both are there: put all jobs in one of the two" if "jobs" in top else "there is no job"

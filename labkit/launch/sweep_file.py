@@ -38,20 +38,21 @@ MOST_CELLS = 10_000
 DIGITS = 4
 """Digits of a number that is drawn"""
 NO_FIELDS = Row((), "")
-OF_RADT = ("name", "file", "parameters", "collocation", "devices", "listeners", "experiment", "workload", "method")
-"""Fields of radT's grids (itu-rad/radt, examples/yaml)"""
+OF_GRIDS = ("name", "file", "program", "parameters", "method", "collocation", "devices", "listeners")
+OF_GRIDS += ("experiment", "workload", "metric", "project", "entity", "description")
+"""Fields of radT's grids (itu-rad/radt, examples/yaml), and of W&B's sweeps, which they follow"""
 
 
 def read_sweep_file(path: Path | str) -> Sweep:
     """Read a sweep; a UserError lists every error of every field, with its line.
 
-    A script, and data with a relative path, are looked for in the file's folder. radT's grids are sweeps, too. A name
+    A script, and data with a relative path, are looked for in the file's folder. Grids of radT's and W&B's are sweeps, too. A name
     without `.yaml`, where there is no such file, is that of a study that ships.
     """
     path = find_sweep_file(Path(path))
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
-    if {"file", "parameters"} <= top.keys() and not {"job", "script", "jobs"} & top.keys():
-        top = _from_radt(top, mistakes)
+    if "parameters" in top and ("file" in top) != ("program" in top) and not {"job", "script", "jobs"} & top.keys():
+        top = _from_grid(top, mistakes)
     given = _values(top, FIELDS, mistakes)
     name = given.get("name", path.stem)
     if name != safe_name(name):
@@ -112,8 +113,8 @@ def read_sweep_file(path: Path | str) -> Sweep:
     )
 
 
-def _from_radt(top: Row, mistakes: Mistakes) -> Row:
-    """The fields of a sweep that radT's grid stands for; what a sweep cannot do is noted."""
+def _from_grid(top: Row, mistakes: Mistakes) -> Row:
+    """The fields of a sweep that a grid of radT's or W&B's stands for; what a sweep cannot do is noted."""
     way, device = (str(top.get(name, "-")) for name in ("collocation", "devices"))
     listeners = str(top.get("listeners", "-")).lower().replace(" ", "").split("+")
     if (method := top.get("method", "grid")) != "grid":
@@ -128,8 +129,9 @@ def _from_radt(top: Row, mistakes: Mistakes) -> Row:
     if profilers := ", ".join(each for each in listeners if each not in (*SAMPLED, *NOTHING)):
         said = f"{profilers} is no sampler: remove it; `labkit profile run` runs a script under a profiler."
         mistakes.add_field(top, "listeners", said)
+    file = "file" if "file" in top else "program"
     # fields of a sweep can be added, such as seeds
-    fields = {name: value for name, value in top.items() if name not in OF_RADT} | {"script": top["file"]}
+    fields = {name: value for name, value in top.items() if name not in OF_GRIDS} | {"script": top[file]}
     if "name" in top:
         fields["name"] = safe_name(str(top["name"]))
     parameters: Any = top["parameters"]
@@ -144,7 +146,7 @@ def _from_radt(top: Row, mistakes: Mistakes) -> Row:
             given = found[0]
         row = groups.setdefault("grid" if isinstance(given, list) else "settings", Row((), parameters.place, {}))
         row[name], row.places[name] = given, parameters.places[name]
-    came_from = {"script": "file"} | dict.fromkeys(groups, "parameters")
+    came_from = {"script": file} | dict.fromkeys(groups, "parameters")
     places = {name: place for name, place in top.places.items() if name not in top}  # empty fields
     places |= {name: top.places[came_from.get(name, name)] for name in fields | groups}
     return Row(fields | groups, top.place, places)

@@ -1,5 +1,6 @@
 """Sweep files: what they name, and what is wrong in them."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -193,6 +194,17 @@ def test_a_grid_of_radt_is_a_sweep(write):
     assert sweep.cells[0].job.arguments[:6] == tuple(own)
     with pytest.raises(UserError, match=r"is a grid of radT's.*labkit sweep"):
         read_yaml_mix(write(GRID, name="grid.yaml", first=""))
+
+
+def test_a_grid_of_wandb_is_a_sweep_and_what_is_none_is_named(write):
+    grid = re.sub("(experiment|collocation|devices|listeners).*\n", "", GRID).replace("file:", "program:")
+    grid += "metric: {name: val_loss, goal: minimize}\nproject: mine\n"
+    of_radt, found = (read_sweep_file(write(text, name="grid.yaml", first="")) for text in (GRID, grid))
+    assert [cell.job for cell in found.cells] == [cell.job for cell in of_radt.cells]
+    with pytest.raises(UserError, match="field 'method': 'bayes' draws settings"):
+        read_sweep_file(write(grid.replace("method: grid", "method: bayes"), name="grid.yaml", first=""))
+    with pytest.raises(UserError, match=r"is a grid of W&B's.*labkit sweep"):
+        read_yaml_mix(write(grid, name="grid.yaml", first=""))
 
 
 @pytest.mark.parametrize(
