@@ -86,11 +86,11 @@ class Target:
         >>> Target.parse("max auc").value is None
         True
         """
-        plain = text.replace("≥", ">=").replace("≤", "<=")
+        plain = str(text).replace("≥", ">=").replace("≤", "<=")
         watched = re.fullmatch(r"\s*(max|min)\s+([^\s<>=].*?)\s*", plain)
         if watched:
             return cls(_directed(watched[2], watched[1] == "max", text), None)
-        parts = re.fullmatch(r"\s*(\S.*?)(?<!=)\s*(>=|<=|>|<)\s*([^\s<>=]+)\s*", plain)
+        parts = re.fullmatch(r"\s*([^\s<>][^<>]*?)(?<!=)\s*(>=|<=|>|<)\s*([^\s<>=]+)\s*", plain)
         try:
             name, operator, value = parts[1], parts[2], float(parts[3])  # ty: ignore[not-subscriptable]  # TypeError if None
         except (TypeError, ValueError):

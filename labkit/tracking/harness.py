@@ -274,7 +274,7 @@ class SpawnedRuns:
         return self
 
     def __exit__(self, *error: object) -> None:
-        del os.environ[VARIABLE]
+        os.environ.pop(VARIABLE, None)  # a script may clear it
         self.listen()
         for path in (self._file, self._file.with_suffix(".go")):
             path.unlink(missing_ok=True)

@@ -77,7 +77,7 @@ class Run:
             raise UserError(f"labkit.Run({name!r}): give the run a name, for example labkit.Run('my-cnn').")
         self.name, self.config, self._runs_dir = name, settings(config), Path(runs_dir)
         self.seed = None if seed is None else whole(seed, "labkit.Run: seed")
-        wanted = Target.parse(target) if isinstance(target, str) else target
+        wanted = target if target is None or isinstance(target, Target) else Target.parse(target)
         self.goal = Goal(wanted, confirm, max_seconds, evaluate_every, patience)
         self.position = Position(next_evaluation=self.goal.evaluate_every or 0)
         self.result: dict[str, Any] = {}

@@ -138,15 +138,18 @@ def exit_status(answer: Mapping[str, Any]) -> int:
 
 @contextlib.contextmanager
 def as_main(script: Path, command: ScriptCommand) -> Generator[None]:
-    """Set sys.argv, sys.path and the folder as for `python script arguments`, during the block."""
-    argv, path = sys.argv, sys.path
+    """Set sys.argv, sys.path and the folder as for `python script arguments`, during the block.
+
+    A script may replace the streams by a file, and close it.
+    """
+    argv, path, streams = sys.argv, sys.path, (sys.stdout, sys.stderr)
     sys.argv = [str(script), *command.arguments]
     sys.path = [os.path.dirname(os.path.abspath(script)), *path]  # noqa: PTH100, PTH120  as Python itself does
     try:
         with contextlib.chdir(command.folder or "."):
             yield
     finally:
-        sys.argv, sys.path = argv, path
+        sys.argv, sys.path, (sys.stdout, sys.stderr) = argv, path, streams
 
 
 class _ImplicitRun:

@@ -220,7 +220,18 @@ def test_what_cannot_be_written_at_the_end_leaves_no_run_open(run, monkeypatch):
         (["cer <= 5"], r"write 0\.05 for 5 %"),
         (["auc >= 78"], r"write 0\.78 for 78 %"),
         (
-            ["", "auc", "auc 0.8", "auc = 0.8", "auc >= high", ">= 0.8", "max", "best", "auc=>0.8"],
+            [
+                "",
+                "auc",
+                "auc 0.8",
+                "auc = 0.8",
+                "auc >= high",
+                ">= 0.8",
+                "max",
+                "best",
+                "auc=>0.8",
+                "auc > 1 or loss < 1",
+            ],
             'such as "accuracy >= 0\\.9"',
         ),
         (["auc <= 0.8"], "auc >="),
@@ -232,6 +243,12 @@ def test_what_can_be_no_target_is_refused_with_what_to_write(texts, words):
     for text in texts:
         with pytest.raises(UserError, match=words):
             Target.parse(text)
+
+
+def test_a_target_of_another_type_is_refused_where_it_comes_in(run):
+    for target in (0.9, ("accuracy", 0.9), {"accuracy": 0.9}, ["accuracy >= 0.9"]):
+        with pytest.raises(UserError, match="is not valid: write a metric, >= or <=, and a number"):
+            run(target=target)
 
 
 def test_a_target_is_written_as_it_is_read():

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from folders import losses
@@ -57,6 +57,14 @@ def test_a_script_without_run_has_its_steps_counted_and_cannot_be_gone_on_with(s
     with pytest.raises(SystemExit):
         cli("run --resume", record.id, "--max-seconds", "2")
     assert "--max-seconds; a script's own flags stand behind `--resume RUN --`" in capfd.readouterr().err
+
+
+def test_a_script_may_close_its_output_and_clear_its_environment(script):
+    own = 'import os\nos.environ.clear()\nsys.stdout = open("log", "w")\nprint("a")\nsys.stdout.close()'
+    with patch.dict(os.environ):
+        status, record, said = script(f"{PLAIN}\n{own}")
+    assert (status, record.status, record.result["steps"]) == (0, "done", 5)
+    assert "run folder" in said.out and Path("log").read_text() == "a\n"
 
 
 def test_a_script_with_run_writes_one_folder_where_the_harness_wants_it(script, runs):
