@@ -30,7 +30,7 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 ROSTER, CONFIG, ASSISTANTS = "roster.csv", "nbgrader_config.py", "AGENTS.md"
 COLUMNS = ("student", "name", "email", "section", "canvas_id", "number")
 """Of a roster; only the first must be there. The fields of a Student, in this order"""
-HOW = "give a CSV file with the column student, and any of name, email, section, canvas_id and number."
+HOW = "give a CSV file with commas, the column student, and any of name, email, section, canvas_id and number."
 LARGEST_BYTES = 50 * 2**20
 """Of one notebook that is handed in"""
 
@@ -58,9 +58,17 @@ def read_roster(path: Path) -> list[Student]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             rows = csv.DictReader(lines)
-            if "student" not in (rows.fieldnames or ()):
-                raise DataError("there is no column 'student'.", file=path, line=1, fix=HOW)
+            rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+            if rows.fieldnames.count("student") != 1:
+                count = "no column" if "student" not in rows.fieldnames else "more than one column"
+                what = f"there is {count} 'student' in {','.join(rows.fieldnames)[:200]!r}."
+                raise DataError(what, file=path, line=1, fix=HOW)
             for row in rows:
+                if row.pop(None, None):
+                    what = f"this row has more than {len(rows.fieldnames)} fields."
+                    raise DataError(what, file=path, line=rows.line_num, fix="Quote what has commas, as a name may.")
+                if not any(row.values()):  # spreadsheets write commas for them
+                    continue
                 student = _student({name: (row.get(name) or "").strip() for name in COLUMNS}, path, rows.line_num)
                 if student.id in found:
                     what = f"{student.id} is in the roster twice."
@@ -220,6 +228,8 @@ def latest_hand_ins(place: Path, archives: Sequence[Path]) -> tuple[dict[tuple[s
         except UserError as error:
             said.append(f"not taken: {error}")
             continue
+        if not names:
+            said.append(f"{path}: it has no notebook with a lab's name, such as {min(labs, default='10')}.ipynb.")
         for name in names:
             lab = name.removesuffix(".ipynb")
             if lab not in labs:
@@ -273,7 +283,10 @@ def _look_into(path: Path) -> tuple[dict[str, Any], list[str]]:
     except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{path}: this is no archive of `labkit course submit`, or a damaged one ({error}).") from error
+        raise UserError(
+            f"{path}: this is no archive of `labkit course submit`, or a damaged one ({error}): ask for the file that "
+            "it wrote, or unpack this one if it has such files in it."
+        ) from error
     return about, names
 
 

@@ -37,6 +37,9 @@ OWN = "def {}(*given):\n    " + "\n    ".join(
         ("student\nann\nbob\nann\n", 4, "student", "ann is in the roster twice"),
         ("student\n../ann\n", 2, "student", "cannot name"),
         ("student,number\nann,x\n", 2, "number", "is no number"),
+        ("student,student\nann,bob\n", 1, None, "more than one column 'student'"),
+        ("student,name\nann,Lee, Ann\n", 2, None, "more than 2 fields"),
+        ("student;name\nann;Ann Lee\n", 1, None, "no column 'student' in 'student;name'.*CSV file with commas"),
         ("student,number\nann,7\nbob,7\n", None, "number", "ann and bob both have the number 7"),
     ],
 )
@@ -45,6 +48,12 @@ def test_a_roster_is_refused_at_its_line(tmp_path, text, line, field, words):
     with pytest.raises(DataError, match=words) as caught:
         classroom.read_roster(tmp_path / "r.csv")
     assert (caught.value.line, caught.value.field) == (line, field)
+
+
+def test_a_roster_of_a_spreadsheet_may_have_spaces_in_its_head_and_rows_of_commas(tmp_path):
+    (tmp_path / "r.csv").write_text("student , name\nann,Ann Lee\n,\nbob,Bob\n,\n")
+    found = classroom.read_roster(tmp_path / "r.csv")
+    assert [(student.id, student.name) for student in found] == [("ann", "Ann Lee"), ("bob", "Bob")]
 
 
 def test_a_student_has_the_same_number_in_every_roster(tmp_path):
@@ -136,12 +145,14 @@ def test_from_the_roster_to_the_grades_of_a_platform(tmp_path):
         handed_in(tmp_path / "eve.zip", "eve", made_up, when="2026-12-11T00:00:00+00:00", number=students[2].number),
         handed_in(tmp_path / "mal.zip", "mallory", str),
         handed_in(tmp_path / "old.zip", "eve", str, name="05_gone"),
+        handed_in(tmp_path / "again.zip", "eve", str, name=f"{LAB} (1)"),
         tmp_path / "r.csv",
     ]
     said = "\n".join(classroom.collect_archives(place, archives))
     for words in (
         "ann-2.zip counts", f"bob: {LAB} has the numbers of student {number}", "'mallory' is not in the roster",
         "05_gone.ipynb is of another course", "r.csv: this is no archive", "3 notebooks of 3 students",
+        "again.zip: it has no notebook with a lab's name",
         f"eve: {LAB} was due at 2026-12-10 00:00 UTC and handed in late, at 2026-12-11 00:00 UTC",
     ):  # fmt: skip
         assert words in said, said
