@@ -27,6 +27,11 @@ def read(path: str) -> Iterator[Logged]:
     root = Path(path)
     if not root.exists():
         raise UserError(f"{path} does not exist: give the folder that you give to `tensorboard --logdir`.")
+    if root.is_file() and "tfevents" not in root.name:
+        raise UserError(
+            f"{path} is not an event file (events.out.tfevents…): give one, or the folder that you give to `"
+            "tensorboard --logdir`. What its page saves as CSV or JSON is not read."
+        )
     found: dict[Path, list[Path]] = defaultdict(list)
     for file in [root] if root.is_file() else sorted(root.rglob("*tfevents*")):
         if file.is_file():

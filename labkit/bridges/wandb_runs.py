@@ -74,7 +74,9 @@ def _records(file: Path, logged: Logged) -> Iterator[Any]:
             count += 1
     except (DecodeError, ValueError) as error:
         if not count:
-            raise UserError(f"{file}: this is not a whole W&B file ({error}): give another.") from error
+            raise UserError(
+                f"{file}: this is not a whole W&B file ({error}): give a .wandb file; CSV is not read."
+            ) from error
         logged.notes.append(f"{file.name} is damaged or cut short after {count} records; the rest was not read")
 
 

@@ -148,6 +148,16 @@ def test_radts_samples_of_step_0_are_counted_and_its_minus_ones_are_missing(tmp_
         import_runs("radt", str(tmp_path / "plan.yaml"), tmp_path / "runs", TARGET)
 
 
+@pytest.mark.parametrize(
+    ("tool", "words"), [("tensorboard", "CSV or JSON is not read"), ("wandb", "give a .wandb file; CSV is not read")]
+)
+def test_what_the_page_of_a_tracker_saves_is_named(tmp_path, tool, words):
+    pytest.importorskip(tool)
+    (tmp_path / "loss.csv").write_text("Wall time,Step,Value\n1700000000.1,1,0.5\n")
+    with pytest.raises(UserError, match=words):
+        import_runs(tool, str(tmp_path / "loss.csv"), tmp_path / "runs", Wishes())
+
+
 def test_event_files_of_tensorboard(tmp_path):
     pytest.importorskip("tensorboard", reason="labkit[tensorboard] is not installed")
     from torch.utils.tensorboard import SummaryWriter
