@@ -323,6 +323,8 @@ def _script(name: str, is_module: bool) -> Path:
     sys.path.insert(0, "")
     try:
         found = importlib.util.find_spec(name)
+        if found is not None and found.origin is None:  # a folder without __init__.py
+            found = importlib.util.find_spec(f"{name}.__main__")
     except (ImportError, ValueError):
         found = None
     if found is None or found.origin is None:

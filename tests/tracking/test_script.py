@@ -87,6 +87,9 @@ def test_a_module_runs_as_python_m_does(runs, monkeypatch, cli):
     assert "imported package" in cli("run -m package.train").out
     (name,) = list_runs(runs)["folder"]
     assert read_run(name).name == "package.train"
+    (runs.parent / "folder").mkdir()  # without an __init__.py
+    (runs.parent / "folder" / "__main__.py").write_text(f"{PLAIN}\nprint('runs', __package__)")
+    assert "runs folder" in cli("run -m folder").out
 
 
 @pytest.mark.parametrize("kind", COUNTED)
