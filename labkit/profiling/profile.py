@@ -102,9 +102,14 @@ class Profile:
         """The time of a step, as a sentence."""
         if self.limits is None:
             of, steps = f"{self.time.step_us / 1e3:.4g} ms", self.time.steps
-            if not self.trace.events["name"].astype(str).str.startswith(STEP).any():
+            events = self.trace.events
+            is_step = events["name"].astype(str).str.startswith(STEP) & (events["category"] == "user_annotation")
+            lanes = events["lane"][is_step].astype(str)
+            if lanes.empty:
                 return f"The recording takes {of} ({self.provenance}); it has no steps, so it is shown as one."
-            return f"A step takes {of} ({self.provenance}, mean of {steps} step{'s' * (steps > 1)} of a trace)."
+            count = lanes.str.rpartition("/")[0].nunique()
+            more = f" The file has steps of {count} processes: these are of the first." if count > 1 else ""
+            return f"A step takes {of} ({self.provenance}, mean of {steps} step{'s' * (steps > 1)} of a trace).{more}"
         cost = ""
         if self.unprofiled_step_us and self.overhead:
             more = self.overhead - 1

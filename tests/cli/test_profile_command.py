@@ -95,6 +95,10 @@ def test_a_trace_file_is_shown_and_compared_without_a_run(tmp_path, cli):
     assert "does not have its machine" in page and "negative duration" in page
     assert "is a folder of 2 files, and not a run: name one" in cli("profile diff", tmp_path, a, status=2).text
     assert "its steps are not those of a.json" in cli("profile show", tmp_path, status=2).text
+    of_gpu = step | {"cat": "gpu_user_annotation", "pid": 0}
+    for other, is_said in ((of_gpu, False), (step | {"pid": 2}, True)):
+        b.write_text(json.dumps({"traceEvents": [step, product, other]}))
+        assert ("has steps of 2 processes" in cli("profile show", b, "--text").text) is is_said
 
 
 @pytest.mark.parametrize(
