@@ -30,7 +30,7 @@ class Company:
         processes, which `DistributedDataParallel` takes, is that over the samples; None in one process"""
         self.counts = True
         """Whether this process counts the samples of its share"""
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if int(os.environ.get("WORLD_SIZE") or "1") > 1 and not dist.is_initialized():
             try:
                 dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
             except (dist.DistNetworkError, dist.DistStoreError) as error:

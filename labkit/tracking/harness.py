@@ -101,7 +101,7 @@ def device(name: str = "auto") -> str:
 
     here = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     bound = _current.command.budget if _current is not None else None
-    own = here[min(1 + int(os.environ.get("LOCAL_RANK", "0")), len(here) - 1)]  # each rank has a GPU of its own
+    own = here[min(1 + int(os.environ.get("LOCAL_RANK") or "0"), len(here) - 1)]  # each rank has a GPU of its own
     wanted = {"cuda": "cuda:0", "auto": bound.torch_name if bound else own}.get(name, name)
     if wanted not in here:
         raise UserError(
@@ -189,7 +189,7 @@ class Harness:
     def family(self) -> int:
         """Process whose descendants do not count as other programs: for jobs that share a device, their supervisor."""
         shares = (self.command.collocation or {}).get("mode", "cpu-pinned") != "cpu-pinned"
-        is_rank = int(os.environ.get("WORLD_SIZE", "1")) > 1 or multiprocessing.parent_process() is not None
+        is_rank = int(os.environ.get("WORLD_SIZE") or "1") > 1 or multiprocessing.parent_process() is not None
         return process.starter_pid() if shares or is_rank else os.getpid()
 
     def described(self) -> dict[str, Any]:

@@ -299,7 +299,7 @@ def amd_gpus(torch_name: str) -> list[hardware.Device]:
 def own_rank() -> int:
     """Rank of this process; 0 if it is the only one."""
     is_one_of_several = dist.is_available() and dist.is_initialized()
-    return dist.get_rank() if is_one_of_several else int(os.environ.get("RANK", "0"))
+    return dist.get_rank() if is_one_of_several else int(os.environ.get("RANK") or "0")
 
 
 def refuse_another_run(before: runs.RunRecord, described: dict[str, Any], folder: Path) -> None:

@@ -63,7 +63,7 @@ class Ranks:
         several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         if several:
             return cls(exchanges=exchanges)
-        if exchanges and (count := int(os.environ.get("WORLD_SIZE", "1"))) > 1 and not dist.is_initialized():
+        if exchanges and (count := int(os.environ.get("WORLD_SIZE") or "1")) > 1 and not dist.is_initialized():
             raise UserError(
                 f"this script was started on {count} processes, but each of them would train by itself: call "
                 'torch.distributed.init_process_group("gloo") before labkit.Run, and train with '

@@ -112,7 +112,7 @@ def run_command(
             implicit.begin(None)
             implicit.end(error)
             answer = harness.answer
-            if not answer and int(os.environ.get("RANK", "0")):
+            if not answer and int(os.environ.get("RANK") or "0"):
                 raise  # rank 0 writes the record
             if (refused := script_refusal(error)) is not None:
                 raise RunFailed(answer["result"]["reason"] if answer else str(refused), answer) from error

@@ -61,7 +61,7 @@ def test_a_script_without_run_has_its_steps_counted_and_cannot_be_gone_on_with(s
 
 def test_a_script_may_close_its_output_and_clear_its_environment(script):
     own = 'import os\nos.environ.clear()\nsys.stdout = open("log", "w")\nprint("a")\nsys.stdout.close()'
-    with patch.dict(os.environ):
+    with patch.dict(os.environ, dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK"), "")):
         status, record, said = script(f"{PLAIN}\n{own}")
     assert (status, record.status, record.result["steps"]) == (0, "done", 5)
     assert "run folder" in said.out and Path("log").read_text() == "a\n"
