@@ -46,8 +46,8 @@ OF_GRIDS += ("experiment", "workload", "metric", "project", "entity", "descripti
 def read_sweep_file(path: Path | str) -> Sweep:
     """Read a sweep; a UserError lists every error of every field, with its line.
 
-    A script, and data with a relative path, are looked for in the file's folder. Grids of radT's and W&B's are sweeps, too. A name
-    without `.yaml`, where there is no such file, is that of a study that ships.
+    A script, and data with a relative path, are looked for in the file's folder. Grids of radT's and W&B's are sweeps,
+    too. A name without `.yaml`, where there is no such file, is that of a study that ships.
     """
     path = find_sweep_file(Path(path))
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
