@@ -30,6 +30,8 @@ from labkit.data.clicks.schema import DAY_FILE, SCHEMA_EXAMPLE, TableSchema, ove
 from labkit.data.store import BadRows, Progress
 
 FORMAT_VERSION = 3
+READER_VERSION = 2
+"""Raised when the same file is read as other numbers, so that it is prepared again"""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def load_clicks(
             files = criteo_files(path)
         marks = [store.file_fingerprint(file) for file in files]
         settings = {"schema": dataclasses.asdict(chosen), "on_bad_row": on_bad_row, "seed": seed}
+        settings |= {"reader": READER_VERSION}
         source = {"sources": marks, **settings}
         recorded = functools.partial(store.content_fingerprint, path, files, format=FORMAT_VERSION, **settings)
 
