@@ -90,7 +90,8 @@ class Target:
         watched = re.fullmatch(r"\s*(max|min)\s+([^\s<>=].*?)\s*", plain)
         if watched:
             return cls(_directed(watched[2], watched[1] == "max", text), None)
-        parts = re.fullmatch(r"\s*([^\s<>][^<>]*?)(?<!=)\s*(>=|<=|>|<)\s*([^\s<>=]+)\s*", plain)
+        # a name may have such a sign (recall>5), but not with a space before it, which would be a second target
+        parts = re.fullmatch(r"\s*([^\s<>](?:(?!\s[<>]).)*?)(?<!=)\s*(>=|<=|>|<)\s*([^\s<>=]+)\s*", plain)
         try:
             name, operator, value = parts[1], parts[2], float(parts[3])  # ty: ignore[not-subscriptable]  # TypeError if None
         except (TypeError, ValueError):
