@@ -2,8 +2,8 @@
 
 Both jobs, the DLRM at 512 and 4,096 samples per step, their ways in turn. The share of exchange is measured twice: as
 1 − T(one process, half a batch) / T(two processes), and as the time in which the main threads of the ranks did not
-compute. That is predicted by made-up steps: products for as long as a step of half a batch, and exchanges of as many
-bytes. It needs two cores on which nothing else runs.
+compute. The first is predicted by made-up steps: products for as long as a step of half a batch, and exchanges of as
+many bytes. It needs two cores on which nothing else runs.
 """
 
 import argparse
