@@ -56,11 +56,6 @@ COMMANDS = {
     "transcribe": {"transcribe": "write what is said in audio files, with a recogniser that was trained here"},
 }
 """Commands and what they are for, by the module that has them; only the module of the command that runs is imported"""
-GONE = {
-    "serve-tables": "labkit serve-tables is gone, and so is --server: `labkit train dlrm --placement remote` starts a "
-    "parameter server of its own, and ends it."
-}
-"""What to do instead of commands that earlier versions had"""
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -89,8 +84,9 @@ def main(argv: list[str] | None = None) -> int:
         if trains and (status := process.run_in_server(argv)) is not None:
             return status
         printing.print_at_exit()
-    if argv[:1] and argv[0] in GONE:
-        say(f"labkit: {GONE[argv[0]]}", to_stderr=True)
+    if argv[:1] == ["serve-tables"]:  # which the version before had
+        instead = "`labkit train dlrm --placement remote` starts a parameter server of its own, and ends it."
+        say(f"labkit: labkit serve-tables is gone, and so is --server: {instead}", to_stderr=True)
         return 2
     if argv[:2] in (["energy", "trial"], ["sweep", "show"]):  # argparse has no command next to an argument of its own
         argv = [" ".join(argv[:2]), *argv[2:]]

@@ -234,9 +234,15 @@ def _print_mix(console: Console, found: sharing.Verdict, mix: str) -> None:
     import pandas as pd
 
     modes, slow, times = (each[each["mix"] == mix] for each in (found.modes, found.slowdowns, found.time_to_accuracy))
-    shown = {"mode": modes["mode"], "gain": _intervals(modes, "gain"), "slowdown": _intervals(modes, "slowdown")}
-    shown |= {"worst": modes["worst_slowdown"], "fairness": modes["fairness"]}
-    shown |= {"makespan (s)": modes["makespan_s"].round(1), "energy (J)": modes["energy_j"].round(1)}
+    shown = {
+        "mode": modes["mode"],
+        "gain": _intervals(modes, "gain"),
+        "slowdown": _intervals(modes, "slowdown"),
+        "worst": modes["worst_slowdown"],
+        "fairness": modes["fairness"],
+        "makespan (s)": modes["makespan_s"].round(1),
+        "energy (J)": modes["energy_j"].round(1),
+    }
     print_frame(console, pd.DataFrame(shown), f"{mix}: {', '.join(sorted(set(modes['provenance'])))}")
     times = times.assign(median_s=[_time(row) for row in times.to_dict("records")])
     for title, frame, value in (

@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """Number of runs that a note names, unless it is of all of them"""
-COLUMNS = {"energy_j": "J", "average_power_w": "W", "energy_per_sample_j": "J per sample"}
-COLUMNS |= {"energy_to_target_j": "J to target", "carbon_g": "g CO2e"}
+COLUMNS = {
+    "energy_j": "J",
+    "average_power_w": "W",
+    "energy_per_sample_j": "J per sample",
+    "energy_to_target_j": "J to target",
+    "carbon_g": "g CO2e",
+}
 """Headings of what is known of a run's energy"""
 STEADY = """Training is cut into pieces of a second (twentieths of it where these are longer), and is steady
 from the first of five in a row whose samples/s lie within 10 % of the median piece of the second half."""

@@ -43,8 +43,13 @@ def run_doctor(args: argparse.Namespace) -> None:
     packages = {"installed": ", ".join(f"{name} {version}" for name, version in versions.items() if version)}
     if missing := [name for name, version in versions.items() if version is None]:
         packages["missing"] = ", ".join(missing)
-    sections = {"This machine": _machine(report), "GPUs": _gpus(report), "Profilers": profilers.items()}
-    sections |= {"Packages": packages.items(), "Labs": labs.items()}
+    sections = {
+        "This machine": _machine(report),
+        "GPUs": _gpus(report),
+        "Profilers": profilers.items(),
+        "Packages": packages.items(),
+        "Labs": labs.items(),
+    }
     console = Console()
     for title, rows in sections.items():
         if rows := list(rows):
@@ -105,9 +110,13 @@ def run_budgets(args: argparse.Namespace) -> None:
     console, rows = Console(), []
     for budget in possible:
         others = [each for each in budget.not_emulated if each not in (*hardware.OF_A_CPU, *hardware.OF_A_GPU)]
-        kind = "emulated" if budget.emulated else "measured"
-        row = {"budget": budget.name, "what a run may use": budget.allows(), "the run is": kind}
-        rows.append(row | {"also not emulated": ", ".join(others)})
+        row = {
+            "budget": budget.name,
+            "what a run may use": budget.allows(),
+            "the run is": "emulated" if budget.emulated else "measured",
+            "also not emulated": ", ".join(others),
+        }
+        rows.append(row)
     print_frame(console, rows)
     console.print("You can also write your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
     if args.all:
@@ -133,10 +142,17 @@ def _check(names: list[str], *, as_json: bool) -> None:
         return print_json([asdict(check) for check in checks], indent=1)
     rows, binds = [], {True: "yes", False: "no", None: "-"}
     for check in checks:
-        row = {"budget": check.name, "cores used": f"{check.cores_used:.2f}", "allowed": str(check.cores or "-")}
-        row |= {"memory binds": binds[check.memory_binds], "FLOP/s left": _share(check.arithmetic)}
-        row |= {"predicted": _share(check.predicted_arithmetic), "GB/s left": _share(check.bandwidth)}
-        rows.append(row | {"predicted ": _share(check.predicted_bandwidth)})
+        row = {
+            "budget": check.name,
+            "cores used": f"{check.cores_used:.2f}",
+            "allowed": str(check.cores or "-"),
+            "memory binds": binds[check.memory_binds],
+            "FLOP/s left": _share(check.arithmetic),
+            "predicted": _share(check.predicted_arithmetic),
+            "GB/s left": _share(check.bandwidth),
+            "predicted ": _share(check.predicted_bandwidth),
+        }
+        rows.append(row)
     print_frame(console, rows, "Shares of the whole device")
     console.print(
         "Used and left: measured now under the budget (emulated, if the budget makes the machine smaller). Predicted: "

@@ -199,10 +199,16 @@ def _print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
     """Print policies side by side (`labkit.sharing.side_by_side`)."""
     import pandas as pd
 
-    shown = {"policy": totals["policy"], "makespan (s)": _compared(totals, "makespan", "s")}
-    shown["completion (s)"] = _compared(totals, "mean_completion", "s")
-    shown |= {"wait (s)": totals["mean_wait_s"].round(1), "slowdown": totals["mean_slowdown"].round(2)}
-    shown |= {"OOM": totals["ooms"], "done": totals["done"], "energy (J)": _compared(totals, "energy", "j")}
+    shown = {
+        "policy": totals["policy"],
+        "makespan (s)": _compared(totals, "makespan", "s"),
+        "completion (s)": _compared(totals, "mean_completion", "s"),
+        "wait (s)": totals["mean_wait_s"].round(1),
+        "slowdown": totals["mean_slowdown"].round(2),
+        "OOM": totals["ooms"],
+        "done": totals["done"],
+        "energy (J)": _compared(totals, "energy", "j"),
+    }
     print_frame(console, pd.DataFrame(shown), title)
     console.print_line(LEGEND, "dim")
     unknown = " is unknown" if totals["energy_j"].isna().any() else ""

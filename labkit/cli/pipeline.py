@@ -86,10 +86,17 @@ def show(args: argparse.Namespace) -> None:
 def _print_stages(run: "pipelines.PipelineRun") -> None:
     table, console = pipelines.stage_table(run), Console()
     size = table["bytes_per_item"]
-    columns = {"stage": table["stage"], "seconds": table["seconds"].astype(object).fillna("not finished")}
-    columns["memory"] = table["peak_bytes"].map(hardware.size_text, na_action="ignore")
-    columns |= {"joules": table["energy_j"], "MB made": table["bytes"] / 1e6, "bytes per item": size}
-    columns |= {"times fewer than raw": size.iloc[:1].sum() / size, "items": table["items"], "of": table["of"]}
+    columns = {
+        "stage": table["stage"],
+        "seconds": table["seconds"].astype(object).fillna("not finished"),
+        "memory": table["peak_bytes"].map(hardware.size_text, na_action="ignore"),
+        "joules": table["energy_j"],
+        "MB made": table["bytes"] / 1e6,
+        "bytes per item": size,
+        "times fewer than raw": size.iloc[:1].sum() / size,
+        "items": table["items"],
+        "of": table["of"],
+    }
     title = f"{run.pipeline} at scale {run.scale:g} ({run.record.provenance.kind})"
     print_frame(console, table[[]].assign(**columns), title)
     console.print_line(

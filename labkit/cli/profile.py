@@ -187,10 +187,14 @@ def _print_diff(difference: "profiling.Comparison", shown: int) -> None:
     added.append({"operator": "the step", **frame[times].sum()})
     rows = []
     for row in pd.concat([frame.head(shown), pd.DataFrame(added)], ignore_index=True).itertuples():
-        calls = f"{row.calls_before:,.0f} → {row.calls_after:,.0f}" if row.calls_before >= 0 else ""
-        of_all = f"{row.difference_us / total:.0%}" if total else "–"
-        cells = {"operator": row.operator, "calls": calls, "ms before": _ms(row.before_us)}
-        cells |= {"ms after": _ms(row.after_us), "difference": f"{row.difference_us / 1e3:+.3f}", "of all": of_all}
+        cells = {
+            "operator": row.operator,
+            "calls": f"{row.calls_before:,.0f} → {row.calls_after:,.0f}" if row.calls_before >= 0 else "",
+            "ms before": _ms(row.before_us),
+            "ms after": _ms(row.after_us),
+            "difference": f"{row.difference_us / 1e3:+.3f}",
+            "of all": f"{row.difference_us / total:.0%}" if total else "–",
+        }
         rows.append(cells)
     print_frame(console, rows)
 

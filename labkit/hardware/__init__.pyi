@@ -26,6 +26,7 @@ from .cpu import (
     give_memory_back as give_memory_back,
     keep_memory as keep_memory,
     parse_size as parse_size,
+    physical_core as physical_core,
     read_cpu as read_cpu,
     size_text as size_text,
 )

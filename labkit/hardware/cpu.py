@@ -149,12 +149,18 @@ def core_order(root: Path = Path("/")) -> list[int]:
     if not hasattr(os, "sched_getaffinity"):
         return list(range(os.cpu_count() or 1))
     allowed = sorted(os.sched_getaffinity(0))
-    seen: dict[str, int] = {}
+    seen: dict[int, int] = {}
     ranks = {}
     for cpu in allowed:
-        core = _text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
+        core = physical_core(cpu, root)
         ranks[cpu] = seen[core] = seen.get(core, -1) + 1
     return sorted(allowed, key=lambda cpu: (ranks[cpu], cpu))
+
+
+def physical_core(cpu: int, root: Path = Path("/")) -> int:
+    """The first logical CPU of the physical core that a logical CPU is of."""
+    first = re.match(r"\d+", _text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or "")
+    return int(first[0]) if first else cpu
 
 
 def _cpuinfo(root: Path) -> dict[str, str]:

@@ -45,44 +45,62 @@ TEXTS = {
     "page faults": (
         "{faults}, take {share}: tensors get fresh memory each time, which the system clears page by page",
         "let the allocator keep what is freed: use `labkit run`, call `labkit.hardware.keep_memory()` at the beginning "
-        f"of a notebook, or, with glibc, set {hardware.VARIABLES} in the environment before Python starts"),
-    tracking.INPUT: ("making or waiting for batches takes {share}",
+        f"of a notebook, or, with glibc, set {hardware.VARIABLES} in the environment before Python starts",
+    ),
+    tracking.INPUT: (
+        "making or waiting for batches takes {share}",
         "make batches with array operations, not one sample at a time in Python; prepare the data once and store it; "
-        "or let `DataLoader(num_workers=…)` prepare the next batch on a free core"),
+        "or let `DataLoader(num_workers=…)` prepare the next batch on a free core",
+    ),
     BETWEEN: (
         "{share} passes between the optimiser and the next forward pass, where a script makes batches and prints or "
         "saves results",
         "make batches with array operations, not one sample at a time in Python; evaluate, print and save every "
-        "hundred steps"),
+        "hundred steps",
+    ),
     tracking.SYNC: (
         "reading {reads:,.0f} numbers per step from tensors (.item() and the like) and waiting for the device take "
         "{share}",
-        "keep sums and losses in tensors, compute all samples at once, and read results every hundred steps"),
-    COMMUNICATION: ("{share} is communication with other ranks, in which this one computes nothing",
+        "keep sums and losses in tensors, compute all samples at once, and read results every hundred steps",
+    ),
+    COMMUNICATION: (
+        "{share} is communication with other ranks, in which this one computes nothing",
         "record a trace of each rank: `labkit profile show FOLDER` names the one that the others wait for; if none is "
-        "late, send less"),
+        "late, send less",
+    ),
     IDLE: (
         "for {share} none of the process' threads had a core: it slept, waited for a disk or a lock, or other programs "
         "had the cores",
-        "find out with `--tool py-spy` what it waits for; stop other programs"),
-    tracking.TO_DEVICE: ("for {share} the GPU waits for copies, or only copies and communicates",
-        "pin the host's memory (`pin_memory=True`) and copy with `non_blocking=True`, one batch ahead"),
-    "lookups": ("{calls:,.0f} embedding lookups per step, one call each, take {share} with their gradients",
+        "find out with `--tool py-spy` what it waits for; stop other programs",
+    ),
+    tracking.TO_DEVICE: (
+        "for {share} the GPU waits for copies, or only copies and communicates",
+        "pin the host's memory (`pin_memory=True`) and copy with `non_blocking=True`, one batch ahead",
+    ),
+    "lookups": (
+        "{calls:,.0f} embedding lookups per step, one call each, take {share} with their gradients",
         "keep all tables of one width in one tensor and look up all at once: add the first row of its table to each "
-        "index (labkit.fast.dlrm)"),
-    "optimiser calls": ("the optimiser makes {calls:,.0f} short calls per step, which take {share}",
-        "let it update all parameters together: `fused=True`, or `foreach=True`"),
+        "index (labkit.fast.dlrm)",
+    ),
+    "optimiser calls": (
+        "the optimiser makes {calls:,.0f} short calls per step, which take {share}",
+        "let it update all parameters together: `fused=True`, or `foreach=True`",
+    ),
     "precision": (
         "matrix products and convolutions in fp32 take {share}; products ran {ratio:.1f} times as fast in bf16 here; "
         "other long operators in fp32, which would move half the bytes in bf16, take {rest}",
-        "compute them in bf16: `with torch.autocast(device_type, dtype=torch.bfloat16)` around forward pass and loss"),
+        "compute them in bf16: `with torch.autocast(device_type, dtype=torch.bfloat16)` around forward pass and loss",
+    ),
     "batch size": (
         "{share} would hardly grow with the batch: calls shorter than {short_us:.0f} µs, the time between calls, the "
         "optimiser, and the slowness of products with few rows",
-        "use larger batches, if memory allows; adapt the learning rate; accuracy may suffer"),
-    "python": ("{share} passes outside of torch's operators: in Python, NumPy or other compiled code",
-        "find the lines with `--tool py-spy`; replace loops over samples by operations on tensors"),
-}  # fmt: skip
+        "use larger batches, if memory allows; adapt the learning rate; accuracy may suffer",
+    ),
+    "python": (
+        "{share} passes outside of torch's operators: in Python, NumPy or other compiled code",
+        "find the lines with `--tool py-spy`; replace loops over samples by operations on tensors",
+    ),
+}
 """Evidence and advice for each bottleneck."""
 
 

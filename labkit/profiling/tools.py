@@ -23,8 +23,17 @@ BETWEEN = "between steps"
 """Phase of scripts from the optimiser to the next forward pass: batches are made, results are read, printed, saved."""
 COMMUNICATION = "communication"
 """Phase in which other ranks are waited for, or data is exchanged with them, and nothing is computed."""
-PHASES = (tracking.INPUT, BETWEEN, tracking.TO_DEVICE, tracking.FORWARD, tracking.BACKWARD, tracking.OPTIMISER,
-          tracking.SYNC, COMMUNICATION, OTHER)  # fmt: skip
+PHASES = (
+    tracking.INPUT,
+    BETWEEN,
+    tracking.TO_DEVICE,
+    tracking.FORWARD,
+    tracking.BACKWARD,
+    tracking.OPTIMISER,
+    tracking.SYNC,
+    COMMUNICATION,
+    OTHER,
+)
 """In the order of a step."""
 AFTER_BACKWARD = "after backward"
 """Annotation of scripts: between steps if a forward pass follows (gradients are accumulated), else other."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from labkit import UserError, errors, hardware, launch
@@ -103,7 +100,6 @@ def free_bytes(where: str, nvml: hardware.Nvml) -> int | None:
 
 def leased_cpu(device: hardware.Device, **how: Any) -> contextlib.AbstractContextManager[list[int]]:
     """Holds all cores of this process while jobs share them, as `lease_cores` takes them; of a GPU's jobs, none."""
-    how = {"say": lambda text: print(text, file=sys.stderr)} | how
     return hardware.leased_cores(errors.certain(device.cores) if device.kind == "cpu" else 0, **how)
 
 
@@ -170,7 +166,7 @@ def deal_cores(jobs: Sequence[launch.PlannedJob], order: Sequence[int]) -> dict[
     asking = [(job, job.cores) for job in jobs if job.cores is not None]
     others = [job for job in jobs if job.cores is None]
     taken = order if others else order[: sum(cores for _, cores in asking)]
-    free = sorted(taken, key=lambda cpu: (_physical(cpu), cpu))
+    free = sorted(taken, key=lambda cpu: (hardware.physical_core(cpu), cpu))
     dealt = {}
     for job, cores in asking:
         dealt[job.name], free = tuple(free[:cores]), free[cores:]
@@ -178,13 +174,6 @@ def deal_cores(jobs: Sequence[launch.PlannedJob], order: Sequence[int]) -> dict[
         begin, end = place * len(free) // len(others), (place + 1) * len(free) // len(others)
         dealt[job.name] = tuple(free[begin:end]) if len(others) <= len(free) else (free[place % len(free)],)
     return dealt
-
-
-def _physical(cpu: int) -> int:
-    """The first logical CPU of the physical core that a logical CPU is of."""
-    siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-    first = re.match(r"\d+", siblings.read_text()) if siblings.is_file() else None
-    return int(first[0]) if first else cpu
 
 
 def why_not_mps(jobs: Sequence[launch.PlannedJob], place: Place) -> list[Refusal]:

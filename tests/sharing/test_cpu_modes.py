@@ -10,7 +10,6 @@ from fake_nvml import fake_nvml
 from labkit.hardware import THREAD_VARIABLES, Device, Nvml
 from labkit.jobs import DlrmJob
 from labkit.launch import PlannedJob
-from labkit.sharing import shares as cpu
 from labkit.sharing.modes import mode_refusals, mode_shares
 from labkit.sharing.shares import Place, deal_cores
 
@@ -26,7 +25,7 @@ affine = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this s
 def machine(monkeypatch):
     """Four cores and 8 GiB that are free."""
     monkeypatch.setattr("labkit.hardware.own_cores", lambda: [0, 1, 2, 3])
-    monkeypatch.setattr(cpu, "_physical", lambda core: core)
+    monkeypatch.setattr("labkit.hardware.physical_core", lambda core: core)
     monkeypatch.setattr("labkit.hardware.read_cpu", lambda: SimpleNamespace(memory_available_bytes=8 * GIB))
 
 
@@ -89,7 +88,7 @@ def test_wishes_come_first_and_the_rest_is_shared(wishes, cores, expected):
 
 @affine
 def test_hardware_threads_of_a_core_go_to_one_job_and_memory_is_dealt_as_asked(monkeypatch):
-    monkeypatch.setattr(cpu, "_physical", lambda core: core % 2)
+    monkeypatch.setattr("labkit.hardware.physical_core", lambda core: core % 2)
     assert deal_cores([A, B], [0, 1, 2, 3]) == {"a": (0, 2), "b": (1, 3)}
     given = shares("cpu-pinned", [replace(A, memory_bytes=6 * GIB), B, C])
     assert [share.memory_bytes for share in given.values()] == [6 * GIB, GIB, GIB]

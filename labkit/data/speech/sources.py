@@ -142,15 +142,16 @@ def read_manifest(path: Path, bad: BadRows) -> Source:
     if (suffix := path.suffix.lower()) in (".csv", ".tsv"):
         lines = read_lj_speech(path) or read_table(path, is_quoted=suffix == ".csv")
     unused: Counter[str] = Counter()
-    utterances = utterances_of(path, _without_stretches(lines, unused), path.parent, bad)
+    utterances = utterances_of(path, _noting_stretches(lines, unused), path.parent, bad)
     return Source(name, utterances, path.parent, listings=(path,), unused=unused)
 
 
-def _without_stretches(rows: Iterable[tuple], unused: Counter[str]) -> Iterator[tuple]:
-    """The rows; fields by which others name a stretch of a file, or of what it was cut from, are counted."""
+def _noting_stretches(rows: Iterable[tuple], unused: Counter[str]) -> Iterator[tuple]:
+    """The same rows; fields by which others name a stretch of a file, or of what it was cut from, are counted."""
     for line, row in rows:
         for name in ("start", "end", "start_time", "end_time"):
-            if row.get(name) is not None if isinstance(row, dict) else isinstance(row, str) and f'"{name}":' in row:
+            is_given = isinstance(row, dict) and row.get(name) is not None
+            if is_given or (isinstance(row, str) and f'"{name}":' in row):
                 unused[f"{name}; a stretch is offset and duration"] += 1
         yield line, row
 
