@@ -28,7 +28,7 @@ OUT_OF_CTRL_C: dict[str, Any] = (
 )
 """Options of `subprocess.Popen` that keep the terminal's Ctrl-C from a child: its parent decides what to stop."""
 CONTENT = "LABKIT_CONTENT"
-"""Environment variable with the first line, in a program that starts again cold"""
+"""Environment variable with the descriptor of the first line, which may be long, in a program that starts again cold"""
 GRACE_S, TERM_S = 30.0, 3.0
 """Seconds for a child to save what it has before SIGTERM; seconds between SIGTERM and SIGKILL."""
 
@@ -216,7 +216,7 @@ class Parent:
     def __init__(self):
         if pid := os.environ.pop(PARENT, None):  # removed, because this process' own children have another parent
             die_with(int(pid))
-        line = os.environ.pop(CONTENT, "") or _first_line()
+        line = _first_line(int(os.environ.pop(CONTENT, "0")))
         self.content: Any = json.loads(line)
         """What to do."""
         self.inlet, self.outlet = os.dup(0), os.dup(1)
@@ -229,11 +229,14 @@ class Parent:
         self._messages, self._lock = os.fdopen(self.outlet, "w", encoding="utf-8"), threading.Lock()
         forking.before_cold.append(lambda: self._give_back(line))
 
-    def _give_back(self, line: str) -> None:
+    def _give_back(self, line: bytes) -> None:
         """Give streams and content to the program that replaces this one."""
         os.dup2(self.inlet, 0)
         os.dup2(self.outlet, 1)
-        os.environ[CONTENT] = line
+        content = os.memfd_create("content", 0)
+        os.write(content, line)
+        os.lseek(content, 0, os.SEEK_SET)
+        os.environ[CONTENT] = str(content)
 
     def tell(self, kind: str, **content: Any) -> None:
         """Send a message to the parent."""
@@ -260,12 +263,12 @@ class Parent:
             sys.exit(str(errors.refusal(error) or error))  # without orders there is nothing to do
 
 
-def _first_line() -> str:
+def _first_line(descriptor: int) -> bytes:
     """The first line of input, and not a byte more: orders follow it."""
     line = b""
-    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+    while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
         line += byte
-    return line.decode()
+    return line
 
 
 @contextlib.contextmanager

@@ -108,12 +108,13 @@ def test_a_process_that_started_warm_can_start_again_cold(tmp_path, monkeypatch,
     )
     monkeypatch.chdir(tmp_path)
     made()
-    child = Child("again", {"what": "to do"}, grace_s=0)
+    content = {"what": "to do" * 2**15}  # longer than a variable of the environment may be
+    child = Child("again", content, grace_s=0)
     monkeypatch.setattr(child, "_warm", True)  # which only labkit's own programs are
     with child:
         pid = child.pid
         assert isinstance(child._process, template.ForkedProcess)
-        assert child.next_message(60) == {"kind": "now", "warm": False, "content": {"what": "to do"}}
+        assert child.next_message(60) == {"kind": "now", "warm": False, "content": content}
         assert psutil.Process(pid).cmdline()[1:] == ["-m", "again"]
 
 
