@@ -99,11 +99,12 @@ def one_epoch(allocator: str) -> dict[str, float]:
     """What an epoch of the job, evaluations included, costs this process from its first step on."""
     import resource
 
+    from labkit import hardware
     from labkit.jobs import job_command
     from labkit.tracking import Ready, StopRequest, script
 
     if allocator == "given back":
-        script.keep_memory = lambda: False
+        hardware.keep_memory = lambda: False
     marks = []
 
     def hear(event) -> None:
