@@ -3,13 +3,13 @@
 A lab is one file, `labs/NN_topic.py`, in jupytext's percent format: each cell begins with `# %% title`. Cells titled
 `checks` hold the exercises and never reach a notebook; an `answer` cell is the reference of its exercise. An
 `assistant` cell is a sentence to judge: its title names the result that decides, and bounds within which it is true.
+The first line of a lab names what it needs besides the packages of every lab, such as packages="duckdb" disk_gb=0.5.
 """
 
 import functools
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +24,8 @@ EVERY_LAB = ("jupyterlab", "ipykernel", "torch", "pandas", "plotly")
 """Packages that every notebook needs."""
 MEMORY_GB = 2.0
 """Every notebook has a path for two cores and 2 GB."""
+DISK_GB = 0.1
+"""Disk for prepared data, cached features and run folders of a lab whose first line gives no `disk_gb`."""
 _CELL = re.compile(r"^(?=# %%(?: |$))", re.MULTILINE)
 _DEFINITION = re.compile(r"^(async def|def|class) ", re.MULTILINE)
 STATEMENT = re.compile(r"^# %% assistant (\w+)([^\n]*) \[markdown\]$", re.MULTILINE)
@@ -97,58 +99,21 @@ def with_variants(cells: Sequence[Any]) -> None:
                 answer.source = exercise.swapped(answer.source)
 
 
-@dataclass(frozen=True)
-class Lab:
-    """A notebook and its needs."""
-
-    notebook: str
-    title: str
-    packages: tuple[str, ...] = ()
-    """Packages that it needs as well as those of every lab."""
-    disk_gb: float = 0.1
-    """Disk for prepared data, cached features and run folders."""
-
-
-LABS = (
-    Lab("00_start_here", "Start here"),
-    Lab("01_know_your_machine", "Know your machine"),
-    Lab("02_budgets_that_bind", "Budgets that bind", ("scipy",)),
-    Lab("10_train_dlrm", "Train a DLRM to a target", ("pyarrow",), disk_gb=0.5),
-    Lab("11_what_makes_dlrm_slow", "What makes a DLRM slow", ("pyarrow",)),
-    Lab("12_where_embeddings_live", "Where embeddings live", ("pyarrow",), disk_gb=0.5),
-    Lab("13_batch_size_and_accuracy", "Batch size and accuracy", ("pyarrow", "scipy"), disk_gb=0.5),
-    Lab("20_train_speech", "Train a speech recogniser to a target", ("soundfile", "scipy"), disk_gb=0.5),
-    Lab("21_speech_on_budgets", "Speech recognition on budgets", ("scipy", "soundfile"), disk_gb=0.5),
-    Lab("30_what_utilisation_means", "What utilisation means"),
-    Lab("31_the_observer_effect", "The observer effect", ("scipy",)),
-    Lab("32_profile_top_down", "Profile top-down"),
-    Lab("33_make_it_fast", "Make it fast", ("scipy",), disk_gb=0.5),
-    Lab("34_clinics", "Clinics"),
-    Lab("35_memory", "Memory", ("scipy",)),
-    Lab("40_sharing_a_device", "Sharing a device", ("scipy",), disk_gb=0.5),
-    Lab("41_a_queue_and_its_faults", "A queue and its faults", disk_gb=0.5),
-    Lab("50_time_to_accuracy", "Time to accuracy", ("scipy",)),
-    Lab("51_cost_and_energy", "Cost and energy", ("scipy", "soundfile")),
-    Lab("52_experiment_data", "Experiment data", ("duckdb", "pyarrow", "scipy"), disk_gb=0.5),
-    Lab("60_performance_model", "Predict a step", ("scipy",)),
-    Lab("63_sharding", "Sharding", ("scipy",)),
-    Lab("70_edge_pipeline", "A pipeline on the edge", ("cloudpickle", "numba", "scikit-learn", "tornado"), disk_gb=0.5),
-    Lab("71_learned_index", "A learned index, counted", ("numba",)),
-    Lab("90_capstone", "Capstone", ("scipy",)),
-)
-
-
 def labs_on(machine: dict[str, Any]) -> list[dict[str, Any]]:
     """Which labs run on a machine, as the doctor's `examine` describes it, and why the others do not, as text."""
     memory_gb, free_gb = machine["memory"]["total_bytes"] / 1e9, machine["disk"]["free_bytes"] / 1e9
     report = []
-    for lab in LABS:
-        missing = [package for package in (*lab.packages, *EVERY_LAB) if installed_version(package) is None]
+    for path in sources():
+        opening, _, title, *_ = path.read_text("utf-8").splitlines()
+        needs = dict(re.findall(r'(\w+)="?([^"]+?)"?(?= \w+=|$)', opening))
+        disk_gb = float(needs.get("disk_gb", DISK_GB))
+        packages = (*needs.get("packages", "").split(), *EVERY_LAB)
+        missing = [package for package in packages if installed_version(package) is None]
         obstacles = [f"not installed: {', '.join(missing)}"] if missing else []
         if memory_gb < MEMORY_GB:
             obstacles.append(f"needs {MEMORY_GB:g} GB of memory, here are {memory_gb:.1f}")
-        if free_gb < lab.disk_gb:
-            obstacles.append(f"needs {lab.disk_gb:g} GB of free disk, here are {free_gb:.1f}")
+        if free_gb < disk_gb:
+            obstacles.append(f"needs {disk_gb:g} GB of free disk, here are {free_gb:.1f}")
         why = "; ".join(obstacles) or None
-        report.append({"notebook": lab.notebook, "title": lab.title, "runs": not obstacles, "why": why})
+        report.append({"notebook": path.stem, "title": title[2:], "runs": not obstacles, "why": why})
     return report

@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="pyarrow"
 """
 # What makes a DLRM slow
 

@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="pyarrow" disk_gb=0.5
 """
 # Where embeddings live
 

@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="pyarrow scipy" disk_gb=0.5
 """
 # Batch size and accuracy
 

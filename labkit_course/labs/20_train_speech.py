@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="soundfile scipy" disk_gb=0.5
 r"""
 # Train a speech recogniser to a target
 

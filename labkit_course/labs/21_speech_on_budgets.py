@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="scipy soundfile" disk_gb=0.5
 r"""
 # Speech recognition on budgets
 

@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="scipy" disk_gb=0.5
 r"""
 # Make it fast
 

@@ -1,4 +1,4 @@
-# %% cell-00 [markdown]
+# %% cell-00 [markdown] packages="scipy" disk_gb=0.5
 """
 # Sharing a device
 

@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] disk_gb=0.5
 """
 # A queue and its faults
 

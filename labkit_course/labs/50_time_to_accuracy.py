@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="scipy"
 """
 # Time to accuracy
 

@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="duckdb pyarrow scipy" disk_gb=0.5
 """
 # Experiment data
 

@@ -1,4 +1,4 @@
-# %% cell-00 [markdown]
+# %% cell-00 [markdown] packages="scipy"
 """
 # Sharding
 

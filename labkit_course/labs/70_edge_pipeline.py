@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="cloudpickle numba scikit-learn tornado" disk_gb=0.5
 """
 # A pipeline on the edge
 

@@ -1,4 +1,4 @@
-# %% opening [markdown]
+# %% opening [markdown] packages="numba"
 """
 # A learned index, counted
 

@@ -12,7 +12,7 @@ from labkit_course import claim
 from labkit_course.claims import MIME, VERDICTS, all_claims, collect, page, read_evidence, write_evidence
 from labkit_course.exercise import Exercise, NotAnswered, Statement, WrittenExercise, WrongKind
 from labkit_course.expenses import labs_of
-from labkit_course.lab import LABS, all_exercises
+from labkit_course.lab import all_exercises, sources
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
 from labkit_course.progress import kept
 
@@ -124,7 +124,7 @@ def test_every_verdict_of_the_page_has_its_evidence():
 
 
 NOTEBOOKS = ROOT / "notebooks"
-NAMES = [lab.notebook for lab in LABS]
+NAMES = [path.stem for path in sources()]
 SOURCES = {name: read_notebook(NOTEBOOKS / SOLUTIONS / f"{name}.ipynb") for name in NAMES}
 
 
