@@ -6,7 +6,6 @@ import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pandas as pd
 
 from labkit import json_data, tta
 from labkit.errors import DataError, UserError, certain
-from labkit.runs import RunRecord, readable_runs, replace_text, run_folders, timestamp
+from labkit.runs import RunRecord, moment_ns, readable_runs, replace_text, run_folders, timestamp
 from labkit.tracking import Target
 
 REGISTER, SWEEP = "register.json", "register.yaml"
@@ -170,7 +169,7 @@ def register(path: Path, runs_dir: Path) -> Register:
         if old.plan == plan:
             return old
         begun = runs_of(old, runs_dir)
-        if count := int((begun["began"] > _moment(old.registered_at)).sum()) if len(begun) else 0:
+        if count := int((begun["began"] > moment_ns(old.registered_at)).sum()) if len(begun) else 0:
             raise UserError(
                 f"{file}: another plan was registered at {old.registered_at}, and {count} of its runs began since, so "
                 "it stays as it is. Register this one for a new folder of runs, with --runs."
@@ -187,10 +186,6 @@ def register(path: Path, runs_dir: Path) -> Register:
     return made
 
 
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
-
-
 def runs_of(made: Register, runs_dir: Path) -> pd.DataFrame:
     """The runs of a registered plan, oldest first: `labkit.tta.run_table` with columns value (0 or 1) and began."""
     folders = run_folders(runs_dir)
@@ -202,7 +197,7 @@ def runs_of(made: Register, runs_dir: Path) -> pd.DataFrame:
     cells = [made.plan.cell(known[row["folder"]], row["settings"]) for row in table.to_dict("records")]
     table = table.assign(
         value=[cell and cell[1] for cell in cells],
-        began=[_moment(known[folder].started_at) for folder in table["folder"]],
+        began=[moment_ns(known[folder].started_at) for folder in table["folder"]],
     )
     return table[[cell is not None for cell in cells]].sort_values("began", ignore_index=True)
 
@@ -259,7 +254,7 @@ def judge(made: Register, runs_dir: Path) -> Judgement:
         key = (row["budget"], row["value"], row["seed"])
         is_other = (row["metric"], row["target"]) != (target.metric.name, target.value)
         for is_wrong, why in (
-            (row["began"] <= _moment(made.registered_at), "began before the plan was registered"),
+            (row["began"] <= moment_ns(made.registered_at), "began before the plan was registered"),
             (row["status"] == "running", "still goes on"),
             (row["seed"] not in plan.seeds, f"has seed {row['seed']}, which is not in the plan"),
             (is_other, f"has another target than {plan.target}"),

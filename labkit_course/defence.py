@@ -10,12 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from labkit.errors import UserError
+from labkit.errors import UserError, certain
 from labkit.runs import RunRecord, read_run
 from labkit_course.classroom import LARGEST_BYTES, answers_in, latest_hand_ins, students_of
 from labkit_course.exercise import is_number
 from labkit_course.notebook_file import code_cells, read_notebook
-from labkit_course.progress import RESULTS, entries, ratio_error
+from labkit_course.progress import entries, first_guesses, ratio_error, recorded_in
 
 QUESTIONS = 5
 """To a student"""
@@ -90,15 +90,11 @@ def _said(value: Any) -> str:
 
 
 def _of_guesses(kept: Iterable[dict[str, Any]]) -> Iterator[str]:
-    first: dict[str, dict[str, Any]] = {}
-    for entry in kept:
-        if entry.get("kind") == "guess" and all(is_number(entry.get(key)) for key in ("guess", "truth")):
-            first.setdefault(entry["name"], entry)
-    for name, entry in first.items():
-        unit, factor = _said(entry.get("unit", "")), ratio_error(entry["guess"], entry["truth"])
-        more = "What made it so close?" if factor < 1.25 else "What did you not think of? How would you guess it now?"
-        numbers = " ".join(filter(None, [_said(entry["guess"]), unit])), _said(entry["truth"])
-        yield f"You guessed {numbers[0]} for {_said(name)}, and it was {numbers[1]}. {more}"
+    for name, made in first_guesses(kept).items():
+        is_close = ratio_error(made.value, certain(made.truth)) < 1.25
+        more = "What made it so close?" if is_close else "What did you not think of? How would you guess it now?"
+        guessed = " ".join(filter(None, [_said(made.value), _said(made.unit)]))
+        yield f"You guessed {guessed} for {_said(name)}, and it was {_said(made.truth)}. {more}"
 
 
 def _of_texts(kept: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -116,14 +112,12 @@ def _of_texts(kept: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _of_results(path: Path) -> Iterator[str]:
-    for output in (output for cell in code_cells(read_notebook(path)) for output in cell.get("outputs", [])):
-        record = output.get("data", {}).get(RESULTS)
-        for name, entry in record.items() if isinstance(record, dict) else ():
-            if isinstance(entry, dict) and is_number(entry.get("value")):
-                yield (
-                    f"Lab {path.stem[:2]} ends with {_said(name)} = {_said(entry['value'])}. How was it measured or "
-                    "computed, in which unit, and how far would it move if you ran the lab again?"
-                )
+    for name, value in recorded_in(code_cells(read_notebook(path))).items():
+        if is_number(value):
+            yield (
+                f"Lab {path.stem[:2]} ends with {_said(name)} = {_said(value)}. How was it measured or computed, in "
+                "which unit, and how far would it move if you ran the lab again?"
+            )
 
 
 def _of_code(folder: Path, place: Path, lab: str) -> Iterator[str]:

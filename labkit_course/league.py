@@ -10,7 +10,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from labkit import json_data, tracking, tta
 from labkit.errors import DataError, UserError, certain
-from labkit.runs import RunRecord, read_events, read_run, replace_text, run_folders
+from labkit.runs import RunRecord, moment_ns, read_events, read_run, replace_text, run_folders
 
 TRACKS, HISTORY, CODE = "tracks.toml", "history.csv", "code"
 COLUMNS = ["track", "date", "holder", "seeds", "reached", "median_s", "times_as_fast", "p", "machine", "commit", "code",
@@ -50,12 +49,12 @@ class Run:
     """To the target, confirmed; infinite if it failed, for whatever reason"""
 
     @property
-    def began(self) -> float:
-        return _moment(self.record.started_at)
+    def began(self) -> int:
+        return moment_ns(self.record.started_at)
 
     @property
-    def ended(self) -> float:
-        return _moment(self.record.ended_at or self.record.started_at)
+    def ended(self) -> int:
+        return moment_ns(self.record.ended_at or self.record.started_at)
 
 
 @dataclass(frozen=True)
@@ -201,13 +200,9 @@ def judge(track: Track, standing: Sequence[Path], challenger: Sequence[Path]) ->
     for folder in {each for place in given for each in map(Path.resolve, run_folders(place.parent))} - given:
         record = read_run(folder)
         is_of_these = record.config.get("script_sha256") in (_sha256(old[0]), _sha256(new[0]))
-        if is_of_these and old[0].began <= _moment(record.started_at) <= old[-1].ended:
+        if is_of_these and old[0].began <= moment_ns(record.started_at) <= old[-1].ended:
             raise UserError(f"{folder} was run in between, and is not among the runs given: all of them count.")
     return compare(times[:, ::2], times[:, 1])
-
-
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
 
 
 def compare(standing: np.ndarray, challenger: np.ndarray) -> Outcome:

@@ -76,7 +76,7 @@ def recorded() -> dict[str, float | None]:
 def recorded_in(cells: Iterable[Any]) -> dict[str, float | None]:
     """The numbers in a notebook's cells tagged results; what another program wrote there is left out."""
     tagged = [cell for cell in cells if "results" in cell.metadata.get("tags", [])]
-    records = [output.get("data", {}).get(RESULTS) for cell in tagged for output in cell.outputs]
+    records = [output.get("data", {}).get(RESULTS) for cell in tagged for output in cell.get("outputs", [])]
     entries = [item for record in records if isinstance(record, dict) for item in record.items()]
     values = {name: entry["value"] for name, entry in entries if isinstance(entry, dict) and "value" in entry}
     return {name: value for name, value in values.items() if value is None or is_number(value) or value != value}
@@ -242,20 +242,20 @@ def _how_far(made: _Guess, truth: float) -> str:
 
 def score_notebook() -> None:
     """Print the guesses of this notebook with their answers: the first of each name that was scored."""
-    _print_scores({name: made for name, made in first_guesses().items() if name in _open}, "this notebook")
+    _print_scores({name: made for name, made in first_guesses(kept()).items() if name in _open}, "this notebook")
 
 
 def score_course() -> None:
     """Print the first guess of each name over all notebooks and days, and where they are kept."""
-    _print_scores(first_guesses(), "the course")
+    _print_scores(first_guesses(kept()), "the course")
     print(f"They are kept in {progress_file()}: delete it to start again.")
 
 
-def first_guesses() -> dict[str, _Guess]:
+def first_guesses(lines: Iterable[dict[str, Any]]) -> dict[str, _Guess]:
     """The first guess of each name that was scored; lines that another program wrote are left out."""
     first: dict[str, _Guess] = {}
-    for entry in kept("guess"):
-        if all(is_number(entry.get(key)) for key in ("guess", "truth")):
+    for entry in lines:
+        if entry.get("kind") == "guess" and all(is_number(entry.get(key)) for key in ("guess", "truth")):
             first.setdefault(entry["name"], _Guess(entry["guess"], str(entry.get("unit", "")), entry["truth"]))
     return first
 

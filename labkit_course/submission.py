@@ -21,7 +21,7 @@ LEFT_OUT = ("checkpoint", "trace", ".ipynb_checkpoints", "__pycache__")
 
 def status(notebooks: Path) -> list[dict[str, Any]]:
     """A row a notebook: what is done of its exercises and claims, which is next, and how good the guesses were."""
-    guessed, looked = first_guesses(), {entry["name"] for entry in kept("reference")}
+    guessed, looked = first_guesses(kept()), {entry["name"] for entry in kept("reference")}
     rows, finished = [], done()
     for path in _notebooks(notebooks):
         asked = [name for name, _ in _asked(path)]

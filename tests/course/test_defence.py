@@ -22,7 +22,8 @@ def notebook(answer, value=None):
     cell = new_code_cell(answer, metadata={"nbgrader": KNOWN})
     record = {"auc": {"value": value, "low": 0, "high": 1}}
     outputs = [] if value is None else [new_output("display_data", {RESULTS: record})]
-    return canonical(new_notebook(cells=[cell, new_code_cell("results(auc=auc)", outputs=outputs)]))
+    last = new_code_cell("results(auc=auc)", outputs=outputs, metadata={"tags": ["results"]})
+    return canonical(new_notebook(cells=[cell, last]))
 
 
 def handed_in(path, student, number, *, runs=(), lines=(), when="2026-12-09T12:00:00+00:00", text=None):
