@@ -130,11 +130,10 @@ def read_evidence(path: Path) -> list[dict[str, str]]:
 
 
 def write_evidence(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, EVIDENCE, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows({name: f"'{text}" if FORMULA.match(text) else text for name, text in row.items()} for row in rows)
-    replace_text(path, text.getvalue())
+    import pandas as pd
+
+    safe = ({name: f"'{text}" if FORMULA.match(text) else text for name, text in row.items()} for row in rows)
+    replace_text(path, pd.DataFrame(safe, columns=list(EVIDENCE)).to_csv(index=False, lineterminator="\n"))
 
 
 def page(rows: Iterable[Mapping[str, str]]) -> str:

@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import io
 import json
 import os
 import re
@@ -10,12 +9,13 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pandas as pd
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from traitlets.config import Config
@@ -147,7 +147,8 @@ def make_course(
             )
     place.mkdir(parents=True, exist_ok=True)
     shutil.copy(notebooks[0].parent / CONFIG, place)
-    replace_text(place / ROSTER, csv_text([COLUMNS, *(vars(student).values() for student in students)]))
+    roster = pd.DataFrame([list(vars(student).values()) for student in students], columns=list(COLUMNS))
+    replace_text(place / ROSTER, roster.to_csv(index=False, lineterminator="\n"))
     with Gradebook(database_of(place)) as gradebook:
         for student in students:
             first, _, last = student.name.rpartition(" ")
@@ -175,12 +176,6 @@ def make_course(
 def _grade_ids(path: Path) -> set[str]:
     cells = (cell.metadata.get("nbgrader", {}) for cell in code_cells(read_notebook(path)))
     return {cell["grade_id"] for cell in cells if cell.get("grade")}
-
-
-def csv_text(rows: Iterable[Iterable[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def database_of(place: Path) -> str:

@@ -9,12 +9,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from nbgrader.api import Gradebook
 from sqlalchemy.exc import SAWarning
 
 from labkit.errors import UserError
 from labkit.runs import replace_text
-from labkit_course.classroom import csv_text, database_of, must_succeed, nbgrader_of, students_of
+from labkit_course.classroom import database_of, must_succeed, nbgrader_of, students_of
 
 
 def labs_handed_in(place: Path, wanted: Sequence[str]) -> list[str]:
@@ -137,7 +138,7 @@ def write_grades(place: Path, form: str, file: Path, late: str = "") -> list[str
             raise UserError(f"{without} has no email in the roster, by which Moodle finds a student: add it.")
         rows = [["Username", "Email address", *labs]]
         rows += [[id, each.email, *(scores.get((id, lab), "") for lab in labs)] for id, each in students.items()]
-    replace_text(file, csv_text(rows))
+    replace_text(file, pd.DataFrame(rows).to_csv(header=False, index=False, lineterminator="\n"))
     said = [
         f"{e.student}: {e.lab} was handed in {timedelta(seconds=round(e.late_s))} late and has "
         f"{scores[e.student, e.lab]} of {e.score:g} points."

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import hashlib
-import io
 import math
 import shutil
 import tomllib
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from labkit import json_data, tracking, tta
 from labkit.errors import DataError, UserError, certain
@@ -279,12 +279,9 @@ def enter(
     made |= {"seeds": str(len(runs)), "reached": str(int(np.isfinite(times).sum()))}
     made |= {"median_s": f"{np.median(times):.4g}", "machine": machine_of(runs[0]), "commit": first.git_commit or ""}
     made |= {"code": code, "sha256": sha256}
-    text = io.StringIO()
-    rows = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    rows.writeheader()
-    rows.writerows([*history, made])
     (league / CODE).mkdir(exist_ok=True)
     with contextlib.suppress(shutil.SameFileError):
         shutil.copyfile(script, league / code)
-    replace_text(league / HISTORY, text.getvalue())
+    rows = pd.DataFrame([*history, made], columns=COLUMNS)
+    replace_text(league / HISTORY, rows.to_csv(index=False, lineterminator="\n"))
     return made
