@@ -7,7 +7,7 @@ from typing import Any
 
 import nh3
 import plotly.io as pio
-from jinja2 import DictLoader, pass_context
+from jinja2 import FileSystemLoader, pass_context
 from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from nbformat import NotebookNode, v4
@@ -22,35 +22,8 @@ from labkit_course.exercise import Explanation
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import code_cells, read_notebook
 
-# nbconvert's page without the scripts that it loads from the network (require.js, widgets, MathJax, Mermaid), and with
-# colours that reach 4.5:1
-PAGE = """\
-{% extends 'lab/index.html.j2' %}
-{% block html_head_js %}<script src="plotly.min.js"></script>{% endblock %}
-{% block jupyter_widgets %}{% endblock %}
-{% block html_head_js_mathjax %}{% endblock %}
-{% block html_head_js_mermaidjs %}{% endblock %}
-{% block input_group -%}
-{% if cell.source.count("\\n") < 5 or cell.metadata.get("nbgrader") %}{{ super() }}
-{%- else %}<details class="given"><summary>Given code</summary>{{ super() }}</details>{% endif %}
-{%- endblock %}
-{% block html_head_css %}<style>
-@media (prefers-color-scheme: dark) {
-  html { background: #fff; filter: invert(0.93) hue-rotate(180deg); }
-  img { filter: invert(1) hue-rotate(180deg); }
-}
-details.given > summary { color: var(--jp-content-font-color2, #555); cursor: pointer; }
-.jp-RenderedMarkdown > :not(table, pre, figure) { max-width: 80ch; }
-main { max-width: 70rem; margin: auto; }
-a { text-decoration: underline !important; }
-.ansi-red-fg { color: #a00 !important; }
-body {
-  --jp-mirror-editor-comment-color: #2a6060; --jp-mirror-editor-number-color: #060;
-  --jp-mirror-editor-operator-color: #80c;
-}
-</style>{% endblock %}
-"""
-
+PAGES = Path(__file__).with_name("pages")
+"""What pages and slides have instead of blocks of nbconvert's templates"""
 DRAWN = (
     "svg g path rect circle ellipse line polyline polygon text tspan defs marker title desc use "
     "math mi mn mo mtext mrow msub msup msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd mspace mstyle"
@@ -69,10 +42,10 @@ FORMULA = re.compile(r"(`[^`]*`)|\$\$(.+?)\$\$|\$(?!\s)([^$\n`]+?)(?<!\s)\$", re
 class Pages(HTMLExporter):
     """nbconvert's pages, without anything that runs or comes from the network."""
 
-    page = PAGE
+    page = "page.html.j2"
 
     def __init__(self) -> None:
-        super().__init__(template_file="page.html.j2", extra_loaders=[DictLoader({"page.html.j2": self.page})])
+        super().__init__(template_file=self.page, extra_loaders=[FileSystemLoader(PAGES)])
         self.exclude_anchor_links = self.exclude_input_prompt = self.exclude_output_prompt = True
 
     @pass_context

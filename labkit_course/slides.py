@@ -11,38 +11,13 @@ from labkit.runs import replace_text
 from labkit_course.notebook_file import code_cells, read_notebook
 from labkit_course.site import Pages, adapt
 
-# nbconvert's slides, with reveal.js if it lies next to them; else slides stand one below the other, a screen each
-SLIDES = """\
-{% extends 'reveal/index.html.j2' %}
-{% block html_head_js %}<script src="plotly.min.js"></script>{% endblock %}
-{% block jupyter_widgets %}{% endblock %}
-{% block html_head_js_mathjax %}{% endblock %}
-{% block html_head_css %}<style>
-.reveal .slides section { text-align: left; }
-.reveal svg { max-height: 55vh; }
-html { scroll-snap-type: y proximity; }
-body:not(.reveal-viewport) .slides > section {
-  box-sizing: border-box; min-height: 100vh; padding: 6vh 8vw; scroll-snap-align: start; break-after: page;
-  font-size: 1.4rem;
-}
-body:not(.reveal-viewport) .notes { display: none; }
-</style>{% endblock %}
-{% block footer_js %}
-<script src="reveal.js/dist/reveal.js"></script>
-<script src="reveal.js/dist/plugin/notes.js"></script>
-<script>
-if (window.Reveal)
-  Reveal.initialize({ hash: true, slideNumber: "c", width: 1100, height: 700, plugins: [RevealNotes] });
-</script>
-{% endblock %}
-"""
 MOST_SLIDES = 8
 """Of a lab: its title, its recap, and sections between them"""
 SENTENCE = re.compile(r"(?<=[.?!:]) (?=[A-Z*`])")
 
 
 class _Slides(Pages, SlidesExporter):
-    page = SLIDES
+    page = "slides.html.j2"
 
 
 def build_slides(lab: Path, out: Path) -> tuple[Path, int]:
