@@ -295,8 +295,8 @@ def _as_nbgrader(moment: datetime) -> str:
     return f"{moment.isoformat(' ', 'microseconds')} UTC"
 
 
-def alike(place: Path, lab: str, least: float = 0.5) -> list[tuple[float, str, str]]:
-    """Pairs of students whose answers to a lab share code: the larger share of matching text, and both names.
+def alike(place: Path, lab: str) -> list[tuple[float, str, str]]:
+    """Pairs of students whose answers to a lab share half of their code: the larger share that matches, and both names.
 
     copydetect's fingerprints (winnowing) of the answers alone; what the lab gives, and its reference, do not count.
 
@@ -319,7 +319,7 @@ def alike(place: Path, lab: str, least: float = 0.5) -> list[tuple[float, str, s
         for path in files:
             (own / f"{path.parts[-3]}.py").write_text(answers_in(path), encoding="utf-8")
         detector = CopyDetector(
-            test_dirs=[str(own)], boilerplate_dirs=[str(given)], extensions=["py"], display_t=least,
+            test_dirs=[str(own)], boilerplate_dirs=[str(given)], extensions=["py"], display_t=0.5,
             noise_t=20, guarantee_t=20, autoopen=False, silent=True,
         )  # fmt: skip
         detector.run()

@@ -16,7 +16,7 @@ from html import escape
 from random import Random
 from typing import Any
 
-from labkit_course.outcome import Outcome, Raised, calls_of, differs, functions_of, is_labkits, outcome
+from labkit_course.outcome import Outcome, Raised, calls_of, differs, functions_of, is_labkits, outcome, short
 
 FEWEST_WORDS = 20
 """Words of two sentences that say a number and why."""
@@ -85,10 +85,10 @@ class Exercise:
         whole = isinstance(truth, int)
         if not is_number(value) or (whole and value != int(value)):
             wanted, unit = ("an integer", 3) if whole else ("a number", 2.5), f" ({self.unit})" if self.unit else ""
-            shown = repr(answer)
-            shown = shown if len(shown) <= 60 else shown[:57] + "..."
             bare = ", without quotes" if isinstance(value, str) else ""
-            raise WrongKind(f"Exercise {name}: write {wanted[0]}{unit}, such as {wanted[1]}{bare}, not {shown}.")
+            raise WrongKind(
+                f"Exercise {name}: write {wanted[0]}{unit}, such as {wanted[1]}{bare}, not {short(answer)}."
+            )
 
         def is_right(right: float) -> bool:
             return math.isclose(value, right, rel_tol=0.0 if whole else self.relative, abs_tol=1e-12)
@@ -182,7 +182,7 @@ class Statement:
         if answer is None or answer is Ellipsis:
             raise NotAnswered(f"Exercise {name} is not answered yet: write one of {verdicts} in place of the dots.")
         if not isinstance(answer, str) or answer not in VERDICTS:
-            raise WrongKind(f"Exercise {name}: write one of {verdicts}, not {answer!r:.60}.")
+            raise WrongKind(f"Exercise {name}: write one of {verdicts}, not {short(answer)}.")
         return f"Exercise {name}: {answer!r} is kept. It is graded by the results that you hand in with it."
 
     def grade(self, name: str, answer: Any, recorded: Mapping[str, float | None]) -> None:
@@ -252,8 +252,7 @@ class WrittenExercise:
         if answer is None or answer is Ellipsis:
             raise NotAnswered(f"Exercise {name} is not answered yet: write the {wanted}, run its cell, then this.")
         if not callable(answer) or inspect.isclass(answer) != inspect.isclass(self.reference):
-            shown = repr(answer)[:60]
-            raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it, not {shown}.")
+            raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it, not {short(answer)}.")
         self._takes_the_same(name, answer)
         for seed in dict.fromkeys((tries, 0)) if callable(self.cases) else [0]:  # 0 is what everybody is graded by
             self._compare(name, answer, self.drawn(seed), tries >= TRIES)

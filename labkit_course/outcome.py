@@ -197,23 +197,23 @@ def differs(found: Any, right: Any, relative: float, shown: bool = True) -> str:
     if isinstance(found, Raised):
         return "" if isinstance(right, Raised) and found.kind == right.kind else str(found) or "it gives no answer"
     if isinstance(right, Raised):
-        return f"it gives {_shown(found)}, where right code raises"
+        return f"it gives {short(found)}, where right code raises"
     if isinstance(right, Mapping):
         if not isinstance(found, Mapping) or set(found) != set(right):
-            return f"it gives {_shown(found)}, and a dict with the keys {', '.join(map(repr, right))} is wanted"
+            return f"it gives {short(found)}, and a dict with the keys {', '.join(map(repr, right))} is wanted"
         return first((key, found[key], right[key]) for key in right)
     if isinstance(right, (list, tuple)):
         found = found.tolist() if hasattr(found, "tolist") else found
         if not isinstance(found, (list, tuple)) or len(found) != len(right):
-            return but(_shown(found), _shown(right), f"and a {type(right).__name__} of {len(right)} is wanted")
+            return but(short(found), short(right), f"and a {type(right).__name__} of {len(right)} is wanted")
         return first(zip(range(len(right)), found, right, strict=True))
     if any(value is None or isinstance(value, str) for value in (found, right)) or isinstance(right, bool):
         same = found == right  # an array is compared number by number
-        return "" if np.ndim(same) == 0 and same else but(_shown(found), _shown(right))
+        return "" if np.ndim(same) == 0 and same else but(short(found), short(right))
     try:
         one, other = (np.asarray(_plain(value), dtype=np.float64) for value in (found, right))
     except (TypeError, ValueError):
-        return but(_shown(found), _shown(right))
+        return but(short(found), short(right))
     if one.shape != other.shape:
         return f"it gives the shape {one.shape}, and {other.shape} is right"
     largest = np.abs(other[np.isfinite(other)]).max(initial=0.0)
@@ -230,6 +230,6 @@ def _plain(value: Any) -> Any:
     return value.detach().cpu().numpy() if hasattr(value, "detach") else value
 
 
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
+def short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

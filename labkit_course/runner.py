@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import difflib
 import itertools
 import os
 import re
@@ -20,7 +19,7 @@ import nbformat
 import psutil
 from nbformat import NotebookNode
 
-from labkit.errors import UserError
+from labkit.errors import UserError, did_you_mean
 from labkit.hardware import THREAD_VARIABLES, core_order, size_text
 from labkit.plots import MIME as PLOTLY
 from labkit.process import Child
@@ -144,24 +143,15 @@ def _choose_parameters(notebooks: list[Path], parameters: dict[str, object]) -> 
     known = {path: _parameters_of(path) for path in notebooks}
     names = sorted(set().union(*known.values()))
     for name in parameters.keys() - names:
-        near = difflib.get_close_matches(name, names, 1)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise UserError(f"these notebooks have no parameter {name!r}. {hint}There are {', '.join(names) or 'none'}.")
+        others = did_you_mean(name, names) if names else "they have none."
+        raise UserError(f"these notebooks have no parameter {name!r}: {others}")
     return {path: {name: value for name, value in parameters.items() if name in known[path]} for path in notebooks}
 
 
 def _parameters_of(path: Path) -> set[str]:
-    """What the cell tagged `parameters` assigns. Papermill's own reading misses `seed: int | None = None`."""
-    from IPython.core.inputtransformer2 import TransformerManager
-
+    """What lines of the cell tagged `parameters` assign. Papermill's own reading misses `seed: int | None = None`."""
     cells = [cell.source for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", ())]
-    try:
-        tree = ast.parse(TransformerManager().transform_cell(cells[0] if cells else ""))
-    except SyntaxError:
-        return set()
-    given = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    targets = [target for node in given for target in (node.targets if isinstance(node, ast.Assign) else [node.target])]
-    return {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return set(re.findall(r"^(\w+) *(?::[^=\n]*)?=(?!=)", cells[0] if cells else "", re.MULTILINE))
 
 
 def literal(text: str) -> object:

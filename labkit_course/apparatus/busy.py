@@ -153,13 +153,12 @@ def _product() -> Load:
     return Load("product", f"multiplies matrices of {SIZE} × {SIZE}, fp32", work)
 
 
-def sweep(shapes: Sequence[tuple[int, int]], seconds: float, device: str = "cuda:0") -> pd.DataFrame:
-    """Run a kernel that squares numbers in each shape for some seconds and read the GPU meanwhile.
+def sweep(shapes: Sequence[tuple[int, int]], seconds: float) -> pd.DataFrame:
+    """Run a kernel that squares numbers in each shape for some seconds on the first GPU, and read it meanwhile.
 
     Args:
         shapes: blocks, and threads a block.
         seconds: of each shape; the driver's utilisation is an average over up to one second, so give two or more.
-        device: as torch names it.
 
     Returns:
         Columns blocks, threads, those of COUNTERS (%, the median; NaN where the GPU does not have it), provenance.
@@ -170,11 +169,11 @@ def sweep(shapes: Sequence[tuple[int, int]], seconds: float, device: str = "cuda
     from labkit.hardware import get_devices
     from labkit.telemetry import open_ladder
 
-    gpu = next(each for each in get_devices() if each.torch_name == device)
+    gpu = next(each for each in get_devices() if each.torch_name == "cuda:0")
     rows = []
-    with torch.cuda.device(device), open_ladder(None, [gpu], READ_HZ, lambda kind, what: None) as ladder:
+    with torch.cuda.device(0), open_ladder(None, [gpu], READ_HZ, lambda kind, what: None) as ladder:
         square = torch.cuda._compile_kernel(KERNEL, "square")
-        x = torch.rand(NUMBERS, device=device)
+        x = torch.rand(NUMBERS, device="cuda")
         y = torch.empty_like(x)
         for blocks, threads in shapes:
             seen: dict[str, list[float]] = {name: [] for name in COUNTERS}

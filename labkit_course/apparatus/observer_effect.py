@@ -70,9 +70,7 @@ def observers() -> list[Observer]:
     ]
 
 
-def observe(
-    load: str, by: Sequence[Observer], *, rounds: int = 12, seconds: float = 0.3, seed: int = 0
-) -> pd.DataFrame:
+def observe(load: str, by: Sequence[Observer], *, rounds: int, seconds: float) -> pd.DataFrame:
     """Run a load under each observer, all of them in every round, in an order that is drawn again each time.
 
     An observer that must start the program has a process of its own each time, and so has the run that it is
@@ -83,7 +81,6 @@ def observe(
         by: the observers.
         rounds: how often each takes its turn.
         seconds: of a turn; starting and ending an observer does not count.
-        seed: of the orders.
 
     Returns:
         Columns observer, baseline (what it is compared with), round, step_time_ms and provenance.
@@ -103,7 +100,7 @@ def observe(
         able.append(Observer(NOBODY_OUTSIDE, around=()))
     step = _make_load(load)
     steps = min(MOST_STEPS, max(3, round(1000 * seconds / _step_time_ms(step, Observer(NOBODY), 3))))
-    order, rows = random.Random(seed), []
+    order, rows = random.Random(0), []
     for number in range(rounds):
         for observer in order.sample(able, len(able)):
             if observer.around is None:

@@ -300,7 +300,7 @@ def test_the_beginning_of_a_name_or_a_path_chooses_and_a_parameter_is_handed_ove
     [
         (["3"], "names no notebooks"),
         (["10", "--jobs", "0"], "--jobs is 0"),
-        (["10", "-p", "sed", "8"], "Did you mean 'seed'"),
+        (["10", "-p", "sed", "8"], "did you mean 'seed'"),
         (["no.ipynb"], "there is no such notebook"),
         (["--notebooks", "elsewhere"], "name another folder"),
         (["10", "--out", "notebooks/solutions"], "would be replaced"),
