@@ -36,29 +36,7 @@ CODE_STUB = "raise NotImplementedError  # YOUR CODE HERE"
 """What stands where the body of a function was"""
 YOURS = '<div class="labkit-yours">✎ <b>Yours</b>: the next cell.</div>'
 """What marks a cell that is the student's; the style sheet of `make lab` tints it and the cell."""
-FORMAT = {"extension": ".py", "format_name": "percent", "cell_markers": '"""'}
-"""Of a source, as jupytext names it; `labs/jupytext.toml` says the same to its users."""
-ASSISTANT = '''\
-# %% assistant [markdown]
-"""
-## An assistant's claim
-
-This is a sentence such as a coding assistant writes about this lab, without having run it:
-{sentence}
-Is it true here? One of the results above decides. Write `"holds here"`, `"does not hold here"` or, if your results have
-no such number, `"cannot be tested here"`. Your verdict is graded by the results that you hand in.
-"""
-
-# %% answer {lab}.assistant
-### BEGIN SOLUTION
-from labkit_course import model_answer
-
-answer = model_answer("{lab}.assistant")
-### END SOLUTION
-
-# %% check {lab}.assistant points=1
-check("{lab}.assistant", answer)
-'''
+ASSISTANT = (FOLDER / "assistant.txt").read_text("utf-8")
 """The cells of a sentence to judge"""
 KERNEL = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -84,7 +62,7 @@ def solutions_version(source: Path) -> NotebookNode:
         UserError: a cell has no title, or that of another, or one that means nothing.
     """
     cells, ids = [], set()
-    for cell in jupytext.reads(_with_verdict(source), FORMAT).cells:
+    for cell in jupytext.reads(_with_verdict(source), "py:percent").cells:
         title = cell.metadata.get("title", "")
         role, _, name = title.partition(" ")
         if role == "checks":

@@ -56,7 +56,12 @@ def check(name: str, answer: Any, student: int = 0) -> None:
         )
     except NotAnswered:
         if isinstance(exercise, Exercise):
-            _offer_box(name, exercise, student)
+
+            def take(answer: Any) -> None:
+                check(name, answer, student)
+                print(f"To hand it in, write it in the cell above: answer = {answer!r}")
+
+            offer_box(name, exercise.unit, take)
         raise
     except ExerciseError as error:
         keep("attempt", name, right=False)
@@ -168,16 +173,6 @@ def find(name: str, kind: Any) -> Any:
         names = ", ".join(each for each in near if isinstance(known[each], kind))
         raise UserError(f"there is no such exercise as {name!r}: the names are {names}.")
     return found
-
-
-def _offer_box(name: str, exercise: Exercise, student: int) -> None:
-    """A box for the answer, where a notebook can show one."""
-
-    def take(answer: Any) -> None:
-        check(name, answer, student)
-        print(f"To hand it in, write it in the cell above: answer = {answer!r}")
-
-    offer_box(name, exercise.unit, take)
 
 
 def _cell_of(code: Callable) -> str | None:

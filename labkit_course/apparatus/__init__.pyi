@@ -19,8 +19,10 @@ from .figures import (
     figure_budget_shares as figure_budget_shares,
     figure_busy as figure_busy,
     figure_cache_curve as figure_cache_curve,
+    figure_gain_over_scale as figure_gain_over_scale,
     figure_gains as figure_gains,
     figure_kernel_shapes as figure_kernel_shapes,
+    figure_knee as figure_knee,
     figure_observer_effect as figure_observer_effect,
     figure_shares as figure_shares,
     figure_walks as figure_walks,
@@ -40,7 +42,6 @@ from .observer_effect import (
     whole_run as whole_run,
 )
 from .own_job import OwnPolicy as OwnPolicy, small_dlrm as small_dlrm, train_clicks as train_clicks
-from .pipeline_figures import figure_gain_over_scale as figure_gain_over_scale, figure_knee as figure_knee
 from .recorded_step import (
     RecordedStep as RecordedStep,
     read_step as read_step,
