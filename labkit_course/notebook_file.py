@@ -44,16 +44,23 @@ def _is_whole(cell: Any) -> bool:
     )
 
 
-def authored(folder: Path) -> list[Path]:
-    """The authored notebooks below the folder of notebooks, in the order of the course.
+def notebooks_in(folder: Path) -> list[Path]:
+    """The notebooks of a folder, in the order of the course.
 
     Raises:
         UserError: there are none.
     """
-    paths = sorted((folder / SOLUTIONS).glob("[0-9]*.ipynb"))
+    paths = sorted(folder.glob("[0-9]*.ipynb"))
     if not paths:
-        raise UserError(f"{folder / SOLUTIONS}: there is no notebook such as 00_start_here.ipynb: name another folder.")
+        raise UserError(
+            f"{folder}: there is no notebook such as 00_start_here.ipynb: name another folder with --notebooks."
+        )
     return paths
+
+
+def authored(folder: Path) -> list[Path]:
+    """The authored notebooks below the folder of notebooks."""
+    return notebooks_in(folder / SOLUTIONS)
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:

@@ -12,7 +12,7 @@ from typing import Any
 from labkit.errors import UserError, certain
 from labkit.runs import timestamp
 from labkit_course.checks import MYLAB
-from labkit_course.notebook_file import code_cells, has_answers, read_notebook
+from labkit_course.notebook_file import code_cells, has_answers, notebooks_in, read_notebook
 from labkit_course.progress import done, first_guesses, kept, progress_file, ratio_error
 
 LEFT_OUT = ("checkpoint", "trace", ".ipynb_checkpoints", "__pycache__")
@@ -23,7 +23,7 @@ def status(notebooks: Path) -> list[dict[str, Any]]:
     """A row a notebook: what is done of its exercises and claims, which is next, and how good the guesses were."""
     guessed, looked = first_guesses(kept()), {entry["name"] for entry in kept("reference")}
     rows, finished = [], done()
-    for path in _notebooks(notebooks):
+    for path in notebooks_in(notebooks):
         asked = [name for name, _ in _asked(path)]
         own = [made for name, made in guessed.items() if name.startswith(f"{path.name[:2]}.")]
         near = sum(ratio_error(made.value, certain(made.truth)) <= 2 for made in own)
@@ -37,15 +37,6 @@ def status(notebooks: Path) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _notebooks(folder: Path) -> list[Path]:
-    found = sorted(folder.glob("[0-9]*.ipynb"))
-    if not found:
-        raise UserError(
-            f"{folder}: there is no notebook such as 00_start_here.ipynb: name its folder with --notebooks."
-        )
-    return found
 
 
 def _asked(path: Path) -> list[tuple[str, bool]]:
@@ -96,7 +87,7 @@ def hand_in(notebooks: Path, runs: Path, archive: Path, lab: str = "", student: 
     """
     if archive.exists():
         raise UserError(f"{archive}: this file exists: move it, or name another with --out.")
-    found = [path for path in _notebooks(notebooks) if lab in ("", path.name[:2]) and has_answers(path)]
+    found = [path for path in notebooks_in(notebooks) if lab in ("", path.name[:2]) and has_answers(path)]
     if not found:
         raise UserError(f"{notebooks}: no notebook{f' {lab}' if lab else ''} has an answer in it yet: save it first.")
     labs = {path.name[:2] for path in found}

@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit.json_data import build
 from labkit.perfmodel import on_processes
 from labkit.project import shipped_datasets
 
@@ -42,17 +43,9 @@ class RecordedSet:
 def recorded_plans() -> tuple[list[RecordedSet], dict[str, Any]]:
     """The recorded sets, and what the file says of them and of the machine."""
     about = json.loads((shipped_datasets() / "recorded" / "sharding_plans.json").read_text("utf-8"))
-    sets = [
-        RecordedSet(
-            tuple(each["rows"]),
-            tuple(each["lookups"]),
-            {tuple(map(int, way)): passes for way, passes in each["ms"].items()},
-            tuple(each["planner"]),
-            tuple(each["planner_here"]),
-        )
-        for each in about.pop("sets")
-    ]
-    return sets, about
+    for each in about["sets"]:
+        each["passes_ms"] = {tuple(map(int, way)): passes for way, passes in each["ms"].items()}
+    return build(about.pop("sets"), list[RecordedSet]), about
 
 
 def planned_tables() -> tuple[pd.DataFrame, pd.DataFrame]:
