@@ -1,7 +1,5 @@
 """What stands for a clock, and for `labkit.Run`, where a check watches a student's code."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -42,46 +40,25 @@ class FakeClock:
 
 
 class WatchedRun:
-    """Keeps what a loop reports, and writes nothing; an evaluation is due after each third step."""
+    """Keeps what a loop reports, and writes nothing; an evaluation is due after each third step.
 
-    def __init__(
-        self,
-        name: str = "",
-        *,
-        seed: int | None = None,
-        most_batches: int | None = None,
-        most_steps: float = math.inf,
-        entered: list[WatchedRun] | None = None,
-        **_: Any,
-    ):
-        """Describe a run.
+    Args:
+        most_steps: steps after which the run is over, and an evaluation always due.
+    """
 
-        Args:
-            name: of the job, as `labkit.Run` takes it.
-            seed: as `labkit.Run` takes it.
-            most_batches: batches of an epoch; None for all that there are.
-            most_steps: steps after which the run is over, and an evaluation always due.
-            entered: a list to which runs are added as their blocks are entered.
-        """
-        self.seed, self._most_batches, self._most_steps, self._entered = seed, most_batches, most_steps, entered
+    def __init__(self, most_steps: float = math.inf):
+        self._most_steps = most_steps
         self.epochs_asked: int | None = None
         self.losses: list[float] = []
         self.samples: list[int] = []
         self.evaluated: list[dict[str, float]] = []
-
-    def __enter__(self) -> WatchedRun:
-        if self._entered is not None:
-            self._entered.append(self)
-        return self
-
-    def __exit__(self, *_: Any) -> None: ...
 
     def epochs(self, count: int) -> Iterator[int]:
         self.epochs_asked = count
         yield from itertools.takewhile(lambda _: not self.over, range(count))
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        yield from itertools.takewhile(lambda _: not self.over, itertools.islice(loader, self._most_batches))
+        yield from itertools.takewhile(lambda _: not self.over, loader)
 
     @property
     def due(self) -> bool:
