@@ -47,8 +47,6 @@ class FaultReport:
     """job, at_s (since the fault), steps_per_s, provenance: how fast each client was over time"""
     gone_s: float
     """From the fault until the client was gone"""
-    ended_by: str
-    """What it took: itself, SIGTERM or SIGKILL"""
     left: int = 0
     """Processes that were left behind when all was over"""
 
@@ -71,21 +69,13 @@ class FaultReport:
         return float(own[when].sum(min_count=1) / own["before"].sum())
 
 
-def run_fault(
-    fault: str,
-    mode: str,
-    *,
-    neighbours: int = 1,
-    device: str | None = None,
-    seconds: float = 1.0,
-) -> FaultReport:
+def run_fault(fault: str, mode: str, *, neighbours: int = 1, seconds: float = 1.0) -> FaultReport:
     """Let a client fail next to its neighbours, and measure what becomes of them.
 
     Args:
         fault: one of `labkit_course.apparatus.FAULTS`.
-        mode: how they share the device; any of `labkit.launch.MODES` but alone.
+        mode: how they share the CPU or the first GPU; any of `labkit.launch.MODES` but alone.
         neighbours: clients that train the same model and do not fail.
-        device: as `find_device` takes it; None takes the CPU in modes of the CPU, else the first GPU.
         seconds: for which rates are measured before the fault, during a hang, and after it.
 
     Raises:
@@ -100,7 +90,7 @@ def run_fault(
     if neighbours < 1:
         raise UserError(f"neighbours is {neighbours}: give a whole number from 1.")
     devices = get_devices()
-    chosen = find_device("cpu" if device is None and mode.startswith("cpu") else device, devices)
+    chosen = find_device("cpu" if mode.startswith("cpu") else None, devices)
     if FAULTS[fault].gpu_only and chosen.kind == "cpu":
         raise UserError(f"fault {fault} happens in a kernel of a GPU, and the device is the CPU: choose segfault.")
     # only their names and device matter to the mode; what they train is in their program
@@ -177,7 +167,7 @@ class FaultRun:
         struck_at = self._strike()
         if self.fault.hangs:
             windows["during"] = self._watch(seconds)
-        ended_by = self._end_faulty()
+        self._end_faulty()
         gone_at = self._until("its end", "ended", FAULTY)
         windows.setdefault("during", (struck_at, gone_at))
         windows["after"] = self._watch(seconds)
@@ -192,7 +182,6 @@ class FaultRun:
             jobs=pd.DataFrame(jobs).assign(provenance="measured"),
             steps=pd.DataFrame(steps).assign(provenance="measured"),
             gone_s=gone_at - struck_at,
-            ended_by=ended_by,
         )
 
     def _strike(self) -> float:
@@ -203,18 +192,14 @@ class FaultRun:
         self._until("its fault", "Fails", FAULTY)
         return self.clients[FAULTY].steps[-1][0]
 
-    def _end_faulty(self) -> str:
-        """End a client that does not end by itself; what it took."""
+    def _end_faulty(self) -> None:
+        """End a client that does not end by itself."""
         if self.fault.hangs:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.clients[FAULTY].pid, signal.SIGTERM)
             self._watch(DEAF_S)
-            if "ended" in self.clients[FAULTY].heard:
-                return "SIGTERM"
-        elif self.fault.name != "kill":
-            return "itself"
-        self.supervised.kill(FAULTY)
-        return "SIGKILL"
+        if self.fault.name == "kill" or (self.fault.hangs and "ended" not in self.clients[FAULTY].heard):
+            self.supervised.kill(FAULTY)
 
     def _start(self, name: str) -> None:
         """Start a client, which waits for its cue."""
