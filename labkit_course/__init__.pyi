@@ -22,13 +22,14 @@ from .notebook_file import authored as authored
 from .progress import (
     guess as guess,
     kept as kept,
+    literal as literal,
     progress_file as progress_file,
     results as results,
     reveal as reveal,
     score_course as score_course,
     score_notebook as score_notebook,
 )
-from .runner import PROFILES as PROFILES, literal as literal, run_notebooks as run_notebooks
+from .runner import PROFILES as PROFILES, run_notebooks as run_notebooks
 from .site import build_site as build_site
 from .slides import build_slides as build_slides
 from .submission import hand_in as hand_in, status as status

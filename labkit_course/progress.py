@@ -1,5 +1,6 @@
 """What a student did, kept line by line on this machine: guesses, attempts, explanations and verdicts."""
 
+import ast
 import contextlib
 import io
 import json
@@ -129,7 +130,7 @@ def offer_box(name: str, unit: str, take: Callable[[Any], None]) -> None:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             try:
-                take(_number(box.value))
+                take(literal(box.value))
             except Exception as error:  # of any kind: a callback has no other place to show it
                 print(error)
         shown.value = f"<p role='status'>{escape(printed.getvalue())}</p>"
@@ -138,11 +139,11 @@ def offer_box(name: str, unit: str, take: Callable[[Any], None]) -> None:
     display(widgets.VBox([widgets.HBox([box, button]), shown]))
 
 
-def _number(text: str) -> float | str:
-    """A number where the text is one; else the text, which the check refuses."""
+def literal(text: str) -> object:
+    """The value that a text writes as a Python literal, or the text where it writes none."""
     try:
-        return float(text)
-    except ValueError:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
         return text
 
 

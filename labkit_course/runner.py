@@ -1,6 +1,5 @@
 """Executes notebooks, several at once, each with its own cores, and watches time, memory and network from outside."""
 
-import ast
 import contextlib
 import itertools
 import os
@@ -152,14 +151,6 @@ def _parameters_of(path: Path) -> set[str]:
     """What lines of the cell tagged `parameters` assign. Papermill's own reading misses `seed: int | None = None`."""
     cells = [cell.source for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", ())]
     return set(re.findall(r"^(\w+) *(?::[^=\n]*)?=(?!=)", cells[0] if cells else "", re.MULTILINE))
-
-
-def literal(text: str) -> object:
-    """The value that a text writes as a Python literal, or the text where it writes none."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 def core_shares(jobs: int) -> list[list[int]]:
