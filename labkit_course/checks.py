@@ -127,7 +127,7 @@ def mine(name: str) -> Any:
     exercise = find(name, WrittenExercise)
     attribute, path = exercise.reference.__name__, MYLAB / f"{exercise.module}.py"
     try:
-        code = _load(exercise.module, attribute)
+        code = getattr(_module(exercise.module, path.read_text(encoding="utf-8"), path), attribute)
     except Exception as error:  # whatever the student's module raises
         none = isinstance(error, (OSError, AttributeError))
         why = f"yours is not in {path} yet" if none else f"{path} raises {type(error).__name__}: {error}"
@@ -204,17 +204,6 @@ def _keep_code(name: str, module: str, code: Callable, works: Callable[[Any], An
     MYLAB.mkdir(exist_ok=True)
     replace_text(path, text)
     return f'It is kept in {path}; `mine("{name}")` finds it there.\n'
-
-
-def _load(module: str, attribute: str) -> Any:
-    """What the student's module has under that name.
-
-    Raises:
-        AttributeError, OSError: it has none, or there is no such module.
-        Exception: whatever the module raises.
-    """
-    path = MYLAB / f"{module}.py"
-    return getattr(_module(module, path.read_text(encoding="utf-8"), path), attribute)
 
 
 def _parts(path: Path) -> tuple[str, dict[str, str]]:

@@ -33,7 +33,13 @@ extern "C" __global__ void square(const float* x, float* y, int n, int repeats) 
 """
 NUMBERS = 2**20
 READ_HZ = 5.0
-COUNTERS = ("gpu_utilisation", "graphics_active", "sm_active", "sm_occupancy")
+COUNTERS = {
+    "gpu_utilisation": "GPU utilisation",
+    "graphics_active": "GRACT",
+    "sm_active": "SM activity",
+    "sm_occupancy": "SM occupancy",
+}
+"""Of a GPU, and what figures call them"""
 
 
 class Load(NamedTuple):

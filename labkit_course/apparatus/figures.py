@@ -12,6 +12,7 @@ from plotly.subplots import make_subplots
 
 from labkit.hardware import BudgetCheck
 from labkit.plots import AXIS, ONE_HUE, encoding, error_bars, log_ticks, named, new_figure, series
+from labkit_course.apparatus.busy import COUNTERS
 
 WALKED = ("T1", "T2", "T3", "T4", "T5", "kernel", "collective", "compute")
 """Kinds of bars of a walk, each with a look of its own"""
@@ -21,17 +22,8 @@ BUSY = {
     "cpu_percent": "utilisation of the core",
     "share_of_peak": "arithmetic, of a core's best",
     "share_of_bandwidth": "bytes used, of a core's best",
-    "gpu_utilisation": "GPU utilisation",
-    "sm_active": "SM activity",
-    "sm_occupancy": "SM occupancy",
-}
+} | {name: COUNTERS[name] for name in ("gpu_utilisation", "sm_active", "sm_occupancy")}
 """Of a load on a core, then of a kernel on a GPU: what utilisation says, and two counters that say more"""
-COUNTERS = {
-    "gpu_utilisation": "GPU utilisation",
-    "graphics_active": "GRACT",
-    "sm_active": "SM activity",
-    "sm_occupancy": "SM occupancy",
-}
 
 
 def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:

@@ -88,12 +88,8 @@ def tried_sizes(fits: Callable[[int], bool], first: int, most: int, step: int) -
     """
     tried = {first: fits(first)}
     low, high = first, most + step if tried[first] else first
-    while low < most and high > most:
-        size = min(2 * low, most)
-        tried[size] = fits(size)
-        low, high = (size, high) if tried[size] else (low, size)
-    while high <= most and high - low > step:
-        size = (low + high) // 2
+    while (low < most) if high > most else (high - low > step):  # nothing failed so far, or something did
+        size = min(2 * low, most) if high > most else (low + high) // 2
         tried[size] = fits(size)
         low, high = (size, high) if tried[size] else (low, size)
     return tried
