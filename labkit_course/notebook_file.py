@@ -1,7 +1,6 @@
 """Notebook files: where they are, and the one way they are written."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,6 @@ def fingerprint(notebook: nbformat.NotebookNode) -> str:
     return hashlib.sha256("\0".join(cell.source for cell in notebook.cells).encode()).hexdigest()
 
 
-def canonical(notebook: nbformat.NotebookNode | dict) -> str:
-    """The text of a notebook file: JSON with sorted keys, so that a change shows as the lines that changed."""
-    content = json.loads(nbformat.writes(nbformat.from_dict(notebook)))
-    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+def canonical(notebook: nbformat.NotebookNode) -> str:
+    """The text of a notebook file: nbformat sorts the keys, so that a change shows as the lines that changed."""
+    return nbformat.writes(notebook) + "\n"
