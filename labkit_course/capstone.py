@@ -289,20 +289,15 @@ def _cell(plan: Plan, counted: pd.DataFrame, budget: str, number: int) -> dict[s
 
 def _effect(plan: Plan, own: pd.DataFrame, budget: str) -> dict[str, Any]:
     """Of the pairs of one budget. Where a run failed, no ratio is given: the times of the others are no fair draw."""
-    before, after = (own[own["value"] == number].set_index("seed") for number in (0, 1))
-    common = before.index.intersection(after.index)
-    failed = int((~before.loc[common, "reached"] | ~after.loc[common, "reached"]).sum())
-    row = {"budget": budget, "pairs": len(common), "failed_pairs": failed}
-    if failed:
-        return (
-            row
-            | dict.fromkeys(("times_as_fast", "low", "high"), np.nan)
-            | {"verdict": "cannot be decided: runs failed, see expected_s"}
-        )
-    logs = np.log((before.loc[common, "time_to_target_s"] / after.loc[common, "time_to_target_s"]).to_numpy(float))
-    mean, low, high = tta.mean_interval(logs) if len(logs) else (np.nan,) * 3
-    said = verdict(low, high, math.log1p(plan.smallest_effect))
-    return row | {"times_as_fast": np.exp(mean), "low": np.exp(low), "high": np.exp(high), "verdict": said}
+    pairs = own[own.groupby("seed")["value"].transform("nunique") == 2]
+    before, after = (pairs[pairs["value"] == number] for number in (0, 1))
+    failed = pairs.loc[~pairs["reached"], "seed"].nunique()
+    sooner = tta.speed_up(after, before)
+    ratio, low, high = sooner[:3] if sooner else (np.nan,) * 3
+    said = verdict(math.log(low), math.log(high), math.log1p(plan.smallest_effect))
+    said = "cannot be decided: runs failed, see expected_s" if failed else said
+    row = {"budget": budget, "pairs": len(before), "failed_pairs": failed, "times_as_fast": ratio}
+    return row | {"low": low, "high": high, "verdict": said}
 
 
 def _calibration(plan: Plan, counted: pd.DataFrame) -> pd.DataFrame:
