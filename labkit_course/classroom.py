@@ -55,6 +55,7 @@ def read_roster(path: Path) -> list[Student]:
         DataError: a student is there twice, has no usable name, or a number that is none or another's.
     """
     found: dict[str, Student] = {}
+    ids: dict[str, str] = {}
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             rows = csv.DictReader(lines)
@@ -70,10 +71,11 @@ def read_roster(path: Path) -> list[Student]:
                 if not any(row.values()):  # spreadsheets write commas for them
                     continue
                 student = _student({name: (row.get(name) or "").strip() for name in COLUMNS}, path, rows.line_num)
-                if student.id in found:
-                    what = f"{student.id} is in the roster twice."
+                # each has a folder, and on some disks Ann's is ann's
+                if other := ids.get(student.id.casefold()):
+                    what = f"{student.id} is in the roster twice{f', as {other}' * (other != student.id)}."
                     raise DataError(what, file=path, line=rows.line_num, field="student", fix="Delete one of the rows.")
-                found[student.id] = student
+                found[student.id], ids[student.id.casefold()] = student, student.id
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: this roster cannot be read ({error}): {HOW}") from error
     taken = {student.number: student.id for student in found.values() if student.number}

@@ -325,13 +325,15 @@ class _Meter:
     def energy_j(self) -> tuple[float | None, str]:
         """Joules of all devices and their source, or None and why."""
         self.free_bytes()
-        found = {}
+        found, moments, whole = {}, {0: [self._began_ns, time.time_ns()]}, defaultdict(dict)
+        for source, counters in self._samples.items():
+            whole[source] = {name: telemetry.whole(series, moments) for name, series in counters.items()}
         for live in self._live:
-            source = "host" if live.on_cpu else errors.certain(live.device.gpu_uuid)
-            moments = {0: [self._began_ns, time.time_ns()]}
-            samples = {name: telemetry.whole(series, moments) for name, series in self._samples[source].items()}
-            is_mig = live.device.kind == "mig"
-            found[source] = telemetry.cpu_energy(samples) if live.on_cpu else telemetry.gpu_energy(samples, mig=is_mig)
+            if live.on_cpu:
+                found["host"] = telemetry.cpu_energy(whole["host"])
+            else:
+                gpu, is_mig = errors.certain(live.device.gpu_uuid), live.device.kind == "mig"
+                found[gpu] = telemetry.gpu_energy(whole[gpu], whole["host"], mig=is_mig)
         if unknown := [energy.note for energy in found.values() if energy.value_j is None]:
             return None, unknown[0]
         sources = "; ".join(dict.fromkeys(f"{energy.source}, {energy.note}" for energy in found.values()))

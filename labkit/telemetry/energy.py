@@ -161,11 +161,11 @@ def run_energy(run: Samples | Path | str, *, of_all: bool = False) -> Energy:
     if len(gpus) < len(devices):
         return Energy(None, None, "not measurable: the GPU has no UUID by which to find its samples")
     of_gpu = samples.of("device", gpus)  # each process also sampled the other GPUs that it could see
-    energy = gpu_energy(of_gpu, mig=any(device.get("mig_parent_uuid") for device in record.devices))
+    is_mig = any(device.get("mig_parent_uuid") for device in record.devices)
+    energy = gpu_energy(of_gpu, samples.of("host"), mig=is_mig)
     if energy.source and gpus[-1].startswith(HIP):
         energy = replace(energy, source="Zeus, AMD's energy counter", note=f"{energy.note}; {UNTRIED}")
-    # a Jetson's GPU has no counter and no power reading of its own, but its board has
-    return energy if energy.value_j is not None else board_energy(samples.of("host")) or energy
+    return energy
 
 
 def gpu_of(devices: Sequence[Mapping[str, Any]], torch_name: str) -> str | None:
@@ -174,8 +174,11 @@ def gpu_of(devices: Sequence[Mapping[str, Any]], torch_name: str) -> str | None:
     return device.get("mig_parent_uuid") or device.get("uuid")
 
 
-def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy:
-    """Energy of one GPU from its samples by counter. A MIG slice has no counter of its own, so it gets its GPU's."""
+def gpu_energy(samples: dict[str, list[Sample]], host: dict[str, list[Sample]], *, mig: bool = False) -> Energy:
+    """Energy of one GPU from its samples and those of its host, by counter.
+
+    A MIG slice has no counter of its own, so it gets its GPU's, and the GPU of a Jetson gets its module's.
+    """
     counter, power = (_intervals(samples.get(name, [])) for name in ("energy", "power"))
     whole = "the whole GPU of this MIG slice, other slices included, without its host"
     note = whole if mig else "the GPU alone, without its host"
@@ -184,7 +187,8 @@ def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy
         return _summed(counter, "NVML energy counter", note)
     if power:
         return _summed(power, "NVML power, integrated", note, of_power=True)
-    return Energy(None, None, _why(samples, ("energy", "power"), "the GPU was sampled less than twice"))
+    why = _why(samples, ("energy", "power"), "the GPU was sampled less than twice")
+    return board_energy(host) or Energy(None, None, why)
 
 
 def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:

@@ -20,7 +20,7 @@ from filelock import Timeout
 
 from labkit import UserError, hardware, process
 from labkit.telemetry.counters import Reading
-from labkit.telemetry.energy import Sample, board_energy, cpu_energy, gpu_energy
+from labkit.telemetry.energy import Sample, cpu_energy, gpu_energy
 from labkit.telemetry.sampler import SampleClock
 from labkit.telemetry.sources.ladder import open_ladder
 
@@ -102,8 +102,7 @@ def _state(samples: Sequence[Readings], device: hardware.Device) -> Idle:
     if device.kind == "cpu":
         energy = cpu_energy(series["host"])
     else:
-        energy = gpu_energy(series["device"], mig=device.kind == "mig")
-        energy = energy if energy.value_j is not None else board_energy(series["host"]) or energy
+        energy = gpu_energy(series["device"], series["host"], mig=device.kind == "mig")
     seconds = sum(end - begin for begin, end in {step[:2] for step in energy.steps}) / 1e9
     degrees = [each.value for each in series["device"]["temperature"] if each.value is not None]
     power_w = None if energy.value_j is None else energy.value_j / seconds

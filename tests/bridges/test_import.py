@@ -3,6 +3,7 @@
 import csv
 import math
 import sqlite3
+import time
 
 import numpy as np
 import pytest
@@ -204,6 +205,8 @@ def test_offline_runs_of_wandb(tmp_path, monkeypatch):
         for step in range(20):
             run.log({"accuracy": step / 20, "loss": math.nan if step == 3 else 1.0}, step=step)
         run.log({"h": wandb.Histogram([1, 2, 3])})
+    while max(path.stat().st_size for path in tmp_path.rglob("*.wandb")) < 1000:
+        time.sleep(0.05)  # another process of W&B writes, and on a busy machine it is late
     done = import_runs("wandb", str(tmp_path), tmp_path / "runs", TARGET)
     (folder,), record = done.folders, read_run(done.folders[0])
     assert (record.seed, record.status, record.config["job"]) == (4, "done", "p") and done.left_out["histogram"] == 1

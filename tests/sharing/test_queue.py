@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 
 import light_job
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from queues import GIB, devices, profile
 
 from labkit.errors import UserError
-from labkit.hardware import cpu_device
+from labkit.hardware import JETSON, cpu_device
 from labkit.jobs import DlrmJob, ScriptJob, SpeechJob
 from labkit.json_data import to_json
 from labkit.launch import Launches, PlannedJob, engine
@@ -34,6 +35,7 @@ from labkit.sharing import (
     schedule_in,
     tracked_jobs,
 )
+from labkit.sharing.live_queue import _Meter
 from labkit.sharing.queue import (
     QUEUE_EXAMPLE,
     RecordedJob,
@@ -43,6 +45,7 @@ from labkit.sharing.queue import (
     shared_slowdown,
     slowdown_by_utilisation,
 )
+from labkit.telemetry.counters import Reading
 from labkit.tracking import StopRequest
 
 
@@ -267,6 +270,13 @@ def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, run):
     totals = schedule_in(record).totals
     assert totals["done"] == 3 and totals["makespan_s"] >= attempts[-1].ends_s - attempts[0].starts_s
     assert np.isnan(totals["energy_j"]) == ("measured" not in totals["energy_note"])
+
+
+def test_a_queue_on_a_jetson_takes_the_energy_of_its_module():
+    jetson = replace(DEVICE, device=replace(cpu_device(), kind="gpu", uuid=JETSON))
+    power = Reading("host", "host", "board_power", 10.0, "W", "Jetson sysfs", None)
+    joules, source = _Meter([jetson], SimpleNamespace(read=lambda: [power])).energy_j()
+    assert joules >= 0 and source == "measured by Jetson board power, integrated, the whole module: CPU, GPU and memory"
 
 
 def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, run):

@@ -213,6 +213,7 @@ BOARD = [Sample(0, 5.0), Sample(2 * S, 7.0)]
         (gpu_energy, {"energy": RESET}, 130, COUNTER, "restarted at zero"),  # a GPU that was reset takes no energy back
         (gpu_energy, {"energy": [Sample(0, None, "not supported")], "power": []}, None, None, "not supported"),
         (gpu_energy, {"energy": TWO}, 200, COUNTER, ""),
+        (gpu_energy, {"board_power": BOARD}, 12, "Jetson board power, integrated", "the whole module"),
         (gpu_energy, {"energy": SLEPT}, 200, COUNTER, ""),
         (gpu_energy, {"power": [sample._replace(value=50.0) for sample in TWO]}, 100, INTEGRATED, ""),
         (cpu_energy, PACKAGES, 18 + 7, "RAPL", ""),
@@ -221,7 +222,7 @@ BOARD = [Sample(0, 5.0), Sample(2 * S, 7.0)]
     ],
 )
 def test_energy_is_counted_or_integrated_and_never_both(of, samples, joules, source, note):
-    energy = of(samples)
+    energy = of(samples, samples) if of is gpu_energy else of(samples)
     assert (energy.value_j, energy.source) == (joules, source)
     assert note in energy.note
 
