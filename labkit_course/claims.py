@@ -61,9 +61,12 @@ def claim(name: str, mine: str, answer: Any, how: Kind = "measured") -> None:
             f'such as "{VERDICTS[0]}", "...": the verdicts are {", ".join(VERDICTS)}.'
         )
     verdict, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
+    if isinstance(answer, str):  # verdict and reason in one text, as one would say them
+        verdict = next((each for each in VERDICTS if answer.startswith(each)), answer)
+        reason = answer.removeprefix(verdict).lstrip(" ,;:.–-")
     if verdict not in VERDICTS:
         verdicts = ", ".join(map(repr, VERDICTS))
-        raise WrongKind(f"Claim {id}: write one of {verdicts}, a comma, and a reason of a sentence.")
+        raise WrongKind(f'Claim {id}: begin with one of {verdicts}, then say why: answer = "{VERDICTS[0]}", "...".')
     if (words := len(str(reason).split())) < FEWEST_WORDS:
         raise WrongKind(
             f"Claim {id}: the reason has {words} words: write a sentence, of {FEWEST_WORDS} words at least."

@@ -399,12 +399,12 @@ The mean is a fair picture of what a run lost as a whole, and hides that it happ
 ## Finding the runs
 
 Some high values are of one sample only. Two counters are not read at the same instant, so what the run did between the two looks like somebody else's work, and is missing in the next sample. A program that disturbs a run stays longer.
-
-### Write: `find` (10 minutes)
 """
 
 # %% ex-52-find [markdown]
 """
+### Write: `find` (10 minutes)
+
 `find(series, above, at_least_s, every_s)` returns the set of the runs in which other programs took more than `above` cores for at least `at_least_s` seconds *without a break*. `series` has an array for each run's name, with a sample each `every_s` seconds.
 
 1. *k* samples in a row above the limit are *k* × `every_s` seconds.

@@ -40,6 +40,8 @@ def test_a_card_has_the_papers_words_and_mine_and_is_kept(cards, cli):
     claim("10.A9", "1.8 times <as much>", ("holds here", "each step has a fixed cost"))
     (card,) = cards
     assert "1.8 times &lt;as much&gt; (measured)" in card["text/html"] and "throughput rises" in card["text/plain"]
+    claim("10.A9", "1.8 times <as much>", "holds here, each step has a fixed cost")  # in one text
+    assert cards.pop()["text/html"] == card["text/html"]
     assert card[MIME]["verdict"] == kept("claim", "10.A9")[0]["verdict"] == "holds here"
     said = cli("claims").out
     assert "1.8 times <as much>" in said and f"1 of {len(all_claims())} claims are judged" in said
