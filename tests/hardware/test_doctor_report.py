@@ -75,7 +75,7 @@ def test_what_is_missing_stops_only_the_labs_that_need_it(no_driver, monkeypatch
     report = examine(no_driver)
     assert not report["driver"]["found"] and "no NVIDIA driver" in report["driver"]["reason"]
     labs = {lab["notebook"]: lab for lab in labs_on(report)}
-    with_sound = ["20_train_speech", "21_speech_on_budgets", "51_cost_and_energy"]
+    with_sound = ["20_train_speech", "21_speech_on_budgets"]
     assert all("soundfile" in labs[name]["why"] for name in with_sound)
     assert [name for name, lab in labs.items() if not lab["runs"]] == with_sound
     (advice,) = [item for item in report["advice"] if "soundfile" in item["why"]]
