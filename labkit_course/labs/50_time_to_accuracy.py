@@ -186,22 +186,15 @@ check("50.outcomes", outcomes)
 
 
 # %% checks
-def _mixed(curves: dict[str, list[float]]) -> pd.DataFrame:
+def _outcomes(target: float, curves: dict[str, list[float]], **settings: int) -> Any:
     """Evaluations of several runs, mixed by time; each run has a clock of its own."""
     rows = [
         (run, (place + 1) * (1.5 + 0.25 * number), value)
         for number, (run, values) in enumerate(curves.items())
         for place, value in enumerate(values)
     ]
-    return pd.DataFrame(rows, columns=["run", "wall_s", "value"]).sort_values("wall_s", kind="stable")
-
-
-def _outcomes(target: float, curves: dict[str, list[float]], **settings: int) -> Any:
-    def ask(code: Any) -> dict[str, list]:
-        found = code(_mixed(curves), target, **settings)
-        return {str(run): [row["outcome"], float(row["time_s"])] for run, row in found.iterrows()}
-
-    return ask
+    mixed = pd.DataFrame(rows, columns=["run", "wall_s", "value"]).sort_values("wall_s", kind="stable")
+    return lambda code: code(mixed, target, **settings)[["outcome", "time_s"]].to_dict("index")
 
 
 def outcomes_row_by_row(evaluations: pd.DataFrame, target: float, patience: int = 5) -> pd.DataFrame:
@@ -232,10 +225,9 @@ EXERCISES["50.outcomes"] = WrittenExercise(
     ),
     mistakes={
         ("values >= target", "values > target"): "At the target is reached, too: at least, not more.",
-        (
-            "hits[0]",
-            "hits[-1]",
-        ): "That is the last evaluation at or past the target; the time to it is the first one's.",
+        ("hits[0]", "hits[-1]"): (
+            "That is the last evaluation at or past the target; the time to it is the first one's."
+        ),
         ("values.argmax() >= patience", "values.argmax() > len(values)"): (
             "A curve that has turned has an answer: its run failed, and is not censored."
         ),
@@ -337,12 +329,7 @@ check("50.waiting", waiting)
 # %% checks
 def _waiting(*runs: tuple[str, float]) -> Any:
     frame = pd.DataFrame(runs, columns=["outcome", "time_s"], index=[f"run {number}" for number in range(len(runs))])
-
-    def ask(code: Any) -> tuple:
-        curve, median = code(frame)
-        return [[float(time), float(share)] for time, share in curve], float(median)
-
-    return ask
+    return lambda code: code(frame)
 
 
 def waiting_by_lists(runs: pd.DataFrame) -> tuple[Curve, float]:
@@ -361,16 +348,11 @@ EXERCISES["50.waiting"] = WrittenExercise(
     module="tta",
     cases=(
         Case("three runs that all arrive", _waiting((R, 12.0), (R, 10.0), (R, 11.0))),
-        Case(
-            "arrivals after 10 and 20 s, cuts after 15 and 30 s", _waiting((R, 10.0), (C, 15.0), (R, 20.0), (C, 30.0))
-        ),
+        Case("two that arrive, two that are cut off", _waiting((R, 10.0), (C, 15.0), (R, 20.0), (C, 30.0))),
         Case("a run that failed: its time is inf", _waiting((R, 3.0), (F, math.inf), (R, 2.0))),
         Case("two that arrive at the same time", _waiting((R, 5.0), (R, 4.0), (R, 5.0), (R, 6.0))),
         Case("one that is cut off just when another arrives", _waiting((R, 5.0), (C, 5.0), (R, 7.0))),
-        Case(
-            "two of five arrive: more than half are still waiting",
-            _waiting(*[(R, 2.0), (R, 9.0)], *[(F, math.inf)] * 3),
-        ),
+        Case("two of five arrive: more than half wait on", _waiting((R, 2.0), (R, 9.0), *[(F, math.inf)] * 3)),
         Case("exactly half arrive", _waiting((R, 5.0), (F, math.inf))),
         Case("none that arrives", _waiting((C, 8.0), (F, math.inf))),
     ),
@@ -479,9 +461,9 @@ EXERCISES["50.success"] = WrittenExercise(
     success_interval,
     module="tta",
     cases=(
-        Case("33 of 50", lambda code: list(code(33, 50))),
-        Case("7 of 10", lambda code: list(code(7, 10))),
-        Case("all of 5", lambda code: list(code(5, 5))),
+        Case("33 of 50", lambda code: code(33, 50)),
+        Case("7 of 10", lambda code: code(7, 10)),
+        Case("all of 5", lambda code: code(5, 5)),
         Case("none of 3", lambda code: [1 + each for each in code(0, 3)]),
     ),
     mistakes={
@@ -581,16 +563,7 @@ check("50.choose", choose)
 
 # %% checks
 MEDIANS = pd.DataFrame(
-    [
-        ("A", 32, 5.0),
-        ("A", 64, 4.0),
-        ("A", 128, 9.0),
-        ("B", 64, 8.0),
-        ("B", 32, 7.5),
-        ("C", 16, math.inf),
-        ("C", 32, 30.0),
-    ],
-    columns=["device", "batch_size", "median"],
+    {"device": [*"AAABBCC"], "batch_size": [32, 64, 128, 64, 32, 16, 32], "median": [5, 4, 9, 8, 7.5, math.inf, 30]},
     index=range(40, 26, -2),
 )
 
@@ -614,19 +587,14 @@ EXERCISES["50.choose"] = WrittenExercise(
         Case("each device at its best", _chosen("best")),
         Case("batch 32 for all", _chosen(32)),
         Case("batch 64, which one device does not have", _chosen(64)),
-        Case(
-            "each at its largest, with which one device never arrives", _chosen("largest", MEDIANS.iloc[::-1].iloc[1:])
-        ),
+        Case("each at its largest, where one never arrives", _chosen("largest", MEDIANS.iloc[::-1].iloc[1:])),
     ),
     mistakes={
         ('of_device["batch_size"].idxmax()', '[table["batch_size"].idxmax()]'): (
             "That is the largest of all devices: each device has a largest batch of its own."
         ),
         ('of_device["median"].idxmin()', 'of_device["median"].idxmax()'): "That is the slowest batch of each device.",
-        (
-            'table[table["batch_size"] == way]',
-            'table[table["batch_size"] <= way]',
-        ): "One common batch size, not up to it.",
+        ('["batch_size"] == way]', '["batch_size"] <= way]'): "One common batch size, not up to it.",
     },
     variants=(choose_by_sorting,),
     hint="Which row label does each device have for the largest value of a column? `groupby` finds it.",

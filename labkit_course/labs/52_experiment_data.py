@@ -170,11 +170,12 @@ def taken_by_joining(threads: int) -> str:
 
 
 HOST, OWN = ("host", "cpu_percent"), ("process", "cpu_percent")
+MEMORY, THREADS = ("host", "memory_used"), ("process", "threads")
 
 
 def _taken(*rows: tuple[str, int, tuple[str, str], float | None], threads: int = 2) -> Any:
     """Asks for `taken` of these samples: run, time, counter and value. Run "b" is on eight cores, the others on two."""
-    samples = [(run, time_ns, scope, counter, value) for run, time_ns, (scope, counter), value in rows]
+    samples = [(run, time_ns, *kind, value) for run, time_ns, kind, value in rows]
     telemetry = pd.DataFrame(samples, columns=["run", "time_ns", "scope", "counter", "value"])
     runs = sorted(set(telemetry["run"]))
     settings = pd.DataFrame({"run": runs, "machine_cores": [8 if run == "b" else 2 for run in runs]})
@@ -184,13 +185,12 @@ def _taken(*rows: tuple[str, int, tuple[str, str], float | None], threads: int =
             connection.register("telemetry", telemetry.astype({"value": float}).replace({np.nan: None}))
             connection.register("settings", settings)
             text = f"WITH samples AS ({code(threads)}) SELECT run, time_ns, taken::DOUBLE FROM samples ORDER BY ALL"
-            return [[run, time_ns, taken] for run, time_ns, taken in connection.execute(text).fetchall()]
+            return connection.execute(text).fetchall()
 
     return ask
 
 
 def _samples(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     busy, own = round(random.uniform(60, 99), 1), round(random.uniform(90, 110), 1)
     two = (("a", 1, HOST, busy), ("a", 1, OWN, own), ("a", 2, OWN, 190.0), ("a", 2, HOST, 97.5))
     eight = (("b", 1, HOST, 80.0), ("b", 1, OWN, own), ("b", 2, HOST, busy), ("b", 2, OWN, 190.0))
@@ -200,10 +200,7 @@ def _samples(random: Random) -> list[Case]:
         Case("a run that can use four cores of eight", _taken(*eight, threads=4)),
         Case("a machine on which there is room", _taken(("b", 5, HOST, 30.0), ("b", 5, OWN, 190.0))),
         Case("two runs that have the same times", _taken(*two, *eight)),
-        Case(
-            "other counters of the same times",
-            _taken(*two, ("a", 1, ("host", "memory_used"), 2e9), ("a", 2, ("process", "threads"), 700.0)),
-        ),
+        Case("other counters of the same times", _taken(*two, ("a", 1, MEMORY, 2e9), ("a", 2, THREADS, 700.0))),
         Case("a value that is missing", _taken(*two, ("a", 3, HOST, 50.0), ("a", 3, OWN, None))),
         Case("a counter that was not sampled at one time", _taken(*two, ("a", 4, OWN, 150.0), ("a", 6, HOST, 90.0))),
     ]
@@ -214,10 +211,9 @@ EXERCISES["52.taken"] = WrittenExercise(
     module="experiment_data",
     cases=_samples,
     mistakes={
-        (
-            "any_value(machine_cores) * max(value) FILTER (WHERE scope = 'host')",
-            "max(value) FILTER (WHERE scope = 'host')",
-        ): ("The host's counter is in per cent of all cores: 50 % of eight cores are four."),
+        ("any_value(machine_cores) * max(value)", "max(value)"): (
+            "The host's counter is in per cent of all cores: 50 % of eight cores are four."
+        ),
         ("max(value) FILTER (WHERE scope = 'process')", "coalesce(max(value) FILTER (WHERE scope = 'process'), 0)"): (
             "Where the run's own counter is missing, 0 in its place makes the run's own work look like other people's."
         ),
@@ -307,7 +303,6 @@ def thin_in_one_pass(time: Sequence[float], values: Sequence[float], pixels: int
 
 
 def _curves(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     rng = np.random.default_rng(random.randrange(10**6))
     even, uneven = np.arange(64.0), np.cumsum(rng.integers(1, 9, 64)).astype(float)
     noise = rng.permutation(64).astype(float)
@@ -316,15 +311,15 @@ def _curves(random: Random) -> list[Case]:
     spike = np.where(even == rng.integers(5, 60), 99.0, 1.0)
     late = np.append(np.arange(32.0), 100 + np.arange(32.0))
     return [
-        Case("64 even samples on 8 pixels", lambda code: list(code(even, noise, 8))),
-        Case("uneven times", lambda code: list(code(uneven, noise, 8))),
-        Case("one spike in 64 equal values", lambda code: list(code(even, spike, 4))),
-        Case("a long pause without samples", lambda code: list(code(late, noise, 16))),
-        Case("missing values", lambda code: list(code(even, gaps, 8))),
-        Case("a stretch of missing values alone", lambda code: list(code(even, np.where(even < 16, nan, noise), 8))),
-        Case("infinite values", lambda code: list(code(even[:6], [1.0, np.inf, 2.0, -np.inf, nan, 0.5], 2))),
-        Case("more pixels than samples", lambda code: list(code(even[:5], noise[:5], 100))),
-        Case("samples of one time", lambda code: list(code([7.0, 7.0, 7.0], [2.0, 1.0, 3.0], 4))),
+        Case("64 even samples on 8 pixels", lambda code: code(even, noise, 8)),
+        Case("uneven times", lambda code: code(uneven, noise, 8)),
+        Case("one spike in 64 equal values", lambda code: code(even, spike, 4)),
+        Case("a long pause without samples", lambda code: code(late, noise, 16)),
+        Case("missing values", lambda code: code(even, gaps, 8)),
+        Case("a stretch of missing values alone", lambda code: code(even, np.where(even < 16, nan, noise), 8)),
+        Case("infinite values", lambda code: code(even[:6], [1.0, np.inf, 2.0, -np.inf, nan, 0.5], 2)),
+        Case("more pixels than samples", lambda code: code(even[:5], noise[:5], 100)),
+        Case("samples of one time", lambda code: code([7.0, 7.0, 7.0], [2.0, 1.0, 3.0], 4)),
     ]
 
 
@@ -333,20 +328,13 @@ EXERCISES["52.thin"] = WrittenExercise(
     module="experiment_data",
     cases=_curves,
     mistakes={
-        (
-            "stretch = np.minimum((share * pixels).astype(int), pixels - 1)",
-            "stretch = np.arange(len(time)) * pixels // len(time)",
-        ): (
+        ("np.minimum((share * pixels).astype(int), pixels - 1)", "np.arange(len(time)) * pixels // len(time)"): (
             "These stretches have the same number of samples. A pixel is a length of time: a pause is as long as it was."
         ),
-        (
-            "keep |= set(own[missing][:1].tolist())",
-            "pass",
-        ): "A line over missing values looks measured: keep one NaN for the gap.",
-        (
-            "known = own[~missing]",
-            "known = own",
-        ): "NaN passes for the lowest and the highest in numpy's argmin and argmax.",
+        ("keep |= set(own[missing][:1].tolist())", "pass"): (
+            "A line over missing values looks measured: keep one NaN for the gap."
+        ),
+        ("own[~missing]", "own"): "NaN passes for the lowest and the highest in numpy's argmin and argmax.",
     },
     variants=(thin_in_one_pass,),
     hint="Write the stretch of each sample of the message in a row, below it the values: which places stay?",
@@ -452,7 +440,6 @@ def _found(above: float, at_least_s: float, every_s: float, **series: list[float
 
 
 def _runs(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     nan, high = float("nan"), random.uniform(1.2, 1.9)
     return [
         Case("a stretch and a spike", _found(1, 2, 1, a=[0, high, high, 0], b=[0, high, 0, high, 0])),

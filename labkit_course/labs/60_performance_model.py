@@ -149,7 +149,7 @@ def walk_by_index(calls: Sequence[Call], kernels: Sequence[Kernel], without: Seq
 
 
 def _walks(random: Random) -> list[Case]:
-    """Drawn again for each try: the host and the GPU are up to a quarter slower or faster."""
+    """The host and the GPU are up to a quarter slower or faster."""
     host, gpu = random.uniform(0.8, 1.25), random.uniform(0.8, 1.25)
 
     def over(calls: list[Call], kernels: list[Kernel], *without: str) -> Any:
@@ -180,10 +180,9 @@ EXERCISES["60.walk"] = WrittenExercise(
     module="prediction",
     cases=_walks,
     mistakes={
-        (
-            "stream, lasts, after = kernels[launches]",
-            "(_, lasts, after), stream = kernels[launches], 0",
-        ): "Kernels of two streams may run at the same time: each stream has a clock of its own.",
+        ("stream, lasts, after = kernels[launches]", "(_, lasts, after), stream = kernels[launches], 0"): (
+            "Kernels of two streams may run at the same time: each stream has a clock of its own."
+        ),
         (
             "        if kind not in without:\n            host += took",
             "        if kind in without:\n            continue\n        host += took",
@@ -287,14 +286,13 @@ def exchange_as_arrays(spans: Sequence[Sequence[Span]]) -> tuple[np.ndarray, np.
 
 
 def _collectives(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     late = random.uniform(20, 40)
     three, eight = (_spans(ranks, count, random.randrange(10**6)) for ranks, count in ((3, 4), (8, 2)))
     return [
-        Case("two ranks, one collective", lambda code: [*map(list, code([[(0.0, 50.0)], [(late, 51.0)]]))]),
-        Case("two ranks, one collective: the second is early", lambda code: [*map(list, code([[(8, 20)], [(2, 21)]]))]),
-        Case("three ranks, four collectives", lambda code: [*map(list, code(three))]),
-        Case("eight ranks, two collectives", lambda code: [*map(list, code(eight))]),
+        Case("two ranks, one collective", lambda code: code([[(0.0, 50.0)], [(late, 51.0)]])),
+        Case("two ranks, one collective: the second is early", lambda code: code([[(8, 20)], [(2, 21)]])),
+        Case("three ranks, four collectives", lambda code: code(three)),
+        Case("eight ranks, two collectives", lambda code: code(eight)),
     ]
 
 
@@ -759,9 +757,7 @@ check("60.placed", placed_ms)
 
 
 # %% checks
-def placed_by_process(
-    tables_ms: Sequence[float], placements: Mapping[str, Sequence[int]], start_ms: float, table_ms: float
-) -> dict[str, float]:
+def placed_by_process(tables_ms, placements, start_ms, table_ms):
     found = {}
     for name, owners in placements.items():
         of_each = [[ms for ms, owner in zip(tables_ms, owners, strict=True) if owner == one] for one in set(owners)]
@@ -769,7 +765,6 @@ def placed_by_process(
     return found
 
 
-FOUR_TABLES = [3.0, 1.0, 2.0, 0.5]
 EXERCISES["60.placed"] = WrittenExercise(
     placed_ms,
     module="prediction",
@@ -778,7 +773,7 @@ EXERCISES["60.placed"] = WrittenExercise(
         Case("one has them all", lambda code: code([3.0, 1.0, 2.0], {"all on 1": (1, 1, 1)}, 0.5, 0.1)),
         Case(
             "two placements of four tables: the slowest process has fewer tables",
-            lambda code: code(FOUR_TABLES, {"by size": (0, 1, 1, 1), "in turn": (0, 1, 0, 1)}, 0.25, 0.5),
+            lambda code: code([3.0, 1.0, 2.0, 0.5], {"by size": (0, 1, 1, 1), "in turn": (0, 1, 0, 1)}, 0.25, 0.5),
         ),
         Case("three processes", lambda code: code([1.0, 5.0, 2.0, 2.0], {"a": (2, 0, 1, 2)}, 0.25, 0.125)),
     ),

@@ -138,8 +138,6 @@ def _metered(*levels: int, each_s: float = 0.04, fails: bool = False) -> Callabl
 
 
 class _StageByTimes:
-    """The same with a list of all that was seen."""
-
     def __init__(self, rows, name, held):
         self.rows, self.name, self.held, self.seen, self.goes_on = rows, name, held, [], True
 
@@ -307,7 +305,7 @@ def _lines(random: Random, count: int, trips: int) -> list[np.ndarray]:
 
 def _passes(random: Random) -> list[Case]:
     def over(columns: list[np.ndarray]) -> Callable[[Any], Any]:
-        return lambda code: list(code(*(column.copy() for column in columns)))
+        return lambda code: code(*columns)
 
     one = [np.array([7]), np.array([3]), np.array([2]), np.array([1.5])]
     same = [np.full(3, 9), np.array([0, 11, 0]), np.array([1, -1, 2]), np.array([2.0, 5.0, 4.0])]
@@ -322,7 +320,6 @@ def _passes(random: Random) -> list[Case]:
 
 
 def _pass_by_trip(trip, department, quantity, price):
-    """The same, trip by trip."""
     trips = np.unique(trip)
     found = np.zeros((len(trips), 41))
     for at in range(len(trips)):
@@ -388,24 +385,22 @@ check("70.parts", parts)
 # %% checks
 def _cut(lengths: list[int], count: int) -> Callable[[Any], Any]:
     trip = np.repeat(10 + np.arange(len(lengths)), lengths)
-    return lambda code: [list(map(int, pair)) for pair in code(trip.copy(), count)]
+    return lambda code: list(code(trip, count))
 
 
 def _cuttings(random: Random) -> list[Case]:
-    drawn = [random.randint(1, 9) for _ in range(30)]
     return [
         Case("trips of one line, two parts", _cut([1] * 8, 2)),
         Case("a cut inside a trip", _cut([3, 4, 3], 2)),
         Case("one part", _cut([2, 3], 1)),
         Case("one trip, three parts", _cut([9], 3)),
         Case("a long trip in the middle of four parts", _cut([2, 20, 2], 4)),
-        Case("30 trips, four parts", _cut(drawn, 4)),
+        Case("30 trips, four parts", _cut([random.randint(1, 9) for _ in range(30)], 4)),
         Case("more parts than trips", _cut([2, 1], 7)),
     ]
 
 
 def _parts_by_walking(trip, count):
-    """The same by steps back from each cut."""
     cuts = {0, len(trip)}
     for k in range(1, count):
         at = k * len(trip) // count
@@ -577,7 +572,7 @@ def _breakings(random: Random) -> list[Case]:
     grown = {"load": (base + slope, base + 3 * slope), "train": (base + 20, base + 20 + slope)}
 
     def over(*given: Any) -> Callable[[Any], Any]:
-        return lambda code: [*map(float, code(*given)[:1]), str(code(*given)[1])]
+        return lambda code: code(*given)
 
     return [
         Case("one stage", over((1, 2), {"load": (300.0, 400.0)}, 1000.0)),
@@ -592,16 +587,13 @@ def _breakings(random: Random) -> list[Case]:
 
 
 def _breaks_by_fit(scales, peaks, limit):
-    """The same by the line's height at scale 0."""
-    best = []
-    for number, (stage, pair) in enumerate(peaks.items()):
+    at = {None: float("inf")}
+    for stage, pair in peaks.items():
         slope = (pair[0] - pair[1]) / (scales[0] - scales[1])
         if slope > 0:
-            best.append(((limit - (pair[0] - slope * scales[0])) / slope, number, stage))
-    if not best:
-        return float("inf"), None
-    scale, _, stage = min((round(at, 9), number, stage) for at, number, stage in best)
-    return scale, stage
+            at[stage] = round((limit - (pair[0] - slope * scales[0])) / slope, 9)
+    stage = min(at, key=at.__getitem__)  # the first one of equal scales
+    return at[stage], stage
 
 
 EXERCISES["70.breaks"] = WrittenExercise(
@@ -722,11 +714,11 @@ check("70.merit", merit)
 
 # %% checks
 def _figures(random: Random) -> list[Case]:
-    parts_of = ("load", "prepare", "train", "serve")
-    drawn = [{part: random.uniform(0.01, 9) for part in parts_of} for _ in range(4)]
+    one = {"load": 1.0, "prepare": 2.0, "train": 4.0, "serve": 8.0}
+    drawn = [{part: random.uniform(0.01, 9) for part in one} for _ in range(4)]
     return [
-        Case("one pipeline", lambda code: code(1, [dict(zip(parts_of, (1.0, 2.0, 4.0, 8.0), strict=True))])),
-        Case("a larger scale", lambda code: code(10, [dict(zip(parts_of, (1.0, 2.0, 4.0, 8.0), strict=True))])),
+        Case("one pipeline", lambda code: code(1, [dict(one)])),
+        Case("a larger scale", lambda code: code(10, [dict(one)])),
         Case("four pipelines", lambda code: code(2, [dict(each) for each in drawn])),
     ]
 
@@ -866,31 +858,25 @@ def _loaded(planned: list[float], takes: Callable[[int], float], busy: float = 0
 
             return await code(send, list(planned))
 
-        return [[round(float(value), 6) for value in pair] for pair in simulated(main())]
+        return np.round(simulated(main()), 6).tolist()
 
     return ask
 
 
 async def _loop_of_tasks(send, planned):
-    """The same with tasks that are started in order."""
-    loop, found = asyncio.get_running_loop(), [None] * len(planned)
+    loop, tasks = asyncio.get_running_loop(), []
     zero = loop.time()
 
-    async def run(number):
-        late = loop.time() - zero - planned[number]
+    async def run(number, at):
+        late = loop.time() - zero - at
         await send(number)
-        found[number] = (loop.time() - zero - planned[number], late)
+        return loop.time() - zero - at, late
 
-    tasks = []
     for number, at in enumerate(planned):
-        wait = zero + at - loop.time()
-        if wait > 0:
-            await asyncio.sleep(wait)
-        tasks.append(asyncio.ensure_future(run(number)))
+        await asyncio.sleep(max(0, zero + at - loop.time()))
+        tasks.append(asyncio.ensure_future(run(number, at)))
         await asyncio.sleep(0)
-    for task in tasks:
-        await task
-    return found
+    return [await task for task in tasks]
 
 
 EVEN = [0.05 * number for number in range(12)]
@@ -909,9 +895,8 @@ EXERCISES["70.open_loop"] = WrittenExercise(
             "That counts from the moment of sending. A user's wait begins when the request was planned."
         ),
         (
-            "    return await asyncio.gather(*(one(number, at) for number, at in enumerate(planned)))",
-            "    return [await one(number, at) if began + at > clock() else await one(number, clock() - began)\n"
-            "            for number, at in enumerate(planned)]",
+            "await asyncio.gather(*(one(number, at) for number, at in enumerate(planned)))",
+            "[await one(number, max(at, clock() - began)) for number, at in enumerate(planned)]",
         ): "That is a closed loop: a request waits for the answer before it, and then counts from there.",
     },
     variants=(_loop_of_tasks,),
@@ -984,14 +969,12 @@ def _batched(times: list[float], wait_s: float = 0.004) -> Callable[[Any], Any]:
 
             return await asyncio.gather(*(request(number, at) for number, at in enumerate(times)))
 
-        return [list(each) for each in simulated(main())], sizes
+        return simulated(main()), sizes
 
     return ask
 
 
 class _BatchesByTask:
-    """The same with a task that sleeps."""
-
     def __init__(self, predict, wait_s=0.004):
         self.predict_all, self.wait_s, self.rows, self.futures = predict, wait_s, [], []
 

@@ -110,7 +110,7 @@ def lay_out_by_polyfit(keys: Any, room: int) -> tuple[float, float, list[int]]:
 
 
 def _layouts(random: Random) -> list[Case]:
-    """Drawn again for each try. Keys are chosen so that no prediction is at the edge of a slot."""
+    """Keys are chosen so that no prediction is at the edge of a slot."""
     even = [7 + 10 * number for number in range(20)]
     bent = sorted({random.randrange(1000) ** 2 for _ in range(40)})
     late = [*range(30), *(10_000 + 3 * number for number in range(random.randint(4, 9)))]
@@ -118,7 +118,7 @@ def _layouts(random: Random) -> list[Case]:
     def ask(keys: list[int], room: int) -> Any:
         def answer(code: Any) -> tuple[float, float, list[int]]:
             slope, intercept, slots = code(keys, room)
-            return float(slope), round(float(intercept), 6), [int(slot) for slot in slots]
+            return slope, round(float(intercept), 6), slots
 
         return answer
 
@@ -210,18 +210,12 @@ class Reads:
 
 
 def search_by_doubling_bounds(keys, first, end, guess, key):
-    low, high, step = guess, guess + 1, 1
+    step = 1
     if keys[guess] > key:
         high = guess
-        while True:
-            low = max(first, guess - step)
-            if low == guess or keys[low] <= key:
-                break
-            if low == first:
-                return first
-            high, step = low, step * 2
-        low += 1
-        low = min(low, high) if guess > first else first
+        while guess - step >= first and keys[guess - step] > key:
+            high, step = guess - step, step * 2
+        low = max(guess - step + 1, first)
     else:
         low = guess + 1
         while guess + step < end and keys[guess + step] <= key:
@@ -234,7 +228,7 @@ def search_by_doubling_bounds(keys, first, end, guess, key):
 
 
 def _searches(random: Random) -> list[Case]:
-    """Drawn again for each try: the answer, and whether few slots were read for the distance of the guess."""
+    """The answer, and whether few slots were read for the distance of the guess."""
     keys = sorted(random.randrange(4000) for _ in range(1200))
     first, end = random.randint(50, 90), random.randint(1000, 1100)
 
@@ -243,11 +237,9 @@ def _searches(random: Random) -> list[Case]:
             read = Reads(keys, first, end)
             found = int(code(read, first, end, guess, key))
             right = sum(each <= key for each in keys[first:end]) + first
-            most = 2 * (abs(right - guess) + 2).bit_length() + 4
-            return (
-                found,
-                "few reads" if read.count <= most else f"{read.count} reads for a guess {abs(right - guess)} off",
-            )
+            off = abs(right - guess)
+            is_few = read.count <= 2 * (off + 2).bit_length() + 4
+            return found, "few reads" if is_few else f"{read.count} reads for a guess {off} off"
 
         return answer
 
@@ -346,25 +338,21 @@ check("71.lru", lru_misses)
 
 # %% checks
 def lru_misses_by_list(lines: Any, capacity: int) -> list[bool]:
-    order: list[int] = []
-    missed = []
+    order, missed = [], []
     for line in lines:
         missed.append(line not in order)
-        order = [other for other in order if other != line][-(capacity - 1) :] if capacity > 1 else []
-        order.append(line)
+        order = [*(other for other in order if other != line), line][-capacity:]
     return missed
 
 
 def _traces(random: Random) -> list[Case]:
-    def ask(lines: list[int], capacity: int) -> Any:
-        return lambda code: [bool(each) for each in code(lines, capacity)]
-
     drawn = [int(random.paretovariate(0.7)) % 50 for _ in range(300)]
+    capacity = random.randint(5, 12)
     return [
-        Case("a line that is used again stays", ask([1, 2, 1, 3, 1, 2], 2)),
-        Case("more lines than the cache has, in turn", ask([1, 2, 3] * 3, 2)),
-        Case("a cache of one line", ask([4, 4, 5, 4], 1)),
-        Case("300 accesses, a few lines popular", ask(drawn, random.randint(5, 12))),
+        Case("a line that is used again stays", lambda code: code([1, 2, 1, 3, 1, 2], 2)),
+        Case("more lines than the cache has, in turn", lambda code: code([1, 2, 3] * 3, 2)),
+        Case("a cache of one line", lambda code: code([4, 4, 5, 4], 1)),
+        Case("300 accesses, a few lines popular", lambda code: code(drawn, capacity)),
     ]
 
 
@@ -490,10 +478,8 @@ class SlowIndex:
 
 
 def stall_share_of_medians(read, keys, queries, few=2000, rounds=5, clock=time.perf_counter):
-    of_few = keys[np.round(np.linspace(0, len(keys) - 1, few)).astype(int)][
-        np.random.default_rng(1).integers(0, few, len(queries))
-    ]
-    ratios = []
+    spread = keys[np.round(np.linspace(0, len(keys) - 1, few)).astype(int)]
+    of_few, ratios = spread[np.random.default_rng(1).integers(0, few, len(queries))], []
     for _ in range(rounds):
         spent = []
         for batch in (queries, of_few):

@@ -135,7 +135,6 @@ def pairs_by_table(before_s: Sequence[float], after_s: Sequence[float], smallest
 
 
 def _pilots(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     drawn = np.random.default_rng(random.randrange(10**6))
     before, after = (np.exp(drawn.normal(middle, 0.12, 5)).tolist() for middle in (1.2, 1.0))
     few = (before[:3], [each * ratio for each, ratio in zip(before, (0.8, 1.0, 1.1), strict=False)])
@@ -157,10 +156,9 @@ EXERCISES["90.pairs"] = WrittenExercise(
         ("t.ppf(0.975, pairs - 1) + t.ppf(power, pairs - 1)", "t.ppf(0.975, pairs - 1)"): (
             "An interval just as wide as the effect misses it in half of all studies: add the quantile of the power."
         ),
-        (
-            "np.log1p(smallest)",
-            "smallest",
-        ): "The spread is one of logarithms, so the effect has to be a logarithm, too.",
+        ("np.log1p(smallest)", "smallest"): (
+            "The spread is one of logarithms, so the effect has to be a logarithm, too."
+        ),
     },
     variants=(pairs_by_table,),
     instead_of=("labkit.tta.intervals.runs_needed",),
@@ -297,7 +295,6 @@ def judge_by_logs(before_s: np.ndarray, after_s: np.ndarray, smallest: float) ->
 
 
 def _studies(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     drawn = np.random.default_rng(random.randrange(10**6))
     before = np.exp(drawn.normal(1, 0.3, 6))
 
@@ -414,16 +411,15 @@ def calibration_in_a_loop(low: float, high: float, found: np.ndarray, level: flo
 
 
 def _forecasts(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     found = np.exp(np.random.default_rng(random.randrange(10**6)).normal(1, 0.5, 8))
     failed = np.append(found, np.inf)
     low, high = np.sort(found)[[2, 5]] * 1.0001
     return [
-        Case("four of eight inside", lambda code: code(low, high, found.copy(), 0.8)),
-        Case("all inside", lambda code: code(found.min() / 2, found.max() * 2, found.copy(), 0.8)),
-        Case("none inside", lambda code: code(found.max() * 2, found.max() * 3, found.copy(), 0.8)),
-        Case("another level", lambda code: code(low, high, found.copy(), 0.5)),
-        Case("a failed run", lambda code: code(low, high, failed.copy(), 0.8)),
+        Case("four of eight inside", lambda code: code(low, high, found, 0.8)),
+        Case("all inside", lambda code: code(found.min() / 2, found.max() * 2, found, 0.8)),
+        Case("none inside", lambda code: code(found.max() * 2, found.max() * 3, found, 0.8)),
+        Case("another level", lambda code: code(low, high, found, 0.5)),
+        Case("a failed run", lambda code: code(low, high, failed, 0.8)),
     ]
 
 
@@ -433,14 +429,12 @@ EXERCISES["90.score"] = WrittenExercise(
     cases=_forecasts,
     mistakes={
         ("2 / (1 - level)", "2 / level"): "The weight of a miss grows with the level: 2 divided by 1 − level.",
-        (
-            "a, b, x = np.log(low), np.log(high), np.log(found[np.isfinite(found)])",
-            "a, b, x = low, high, found[np.isfinite(found)]",
-        ): ("Take logarithms first: then seconds and joules are scored alike."),
-        (
-            "(low <= found) & (found <= high)",
-            "(low <= found[np.isfinite(found)]) & (found[np.isfinite(found)] <= high)",
-        ): ("A failed run is outside of every interval: the share is one of all runs."),
+        ("np.log(low), np.log(high), np.log(found[np.isfinite(found)])", "low, high, found[np.isfinite(found)]"): (
+            "Take logarithms first: then seconds and joules are scored alike."
+        ),
+        ("(found <= high)).mean()", "(found <= high))[np.isfinite(found)].mean()"): (
+            "A failed run is outside of every interval: the share is one of all runs."
+        ),
     },
     variants=(calibration_in_a_loop,),
     hint="Which distance does a value below the interval have, and which one above it? Inside it is 0.",
@@ -557,11 +551,6 @@ def spend_by_neighbours(shop: market.Market) -> market.Offer:
     return min(costs, key=costs.__getitem__)
 
 
-def _least_per_hour(shop: market.Market) -> market.Offer:
-    middle = [offer for offer in shop.offers if offer.batch_size == 32]
-    return min(middle, key=lambda offer: offer.usd_per_h)
-
-
 class _Shop(market.Market):
     """A market whose grader is not there."""
 
@@ -602,7 +591,9 @@ EXERCISES["90.spend"] = WrittenExercise(
     module="capstone",
     cases=_markets,
     mistakes={
-        _least_per_hour: "The cheapest hour is not the cheapest training: slow GPUs need many hours. Buy runs, and compare.",
+        lambda shop: min(shop.offers, key=lambda offer: (offer.batch_size != 32, offer.usd_per_h)): (
+            "The cheapest hour is not the cheapest training: slow GPUs need many hours. Buy runs, and compare."
+        ),
     },
     variants=(spend_by_neighbours,),
     hint="Which runs did you pay for to their end although they could no longer be the cheapest?",
