@@ -11,25 +11,9 @@ from labkit import UserError
 from labkit.pipelines import open_loop, serving
 from labkit.pipelines.load import poisson_times, send_open_loop
 from labkit.pipelines.serving import MOST, MicroBatches, OneByOne
+from labkit_course.lab import from_lab
 
-
-class SimulatedTime(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next moment at which something is to happen."""
-
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-    def _run_once(self) -> None:
-        if not self._ready and self._scheduled:
-            self.now = max(self.now, self._scheduled[0].when())
-        super()._run_once()
-
-
-def simulated(coroutine):
-    with asyncio.Runner(loop_factory=SimulatedTime) as runner:
-        return runner.run(coroutine)
+simulated = from_lab("70", "simulated")  # runs a coroutine on a clock that jumps to the next event
 
 
 def test_an_open_loop_shows_a_stall_to_each_request_that_was_planned_in_it():
