@@ -55,8 +55,8 @@ GRADED = {"check": CHECKED, "answer": ANSWERED, "explain": WRITTEN, "claim": WRI
 def solutions_version(source: Path) -> NotebookNode:
     """The notebook of a lab with its answers.
 
-    A title of one word is a cell's id. `check 10.cost points=5` is a cell that nbgrader grades, with the id and the
-    grade_id check-10-cost unless `id` or `grade_id` follow; `answer`, `explain` and `claim` are alike.
+    A title of one word is a cell's id. `check 10.auc points=4` is a cell that nbgrader grades, with the id and the
+    grade_id check-10-auc unless `id` or `grade_id` follow; `answer`, `explain` and `claim` are alike.
 
     Raises:
         UserError: a cell has no title, or that of another, or one that means nothing.

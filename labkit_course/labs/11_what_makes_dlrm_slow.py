@@ -87,7 +87,7 @@ r"""
 3. **embeddings**: count no arithmetic. Each lookup reads its row once for the sum of its bag. The update reads it again and writes it. A row that is looked up twice counts twice.
 4. **interaction**: `labkit.perfmodel.interaction_cost(batch_size, vectors, width, by_hand=True)` gives the pair.
 
-Why *by hand*? Forward, all products of a sample's $N$ vectors are one product $Z = X X^\top$ of $2 N^2 D$ operations. Backward, autograd knows two operands and makes two products of this size: $6 B N^2 D$ in all, as you counted in [Train a DLRM](10_train_dlrm.ipynb). But both operands are the same $X$. The kit's fast model has a backward pass written by hand, $(G + G^\top) X$: one product, so $4 B N^2 D$. The bytes are those of the tensors that each of these passes reads and writes; `help(labkit.perfmodel.interaction_cost)` lists them.
+Why *by hand*? Forward, all products of a sample's $N$ vectors are one product $Z = X X^\top$ of $2 N^2 D$ operations. Backward, autograd knows two operands and makes two products of this size: $6 B N^2 D$ in all, as [Train a DLRM](10_train_dlrm.ipynb) counts. But both operands are the same $X$. The kit's fast model has a backward pass written by hand, $(G + G^\top) X$: one product, so $4 B N^2 D$. The bytes are those of the tensors that each of these passes reads and writes; `help(labkit.perfmodel.interaction_cost)` lists them.
 
 *Hint:* `itertools.pairwise` gives neighbouring widths.
 """
