@@ -9,13 +9,12 @@ After this notebook you will be able to
 - **count** the parameters and operations of a recogniser before it is built;
 - **train** one with a step of your own, and **judge** it on voices it has never heard.
 
-**Time:** 130 minutes in two halves (60 and 70). You write seven functions of 3 to 12 lines. The machine computes for about two minutes on 2 quiet CPU cores. No GPU is needed.
+**Time:** 120 minutes in two halves (45 and 75). You write six functions of 3 to 12 lines. The machine computes for about two minutes on 2 quiet CPU cores. No GPU is needed.
 
 **Prerequisites:** [Start here](00_start_here.ipynb), and PyTorch. Headphones help, and a microphone for your own voice.
 """
 
 # %% checks
-from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 
 from labkit.data.speech import Batch
 from labkit.models import ConvBlock
-from labkit_course.exercise import Case, Exercise, Explanation, WrittenExercise
+from labkit_course.exercise import Case, Explanation, WrittenExercise
 from labkit_course.lab import from_lab
 
 # Shapes: B batch, T frames or outputs, C channels, V alphabet with the blank (0), S states of an alignment.
@@ -33,23 +32,17 @@ from labkit_course.lab import from_lab
 gradient = from_lab("10", "gradient")
 EXERCISES = {}
 
-# %% parameters-prose [markdown]
-"""
-You may change the next cell. `student` is your number. It draws the phrase of one question.
-"""
-
 # %% parameters tags=["parameters"]
 profile = "standard"  # smoke, standard or full
 runs_dir = "runs"  # run folders are made in its subfolder notebooks
 data = "shipped"  # the corpus that comes with labkit
 seed = 0
-student = 0
 
 # %% corpus-prose [markdown]
 """
 ## Listen
 
-The corpus is an hour of spoken numbers and commands, made by a speech synthesiser (espeak-ng). That is far easier than recordings of people, so error rates here say nothing about real speech. The model, the loss and the costs are the real thing. The voices of the validation and test splits do not occur in training.
+The corpus is an hour of spoken numbers and commands, made by a speech synthesiser (espeak-ng). That is far easier than recordings of people, so error rates here say nothing about real speech. The model, the loss and the costs are real. The voices of the validation and test splits do not occur in training.
 """
 
 # %% corpus
@@ -60,7 +53,7 @@ import torch.nn.functional as F
 from IPython.display import Audio
 
 import labkit
-from labkit_course import check, claim, draw, drawing, explain, guess, mine, model_answer, paired_times, reveal
+from labkit_course import check, claim, drawing, explain, guess, mine, model_answer, paired_times, reveal
 
 # %% corpus-load-prose [markdown]
 """
@@ -77,7 +70,7 @@ Audio(sound.waves[0], rate=16_000)
 r"""
 ## What the model hears
 
-Sound has 16,000 numbers per second, which is too many. A **log-mel** picture has one column every 10 ms and 80 rows. Its rows are frequencies, spaced as the ear spaces them. Each cell is the logarithm of the energy there.
+Sound has 16,000 numbers per second. A **log-mel** picture has a column every 10 ms and 80 rows, which are frequencies, spaced as the ear spaces them. Each cell is the logarithm of the energy there.
 
 ### Exercise 20.features
 
@@ -146,7 +139,7 @@ EXERCISES["20.features"] = WrittenExercise(
 
 # %% picture-prose [markdown]
 """
-labkit centres its frames on every 160th sample, so yours get 200 zeros at both ends. Up to rounding (1e-3) the two are then equal.
+labkit centres its frames on every 160th sample, so yours get 200 zeros at both ends. Then the two agree to 1e-3.
 """
 
 # %% picture
@@ -161,7 +154,7 @@ labkit.plots.show(figure.update_layout(title_text="Vowels are stripes, hissing c
 
 # %% greedy-prose [markdown]
 r"""
-Loudness, microphone and room say nothing about the words. So labkit then scales each bin to mean 0 and deviation 1 over everything that a *speaker* says.
+labkit then scales each bin to mean 0 and deviation 1 over all that a *speaker* says, because loudness and room say nothing about the words.
 
 ## Reading what the model writes
 
@@ -246,162 +239,30 @@ EXERCISES["20.greedy"] = WrittenExercise(
     variants=(_by_unique,),
 )
 
-# %% outputs-prose [markdown]
-"""
-The blank keeps a double letter double. So a speaker can be too fast for a model with few outputs per second.
-
-### Exercise 20.outputs
-
-What is the least number of outputs from which CTC can read this phrase? A space is a character. Work it out by hand.
-"""
-
-# %% draw-outputs
-phrase = draw("20.outputs", student)["phrase"]
-
-# %% answer-outputs-prose [markdown]
-"""
-Write a number, or an expression of `phrase`.
-"""
-
-# %% answer 20.outputs
-### BEGIN SOLUTION
-doubled = [place for place in range(1, len(phrase)) if phrase[place] == phrase[place - 1]]
-answer = len(phrase) + len(doubled)
-### END SOLUTION
-
-# %% check 20.outputs points=1
-check("20.outputs", answer, student)
-
-# %% checks
-PHRASES = ("three seven", "yellow letter", "all books stopped", "start eighteen", "add a summer", "keep all runs")
-
-
-def _outputs_needed(phrase: str) -> int:
-    return len(phrase) + sum(one == other for one, other in pairwise(phrase))
-
-
-EXERCISES["20.outputs"] = Exercise(
-    _outputs_needed,
-    draw=lambda random: {"phrase": random.choice(PHRASES)},
-    hint="Which characters would CTC merge if they followed each other directly?",
-    explanation="It takes one output for each character, spaces included, and a blank between equal neighbours.",
-    mistakes={
-        lambda phrase: len(phrase): "Two equal letters in a row would be merged.",
-        lambda phrase: 2 * len(phrase) - 1: "Blanks may stand between all letters, but few of them are necessary.",
-    },
-)
-
 # %% rate-prose [markdown]
-r"""
+"""
+The blank keeps a double letter double: `three` takes at least six outputs. So a speaker can be too fast for a model with few outputs per second.
+
 ## Two error rates
 
-The **character error rate** (CER) is the number of characters that were inserted, deleted or replaced, divided by the number of characters that were said. The **word error rate** (WER) counts words instead. Count the errors of the *cheapest* way from one text to the other. For the first $i$ tokens of one and the first $j$ of the other, their number is
+The **character error rate** (CER) is the number of characters that were inserted, deleted or replaced, divided by the number of characters that were said. The **word error rate** (WER) counts words instead. Both count the errors of the *cheapest* way from one text to the other, over all utterances together. `speech_metrics` of labkit has both.
 
-$$D(i, j) = \min\{D(i-1, j) + 1,\; D(i, j-1) + 1,\; D(i-1, j-1) + [\text{the two differ}]\},$$
-
-with $D(i, 0) = i$ and $D(0, j) = j$.
-
-### Exercise 20.error_rate
-
-Write `error_rate(said, read)` for two lists of equal length. Their items are texts, or lists of words. It returns the errors of all items together, divided by the number of all characters (or words) that were said.
-
-*Hint:* it is enough to keep one row of $D$ at a time.
-"""
-
-
-# %% answer 20.error_rate
-def error_rate(said: list, read: list) -> float:
-    """Errors per character (of texts) or per word (of lists of words), over all utterances together."""
-    ### BEGIN SOLUTION
-    errors = 0
-    for one, other in zip(said, read, strict=True):
-        row = list(range(len(other) + 1))  # from nothing said to each number of the first read
-        for place, token in enumerate(one, 1):
-            diagonal, row[0] = row[0], place
-            for column, heard in enumerate(other, 1):
-                cost = min(row[column] + 1, row[column - 1] + 1, diagonal + (token != heard))
-                diagonal, row[column] = row[column], cost
-        errors += row[-1]
-    return errors / sum(map(len, said))
-    ### END SOLUTION
-
-
-# %% check 20.error_rate points=7
-check("20.error_rate", error_rate)
-
-# %% checks
-SAID, READ = ["four", "set batch size", "nine"], ["for", "set bat size", "five"]
-LONG = ["one two three " * 7, "stop"], ["one too tree " * 8, ""]
-
-
-def _texts(random: Random) -> tuple[list[str], list[str]]:
-    said, read = (["".join(random.choices("ab ", k=random.randint(3, 9))) for _ in range(4)] for _ in range(2))
-    return said, read
-
-
-def _whole_table(said: list, read: list) -> float:
-    import numpy as np
-
-    total, length = 0, 0
-    for one, other in zip(said, read, strict=True):
-        table = np.zeros((len(one) + 1, len(other) + 1), int)
-        table[:, 0], table[0] = range(len(one) + 1), range(len(other) + 1)
-        for i in range(1, len(one) + 1):
-            for j in range(1, len(other) + 1):
-                differ = 0 if one[i - 1] == other[j - 1] else 1
-                table[i, j] = min(table[i - 1, j] + 1, table[i, j - 1] + 1, table[i - 1, j - 1] + differ)
-        total, length = total + table[-1, -1], length + len(one)
-    return total / length
-
-
-def _mean_of_rates(said: list, read: list) -> float:
-    return float(np.mean([error_rate([one], [other]) for one, other in zip(said, read, strict=True)]))
-
-
-EXERCISES["20.error_rate"] = WrittenExercise(
-    error_rate,
-    module="speech",
-    cases=lambda random: (
-        Case('"kitten", read as "sitting"', lambda code: code(["kitten"], ["sitting"])),
-        Case("three utterances", lambda code: code(SAID, READ)),
-        Case("a word that was read too late", lambda code: code(["two one", "six"], ["two", "one six"])),
-        Case("more errors than characters", lambda code: code(["no"], ["seven"])),
-        Case("100 characters, and nothing read", lambda code: code(*LONG)),
-        Case("lists of words", lambda code: code([["start", "job", "nine"], ["go"]], [["start", "a", "five"], ["go"]])),
-        Case("texts drawn for this try", _with(*_texts(random))),
-    ),
-    mistakes={
-        _mean_of_rates: "Add up errors and characters of all utterances first. Otherwise a short one counts as much as a long one.",
-        ("(token != heard)", "2 * (token != heard)"): (
-            "A replaced character is one error, not a deletion and an insertion."
-        ),
-        ("map(len, said)", "map(len, read)"): "Divide by the characters that were said, not by those that were read.",
-    },
-    hint="Fill D for `no` and `on` on paper, row by row, and compare. Each utterance has a D of its own. A function "
-    "that calls itself three times for each place takes far too long.",
-    explanation="Levenshtein's distance; on words it gives WER, on characters CER.",
-    variants=(_whole_table,),
-    instead_of=("jiwer.cer", "jiwer.wer"),
-)
-
-# %% guess-wer-prose [markdown]
-"""
-The transcript below is wrong in one of its 25 characters, a CER of 4 %. **What is its word error rate?** Your function takes lists of words as it takes texts.
+The transcript below is wrong in one of its 25 characters, a CER of 4 %. **What is its word error rate?**
 """
 
 # %% guess-wer
 guess("20.wer_of_one_letter", 4, "%")
 
 # %% wer
-said, read = "set batch size to seventy", "set batch sise to seventy"
-reveal("20.wer_of_one_letter", 100 * error_rate([said.split()], [read.split()]))
-print(f"CER {100 * error_rate([said], [read]):.0f} %")
+rates = labkit.data.speech.speech_metrics(["set batch size to seventy"], ["set batch sise to seventy"])
+reveal("20.wer_of_one_letter", 100 * rates["wer"])
+print(f"CER {100 * rates['cer']:.0f} %")
 
 # %% ctc-prose [markdown]
 r"""
 ## What it is trained for
 
-The corpus says *what* was said, but not *when*. So CTC counts every way to say it. An **alignment** is a path through the states *blank, a, blank, b, …, blank*, with one state per output. The drawing shows them.
+The corpus says *what* was said, but not *when*. So CTC counts every way to say it. An **alignment** is a path through the states *blank, a, blank, b, …, blank*, with one state per output.
 """
 
 # %% ctc-drawing
@@ -504,7 +365,7 @@ EXERCISES["20.ctc"] = WrittenExercise(
 
 # %% ctc-torch-prose [markdown]
 """
-Compare your loss with torch's on 60 outputs of a model that knows nothing, for five letters of which two are the same.
+Compare your loss with torch's on 60 random outputs, for five letters of which two are the same.
 """
 
 # %% ctc-torch
@@ -516,15 +377,15 @@ print(f"yours {ctc_loss(outputs, letters):.4f}, torch's {theirs:.4f}")
 """
 ## Second half: a model
 
-Right code is kept in `mylab/speech.py`. On another day, run the cells down to *Listen*, then go on here. The next cell takes your own code, or labkit's reference where you have none yet.
+If you begin here, run the cells down to *Listen* and then this one. `mine` takes your code from `mylab/speech.py`, or labkit's if you have none yet.
 """
 
 # %% mine
-log_energies, greedy, error_rate = mine("20.features"), mine("20.greedy"), mine("20.error_rate")
+log_energies, greedy = mine("20.features"), mine("20.greedy")
 
 # %% block-write-prose [markdown]
 """
-The recogniser has convolutions only. Two of them have stride 2, so 100 frames become 25 outputs. Further blocks keep that number, then a linear layer writes characters. Utterances of a batch are padded to the longest one, so a mask says which frames are real.
+The recogniser has convolutions only. Two have stride 2, so 100 frames become 25 outputs; the others keep that number. Then a linear layer writes characters. Utterances of a batch are padded to the longest one, and a mask says which frames are real.
 
 ### Exercise 20.block
 
@@ -533,7 +394,7 @@ Write `MyBlock`, the part that the model repeats: `(B, before, T)` becomes `(B, 
 1. `__init__` makes `self.stride`, which the model asks for; `self.conv`, a `Conv1d` padded by half its kernel, without bias; `self.norm`, a `BatchNorm1d`; and `self.dropout`.
 2. `forward(x, mask)` computes convolution, batch norm, ReLU and dropout, and multiplies by the mask, which is 0 where a frame is padding. Then it adds `x` if neither channels nor stride change the shape.
 
-The mask keeps padding out of the next convolution. In training the statistics of the batch norm still count padded frames, because the mask comes after it.
+The mask keeps padding out of the next convolution, but not out of the batch norm's statistics.
 """
 
 # %% answer 20.block
@@ -732,7 +593,7 @@ labkit.plots.show(costs.rename(columns={"flops": "FLOP per second of audio"}))
 
 # %% guess-times-prose [markdown]
 """
-**For the same audio, how many times as long does the paper's model take here as this lab's?** Divide the operations first. Then think of two things. An LSTM computes its outputs one after the other. Large products keep a core busier than many small ones. (Sixteen utterances run at once, on one thread.)
+**For the same audio, how many times as long does the paper's model take here as this lab's?** Divide the operations first. But an LSTM computes its outputs one after the other, and large products keep a core busier than many small ones. (Sixteen utterances run at once, on one thread.)
 """
 
 # %% guess-times
@@ -782,9 +643,9 @@ EXERCISES["20.why_cost"] = Explanation(
 """
 ### Your verdict on an order
 
-The thesis' order is five layers best, then three, seven and one. Is it the same here? These runs take twenty minutes (`labkit sweep speech_layers`), so they are *recorded*. All models have about the same number of parameters. There are three seeds, scored on the test voices.
+The thesis' order is five layers best, then three, seven and one. Is it the same here? These runs take twenty minutes (`labkit sweep speech_layers`), so they are *recorded*: models of about the same number of parameters, three seeds, scored on the test voices.
 
-The rule comes first. A recogniser with a WER of 95 % or more in every seed writes little but frequent letters: it has not learnt to read yet, so its rate does not say how good that number of layers is. If there is such a recogniser, the order `cannot be tested here`, and your reason says what the others show. If there is none, the claim holds if the means have the same order.
+The rule comes first. A recogniser with a WER of 95 % or more in every seed has not learnt to read yet, so its rate does not say how good that number of layers is. If there is such a recogniser, the order `cannot be tested here`, and your reason says what the others show. If there is none, the claim holds if the means have the same order.
 """
 
 # %% layers
@@ -796,13 +657,12 @@ labkit.plots.show(layers.add_prefix("WER (%), recorded, seed ").assign(thesis=[1
 
 # %% claim H7 points=1
 layers_mean = layers.mean(axis=1)
+same_order = list(layers_mean.sort_values().index) == [5, 3, 7, 1]
+stuck = " and ".join(map(str, layers.index[(layers >= 95).all(axis=1)]))  # those that have not learnt to read
 ### BEGIN SOLUTION
-same = list(layers_mean.sort_values().index) == [5, 3, 7, 1]
-stuck = " and ".join(map(str, layers.index[(layers >= 95).all(axis=1)]))
-verdict = "cannot be tested here" if stuck else "holds here" if same else "does not hold here"
-best = layers_mean.idxmin()
-plateau = f"{stuck} layers never left the plateau under this one recipe; of the others "
-answer = verdict, (plateau if stuck else "") + f"{best} is best"
+verdict = "cannot be tested here" if stuck else "holds here" if same_order else "does not hold here"
+plateau = f"{stuck or 'no'} layers never left the plateau under this one recipe"
+answer = verdict, f"{plateau}; of the others {layers_mean.idxmin()} is best"
 ### END SOLUTION
 words = ", ".join(f"{value:.1f} % with {count}" for count, value in layers_mean.items())
 claim("H7", f"WER {words} layers at equal parameters", answer, how="recorded")
@@ -922,7 +782,7 @@ EXERCISES["20.step"] = WrittenExercise(
 
 # %% guess-overfit-prose [markdown]
 """
-Before any long run, ask: can the model learn a few utterances by heart? If not, there is a fault, and more data will not fix it. Take eight utterances, without dropout and masks. **At which step is the loss first below 0.1?** After a few steps most outputs are blanks, and the letters come late.
+Before any long run, ask: can the model learn a few utterances by heart? If not, there is a fault. Take eight utterances, without dropout and masks. **At which step is the loss first below 0.1?** After a few steps most outputs are blanks, and the letters come late.
 """
 
 # %% guess-overfit
@@ -940,7 +800,7 @@ print(f"{losses[0]:.1f} at first, {losses[-1]:.3f} after {len(losses)} steps")
 
 # %% loop-prose [markdown]
 """
-The loop is given. A `labkit.Run` keeps the clocks, and ends the loop when the target is reached or the time is up. `transcribe` reads with your `greedy`, without dropout and gradients.
+The loop is given. `transcribe` reads with your `greedy`, without dropout and gradients.
 """
 
 
@@ -959,7 +819,7 @@ def transcribe(model, batches):
 
 # %% loop
 def cer_of(model, split):
-    return error_rate(*transcribe(model, labkit.data.speech.ByLength(split, 64)))
+    return labkit.data.speech.speech_metrics(*transcribe(model, labkit.data.speech.ByLength(split, 64)))["cer"]
 
 
 def train(run, model, optimizer, batches, epochs):
@@ -1008,7 +868,7 @@ with labkit.Run("speech", target="cer <= 0.05", max_seconds=limit_s, **settings)
 
 # %% curve-prose [markdown]
 """
-How far off were you? The error axis is logarithmic: from 10 % to 5 % is as far as from 100 % to 50 %. The cell after it measures what features would cost if they were computed again for each utterance.
+The error axis is logarithmic: from 10 % to 5 % is as far as from 100 % to 50 %. The cell after it measures what features would cost if they were computed again for each utterance.
 """
 
 # %% curve
@@ -1028,19 +888,18 @@ print(f"features {features_ms:.2f} ms per utterance, training {step_ms:.2f} ms (
 
 # %% voices-prose [markdown]
 """
-Features are the same in every epoch, so labkit computes them once and keeps them. They take 160 bytes per frame in float16, half of what the sound takes. The price is that a run can change only the features (their speed, noise on them), and no longer the sound itself.
+labkit computes features once and keeps them, in half the bytes of the sound. The price is that a run can change only the features (their speed, noise on them), and no longer the sound itself.
 
 The next cell scores the voices that the training never used, and shows which words the model still gets wrong.
 """
 
 # %% test-voices
-rates = {}
+found = {}
 for name in ("validation", "test"):
-    said, read = transcribe(model, labkit.data.speech.ByLength(speech.split(name), 64))
-    wer = error_rate([text.split() for text in said], [text.split() for text in read])
-    count = len(set(speech.split(name).speakers))
-    rates[name] = {"voices": count, "CER (%)": 100 * error_rate(said, read), "WER (%)": 100 * wer}
-labkit.plots.show(pd.DataFrame(rates).T)
+    split = speech.split(name)
+    rates = labkit.data.speech.speech_metrics(*transcribe(model, labkit.data.speech.ByLength(split, 64)))
+    found[name] = {"voices": len(set(split.speakers)), "CER (%)": 100 * rates["cer"], "WER (%)": 100 * rates["wer"]}
+labkit.plots.show(pd.DataFrame(found).T)
 for said, read in zip(*transcribe(model, few), strict=True):
     print(f"said {said!r}, read {read!r}")
 
@@ -1075,7 +934,7 @@ EXERCISES["20.why_voices"] = Explanation(
 """
 ## Say it yourself
 
-Record some numbers, or a command such as `show accuracy of run sixty four`, then run the cell after the next one. The sound goes to this notebook's kernel and nowhere else. You can also read a file: `spoken = labkit.data.speech.read_wave("me.wav")` in place of the first line. Without a recording, a voice of the test split speaks.
+This section is extra, and not in the stated time. Record some numbers, or a command such as `show accuracy of run sixty four`. The sound goes to this notebook's kernel and nowhere else. Without a recording, a voice of the test split speaks.
 """
 
 # %% say-record
@@ -1086,7 +945,7 @@ recorder
 
 # %% say-hear-prose [markdown]
 """
-Everything that the model heard in training came from *one* synthesiser, without breath, room or accent. So it will mishear you more often than the voices of the test split. The cell cuts silence at both ends, because mean and deviation are now those of this one utterance.
+The voices in training came from *one* synthesiser, without breath, room or accent, so the model will mishear you more often than the test voices. The cell cuts silence at both ends, because mean and deviation are now those of this one utterance.
 """
 
 # %% say-hear

@@ -28,7 +28,7 @@ from labkit_course.runner import PLOTLY, Limits, core_shares, count_figures, exe
 from labkit_course.site import build_site
 
 RESULTS = "from labkit_course import results\nresults(one=(1, 0, 2))"
-UNANSWERED = "from labkit_course import check\ncheck('20.outputs', ...)"
+UNANSWERED = "from labkit_course import check\ncheck('01.intensity', ...)"
 STDERR = "import sys\nprint('careful', file=sys.stderr)"
 HIDDEN = "from ipywidgets import interact\ninteract(lambda x: 1 / 0, x=(0, 1));"
 ORPHAN = f"import time; time.sleep(601 + {os.getpid()})"
@@ -137,7 +137,7 @@ def test_a_sound_notebook_passes_and_is_measured(executed):
         ],
         "90_others": ["no results record", "wanted to connect to 192.0.2.1, example.org"]
         + ["left a process running"] * (sys.platform == "linux"),
-        "90_unanswered": ["NotAnswered: Exercise 20.outputs"],
+        "90_unanswered": ["NotAnswered: Exercise 01.intensity"],
         "90_exercise": ["stderr: careful", "hidden in the widget state"],
     }.items(),
 )
@@ -145,7 +145,7 @@ def test_a_fault_is_named(executed, name, faults):
     found = executed[name].faults
     assert all(any(fault in each for each in found) for fault in faults), found
     assert orphans() == []
-    assert executed["90_exercise"].note == "Exercise 20.outputs is not answered yet"
+    assert executed["90_exercise"].note == "Exercise 01.intensity is not answered yet"
     assert len(executed["90_exercise"].faults) == 2
 
 
