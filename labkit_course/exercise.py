@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from labkit_course.outcome import Outcome, Raised, calls_of, differs, functions_of, is_labkits, outcome, short
@@ -111,16 +112,17 @@ def is_number(value: Any) -> bool:
         return False
 
 
-@dataclass(frozen=True)
 class Explanation:
     """What is asked for, and one good answer."""
 
-    rubric: tuple[str, ...]
-    """What the text has to say; shown when a text is kept."""
-    model: str
-    """Two or three sentences that say it."""
-    half: str = ""
-    """A text that earns half of the points, for those who grade."""
+    def __init__(self, *rubric: str, model: str, half: str = ""):
+        """
+        Args:
+            rubric: what the text has to say; shown when a text is kept.
+            model: two or three sentences that say it.
+            half: a text that earns half of the points, for those who grade.
+        """
+        self.rubric, self.model, self.half = rubric, model, half
 
     def check(self, name: str, answer: Any) -> str:
         """The model answer and the rubric as HTML, for a text that is long enough to be compared with them.
@@ -203,39 +205,58 @@ class Statement:
             )
 
 
-@dataclass(frozen=True, eq=False)
 class Case:
     """One thing that is asked of the student's code and of the reference; the two answers have to be equal."""
 
-    name: str
-    """What is asked, such as "27 vectors a row"."""
-    ask: Callable[[Any], Any]
-    """Calls the code, and returns a number, text, tensor, array or frame, or a list, tuple or dict of these."""
-    relative: float = 1e-4
-    """Tolerance as a share of the largest right number: float32 sums come in another order."""
+    def __init__(self, name: str, ask: Callable[..., Any], *given: Any, relative: float = 1e-4, **named: Any):
+        """
+        Args:
+            name: what is asked, such as "27 vectors a row".
+            ask: calls the code, its first argument, and returns a number, text, tensor, array or frame, or a list,
+                tuple or dict of these.
+            given, named: what `ask` takes after the code.
+            relative: tolerance as a share of the largest right number: float32 sums come in another order.
+        """
+        self.name, self.relative = name, relative
+        self.ask = lambda code: ask(code, *given, **named)
 
 
-@dataclass(frozen=True)
 class WrittenExercise:
     """Code that a student writes."""
 
-    reference: Callable
-    """The answer cell's own code; a later lab takes it where the student has none."""
-    cases: Sequence[Case] | Callable[[Random], Sequence[Case]]
-    """What is asked; or what draws it, for each try again."""
-    hint: str
-    """What to say to a wrong answer that is none of the usual mistakes."""
-    explanation: str
-    """Shown with a right answer."""
-    module: str
-    """Module of the student's `mylab` that keeps right code, such as "dlrm"."""
-    mistakes: Mapping[Callable | tuple[str, str], str] = field(default_factory=dict)
-    """Usual wrong code, and the hint for each; at most three. A pair is a part of the reference's source, and what
-    replaces it."""
-    variants: Sequence[Callable | tuple[str, str]] = ()
-    """Other right ways to write it, as code or as pairs; the check takes each, and the notebook runs with them."""
-    instead_of: tuple[str, ...] = ()
-    """Functions of libraries that it replaces, such as "sklearn.metrics.roc_auc_score": an answer calls none."""
+    def __init__(
+        self,
+        reference: Callable,
+        *cases: Case,
+        draw: Callable[[Random], Sequence[Case]] | None = None,
+        hint: str,
+        explanation: str,
+        mistakes: Mapping[Callable | tuple[str, str], str] = MappingProxyType({}),
+        variants: Sequence[Callable | tuple[str, str]] = (),
+        instead_of: Sequence[str] = (),
+    ):
+        """
+        Args:
+            reference: the answer cell's own code; a later lab takes it where the student has none.
+            cases: what is asked.
+            draw: draws the cases, for each try again.
+            hint: what to say to a wrong answer that is none of the usual mistakes.
+            explanation: shown with a right answer.
+            mistakes: usual wrong code, and the hint for each; at most three. A pair is a part of the reference's
+                source, and what replaces it.
+            variants: other right ways to write it, as code or as pairs; the check takes each, and the notebook runs
+                with them.
+            instead_of: functions of libraries that it replaces, such as "sklearn.metrics.roc_auc_score": an answer
+                calls none.
+        """
+        self.reference, self.cases, self.draw = reference, cases, draw
+        self.hint, self.explanation = hint, explanation
+        self.mistakes, self.variants, self.instead_of = mistakes, variants, instead_of
+
+    @property
+    def module(self) -> str:
+        """Module of the student's `mylab` that keeps right code: the `MODULE` of its lab, such as "dlrm"."""
+        return sys.modules[self.reference.__module__].MODULE
 
     def check(self, name: str, answer: Any, tries: int = 0) -> str:
         """What to say to right code.
@@ -254,7 +275,7 @@ class WrittenExercise:
         if not callable(answer) or inspect.isclass(answer) != inspect.isclass(self.reference):
             raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it, not {short(answer)}.")
         self._takes_the_same(name, answer)
-        for seed in dict.fromkeys((tries, 0)) if callable(self.cases) else [0]:  # 0 is what everybody is graded by
+        for seed in dict.fromkeys((tries, 0)) if self.draw else [0]:  # 0 is what everybody is graded by
             self._compare(name, answer, self.drawn(seed), tries >= TRIES)
         return f"Exercise {name}: right. {self.explanation}"
 
@@ -278,7 +299,7 @@ class WrittenExercise:
 
     def drawn(self, tries: int = 0) -> Sequence[Case]:
         """The cases of a try."""
-        return _drawn(self.cases, tries) if callable(self.cases) else self.cases
+        return _drawn(self.draw, tries) if self.draw else self.cases
 
     def _compare(self, name: str, answer: Callable, cases: Sequence[Case], shown: bool) -> None:
         found, replaced = [], self._replaced(answer)

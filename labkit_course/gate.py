@@ -187,7 +187,7 @@ def _number(name: str, exercise: Exercise, refused: Callable[..., str | None]) -
 
 
 def _written(name: str, exercise: WrittenExercise, refused: Callable[..., str | None]) -> Iterator[str]:
-    draws = range(DRAWS if callable(exercise.cases) else 1)
+    draws = range(DRAWS if exercise.draw else 1)
     for right, code in {"its own reference": exercise.reference, **_numbered("variant", exercise.right_code())}.items():
         if said := next(filter(None, (refused(code, tries) for tries in draws)), None):
             yield f"{name} refuses {right}: {said}"

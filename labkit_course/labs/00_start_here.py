@@ -18,6 +18,7 @@ from typing import Any
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "tta"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -126,18 +127,14 @@ LUCKY = [0.55, 0.71, 0.66, 0.70, 0.72, 0.74]
 
 EXERCISES["00.time_to_target"] = WrittenExercise(
     time_to_target,
-    module="tta",
-    cases=(
-        Case("a curve that meets the target once by luck, then for good", lambda code: code(TIMES, LUCKY, 0.70)),
-        Case("a curve that rises", lambda code: code(TIMES, sorted(LUCKY), 0.65)),
-        Case("the last evaluation alone meets it", lambda code: code(TIMES, LUCKY, 0.735)),
-        Case("a value that is exactly the target", lambda code: code(TIMES, LUCKY, 0.72)),
-        Case("a target that is never met", lambda code: code(TIMES, LUCKY, 0.75)),
-        Case("two evaluations that meet it, with one between that does not", lambda code: code(TIMES, LUCKY, 0.715)),
-        Case("no evaluation at all", lambda code: code([], [], 0.5)),
-        Case("an error rate, which falls", lambda code: code(TIMES, [0.9, 0.5, 0.6, 0.5, 0.4, 0.2], 0.5, False)),
-        Case("a first evaluation at second 0", lambda code: code([0.0, 1.0, 2.0], [0.8, 0.9, 0.9], 0.7)),
-    ),
+    Case("a curve that meets the target once by luck, then for good", lambda code: code(TIMES, LUCKY, 0.70)),
+    Case("a curve that rises", lambda code: code(TIMES, sorted(LUCKY), 0.65)),
+    Case("the last evaluation alone meets it", lambda code: code(TIMES, LUCKY, 0.735)),
+    Case("a value that is exactly the target", lambda code: code(TIMES, LUCKY, 0.72)),
+    Case("a target that is never met", lambda code: code(TIMES, LUCKY, 0.75)),
+    Case("no evaluation at all", lambda code: code([], [], 0.5)),
+    Case("an error rate, which falls", lambda code: code(TIMES, [0.9, 0.5, 0.6, 0.5, 0.4, 0.2], 0.5, False)),
+    Case("a first evaluation at second 0", lambda code: code([0.0, 1.0, 2.0], [0.8, 0.9, 0.9], 0.7)),
     mistakes={
         ("return first, before", "return first, time"): (
             "The second of the two evaluations only confirms: the model was there at the earlier one."
@@ -209,11 +206,9 @@ explain("00.why_both", answer)
 
 # %% checks
 EXERCISES["00.why_both"] = Explanation(
-    rubric=(
-        "numbers: gives two targets of one's own run with their times, and their ratio or difference",
-        "why: the curve flattens towards what is possible on the data",
-        "trade-off: says what a comparison needs, the same target on the same data, or a time for several targets",
-    ),
+    "numbers: gives two targets of one's own run with their times, and their ratio or difference",
+    "why: the curve flattens towards what is possible on the data",
+    "trade-off: says what a comparison needs, the same target on the same data, or a time for several targets",
     model="On my run an AUC of 0.70 took 0.24 s and 0.75 took 0.33 s, 1.4 times as long for five hundredths more, "
     "because the curve flattens towards what can be learnt from this data. A time without its target, or a target "
     "without its time, can be made to look as good as one likes: compare two machines at the same target on the same "
@@ -301,14 +296,11 @@ PEEKING = _events("started", "evaluated", "tested", "evaluated", "tested", "eval
 
 EXERCISES["00.account"] = WrittenExercise(
     account,
-    module="tta",
-    cases=(
-        Case("a run with one look at the test split, at 0.79 dollars per hour", lambda code: code(ONE_LOOK, 0.79)),
-        Case("a run that was tested after each evaluation", lambda code: code(PEEKING, 2.5)),
-        Case("the same, without a price", lambda code: code(PEEKING, None)),
-        Case("a price of 0", lambda code: code(ONE_LOOK, 0.0)),
-        Case("a run that was stopped before its first evaluation", lambda code: code(_events("started", "ended"), 0.5)),
-    ),
+    Case("a run with one look at the test split, at 0.79 dollars per hour", lambda code: code(ONE_LOOK, 0.79)),
+    Case("a run that was tested after each evaluation", lambda code: code(PEEKING, 2.5)),
+    Case("the same, without a price", lambda code: code(PEEKING, None)),
+    Case("a price of 0", lambda code: code(ONE_LOOK, 0.0)),
+    Case("a run that was stopped before its first evaluation", lambda code: code(_events("started", "ended"), 0.5)),
     mistakes={
         ("evaluated[-1]", "evaluated[0]"): (
             "Both clocks add up from the start: read them at the last evaluation, not at the first."

@@ -25,6 +25,7 @@ from labkit.hardware import Calibration
 from labkit_course.apparatus import FakeClock
 from labkit_course.exercise import Case, Exercise, Explanation, WrittenExercise
 
+MODULE = "machine"
 EXERCISES = {}
 
 # %% parameters tags=["parameters"]
@@ -90,13 +91,10 @@ check("01.best", best_seconds)
 
 
 # %% checks
-def _timed(*seconds: float, repeats: int) -> Any:
-    def ask(code: Any) -> list[float]:
-        clock, calls = FakeClock(), []
-        work = clock.work(*seconds, does=lambda: calls.append(clock()))
-        return [code(work, repeats, clock), len(calls)]
-
-    return ask
+def _timed(code: Any, by: float, *seconds: float, repeats: int) -> list[float]:
+    clock, calls = FakeClock(), []
+    work = clock.work(*(by * each for each in seconds), does=lambda: calls.append(clock()))
+    return [code(work, repeats, clock), len(calls)]
 
 
 def _with_a_minimum(work: Any, repeats: int, clock: Any = time.perf_counter) -> float:
@@ -111,24 +109,18 @@ def _with_a_minimum(work: Any, repeats: int, clock: Any = time.perf_counter) -> 
 
 
 def _stopwatches(random: Random) -> list[Case]:
-    """Drawn again for each try."""
-    unit = random.uniform(0.5, 2)
-
-    def timed(*seconds: float, repeats: int) -> Any:
-        return _timed(*(unit * each for each in seconds), repeats=repeats)
-
+    by = random.uniform(0.5, 2)
     return [
-        Case("work whose first call takes longest; seconds and number of calls", timed(0.9, 0.3, 0.2, repeats=2)),
-        Case("a first call that is faster than all others", timed(0.1, 0.4, 0.3, 0.5, repeats=3)),
-        Case("another program in between", timed(0.5, 0.2, 0.8, 0.21, repeats=3)),
-        Case("a single repeat", timed(0.9, 0.4, 0.3, repeats=1)),
+        Case("work whose first call takes longest; seconds and number of calls", _timed, by, 0.9, 0.3, 0.2, repeats=2),
+        Case("a first call that is faster than all others", _timed, by, 0.1, 0.4, 0.3, 0.5, repeats=3),
+        Case("another program in between", _timed, by, 0.5, 0.2, 0.8, 0.21, repeats=3),
+        Case("a single repeat", _timed, by, 0.9, 0.4, 0.3, repeats=1),
     ]
 
 
 EXERCISES["01.best"] = WrittenExercise(
     best_seconds,
-    module="machine",
-    cases=_stopwatches,
+    draw=_stopwatches,
     mistakes={
         ("work()\n    seconds", "seconds"): (
             "Call the work once before the stopwatch starts: the first call sets things up."
@@ -289,7 +281,6 @@ def _in_microseconds(operations, moved_bytes, calls, card):
 
 
 def _computations(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     by, calls = random.uniform(0.5, 2), random.randrange(80, 120)
     return [
         Case("a large product, one call", lambda code: code(2e9 * by, 1e7 * by, 1, CARD)),
@@ -302,8 +293,7 @@ def _computations(random: Random) -> list[Case]:
 
 EXERCISES["01.bound"] = WrittenExercise(
     step_bound,
-    module="machine",
-    cases=_computations,
+    draw=_computations,
     mistakes={
         ("max(arithmetic_s, memory_s)", "arithmetic_s + memory_s"): (
             "The machine computes and moves bytes at the same time, and you let one wait for the other."
@@ -379,7 +369,6 @@ def _of_sums(rows, widths):
 
 
 def _layers(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     rows, wide = random.randrange(40, 90), random.randrange(300, 600)
     return [
         Case(f"{rows} rows, one layer from {wide} to 256", lambda code: code(rows, (wide, 256))),
@@ -391,8 +380,7 @@ def _layers(random: Random) -> list[Case]:
 
 EXERCISES["01.linear"] = WrittenExercise(
     linear_cost,
-    module="machine",
-    cases=_layers,
+    draw=_layers,
     mistakes={
         ("2 * rows", "rows"): "Each term of a product is a multiplication and an addition.",
         (" + inputs * outputs", ""): "A layer also reads something that does not grow with the rows.",
@@ -498,12 +486,10 @@ explain("01.why_off", answer)
 
 # %% checks
 EXERCISES["01.why_off"] = Explanation(
-    rubric=(
-        "numbers: names the computation that the bound misses most, with its predicted and its measured time",
-        "why: says which limit the bound assumes there, and what is not in it (caches, shapes that do not fill the "
-        "arithmetic units, allocation)",
-        "trade-off: says what a better model would need to measure, or why a bound is worth having though it is off",
-    ),
+    "numbers: names the computation that the bound misses most, with its predicted and its measured time",
+    "why: says which limit the bound assumes there, and what is not in it (caches, shapes that do not fill the "
+    "arithmetic units, allocation)",
+    "trade-off: says what a better model would need to measure, or why a bound is worth having though it is off",
     model="The copy of 16 KiB is furthest off: 2.8 µs predicted, 1.2 µs measured. The bound takes its bytes at the 42 GB/s "
     "of memory and its call at the 2.0 µs of an addition, but the arrays stay in a cache, and a copy is asked for more "
     "cheaply. The layer of 2,048 rows misses to the other side, 2.7 ms predicted and 3.2 measured, for it does not fill "

@@ -24,6 +24,7 @@ from torch import nn
 from labkit.hardware import get_tier
 from labkit_course.exercise import Case, Exercise, Explanation, WrittenExercise
 
+MODULE = "machine"
 EXERCISES = {}
 
 # %% parameters tags=["parameters"]
@@ -118,13 +119,10 @@ def _with_stats(whole, part):
 
 EXERCISES["02.ratio"] = WrittenExercise(
     ratio_interval,
-    module="machine",
-    cases=(
-        Case("four pairs", lambda code: code(WHOLE, PART)),
-        Case("two pairs", lambda code: code([10.0, 12.0], [5.0, 9.0])),
-        Case("pairs that all have the same ratio", lambda code: code([10.0, 20.0, 30.0], [4.0, 8.0, 12.0])),
-        Case("seven pairs, as arrays", lambda code: code(np.arange(3.0, 10.0), np.arange(9.0, 2.0, -1.0))),
-    ),
+    Case("four pairs", lambda code: code(WHOLE, PART)),
+    Case("two pairs", lambda code: code([10.0, 12.0], [5.0, 9.0])),
+    Case("pairs that all have the same ratio", lambda code: code([10.0, 20.0, 30.0], [4.0, 8.0, 12.0])),
+    Case("seven pairs, as arrays", lambda code: code(np.arange(3.0, 10.0), np.arange(9.0, 2.0, -1.0))),
     mistakes={
         ("np.asarray(part) / np.asarray(whole)", "np.asarray(whole) / np.asarray(part)"): (
             "Divide the part by the whole: the ratio says what the budget leaves."
@@ -203,11 +201,9 @@ explain("02.why_more", answer)
 
 # %% checks
 EXERCISES["02.why_more"] = Explanation(
-    rubric=(
-        "numbers: gives the share of the cores, and the shares of arithmetic and bandwidth that were left",
-        "why: names what cores share (the path to memory, a clock, a cache) and what they do not",
-        "trade-off: says for which job the share of cores would predict the time, and for which not",
-    ),
+    "numbers: gives the share of the cores, and the shares of arithmetic and bandwidth that were left",
+    "why: names what cores share (the path to memory, a clock, a cache) and what they do not",
+    "trade-off: says for which job the share of cores would predict the time, and for which not",
     model="One of two cores is a share of 50 %; it left 52 % of the arithmetic, for each core has its own units, but "
     "88 % of the bandwidth (76 to 101 %), because one core already fills most of a path to memory that both share. So "
     "I would double the time of a job of large products, and not that of one that copies or looks up rows: there I "
@@ -265,19 +261,16 @@ check("02.emulated", emulated)
 
 
 # %% checks
-def _stood_in(intensity: float, tier: str, gpu: str, sm_gb_per_s: float = 112.0) -> Any:
-    return lambda code: code(intensity, get_tier(tier), get_tier(gpu), sm_gb_per_s)
+def _stood_in(code: Any, intensity: float, tier: str, gpu: str, sm_gb_per_s: float = 112.0) -> Any:
+    return code(intensity, get_tier(tier), get_tier(gpu), sm_gb_per_s)
 
 
-def _refuses(tier: str, gpu: str) -> Any:
-    def ask(code: Any) -> list[Any]:
-        fits = code(1.0, get_tier(gpu), get_tier(tier), 100.0)
-        try:
-            return [fits, code(1.0, get_tier(tier), get_tier(gpu), 100.0)]
-        except ValueError:
-            return [fits, "a ValueError"]
-
-    return ask
+def _refuses(code: Any, tier: str, gpu: str) -> list[Any]:
+    fits = code(1.0, get_tier(gpu), get_tier(tier), 100.0)
+    try:
+        return [fits, code(1.0, get_tier(tier), get_tier(gpu), 100.0)]
+    except ValueError:
+        return [fits, "a ValueError"]
 
 
 def _by_times(intensity, tier, gpu, sm_gb_per_s):
@@ -296,17 +289,14 @@ def _by_times(intensity, tier, gpu, sm_gb_per_s):
 
 EXERCISES["02.emulated"] = WrittenExercise(
     emulated,
-    module="machine",
-    cases=(
-        Case("a lookup of rows, 0.25 operations per byte, T4 on H100", _stood_in(0.25, "t4", "h100")),
-        Case("the same with SMs that move 84 GB/s each", _stood_in(0.25, "t4", "h100", 84.0)),
-        Case("the same with SMs that move as much as they like", _stood_in(0.25, "t4", "h100", 1e9)),
-        Case("a large product, 300 operations per byte, T4 on H100", _stood_in(300.0, "t4", "h100")),
-        Case("10 operations per byte, T4 on H100", _stood_in(10.0, "t4", "h100")),
-        Case("a GPU on itself, whose memory is slower than its SMs", _stood_in(1.0, "l4", "l4")),
-        Case("a Jetson Nano on an H200, less than one SM", _stood_in(300.0, "jetson-nano", "h200")),
-        Case("an L4 on an A100, which does less", _refuses("l4", "a100-40")),
-    ),
+    Case("a lookup of rows, 0.25 operations per byte, T4 on H100", _stood_in, 0.25, "t4", "h100"),
+    Case("the same with SMs that move 84 GB/s each", _stood_in, 0.25, "t4", "h100", 84.0),
+    Case("the same with SMs that move as much as they like", _stood_in, 0.25, "t4", "h100", 1e9),
+    Case("a large product, 300 operations per byte, T4 on H100", _stood_in, 300.0, "t4", "h100"),
+    Case("10 operations per byte, T4 on H100", _stood_in, 10.0, "t4", "h100"),
+    Case("a GPU on itself, whose memory is slower than its SMs", _stood_in, 1.0, "l4", "l4"),
+    Case("a Jetson Nano on an H200, less than one SM", _stood_in, 300.0, "jetson-nano", "h200"),
+    Case("an L4 on an A100, which does less", _refuses, "l4", "a100-40"),
     mistakes={
         ("real / speed", "speed / real"): "The text asks for times: the faster of the two takes less time.",
         ("min(share * gpu.sms * sm_gb_per_s, gpu.bandwidth_gb_s)", "gpu.bandwidth_gb_s"): (
@@ -369,19 +359,16 @@ check("02.bytes", bytes_kept)
 
 # %% checks
 def _after(
-    steps: int, optimizer: Any, dtype: torch.dtype = torch.float32, frozen: bool = False, **settings: Any
-) -> Any:
-    def ask(code: Any) -> int:
-        model = nn.Sequential(nn.Linear(7, 5, dtype=dtype), nn.Linear(5, 3, dtype=dtype))
-        model[0].requires_grad_(not frozen)
-        stepper = optimizer([each for each in model.parameters() if each.requires_grad], lr=0.1, **settings)
-        for _ in range(steps):
-            stepper.zero_grad()
-            model(torch.ones(2, 7, dtype=dtype)).sum().backward()
-            stepper.step()
-        return code(model, stepper)
-
-    return ask
+    code: Any, steps: int, optimizer: Any, dtype: torch.dtype = torch.float32, frozen: bool = False, **settings: Any
+) -> int:
+    model = nn.Sequential(nn.Linear(7, 5, dtype=dtype), nn.Linear(5, 3, dtype=dtype))
+    model[0].requires_grad_(not frozen)
+    stepper = optimizer([each for each in model.parameters() if each.requires_grad], lr=0.1, **settings)
+    for _ in range(steps):
+        stepper.zero_grad()
+        model(torch.ones(2, 7, dtype=dtype)).sum().backward()
+        stepper.step()
+    return code(model, stepper)
 
 
 def _nested(model, optimizer):
@@ -399,15 +386,12 @@ def _nested(model, optimizer):
 
 EXERCISES["02.bytes"] = WrittenExercise(
     bytes_kept,
-    module="machine",
-    cases=(
-        Case("Adam after two steps", _after(2, torch.optim.Adam)),
-        Case("plain SGD after a step", _after(1, torch.optim.SGD)),
-        Case("SGD with momentum", _after(2, torch.optim.SGD, momentum=0.9)),
-        Case("Adam before its first step", _after(0, torch.optim.Adam)),
-        Case("bf16 numbers", _after(2, torch.optim.Adam, torch.bfloat16)),
-        Case("a first layer that is frozen", _after(2, torch.optim.Adam, frozen=True)),
-    ),
+    Case("Adam after two steps", _after, 2, torch.optim.Adam),
+    Case("plain SGD after a step", _after, 1, torch.optim.SGD),
+    Case("SGD with momentum", _after, 2, torch.optim.SGD, momentum=0.9),
+    Case("Adam before its first step", _after, 0, torch.optim.Adam),
+    Case("bf16 numbers", _after, 2, torch.optim.Adam, torch.bfloat16),
+    Case("a first layer that is frozen", _after, 2, torch.optim.Adam, frozen=True),
     mistakes={
         ("    tensors += [each.grad for each in model.parameters() if each.grad is not None]\n", ""): (
             "A gradient stays until it is cleared, and it takes as many bytes as its parameter."

@@ -29,6 +29,7 @@ from labkit_course.exercise import Case, Explanation, WrittenExercise
 
 # Shapes: B batch, D embedding dim, F tables, L lookups a bag, V = F + 1 vectors that meet, P = V (V − 1) / 2 pairs.
 
+MODULE = "dlrm"
 EXERCISES = {}
 
 # %% parameters tags=["parameters"]
@@ -159,13 +160,10 @@ def _by_mask(vectors):
 
 EXERCISES["10.interaction"] = WrittenExercise(
     interaction,
-    module="dlrm",
-    cases=(
-        Case("2 rows of 4 vectors", lambda code: code(drawn_vectors(2, 4, 3))),
-        Case("27 vectors a row, as the click log gives", lambda code: in_few_operators(code, drawn_vectors(5, 27, 16))),
-        Case("a single table", lambda code: code(drawn_vectors(3, 2, 8))),
-        Case("the gradient of the vectors", lambda code: gradient(code, drawn_vectors(2, 4, 3))),
-    ),
+    Case("2 rows of 4 vectors", lambda code: code(drawn_vectors(2, 4, 3))),
+    Case("27 vectors a row, as the click log gives", lambda code: in_few_operators(code, drawn_vectors(5, 27, 16))),
+    Case("a single table", lambda code: code(drawn_vectors(3, 2, 8))),
+    Case("the gradient of the vectors", lambda code: gradient(code, drawn_vectors(2, 4, 3))),
     mistakes={
         ("[:, first, second]", ".flatten(1)"): (
             "All V² products are there; each pair counts once, and none with itself."
@@ -239,11 +237,7 @@ check("10.model", MyDlrm)
 
 # %% checks
 SMALL = DlrmConfig(5, (7, 11, 4), 6, (8, 6), (9, 1))
-
-
 ONE_TABLE = DlrmConfig(3, (10,), 4, (4,), (1,))
-
-
 LARGE = DlrmConfig(3, (9_000, 16_000), 8, (8,), (1,))
 
 
@@ -286,16 +280,13 @@ def _weights(model: nn.Module) -> list[Tensor]:
 
 EXERCISES["10.model"] = WrittenExercise(
     MyDlrm,
-    module="dlrm",
-    cases=(
-        Case("the shapes of the weights", _shapes),
-        Case("three tables and the weights of labkit's model", lambda code: _logits(code, SMALL, 1)),
-        Case("bags of three lookups", lambda code: _logits(code, SMALL, 3)),
-        Case("one row, a single table and MLPs of one layer", lambda code: _logits(code, ONE_TABLE, 1, batch=1)),
-        Case("which weights get a gradient", lambda code: _logits(code, SMALL, 1, of_gradients=True)),
-        # luck is a fifth of it, of the medians of two draws of 72,000 values
-        Case("the first values of two tables, their quartiles times √rows", _first_weights, relative=0.03),
-    ),
+    Case("the shapes of the weights", _shapes),
+    Case("three tables and the weights of labkit's model", _logits, SMALL, 1),
+    Case("bags of three lookups", _logits, SMALL, 3),
+    Case("one row, a single table and MLPs of one layer", _logits, ONE_TABLE, 1, batch=1),
+    Case("which weights get a gradient", _logits, SMALL, 1, of_gradients=True),
+    # luck is a fifth of it, of the medians of two draws of 72,000 values
+    Case("the first values of two tables, their quartiles times √rows", _first_weights, relative=0.03),
     mistakes={
         ("config.top_mlp)[:-1]", "config.top_mlp)"): (
             "The last layer of the top MLP gives the logit, which may be negative: no ReLU after it."
@@ -390,11 +381,9 @@ explain("10.why_tables", answer)
 
 # %% checks
 EXERCISES["10.why_tables"] = Explanation(
-    rubric=(
-        "numbers: the shares of the parameters and of the arithmetic, or one size in GB compared with a memory in GB",
-        "why: a row of the log names one row of each table, and passes through every weight of the MLPs",
-        "trade-off: what helps one part (more memory, a lower rank, hashing) does nothing for the other",
-    ),
+    "numbers: the shares of the parameters and of the arithmetic, or one size in GB compared with a memory in GB",
+    "why: a row of the log names one row of each table, and passes through every weight of the MLPs",
+    "trade-off: what helps one part (more memory, a lower rank, hashing) does nothing for the other",
     model="97.9 % of the parameters here are in the tables, yet a sample reads one row of each, while it is multiplied "
     "with every weight of the MLPs, which do 83 % of the arithmetic (96 % in MLPerf's). MLPerf's tables take 96 GB, "
     "more than an H100's 80 GB, so memory decides whether the model fits, and TFLOP/s only how quickly its MLPs run: I "
@@ -582,11 +571,8 @@ def _touched(code: Any) -> dict[str, Any]:
 
 EXERCISES["10.rows"] = WrittenExercise(
     make_optimizers,
-    module="dlrm",
-    cases=(
-        Case("which parameter is in which optimiser", _owners),
-        Case("a step with row 0 and one with row 1", _touched),
-    ),
+    Case("which parameter is in which optimiser", _owners),
+    Case("a step with row 0 and one with row 1", _touched),
     mistakes={
         lambda model, lr: [torch.optim.Adam(model.parameters(), lr=lr)]: (
             "Adam changes every row that ever had a gradient, for its momentum goes on; and reads all."
@@ -648,11 +634,9 @@ explain("10.why_adam", answer)
 
 # %% checks
 EXERCISES["10.why_adam"] = Explanation(
-    rubric=(
-        "numbers: rows that a batch names, rows that Adam passes over, and the ratio or the gain measured",
-        "why: a dense gradient is zero for most rows, and Adam reads and writes moments and weights of all of them",
-        "trade-off: sparse gradients have to be sorted and summed, and momentum no longer moves rows not named",
-    ),
+    "numbers: rows that a batch names, rows that Adam passes over, and the ratio or the gain measured",
+    "why: a dense gradient is zero for most rows, and Adam reads and writes moments and weights of all of them",
+    "trade-off: sparse gradients have to be sorted and summed, and momentum no longer moves rows not named",
     model="A batch of 512 names 5,731 rows, but a dense gradient makes Adam read and write all 164,266 and both their "
     "moments, 28.7 times as many. The step is only 1.3 times as fast, because Adam was about half of it and SparseAdam "
     "sorts and sums the named rows' numbers. For small tables or large batches the gain vanishes, so not for every "
@@ -720,14 +704,11 @@ def _by_levels(label, score):
 
 EXERCISES["10.auc"] = WrittenExercise(
     auc,
-    module="dlrm",
-    cases=(
-        Case("four rows", lambda code: code(np.array([0, 1, 1, 0]), np.array([0.1, 0.9, 0.4, 0.2]))),
-        Case("1,000 rows without ties", lambda code: code(*_scores(1000, 10**9))),
-        Case("scores that are all the same", lambda code: code(np.array([0, 1, 1, 0]), np.ones(4))),
-        Case("1,000 rows of five scores, many of them tied", lambda code: code(*_scores(1000, 5))),
-        Case("2 million rows", lambda code: code(*_scores(2_000_000, 1000))),  # no memory holds all of their pairs
-    ),
+    Case("four rows", lambda code: code(np.array([0, 1, 1, 0]), np.array([0.1, 0.9, 0.4, 0.2]))),
+    Case("1,000 rows without ties", lambda code: code(*_scores(1000, 10**9))),
+    Case("scores that are all the same", lambda code: code(np.array([0, 1, 1, 0]), np.ones(4))),
+    Case("1,000 rows of five scores, many of them tied", lambda code: code(*_scores(1000, 5))),
+    Case("2 million rows", lambda code: code(*_scores(2_000_000, 1000))),  # no memory holds all of their pairs
     mistakes={
         ("(below + not_above).mean() / 2", "below.mean()"): (
             "A tie counts as half a pair in the right order, and you count it as none."
@@ -841,12 +822,9 @@ def _trained(code: Any, epochs: int, most_steps: float = math.inf) -> dict[str, 
 
 EXERCISES["10.loop"] = WrittenExercise(
     train,
-    module="dlrm",
-    cases=(
-        Case("two epochs of five batches", lambda code: _trained(code, 2)),
-        Case("one epoch", lambda code: _trained(code, 1)),
-        Case("a run that is over after 4 steps", lambda code: _trained(code, 2, most_steps=4)),
-    ),
+    Case("two epochs of five batches", _trained, 2),
+    Case("one epoch", _trained, 1),
+    Case("a run that is over after 4 steps", _trained, 2, most_steps=4),
     mistakes={
         ("optimizer.zero_grad()", "pass"): "Gradients add up from step to step: clear them after each (zero_grad).",
         ("optimizer.step()", "optimizer.zero_grad(), optimizer.step()"): (

@@ -16,7 +16,6 @@ After this notebook you will be able to
 """
 
 # %% checks
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,6 +29,7 @@ from labkit_course.exercise import Case, Explanation, WrittenExercise
 
 # Shapes: B batch, D embedding dim, F tables, L pooling factor, N = F + 1 vectors that interact, P pairs of them.
 
+MODULE = "shape"
 EXERCISES = {}
 
 # %% parameters tags=["parameters"]
@@ -121,14 +121,13 @@ check("11.work", step_work)
 
 # %% checks
 def _work(
-    *, dense: int = 20, tables: int = 5, pooling: int = 3, batch: int = 256, dim: int = 16, width: int = 64
+    code: Any, *, dense: int = 20, tables: int = 5, pooling: int = 3, batch: int = 256, dim: int = 16, width: int = 64
 ) -> Any:
     config = DlrmConfig(dense, (1000,) * tables, dim, (width, 32, dim), (2 * width, 1))
-    return lambda code: {part: [float(each) for each in pair] for part, pair in code(config, pooling, batch).items()}
+    return {part: [float(each) for each in pair] for part, pair in code(config, pooling, batch).items()}
 
 
 def _work_by_matrices(config, pooling_factor, batch_size):
-    """The same, with a list of each MLP's layers."""
     vectors = config.num_tables + 1
     pairs = sum(range(vectors))
     layers = list(zip([config.dense_dim, *config.bottom_mlp], config.bottom_mlp, strict=False))
@@ -144,13 +143,10 @@ def _work_by_matrices(config, pooling_factor, batch_size):
 
 EXERCISES["11.work"] = WrittenExercise(
     step_work,
-    module="shape",
-    cases=(
-        Case("five tables", _work()),
-        Case("one table, long bags", _work(tables=1, pooling=40)),
-        Case("many tables, a small batch", _work(tables=60, batch=32)),
-        Case("wide layers and rows", _work(width=512, dim=48, dense=300)),
-    ),
+    Case("five tables", _work),
+    Case("one table, long bags", _work, tables=1, pooling=40),
+    Case("many tables, a small batch", _work, tables=60, batch=32),
+    Case("wide layers and rows", _work, width=512, dim=48, dense=300),
     mistakes={
         ("flop += 3 * 2 * batch_size", "flop += 2 * batch_size"): (
             "You count the MLPs' operations of the forward pass only: which products does the backward pass make?"
@@ -287,13 +283,10 @@ def _model() -> tuple[Dlrm, list, tuple[Tensor, Tensor, Tensor]]:
     return model, optimizers, (dense, torch.randint(7, (5, 2, 3), generator=generator, dtype=torch.int32), label)
 
 
-def _weights_after(steps: int) -> Callable[[Any], Any]:
-    def ask(code: Any) -> Any:
-        model, optimizers, batch = _model()
-        losses = [code(model, optimizers, batch).detach() for _ in range(steps)]
-        return {"losses": losses, "weights": [weight.detach() for weight in model.parameters()]}
-
-    return ask
+def _weights_after(code: Any, steps: int) -> Any:
+    model, optimizers, batch = _model()
+    losses = [code(model, optimizers, batch).detach() for _ in range(steps)]
+    return {"losses": losses, "weights": [weight.detach() for weight in model.parameters()]}
 
 
 def _marks(code: Any) -> dict[str, int]:
@@ -327,12 +320,9 @@ def _uncut(model: nn.Module, optimizers: list, batch: tuple[Tensor, Tensor, Tens
 
 EXERCISES["11.in_parts"] = WrittenExercise(
     step_in_parts,
-    module="shape",
-    cases=(
-        Case("the loss and the weights after a step", _weights_after(1)),
-        Case("after three steps", _weights_after(3)),
-        Case("what runs within the marks", _marks),
-    ),
+    Case("the loss and the weights after a step", _weights_after, 1),
+    Case("after three steps", _weights_after, 3),
+    Case("what runs within the marks", _marks),
     mistakes={
         ("        bottom.backward(bottom_leaf.grad)\n", "        pass\n"): (
             "The bottom MLP gets no gradient: what arrived at its leaf has to be handed on."
@@ -573,13 +563,12 @@ check("11.better", better)
 
 
 # %% checks
-def _limiters(of_all: str, right: str) -> Callable[[Any], list[float]]:
+def _limiters(code: Any, of_all: str, right: str) -> list[float]:
     """Shapes by the first letter of their limiter, and of what the model says."""
-    return lambda code: [float(each) for each in code(list(of_all), list(right))]
+    return [float(each) for each in code(list(of_all), list(right))]
 
 
 def _better_by_scipy(measured, predicted):
-    """The same with scipy's test."""
     from scipy.stats import binomtest
 
     constant = max(set(measured), key=list(measured).count)
@@ -593,14 +582,11 @@ def _better_by_scipy(measured, predicted):
 
 EXERCISES["11.better"] = WrittenExercise(
     better,
-    module="shape",
-    cases=(
-        Case("the model wins four and loses one", _limiters("mmmmmmeeeiii", "mmmmmeeeemii")),
-        Case("the model wins all of six", _limiters("mmmmmmmeeeeii", "mmmmmmmeeeeii")),
-        Case("the model loses more than it wins", _limiters("eeeeeeeemm", "eemmmmmmmi")),
-        Case("both are right for the same shapes", _limiters("mmmme", "mmmmm")),
-        Case("as many won as lost", _limiters("mmmmmee", "mmmeeee")),
-    ),
+    Case("the model wins four and loses one", _limiters, "mmmmmmeeeiii", "mmmmmeeeemii"),
+    Case("the model wins all of six", _limiters, "mmmmmmmeeeeii", "mmmmmmmeeeeii"),
+    Case("the model loses more than it wins", _limiters, "eeeeeeeemm", "eemmmmmmmi"),
+    Case("both are right for the same shapes", _limiters, "mmmme", "mmmmm"),
+    Case("as many won as lost", _limiters, "mmmmmee", "mmmeeee"),
     mistakes={
         ("only_model += name == truth != constant", "only_model += name == truth"): (
             "Shapes where both are right say nothing about which is better, and they are counted here."
@@ -660,12 +646,10 @@ explain("11.why_wrong", answer)
 
 # %% checks
 EXERCISES["11.why_wrong"] = Explanation(
-    rubric=(
-        "numbers: the share of shapes whose limiter was predicted, that of one name for all, the p-value or interval, and "
-        "both times of one shape",
-        "why: what the model leaves out there (copies, index work, Python, a cache)",
-        "trade-off: what it would take to count that, too, and whether the limiter needs it",
-    ),
+    "numbers: the share of shapes whose limiter was predicted, that of one name for all, the p-value or interval, and "
+    "both times of one shape",
+    "why: what the model leaves out there (copies, index work, Python, a cache)",
+    "trade-off: what it would take to count that, too, and whether the limiter needs it",
     model="The limiter was right for 21 of 24 shapes (0.70 to 0.96 at 95 %), and the MLPs each time are right for 15; with "
     "p = 0.03 the model is better than one name. It was wrong for one shape with 15 tables of 3,292 rows: it named the MLPs, "
     "with 0.25 ms, and the embeddings took 2.1 ms. Such tables stay in a cache, so bytes cost little, but each table "

@@ -16,7 +16,6 @@ After this notebook you will be able to
 """
 
 # %% checks
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from labkit_course.exercise import Case, Explanation, WrittenExercise
 
 # Shapes: B batch, L pooling factor, R rows of a table, U distinct rows of a batch, D embedding dim.
 
+MODULE = "placement"
 EXERCISES = {}
 
 # %% parameters tags=["parameters"]
@@ -140,17 +140,14 @@ check("12.lru", LruCache)
 
 
 # %% checks
-def _hits(slots: int, *batches: list[int]) -> Callable[[Any], list[int]]:
-    def ask(code: Any) -> list[int]:
-        cache = code(slots)
-        return [int(cache.look_up(list(rows))) for rows in batches]
-
-    return ask
+def _hits(code: Any, slots: int, *batches: list[int]) -> list[int]:
+    cache = code(slots)
+    return [int(cache.look_up(list(rows))) for rows in batches]
 
 
-def _drawn(slots: int, rows: int, size: int, count: int = 60) -> Callable[[Any], list[int]]:
+def _drawn(code: Any, slots: int, rows: int, size: int) -> list[int]:
     rng = np.random.default_rng(slots)
-    return _hits(slots, *(rng.permutation(np.unique(rng.zipf(1.3, size) % rows)).tolist() for _ in range(count)))
+    return _hits(code, slots, *(rng.permutation(np.unique(rng.zipf(1.3, size) % rows)).tolist() for _ in range(60)))
 
 
 class _ListCache:
@@ -169,8 +166,6 @@ class _ListCache:
 
 
 class _ClockCache:
-    """The same with the time of each row's last use."""
-
     def __init__(self, slots: int):
         self.slots, self.used, self.now = slots, {}, 0
 
@@ -196,26 +191,22 @@ class _ClockCache:
 
 EXERCISES["12.lru"] = WrittenExercise(
     LruCache,
-    module="placement",
-    cases=(
-        Case("batches of one row", _hits(3, [1], [2], [3], [4], [2], [1])),
-        Case("a row that is used stays", _hits(2, [1], [2], [1], [3], [1], [2])),
-        Case("room for all", _hits(4, [1, 2], [2, 3], [1, 2, 3])),
-        Case("the order of a batch", _hits(3, [3, 1, 2], [4], [3], [1], [2])),
-        Case("a batch with hits and misses", _hits(3, [5, 6, 7], [8, 5], [9, 10], [5, 8])),
-        Case("more rows than slots", _hits(2, [1, 2, 3], [1, 2, 3], [3], [3])),
-        Case("no slots", _hits(0, [1, 2], [1, 2])),
-        Case("sixty batches, Zipf", _drawn(40, 500, 30)),
-        Case("sixty batches that hardly fit", _drawn(12, 200, 30)),
-    ),
+    Case("batches of one row", _hits, 3, [1], [2], [3], [4], [2], [1]),
+    Case("a row that is used stays", _hits, 2, [1], [2], [1], [3], [1], [2]),
+    Case("room for all", _hits, 4, [1, 2], [2, 3], [1, 2, 3]),
+    Case("the order of a batch", _hits, 3, [3, 1, 2], [4], [3], [1], [2]),
+    Case("a batch with hits and misses", _hits, 3, [5, 6, 7], [8, 5], [9, 10], [5, 8]),
+    Case("more rows than slots", _hits, 2, [1, 2, 3], [1, 2, 3], [3], [3]),
+    Case("no slots", _hits, 0, [1, 2], [1, 2]),
+    Case("sixty batches, Zipf", _drawn, 40, 500, 30),
+    Case("sixty batches that hardly fit", _drawn, 12, 200, 30),
     mistakes={
         ("self.held.move_to_end(row)", "pass"): (
             "That is first in, first out: what changes about a row that is looked up while it is there?"
         ),
-        (
-            "popitem(last=False)",
-            "popitem()",
-        ): "That evicts the row that came in last. Which end of the order is oldest?",
+        ("popitem(last=False)", "popitem()"): (
+            "That evicts the row that came in last. Which end of the order is oldest?"
+        ),
         ("missing[: self.slots - hits]", "missing"): (
             "A batch with more rows than slots evicts its own rows here: read step 4 again."
         ),
@@ -278,15 +269,11 @@ check("12.replay", replay)
 
 
 # %% checks
-def _replayed(slots: int, *shape: int, rows: int = 40) -> Callable[[Any], Any]:
-    def ask(code: Any) -> Any:
-        return list(code(LruCache(slots), np.random.default_rng(slots).zipf(1.4, shape) % rows))
-
-    return ask
+def _replayed(code: Any, slots: int, *shape: int, rows: int = 40) -> Any:
+    return list(code(LruCache(slots), np.random.default_rng(slots).zipf(1.4, shape) % rows))
 
 
 def _replay_lists(cache, batches):
-    """The same with one number per batch in a list."""
     missing, size = [], []
     for batch in batches:
         rows = sorted(set(np.asarray(batch).ravel().tolist()))
@@ -298,21 +285,17 @@ def _replay_lists(cache, batches):
 
 EXERCISES["12.replay"] = WrittenExercise(
     replay,
-    module="placement",
-    cases=(
-        Case("ten batches of eight lookups", _replayed(5, 10, 8)),
-        Case("an odd number of batches", _replayed(7, 9, 16)),
-        Case("batches of two dimensions", _replayed(12, 12, 6, 4)),
-        Case("a cache without slots", _replayed(0, 8, 20)),
-    ),
+    Case("ten batches of eight lookups", _replayed, 5, 10, 8),
+    Case("an odd number of batches", _replayed, 7, 9, 16),
+    Case("batches of two dimensions", _replayed, 12, 12, 6, 4),
+    Case("a cache without slots", _replayed, 0, 8, 20),
     mistakes={
         ("lookups += np.size(batch)", "lookups += len(rows)"): (
             "That is the share of distinct rows. A row that a batch names ten times is ten lookups."
         ),
-        (
-            "    warm_up = len(batches) // 2\n",
-            "    warm_up = 0\n",
-        ): "The empty cache counts here, too: read the last item.",
+        ("    warm_up = len(batches) // 2\n", "    warm_up = 0\n"): (
+            "The empty cache counts here, too: read the last item."
+        ),
         ("return 1 - fetched / lookups, ", "return fetched / lookups, "): "That is the share that misses.",
     },
     variants=(_replay_lists,),
@@ -396,40 +379,34 @@ check("12.step", placed_step)
 
 
 # %% checks
-def _steps(*, rows: int = 12, dim: int = 3, batch: int = 5, pooling: int = 2, steps: int = 1) -> Callable[[Any], Any]:
-    def ask(code: Any) -> Any:
-        drawn = torch.Generator().manual_seed(rows + steps)
-        table = torch.randn(rows, dim, generator=drawn)
-        layer = torch.randn(dim, 1, generator=drawn, requires_grad=True)
-        moved: dict[str, list[int]] = {"read": [], "written": []}
+def _steps(code: Any, *, rows: int = 12, dim: int = 3, batch: int = 5, pooling: int = 2, steps: int = 1) -> Any:
+    drawn = torch.Generator().manual_seed(rows + steps)
+    table = torch.randn(rows, dim, generator=drawn)
+    layer = torch.randn(dim, 1, generator=drawn, requires_grad=True)
+    moved: dict[str, list[int]] = {"read": [], "written": []}
 
-        def read(wanted: Tensor) -> Tensor:
-            moved["read"] += wanted.flatten().tolist()
-            return table[wanted].clone()
+    def read(wanted: Tensor) -> Tensor:
+        moved["read"] += wanted.flatten().tolist()
+        return table[wanted].clone()
 
-        def write(given: Tensor, values: Tensor) -> None:
-            moved["written"] += given.flatten().tolist()
-            table[given] = torch.from_numpy(values.numpy())  # as a store of numbers does, which keeps no gradients
+    def write(given: Tensor, values: Tensor) -> None:
+        moved["written"] += given.flatten().tolist()
+        table[given] = torch.from_numpy(values.numpy())  # as a store of numbers does, which keeps no gradients
 
-        losses = []
-        for _ in range(steps):
-            categorical = torch.randint(rows, (batch, pooling), generator=drawn)
-            losses.append(
-                code(read, write, categorical, lambda sums: (sums.tanh() @ layer).sigmoid().square().mean(), 0.5)
-            )
-        return {
-            "losses": [loss.detach() for loss in losses],
-            "losses that still have a gradient": sum(loss.requires_grad for loss in losses),
-            "the table": table,
-            "the gradient of the layer after the tables": layer.grad,
-            **{f"rows {name}": sorted(numbers) for name, numbers in moved.items()},
-        }
-
-    return ask
+    losses = []
+    for _ in range(steps):
+        categorical = torch.randint(rows, (batch, pooling), generator=drawn)
+        losses.append(code(read, write, categorical, lambda sums: (sums.tanh() @ layer).sigmoid().square().mean(), 0.5))
+    return {
+        "losses": [loss.detach() for loss in losses],
+        "losses that still have a gradient": sum(loss.requires_grad for loss in losses),
+        "the table": table,
+        "the gradient of the layer after the tables": layer.grad,
+        **{f"rows {name}": sorted(numbers) for name, numbers in moved.items()},
+    }
 
 
 def _step_without_bags(read, write, categorical, loss_of, lr):
-    """The same by indexing, and with torch's optimiser."""
     rows = torch.unique(categorical)
     values = torch.nn.Parameter(read(rows))
     optimizer = torch.optim.SGD([values], lr=lr)
@@ -442,13 +419,10 @@ def _step_without_bags(read, write, categorical, loss_of, lr):
 
 EXERCISES["12.step"] = WrittenExercise(
     placed_step,
-    module="placement",
-    cases=(
-        Case("bags of two rows", _steps()),
-        Case("rows that many bags name", _steps(rows=3, batch=16, pooling=4)),
-        Case("a bag of one row", _steps(batch=1, pooling=1)),
-        Case("four steps", _steps(rows=6, steps=4)),
-    ),
+    Case("bags of two rows", _steps),
+    Case("rows that many bags name", _steps, rows=3, batch=16, pooling=4),
+    Case("a bag of one row", _steps, batch=1, pooling=1),
+    Case("four steps", _steps, rows=6, steps=4),
     mistakes={
         ("weight.detach() - lr * weight.grad", "weight.detach() + lr * weight.grad"): "That climbs: the loss grows.",
         ("weight.detach() - lr * weight.grad", "weight.detach()"): (
@@ -595,12 +569,7 @@ check("12.share", share_of_device)
 
 
 # %% checks
-def _share(*numbers: float) -> Callable[[Any], float]:
-    return lambda code: code(*numbers)
-
-
 def _share_by_cases(device_ms, rows, us_a_row, hidden):
-    """The same, with what is waited for."""
     move = rows * us_a_row * 1e-3
     waited = (2 - hidden) * move
     if hidden and hidden * move > device_ms:
@@ -610,15 +579,12 @@ def _share_by_cases(device_ms, rows, us_a_row, hidden):
 
 EXERCISES["12.share"] = WrittenExercise(
     share_of_device,
-    module="placement",
-    cases=(
-        Case("nothing is hidden", _share(4.0, 500, 2.0, 0)),
-        Case("reading is hidden", _share(4.0, 500, 2.0, 1)),
-        Case("both are hidden", _share(4.0, 500, 2.0, 2)),
-        Case("both together take longer than the step", _share(4.0, 1500, 2.0, 2)),
-        Case("reading takes longer than the step", _share(4.0, 1000, 10.0, 1)),
-        Case("no rows", _share(7.0, 0, 10.0, 1)),
-    ),
+    Case("nothing is hidden", lambda code: code(4.0, 500, 2.0, 0)),
+    Case("reading is hidden", lambda code: code(4.0, 500, 2.0, 1)),
+    Case("both are hidden", lambda code: code(4.0, 500, 2.0, 2)),
+    Case("both together take longer than the step", lambda code: code(4.0, 1500, 2.0, 2)),
+    Case("reading takes longer than the step", lambda code: code(4.0, 1000, 10.0, 1)),
+    Case("no rows", lambda code: code(7.0, 0, 10.0, 1)),
     mistakes={
         ("max(device_ms, hidden * move_ms)", "device_ms + hidden * move_ms"): (
             "Here moves in the background take extra time even while the step computes."
@@ -743,12 +709,10 @@ explain("12.why_cached", answer)
 
 # %% checks
 EXERCISES["12.why_cached"] = Explanation(
-    rubric=(
-        "numbers: the shares or the gain with and without the cache in two places at least, with the intervals",
-        "why: a row from memory costs about as much as the index of the cache, a page of the disk far more, and the "
-        "cache of rows holds popular rows alone where a page holds 15 others",
-        "trade-off: the place where the cache is worth its memory, and one where it is not",
-    ),
+    "numbers: the shares or the gain with and without the cache in two places at least, with the intervals",
+    "why: a row from memory costs about as much as the index of the cache, a page of the disk far more, and the "
+    "cache of rows holds popular rows alone where a page holds 15 others",
+    "trade-off: the place where the cache is worth its memory, and one where it is not",
     model="In front of the disk the cache makes a step 2.5 times as fast (2.2 to 2.8): it keeps 0.12 of the throughput "
     "instead of 0.05. In front of memory it keeps 0.97 (0.66 to 1.43) instead of 0.96, and in front of the other "
     "process 0.71 instead of 0.91, so no gain shows there. The cache cuts the 3,416 rows of a step to 1,310, and the "
@@ -844,12 +808,10 @@ explain("12.why_fewer", answer)
 
 # %% checks
 EXERCISES["12.why_fewer"] = Explanation(
-    rubric=(
-        "numbers: training and validation AUC of all rows after the first and the last epoch, and the loss or gain of "
-        "smaller tables with its interval",
-        "why: training AUC rises while validation AUC falls, so it is over-fitting; shared rows see more samples each",
-        "trade-off: bytes and AUC of the tables chosen, and the number of epochs for which that holds",
-    ),
+    "numbers: training and validation AUC of all rows after the first and the last epoch, and the loss or gain of "
+    "smaller tables with its interval",
+    "why: training AUC rises while validation AUC falls, so it is over-fitting; shared rows see more samples each",
+    "trade-off: bytes and AUC of the tables chosen, and the number of epochs for which that holds",
     model="All rows over-fit: from epoch 1 to 3 their training AUC rises from 0.813 to 0.933 while their validation AUC "
     "falls from 0.769 to 0.728; under-training would have raised both. Hashed to a tenth, the loss of 0.010 (-0.017 to "
     "0.037) after one epoch is none that three seeds show, and after three epochs it is a gain of 0.029 (0.021 to "

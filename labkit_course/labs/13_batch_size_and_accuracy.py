@@ -24,6 +24,7 @@ import pandas as pd
 
 from labkit_course.exercise import Case, Exercise, Explanation, WrittenExercise
 
+MODULE = "batch"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -136,7 +137,6 @@ def _with_failures(code: Any) -> Any:
 
 
 def _line_by_hand(batch_size, value):
-    """The same by a loop and lstsq."""
     points = [(size, one) for size, one in zip(list(batch_size), list(value), strict=True) if math.isfinite(one)]
     rows = np.array([(1 / one, size / one) for size, one in points])
     at_zero, slope = np.linalg.lstsq(rows, np.ones(len(points)), rcond=None)[0]
@@ -145,13 +145,10 @@ def _line_by_hand(batch_size, value):
 
 EXERCISES["13.line"] = WrittenExercise(
     fit_line,
-    module="batch",
-    cases=(
-        Case("three values on a line", lambda code: code([100, 200, 400], [6.0, 7.0, 9.0])),
-        Case("twelve values near a line", lambda code: code(*_noisy(0.7, 300, 12, 1))),
-        Case("the two largest batches never arriving", _with_failures),
-        Case("values that fall with the batch", lambda code: code([32, 64, 128, 256], [15.0, 4.0, 3.0, 3.0])),
-    ),
+    Case("three values on a line", lambda code: code([100, 200, 400], [6.0, 7.0, 9.0])),
+    Case("twelve values near a line", lambda code: code(*_noisy(0.7, 300, 12, 1))),
+    Case("the two largest batches never arriving", _with_failures),
+    Case("values that fall with the batch", lambda code: code([32, 64, 128, 256], [15.0, 4.0, 3.0, 3.0])),
     mistakes={
         (", w=1 / value[known]", ""): ("The largest values count most here: what is an error's share of its value?"),
         ("at_zero / slope if slope > 0 else math.inf", "slope"): (
@@ -295,12 +292,10 @@ explain("13.why_quotient", answer)
 
 # %% checks
 EXERCISES["13.why_quotient"] = Explanation(
-    rubric=(
-        "numbers: of one device, the batches with the least epochs, the most epochs per hour and the least time, and two "
-        "of these values",
-        "why: below the soonest batch the shared overhead wins, above it the extra epochs do",
-        "trade-off: the target, the device or the rule for the learning rate as a reason for another batch",
-    ),
+    "numbers: of one device, the batches with the least epochs, the most epochs per hour and the least time, and two "
+    "of these values",
+    "why: below the soonest batch the shared overhead wins, above it the extra epochs do",
+    "trade-off: the target, the device or the rule for the learning rate as a reason for another batch",
     model="On the V100 the fewest epochs, 6, are at batch 12 and the most epochs an hour, 0.67, at 56; the least time, "
     "10.5 h, is at 48, where neither is best. Below it the rate still grows faster than the epochs, because more samples "
     "share each step's overhead; above it the rate no longer grows and the epochs do. The largest batch that fits "
@@ -498,8 +493,6 @@ check("13.rates", three_rates)
 # %% checks
 def _runs(*, seeds: int = 2) -> pd.DataFrame:
     """Two batch sizes with the same rates; the best single run, and that by test AUC, are at others than the best."""
-    import pandas as pd
-
     validation = {0.002: 0.71, 0.004: 0.73, 0.008: 0.76, 0.016: 0.75}
     test = {0.002: 0.70, 0.004: 0.74, 0.008: 0.75, 0.016: 0.77}
     spread = {0.002: 0.0, 0.004: 0.04, 0.008: 0.005, 0.016: 0.002}
@@ -518,15 +511,12 @@ def _runs(*, seeds: int = 2) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["batch_size", "lr", "seed", "validation_auc", "test_auc"])
 
 
-def _by(means: Any) -> Any:
-    """A wrong choice of the tuned rate's value: `means` takes the runs of the batch size."""
-    return lambda runs, batch_size, *base: (
-        three_rates(runs, batch_size, *base) | {"tuned": means(runs[runs["batch_size"] == batch_size])}
-    )
+def _by_single_run(runs, batch_size, *base):
+    own = runs[runs["batch_size"] == batch_size]
+    return three_rates(runs, batch_size, *base) | {"tuned": own.loc[own["validation_auc"].idxmax(), "test_auc"]}
 
 
 def _rates_in_loops(runs, batch_size, base_batch, base_lr):
-    """The same, rate by rate."""
     own = runs[runs["batch_size"] == batch_size]
     validation = {lr: own.loc[own["lr"] == lr, "validation_auc"].mean() for lr in own["lr"].unique()}
     chosen = [base_lr, base_lr * batch_size / base_batch, max(validation, key=validation.get)]
@@ -536,12 +526,9 @@ def _rates_in_loops(runs, batch_size, base_batch, base_lr):
 
 EXERCISES["13.rates"] = WrittenExercise(
     three_rates,
-    module="batch",
-    cases=(
-        Case("a batch 4 times as large, two seeds", lambda code: code(_runs(), 400, 100, 0.002)),
-        Case("the base itself", lambda code: code(_runs(), 100, 100, 0.002)),
-        Case("another rate to begin with, one seed", lambda code: code(_runs(seeds=1), 400, 100, 0.004)),
-    ),
+    Case("a batch 4 times as large, two seeds", lambda code: code(_runs(), 400, 100, 0.002)),
+    Case("the base itself", lambda code: code(_runs(), 100, 100, 0.002)),
+    Case("another rate to begin with, one seed", lambda code: code(_runs(seeds=1), 400, 100, 0.004)),
     mistakes={
         ('runs[runs["batch_size"] == batch_size]', "runs"): (
             "The other batch sizes have the same rates: take the rows of yours first."
@@ -549,9 +536,7 @@ EXERCISES["13.rates"] = WrittenExercise(
         ('means["validation_auc"].idxmax()', 'means["test_auc"].idxmax()'): (
             "The rate is chosen by the test split here, which then says nothing new: choose by validation_auc."
         ),
-        _by(lambda runs: runs.loc[runs["validation_auc"].idxmax(), "test_auc"]): (
-            "That is the luckiest single run: take the mean over the seeds of each rate first."
-        ),
+        _by_single_run: ("That is the luckiest single run: take the mean over the seeds of each rate first."),
     },
     variants=(_rates_in_loops,),
     hint="Which rows count, what is averaged over what, and which split chooses the rate? Try the frame of two seeds by "
@@ -617,32 +602,25 @@ check("13.loss", paired_loss)
 
 
 # %% checks
-def _paired(*, base_seeds: int, other_seeds: int, loss: float, matters: float, seed: int = 0) -> Any:
+def _paired(code: Any, *, base_seeds: int, other_seeds: int, loss: float, matters: float, seed: int = 0) -> Any:
     """Runs of three settings in an order of their own; what a seed gains or loses, it has with all of them."""
-
-    def ask(code: Any) -> Any:
-        rng = np.random.default_rng(seed)
-        of_seed = rng.normal(0, 0.02, 8)
-        rows = [
-            (batch, lr, each, 0.75 - lost + of_seed[each] + rng.normal(0, 0.002))
-            for batch, lr, count, lost in (
-                (512, 0.002, base_seeds, 0.0),
-                (2048, 0.002, other_seeds, loss),
-                (2048, 0.008, other_seeds, loss / 3),
-            )
-            for each in range(count)
-        ]
-        frame = pd.DataFrame(rows, columns=["batch_size", "lr", "seed", "test_auc"])
-        found = code(frame.sample(frac=1, random_state=seed), (512, 0.002), (2048, 0.002), matters)
-        return [float(each) for each in found]
-
-    return ask
+    rng = np.random.default_rng(seed)
+    of_seed = rng.normal(0, 0.02, 8)
+    rows = [
+        (batch, lr, each, 0.75 - lost + of_seed[each] + rng.normal(0, 0.002))
+        for batch, lr, count, lost in (
+            (512, 0.002, base_seeds, 0.0),
+            (2048, 0.002, other_seeds, loss),
+            (2048, 0.008, other_seeds, loss / 3),
+        )
+        for each in range(count)
+    ]
+    frame = pd.DataFrame(rows, columns=["batch_size", "lr", "seed", "test_auc"])
+    found = code(frame.sample(frac=1, random_state=seed), (512, 0.002), (2048, 0.002), matters)
+    return [float(each) for each in found]
 
 
 def _loss_by_merge(runs, base, other, matters):
-    """The same, with a join."""
-    import labkit
-
     (one, one_lr), (two, two_lr) = base, other
     left = runs.query("batch_size == @one and lr == @one_lr")
     both = left.merge(runs.query("batch_size == @two and lr == @two_lr"), on="seed")
@@ -653,20 +631,14 @@ def _loss_by_merge(runs, base, other, matters):
 
 EXERCISES["13.loss"] = WrittenExercise(
     paired_loss,
-    module="batch",
-    cases=(
-        Case("three seeds of each", _paired(base_seeds=3, other_seeds=3, loss=0.01, matters=0.006)),
-        Case(
-            "five seeds of the base, three of the other", _paired(base_seeds=5, other_seeds=3, loss=0.02, matters=0.001)
-        ),
-        Case("a gain", _paired(base_seeds=4, other_seeds=6, loss=-0.01, matters=0.002, seed=2)),
-    ),
+    Case("three seeds of each", _paired, base_seeds=3, other_seeds=3, loss=0.01, matters=0.006),
+    Case("five seeds of the base, three of the other", _paired, base_seeds=5, other_seeds=3, loss=0.02, matters=0.001),
+    Case("a gain", _paired, base_seeds=4, other_seeds=6, loss=-0.01, matters=0.002, seed=2),
     mistakes={
         ("(aucs[0] - aucs[1])", "(aucs[1] - aucs[0])"): "The sign: a loss is positive where the base is better.",
-        (
-            "labkit.tta.runs_needed(losses.std(), matters)",
-            "labkit.tta.runs_needed(losses.std(ddof=0), matters)",
-        ): "The pairs needed come from a spread that divides by n; a sample's divides by n − 1.",
+        ("labkit.tta.runs_needed(losses.std(), matters)", "labkit.tta.runs_needed(losses.std(ddof=0), matters)"): (
+            "The pairs needed come from a spread that divides by n; a sample's divides by n − 1."
+        ),
         ("labkit.tta.runs_needed(losses.std(), matters)", "labkit.tta.runs_needed(aucs[1].std(), matters)"): (
             "The spread is that of single runs here. Which spread do pairs of the same seed have?"
         ),
@@ -745,31 +717,26 @@ COLUMNS = ["batch_size", "lr", "runs", "reached", "need", "rate", "need_low", "n
 COLUMNS += ["time_s", "time_low_s", "time_high_s"]
 
 
-def _reduced(*series: tuple[int, float, list[float], float], seed: int, without: str = "") -> Any:
+def _reduced(code: Any, seed: int, *series: tuple[int, float, list[float], float], without: str = "") -> Any:
     """Of series (batch size, rate, step of arrival of each seed, samples per second), in an order of their own.
 
     Metrics rise to 0.8 at the arrival, and fall again; one that arrives at step 9 or later never does.
     """
-
-    def ask(code: Any) -> Any:
-        rng, runs, curves = np.random.default_rng(seed), [], []
-        for size, lr, arrivals, speed in series:
-            for arrival in arrivals:
-                run, own = f"run-{len(runs)}", speed * rng.uniform(0.9, 1.1)
-                runs.append((run, size, lr))
-                for step in range(1, 9):
-                    value = 0.8 if step == arrival else 0.75 if step == arrival + 2 else 0.5 + step / 100
-                    curves.append((run, 500.0 * step, 500 * step / own, 1500 * step / own, value))
-        frame = pd.DataFrame(curves, columns=["run", "samples", "train_s", "wall_s", "value"])
-        given = pd.DataFrame(runs, columns=["run", "batch_size", "lr"]).sample(frac=1, random_state=seed)
-        found = code(given, frame[frame["run"] != without], 0.7)
-        return found[COLUMNS].to_numpy(float)
-
-    return ask
+    rng, runs, curves = np.random.default_rng(seed), [], []
+    for size, lr, arrivals, speed in series:
+        for arrival in arrivals:
+            run, own = f"run-{len(runs)}", speed * rng.uniform(0.9, 1.1)
+            runs.append((run, size, lr))
+            for step in range(1, 9):
+                value = 0.8 if step == arrival else 0.75 if step == arrival + 2 else 0.5 + step / 100
+                curves.append((run, 500.0 * step, 500 * step / own, 1500 * step / own, value))
+    frame = pd.DataFrame(curves, columns=["run", "samples", "train_s", "wall_s", "value"])
+    given = pd.DataFrame(runs, columns=["run", "batch_size", "lr"]).sample(frac=1, random_state=seed)
+    found = code(given, frame[frame["run"] != without], 0.7)
+    return found[COLUMNS].to_numpy(float)
 
 
 def _by_batch_in_loops(runs, curves, target):
-    """The same, cell by cell."""
     rows = []
     for (size, lr), own in runs.groupby(["batch_size", "lr"]):
         needs, rates = [], []
@@ -792,29 +759,19 @@ def _by_batch_in_loops(runs, curves, target):
 
 EXERCISES["13.by_batch"] = WrittenExercise(
     by_batch,
-    module="batch",
-    cases=(
-        Case("two batch sizes of one rate", _reduced((8, 0.1, [3, 6, 4], 1e3), (16, 0.1, [5, 5, 5], 3e3), seed=1)),
-        Case(
-            "a rate at which two of three seeds never arrive",
-            _reduced((8, 0.1, [1, 99, 99], 1e3), (8, 0.2, [5, 6, 99], 1e3), seed=3),
-        ),
-        Case(
-            "a rate that needs less and is slower",
-            _reduced((64, 0.1, [2, 3, 4], 1e3), (64, 0.2, [4, 5, 6], 5e3), seed=4),
-        ),
-        Case(
-            "three batch sizes of two rates, and a run that was never evaluated",
-            _reduced(
-                (512, 0.1, [5, 7, 6], 9e3),
-                (32, 0.1, [2, 6, 3], 3e3),
-                (32, 0.4, [4, 2, 99], 3e3),
-                (128, 0.1, [6, 3, 5], 6e3),
-                (128, 0.4, [1, 2, 7], 5e3),
-                seed=5,
-                without="run-7",
-            ),
-        ),
+    Case("two batch sizes of one rate", _reduced, 1, (8, 0.1, [3, 6, 4], 1e3), (16, 0.1, [5, 5, 5], 3e3)),
+    Case("a rate at which 2 of 3 seeds never arrive", _reduced, 3, (8, 0.1, [1, 9, 9], 1e3), (8, 0.2, [5, 6, 9], 1e3)),
+    Case("a rate that needs less and is slower", _reduced, 4, (64, 0.1, [2, 3, 4], 1e3), (64, 0.2, [4, 5, 6], 5e3)),
+    Case(
+        "three batch sizes of two rates, and a run that was never evaluated",
+        _reduced,
+        5,
+        (512, 0.1, [5, 7, 6], 9e3),
+        (32, 0.1, [2, 6, 3], 3e3),
+        (32, 0.4, [4, 2, 9], 3e3),
+        (128, 0.1, [6, 3, 5], 6e3),
+        (128, 0.4, [1, 2, 7], 5e3),
+        without="run-7",
     ),
     mistakes={
         ("fillna(math.inf)", "fillna(curves['samples'].max())"): (
@@ -881,11 +838,9 @@ explain("13.why_batch", answer)
 
 # %% checks
 EXERCISES["13.why_batch"] = Explanation(
-    rubric=(
-        "numbers: AUC of two batch sizes with the rate kept and tuned, and the time of an epoch",
-        "why: an epoch has fewer steps, and a step at the same rate moves the weights no further",
-        "trade-off: samples per second against what they teach, or the price of the runs that tune the rate",
-    ),
+    "numbers: AUC of two batch sizes with the rate kept and tuned, and the time of an epoch",
+    "why: an epoch has fewer steps, and a step at the same rate moves the weights no further",
+    "trade-off: samples per second against what they teach, or the price of the runs that tune the rate",
     model="At 2,048 with the rate kept my test AUC is 0.62 after one epoch, against 0.75 at 512; tuned it is 0.74, and an "
     "epoch takes 0.59 of the time. The epoch has 25 steps instead of 98, and at the same rate each moves the weights "
     "hardly further, so the model has learnt less. A larger rate wins most of it back. Eight times the batch loses 0.096 "

@@ -30,6 +30,7 @@ from labkit_course.lab import from_lab
 # Shapes: B batch, T frames or outputs, C channels, V alphabet with the blank (0), S states of an alignment.
 # Shapes: n samples, T frames, K bins.
 gradient = from_lab("10", "gradient")
+MODULE = "speech"
 EXERCISES = {}
 
 # %% parameters tags=["parameters"]
@@ -119,13 +120,10 @@ def _frame_by_frame(wave: Tensor, filters: Tensor) -> Tensor:
 
 EXERCISES["20.features"] = WrittenExercise(
     log_energies,
-    module="speech",
-    cases=(
-        Case("half a second of a rising tone", lambda code: code(*_sound(8000))),
-        Case("a single frame", lambda code: code(*_sound(400))),
-        Case("a number of samples that is no multiple of the hop", lambda code: code(*_sound(1999))),
-        Case("a tone that can hardly be heard", lambda code: code(*_sound(800, 1e-4))),
-    ),
+    Case("half a second of a rising tone", lambda code: code(*_sound(8000))),
+    Case("a single frame", lambda code: code(*_sound(400))),
+    Case("a number of samples that is no multiple of the hop", lambda code: code(*_sound(1999))),
+    Case("a tone that can hardly be heard", lambda code: code(*_sound(800, 1e-4))),
     mistakes={
         (" * torch.hann_window(400)", ""): "Each frame has to be multiplied by a window, or its edges sound as clicks.",
         (".square()", ""): "You sum magnitudes, and not energies: how does energy depend on the magnitude?",
@@ -189,8 +187,8 @@ check("20.greedy", greedy)
 
 
 # %% checks
-def _with(*given: Any) -> Any:
-    return lambda code: code(*given)
+def _with(code: Any, *given: Any) -> Any:
+    return code(*given)
 
 
 def _paths(*paths: list[int], longest: int = 12) -> tuple[Tensor, Tensor]:
@@ -219,13 +217,12 @@ def _by_unique(log_probabilities: Tensor, lengths: Tensor) -> list[list[int]]:
 
 EXERCISES["20.greedy"] = WrittenExercise(
     greedy,
-    module="speech",
-    cases=lambda random: (
+    draw=lambda random: (
         Case("the paths 2 2 0 2 1 0 1 and 3 3", lambda code: code(*_paths([2, 2, 0, 2, 1, 0, 1], [3, 3]))),
         Case("4 utterances of up to 9 outputs", lambda code: code(*_outputs())),
         Case("the paths 1 0 1 1 2 2 0 0 1 and 0 0", lambda code: code(*_paths([1, 0, 1, 1, 2, 2, 0, 0, 1], [0, 0]))),
         Case("one utterance", lambda code: code(_outputs()[0][:1], torch.tensor([3]))),
-        Case("outputs drawn for this try", _with(*_outputs(random.randrange(10**6)))),
+        Case("outputs drawn for this try", _with, *_outputs(random.randrange(10**6))),
     ),
     mistakes={
         ("[:length]", ""): "Outputs beyond an utterance's length are padding: cut each path first.",
@@ -314,10 +311,10 @@ check("20.ctc", ctc_loss)
 
 
 # %% checks
-def _said(tokens: list[int], outputs: int, seed: int) -> Any:
+def _said(code: Any, tokens: list[int], outputs: int, seed: int) -> Any:
     """Outputs (T, 5) of a model that knows nothing."""
     drawn = torch.randn(outputs, 5, generator=torch.Generator().manual_seed(seed)).log_softmax(1)
-    return lambda code: code(drawn, tokens)
+    return code(drawn, tokens)
 
 
 def _state_by_state(log_probabilities: Tensor, tokens: list[int]) -> float:
@@ -339,15 +336,14 @@ _SKIPS = "place > 1 and state not in (0, states[place - 2])"
 
 EXERCISES["20.ctc"] = WrittenExercise(
     ctc_loss,
-    module="speech",
-    cases=lambda random: (
-        Case("three letters and nine outputs", _said([1, 3, 2], 9, 1)),
-        Case("two equal letters, between which a blank has to stand", _said([2, 2], 5, 2)),
-        Case("as many outputs as letters: one alignment", _said([4, 1, 3], 3, 3)),
-        Case("fewer outputs than letters: no alignment, inf", _said([4, 1, 3], 2, 4)),
-        Case("nothing said: blanks alone", _said([], 4, 5)),
-        Case("ten letters and 200 outputs", _said([1, 2, 2, 3, 4, 4, 1, 3, 3, 2], 200, 6)),
-        Case("letters drawn for this try", _said(random.choices([1, 2, 3], k=6), 24, random.randrange(10**6))),
+    draw=lambda random: (
+        Case("three letters and nine outputs", _said, [1, 3, 2], 9, 1),
+        Case("two equal letters, between which a blank has to stand", _said, [2, 2], 5, 2),
+        Case("as many outputs as letters: one alignment", _said, [4, 1, 3], 3, 3),
+        Case("fewer outputs than letters: no alignment, inf", _said, [4, 1, 3], 2, 4),
+        Case("nothing said: blanks alone", _said, [], 4, 5),
+        Case("ten letters and 200 outputs", _said, [1, 2, 2, 3, 4, 4, 1, 3, 3, 2], 200, 6),
+        Case("letters drawn for this try", _said, random.choices([1, 2, 3], k=6), 24, random.randrange(10**6)),
     ),
     mistakes={
         (_SKIPS, "place > 1 and state != 0"): (
@@ -448,16 +444,13 @@ def _heard(code: Any, *sizes: Any, frames: int = 9, training: bool = False, of_g
 
 EXERCISES["20.block"] = WrittenExercise(
     MyBlock,
-    module="speech",
-    cases=(
-        Case("the stride that the model asks a block for", lambda code: code(4, 6, 5, 2, 0.0).stride),
-        Case("how many weights 4 channels to 6 have", lambda code: _size(code, 4, 6, 5, 2, 0.0)),
-        Case("4 channels to 6, two utterances of which one is shorter", lambda code: _heard(code, 4, 6, 5, 1, 0.0)),
-        Case("6 channels to 6", lambda code: _heard(code, 6, 6, 3, 1, 0.0)),
-        Case("6 channels to 6 by stride 2", lambda code: _heard(code, 6, 6, 7, 2, 0.5)),
-        Case("a step of training", lambda code: _heard(code, 6, 6, 3, 1, 0.0, training=True)),
-        Case("the gradient of x", lambda code: _heard(code, 6, 6, 3, 1, 0.0, of_gradient=True)),
-    ),
+    Case("the stride that the model asks a block for", lambda code: code(4, 6, 5, 2, 0.0).stride),
+    Case("how many weights 4 channels to 6 have", _size, 4, 6, 5, 2, 0.0),
+    Case("4 channels to 6, two utterances of which one is shorter", _heard, 4, 6, 5, 1, 0.0),
+    Case("6 channels to 6", _heard, 6, 6, 3, 1, 0.0),
+    Case("6 channels to 6 by stride 2", _heard, 6, 6, 7, 2, 0.5),
+    Case("a step of training", _heard, 6, 6, 3, 1, 0.0, training=True),
+    Case("the gradient of x", _heard, 6, 6, 3, 1, 0.0, of_gradient=True),
     mistakes={
         ("kernel, stride, padding", "kernel, padding"): "The convolution has to move on by the stride.",
         (", bias=False", ""): "Batch norm removes any bias again, so this convolution has none.",
@@ -553,12 +546,11 @@ def _kind_by_kind(layers: list[tuple]) -> dict[str, float]:
 
 EXERCISES["20.cost"] = WrittenExercise(
     speech_cost,
-    module="speech",
-    cases=lambda random: (
+    draw=lambda random: (
         Case("a small model of convolutions", lambda code: code(TINY)),
         Case("two recurrent layers", lambda code: code([("conv", 80, 12, 5, 3), ("lstm", 12, 7), ("lstm", 7, 7)])),
         Case("the model of ADMS 2020", lambda code: code(ADMS)),
-        Case("widths drawn for this try", _with(_layers(random))),
+        Case("widths drawn for this try", _with, _layers(random)),
     ),
     mistakes={
         ("flops += 2 * weights", "flops += weights"): "A multiplication *and* an addition for each weight.",
@@ -625,11 +617,9 @@ explain("20.why_cost", answer)
 
 # %% checks
 EXERCISES["20.why_cost"] = Explanation(
-    rubric=(
-        "numbers: the ratio of operations on paper, and the ratio of times measured",
-        "why: what an LSTM cannot do at once, and what size of product each model gives the cores",
-        "trade-off: what more layers bought the thesis for their time",
-    ),
+    "numbers: the ratio of operations on paper, and the ratio of times measured",
+    "why: what an LSTM cannot do at once, and what size of product each model gives the cores",
+    "trade-off: what more layers bought the thesis for their time",
     model="The paper's model does 235 times the operations per second of audio, but takes only 98 times as long: its "
     "large products use a core better than many small ones, where each operation costs a start. An LSTM loses part of "
     "that gain, because it computes one output after the other and reads its weights each time. In the thesis "
@@ -760,13 +750,10 @@ def _cleared_last(model, batch, optimizer, clip):
 
 EXERCISES["20.step"] = WrittenExercise(
     train_step,
-    module="speech",
-    cases=(
-        Case("one step on two utterances", lambda code: _stepped(code, 1), 1e-3),
-        Case("six steps on three batches", _stepped, 1e-3),
-        Case("noise for padding", lambda code: _stepped(code, noise=3.0), 1e-3),
-        Case("gradients clipped to a norm of 0.1", lambda code: _stepped(code, clip=0.1), 1e-3),
-    ),
+    Case("one step on two utterances", _stepped, 1, relative=1e-3),
+    Case("six steps on three batches", _stepped, relative=1e-3),
+    Case("noise for padding", _stepped, noise=3.0, relative=1e-3),
+    Case("gradients clipped to a norm of 0.1", _stepped, clip=0.1, relative=1e-3),
     mistakes={
         (", lengths, ", ", torch.full_like(lengths, log_probabilities.shape[1]), "): (
             "Padding is trained on: which lengths say how many outputs are real?"
@@ -916,11 +903,9 @@ explain("20.why_voices", answer)
 
 # %% checks
 EXERCISES["20.why_voices"] = Explanation(
-    rubric=(
-        "numbers: the error rates on validation and test voices, and of words against characters",
-        "why: which choice was made by looking at the validation voices, and why one letter makes a word wrong",
-        "trade-off: what few voices in a split cost, and what more of them would",
-    ),
+    "numbers: the error rates on validation and test voices, and of words against characters",
+    "why: which choice was made by looking at the validation voices, and why one letter makes a word wrong",
+    "trade-off: what few voices in a split cost, and what more of them would",
     model="On the validation voices 4.5 % of the characters and 16 % of the words are wrong, on the test voices 10.5 % "
     "and 27 %. Training ended when the validation voices were read well enough, so theirs is the best of twelve looks, "
     "while the test voices chose nothing. A word is wrong if any of its letters is, so WER is three to four times CER. "

@@ -17,6 +17,7 @@ After this notebook you will be able to
 # %% checks
 import math
 from collections.abc import Sequence
+from operator import call
 from random import Random
 from typing import Any
 
@@ -25,6 +26,7 @@ import pandas as pd
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "budgets"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -244,19 +246,14 @@ check("21.decompose", decompose)
 
 
 # %% checks
-def _pair(slow: list[tuple[float, float]], fast: list[tuple[float, float]], seeds: Sequence[int] = ()) -> Any:
+def _pair(code: Any, slow: list[tuple], fast: list[tuple], seeds: Sequence[int] = ()) -> dict[str, float]:
     """Of (seconds, samples) by seed; the second platform's seeds may be others, in another order."""
-
-    def ask(code: Any) -> Any:
-        one, other = (pd.DataFrame(runs, columns=["time_s", "samples"], dtype=float) for runs in (slow, fast))
-        found = code(one, other.set_axis(list(seeds or other.index)))
-        return {name: float(found[name]) for name in ("times", "rates", "samples", "low", "high")}
-
-    return ask
+    one, other = (pd.DataFrame(runs, columns=["time_s", "samples"], dtype=float) for runs in (slow, fast))
+    found = code(one, other.set_axis(list(seeds or other.index)))
+    return {name: float(found[name]) for name in ("times", "rates", "samples", "low", "high")}
 
 
 def _seed_by_seed(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, float]:
-    import math
     from statistics import median
 
     seeds = [seed for seed in slow.index if seed in fast.index]
@@ -271,14 +268,8 @@ def _seed_by_seed(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, float]:
             ratios.append(math.inf)
         elif not math.isinf(slow.loc[seed, "time_s"]):
             ratios.append(0.0)
-    rates = columns["time_s"] / columns["samples"]
-    return {
-        "samples": columns["samples"],
-        "times": columns["time_s"],
-        "rates": rates,
-        "low": min(ratios),
-        "high": max(ratios),
-    }
+    times, samples = columns["time_s"], columns["samples"]
+    return {"samples": samples, "times": times, "rates": times / samples, "low": min(ratios), "high": max(ratios)}
 
 
 def _row_by_row(slow: pd.DataFrame, fast: pd.DataFrame) -> dict[str, float]:
@@ -291,42 +282,25 @@ def _drawn(random: Random) -> list[tuple[float, float]]:
     return [(random.uniform(10, 90), random.uniform(2e3, 9e3)) for _ in range(5)]
 
 
+_SLOW, _FAST = [(30.0, 6e3), (45.0, 9e3), (40.0, 8e3)], [(25.0, 9e3), (15.0, 4e3), (33.0, 8e3)]
 _NEVER = (math.inf, math.inf)
-_MEDIANS = 'times = slow["time_s"].median() / fast["time_s"].median()'
+_FAILED = [(30.0, 6e3), _NEVER, (50.0, 9e3)]
 
 
 EXERCISES["21.decompose"] = WrittenExercise(
     decompose,
-    module="budgets",
-    cases=lambda random: (
-        Case("one seed", _pair([(60.0, 9e3)], [(20.0, 12e3)])),
-        Case(
-            "three seeds at one batch",
-            _pair([(30.0, 6e3), (45.0, 9e3), (40.0, 8e3)], [(10.0, 6e3), (15.0, 9e3), (13.0, 8e3)]),
-        ),
-        Case(
-            "three seeds whose rows come in another order",
-            _pair([(30.0, 6e3), (45.0, 9e3), (40.0, 8e3)], [(25.0, 9e3), (15.0, 4e3), (33.0, 8e3)], [2, 0, 1]),
-        ),
-        Case(
-            "a seed that one platform does not have",
-            _pair(
-                [(30.0, 6e3), (45.0, 9e3), (41.0, 8e3), (90.0, 2e4)], [(25.0, 9e3), (15.0, 4e3), (33.0, 8e3)], [2, 0, 1]
-            ),
-        ),
-        Case(
-            "one run of three that did not arrive",
-            _pair([(30.0, 6e3), _NEVER, (50.0, 9e3)], [(10.0, 6e3), (9.0, 5e3), (12.0, 7e3)]),
-        ),
-        Case(
-            "a pair in which neither arrived",
-            _pair([(30.0, 6e3), _NEVER, (50.0, 9e3)], [(10.0, 6e3), _NEVER, (12.0, 7e3)]),
-        ),
-        Case("five seeds drawn for this try", _pair(_drawn(random), _drawn(random), random.sample(range(5), 5))),
+    draw=lambda random: (
+        Case("one seed", _pair, [(60.0, 9e3)], [(20.0, 12e3)]),
+        Case("three seeds at one batch", _pair, _SLOW, [(10.0, 6e3), (15.0, 9e3), (13.0, 8e3)]),
+        Case("three seeds whose rows come in another order", _pair, _SLOW, _FAST, [2, 0, 1]),
+        Case("a seed that one platform does not have", _pair, [*_SLOW, (90.0, 2e4)], _FAST, [2, 0, 1]),
+        Case("one run of three that did not arrive", _pair, _FAILED, [(10.0, 6e3), (9.0, 5e3), (12.0, 7e3)]),
+        Case("a pair in which neither arrived", _pair, _FAILED, [(10.0, 6e3), _NEVER, (12.0, 7e3)]),
+        Case("five seeds drawn for this try", _pair, _drawn(random), _drawn(random), random.sample(range(5), 5)),
     ),
     mistakes={
         _row_by_row: "low and high compare runs of the *same seed*, not rows in the order in which they come.",
-        (_MEDIANS, 'times = (slow["time_s"] / fast["time_s"]).median()'): (
+        ('slow["time_s"].median() / fast["time_s"].median()', '(slow["time_s"] / fast["time_s"]).median()'): (
             "That is the median of the ratios; what is asked is the ratio of the medians."
         ),
         ("slow, fast = slow.loc[both], fast.loc[both]", "pass"): ("A seed that only one platform has must not count."),
@@ -412,12 +386,10 @@ explain("21.why_gap", answer)
 
 # %% checks
 EXERCISES["21.why_gap"] = Explanation(
-    rubric=(
-        "numbers: the gap at an easy and at a hard target, at the common and at the own batches, with both factors",
-        "why: at one batch the same steps are taken, so only the rate differs; a larger batch has fewer steps "
-        "in the same samples and needs more of them, by a factor that may move with the target or not",
-        "trade-off: when an expensive platform should leave a part of its memory empty, or what a paper should report",
-    ),
+    "numbers: the gap at an easy and at a hard target, at the common and at the own batches, with both factors",
+    "why: at one batch the same steps are taken, so only the rate differs; a larger batch has fewer steps "
+    "in the same samples and needs more of them, by a factor that may move with the target or not",
+    "trade-off: when an expensive platform should leave a part of its memory empty, or what a paper should report",
     model="At the common batch small takes 1.48 times as long as large at a CER of 0.7 and 1.53 times at the hardest, for both "
     "take the same steps (samples 1.00) and only the rates differ, by 1.5. At the own batches of 96 and 192 the rates "
     "differ by 1.42, then 1.47, but small needs 0.44, then 0.53 times the samples, so small takes 0.63, then 0.78 times as "
@@ -506,15 +478,6 @@ check("21.one_seed", sooner_share)
 
 
 # %% checks
-def _with(*given: Any) -> Any:
-    return lambda code: code(*given)
-
-
-def _two(random: Random) -> tuple[list[float], list[float]]:
-    one, other = ([float(random.randint(1, 9)) for _ in range(count)] for count in (4, 7))
-    return one, other
-
-
 def _by_loops(times_s: Sequence[float], others_s: Sequence[float]) -> float:
     sooner = 0.0
     for time in times_s:
@@ -525,13 +488,12 @@ def _by_loops(times_s: Sequence[float], others_s: Sequence[float]) -> float:
 
 EXERCISES["21.one_seed"] = WrittenExercise(
     sooner_share,
-    module="budgets",
-    cases=lambda random: (
+    draw=lambda random: (
         Case("three runs against two", lambda code: code([5.0, 3.0, 2.0], [4.0, 8.0])),
         Case("one that is always sooner", lambda code: code([1.0, 2.0], [3.0, 4.0, 5.0])),
         Case("the same times", lambda code: code([1.0, 2.0, 3.0], [3.0, 1.0, 2.0])),
         Case("runs that never arrive", lambda code: code([4.0, math.inf, 6.0], [math.inf, 5.0, math.inf])),
-        Case("runs drawn for this try", _with(*_two(random))),
+        Case("runs drawn for this try", call, *([float(random.randint(1, 9)) for _ in range(n)] for n in (4, 7))),
     ),
     mistakes={
         (
@@ -587,12 +549,10 @@ explain("21.why_hard", answer)
 
 # %% checks
 EXERCISES["21.why_hard"] = Explanation(
-    rubric=(
-        "numbers: the spread of a time over seeds, and how often one run each would have named another winner",
-        "why: a crossing is the first evaluation past a threshold, and near the end of training curves are flat, "
-        "so a small difference in error is a large one in time",
-        "trade-off: what more seeds, several thresholds or a fixed time would cost and show",
-    ),
+    "numbers: the spread of a time over seeds, and how often one run each would have named another winner",
+    "why: a crossing is the first evaluation past a threshold, and near the end of training curves are flat, "
+    "so a small difference in error is a large one in time",
+    "trade-off: what more seeds, several thresholds or a fixed time would cost and show",
     model="At their own batches the slowest run of large took 1.85 times as long as its fastest, and one run each names large "
     "in 22 % of the pairs, though by the medians small takes 0.78 times as long; of the recorded "
     "V100 and RTX 6000 one run each names the V100 in 64 % of the pairs, hardly better than a coin. A crossing is the first evaluation past a threshold, and where a curve is flat a small difference in error, which a "

@@ -22,6 +22,7 @@ import pandas as pd
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "counters"
 EXERCISES = {}
 
 # %% cell-02 tags=["parameters"]
@@ -109,15 +110,12 @@ def _circle_by_a_loop(count: int, seed: int = 0) -> np.ndarray:
 
 EXERCISES["30.circle"] = WrittenExercise(
     circle,
-    module="counters",
-    cases=(
-        Case("1,000 places, walked from the first", lambda code: _walk(code(1000))),
-        Case("how many places there are of 500", lambda code: len(code(500))),
-        Case("another seed", lambda code: _walk(code(1000, 5))),
-        Case("another seed, compared", lambda code: bool(np.any(np.asarray(code(300, 1)) != np.asarray(code(300, 2))))),
-        Case("the same seed twice", lambda code: bool(np.all(np.asarray(code(300, 1)) == np.asarray(code(300, 1))))),
-        Case("the type of a number", lambda code: str(np.asarray(code(50)).dtype)),
-    ),
+    Case("1,000 places, walked from the first", lambda code: _walk(code(1000))),
+    Case("how many places there are of 500", lambda code: len(code(500))),
+    Case("another seed", lambda code: _walk(code(1000, 5))),
+    Case("another seed, compared", lambda code: bool(np.any(np.asarray(code(300, 1)) != np.asarray(code(300, 2))))),
+    Case("the same seed twice", lambda code: bool(np.all(np.asarray(code(300, 1)) == np.asarray(code(300, 1))))),
+    Case("the type of a number", lambda code: str(np.asarray(code(50)).dtype)),
     variants=(_circle_by_a_loop,),
     mistakes={
         ("return places", "return order"): (
@@ -180,12 +178,10 @@ explain("30.why_busy", answer)
 
 # %% checks
 EXERCISES["30.why_busy"] = Explanation(
-    (
-        "numbers: the utilisation of the chase, and its share of the bytes (or of the arithmetic) here.",
-        "why: the counter counts time in which the program had the core, and waiting for memory is such time.",
-        "trade-off: what one would have to watch instead, or as well, and what that costs.",
-    ),
-    "The chase kept its core 100 % busy and used 0.3 % of the bytes that one core can move, the copy used more than "
+    "numbers: the utilisation of the chase, and its share of the bytes (or of the arithmetic) here.",
+    "why: the counter counts time in which the program had the core, and waiting for memory is such time.",
+    "trade-off: what one would have to watch instead, or as well, and what that costs.",
+    model="The chase kept its core 100 % busy and used 0.3 % of the bytes that one core can move, the copy used more than "
     "90 % of them at the same utilisation: each read of the chase waits for the one before it, and the operating system "
     "counts a core that waits for memory as busy. "
     "Bytes moved (or instructions, from hardware counters) would show it, but the program has to count them itself, "
@@ -248,17 +244,14 @@ def _merged_first(runs: list[tuple], window: tuple) -> float:
 
 EXERCISES["30.utilisation"] = WrittenExercise(
     utilisation,
-    module="counters",
-    cases=(
-        Case("two kernels, one after the other", lambda code: code([(1, 3), (5, 6)], (0, 10))),
-        Case("two that overlap", lambda code: code([(1, 5), (3, 7)], (0, 10))),
-        Case("a short one inside a long one, and one after", lambda code: code([(0, 8), (1, 2), (7, 9)], (0, 10))),
-        Case("one that begins before the window, one that ends after", lambda code: code([(-4, 2), (9, 15)], (0, 10))),
-        Case("none", lambda code: code([], (0, 10))),
-        Case("out of order, in a window from 100 to 104", lambda code: code([(103, 104), (100, 101)], (100, 104))),
-        Case("one outside the window", lambda code: code([(20, 30), (2, 3)], (0, 10))),
-        Case("parts of a microsecond", lambda code: code([(0.25, 0.5), (0.4, 0.45), (0.7, 1.5)], (0.3, 0.8))),
-    ),
+    Case("two kernels, one after the other", lambda code: code([(1, 3), (5, 6)], (0, 10))),
+    Case("two that overlap", lambda code: code([(1, 5), (3, 7)], (0, 10))),
+    Case("a short one inside a long one, and one after", lambda code: code([(0, 8), (1, 2), (7, 9)], (0, 10))),
+    Case("one that begins before the window, one that ends after", lambda code: code([(-4, 2), (9, 15)], (0, 10))),
+    Case("none", lambda code: code([], (0, 10))),
+    Case("out of order, in a window from 100 to 104", lambda code: code([(103, 104), (100, 101)], (100, 104))),
+    Case("one outside the window", lambda code: code([(20, 30), (2, 3)], (0, 10))),
+    Case("parts of a microsecond", lambda code: code([(0.25, 0.5), (0.4, 0.45), (0.7, 1.5)], (0.3, 0.8))),
     variants=(_merged_first,),
     mistakes={
         ("max(start, until)", "max(start, first)"): (
@@ -308,12 +301,7 @@ def counters(blocks: list[tuple], sms: int, window: tuple, warps_per_sm: int = 6
 check("30.counters", counters)
 
 # %% checks
-ONE = [(0, 0, 10, 1)]
-
-
 TWO_ON_ONE = [(0, 0, 10, 4), (0, 2, 8, 8), (1, 5, 10, 2)]
-
-
 SHORT = [(number % 4, 0.5 * number, 0.5 * number + 0.75, 1) for number in range(24)]  # beyond the window's end
 
 
@@ -329,15 +317,12 @@ def _counters_by_list(blocks: list[tuple], sms: int, window: tuple, warps_per_sm
 
 EXERCISES["30.counters"] = WrittenExercise(
     counters,
-    module="counters",
-    cases=(
-        Case("two blocks at a time on one of 2 SMs", lambda code: code(TWO_ON_ONE, 2, (0, 10))),
-        Case("one block on one of 4 SMs", lambda code: code(ONE, 4, (0, 10))),
-        Case("many short blocks, some outside the window", lambda code: code(SHORT, 4, (1, 10))),
-        Case("a window that begins at 5", lambda code: code(TWO_ON_ONE, 3, (5, 10))),
-        Case("no block", lambda code: code([], 4, (0, 10))),
-        Case("SMs that hold 48 warps", lambda code: code(TWO_ON_ONE, 2, (0, 4), 48)),
-    ),
+    Case("two blocks at a time on one of 2 SMs", lambda code: code(TWO_ON_ONE, 2, (0, 10))),
+    Case("one block on one of 4 SMs", lambda code: code([(0, 0, 10, 1)], 4, (0, 10))),
+    Case("many short blocks, some outside the window", lambda code: code(SHORT, 4, (1, 10))),
+    Case("a window that begins at 5", lambda code: code(TWO_ON_ONE, 3, (5, 10))),
+    Case("no block", lambda code: code([], 4, (0, 10))),
+    Case("SMs that hold 48 warps", lambda code: code(TWO_ON_ONE, 2, (0, 4), 48)),
     variants=(_counters_by_list,),
     mistakes={
         (
@@ -347,10 +332,9 @@ EXERCISES["30.counters"] = WrittenExercise(
         ("max(0.0, min(end, last) - max(start, first))", "(end - start)"): (
             "Of a block's warps, only the time inside the window counts."
         ),
-        (
-            "utilisation(runs, window) for runs",
-            "sum(utilisation([each], window) for each in runs) for runs",
-        ): "Two blocks at a time on one SM do not make it twice as active.",
+        ("utilisation(runs, window) for runs", "sum(utilisation([each], window) for each in runs) for runs"): (
+            "Two blocks at a time on one SM do not make it twice as active."
+        ),
     },
     hint="Which of the three numbers is off? Work out that one by hand for two SMs and this window.",
     explanation="An SM is active while it has one block, however small. Occupancy says how full it is, not how fast.",
@@ -463,17 +447,10 @@ check("30.residents", residents)
 
 
 # %% checks
-def _kernels(*kernels: tuple) -> pd.DataFrame:
+def _there(code: Any, kernels: list[tuple], *more: int) -> dict[str, list]:
     columns = ["blocks", "threads", "launch_us", "sm_occupancy"]
-    return pd.DataFrame(kernels, columns=columns, index=range(7, 7 + len(kernels)))
-
-
-def _there(*arguments: Any) -> Any:
-    def ask(code: Any) -> dict[str, list]:
-        found = code(*arguments)
-        return {name: list(found[name]) for name in ("there", "per_ns", "stay_ns")} | {"index": list(found.index)}
-
-    return ask
+    found = code(pd.DataFrame(kernels, columns=columns, index=range(7, 7 + len(kernels))), *more)
+    return {name: list(found[name]) for name in ("there", "per_ns", "stay_ns")} | {"index": list(found.index)}
 
 
 def _residents_row_by_row(rows: pd.DataFrame, sms: int = 108, warps_per_sm: int = 64) -> pd.DataFrame:
@@ -488,15 +465,10 @@ def _residents_row_by_row(rows: pd.DataFrame, sms: int = 108, warps_per_sm: int 
 
 EXERCISES["30.residents"] = WrittenExercise(
     residents,
-    module="counters",
-    cases=(
-        Case("1,000 blocks of 64 threads in 10 µs at 20 %", _there(_kernels((1000, 64, 10.0, 20.0)))),
-        Case(
-            "blocks of one and of 1,024 threads", _there(_kernels((131072, 1, 126.0, 1.4), (131072, 1024, 399.0, 78.2)))
-        ),
-        Case("a GPU of 10 SMs that hold 48 warps", _there(_kernels((100, 96, 5.0, 50.0)), 10, 48)),
-        Case("48 threads", _there(_kernels((1000, 48, 10.0, 20.0)))),
-    ),
+    Case("1,000 blocks of 64 threads in 10 µs at 20 %", _there, [(1000, 64, 10.0, 20.0)]),
+    Case("blocks of one and of 1,024 threads", _there, [(131072, 1, 126.0, 1.4), (131072, 1024, 399.0, 78.2)]),
+    Case("a GPU of 10 SMs that hold 48 warps", _there, [(100, 96, 5.0, 50.0)], 10, 48),
+    Case("48 threads", _there, [(1000, 48, 10.0, 20.0)]),
     variants=(_residents_row_by_row,),
     mistakes={
         ('np.ceil(rows["threads"] / 32)', 'rows["threads"] / 32'): (
@@ -539,12 +511,10 @@ explain("30.why_29", answer)
 
 # %% checks
 EXERCISES["30.why_29"] = Explanation(
-    (
-        "numbers: how many of the 131,072 blocks are there at a time, for how many SMs.",
-        "why: what limits how many are there (how fast blocks start × how long each stays), not how many wait.",
-        "trade-off: what would make more of the SMs active, and why more blocks would not.",
-    ),
-    "At 1.4 % occupancy 97 blocks of one warp are there at a time, for 108 SMs, and 29 % of 108 are 31 SMs. Blocks "
+    "numbers: how many of the 131,072 blocks are there at a time, for how many SMs.",
+    "why: what limits how many are there (how fast blocks start × how long each stays), not how many wait.",
+    "trade-off: what would make more of the SMs active, and why more blocks would not.",
+    model="At 1.4 % occupancy 97 blocks of one warp are there at a time, for 108 SMs, and 29 % of 108 are 31 SMs. Blocks "
     "start one after another, about one per nanosecond, and each stays only some 90 ns because it squares a single "
     "number, so most have ended before the next ones come; utilisation is 100 % since some block is always there. "
     "More blocks only make the queue longer; more threads per block, or more work per thread, keep the SMs active.",
@@ -624,12 +594,10 @@ explain("30.why_scheduler", answer)
 
 # %% checks
 EXERCISES["30.why_scheduler"] = Explanation(
-    (
-        "numbers: a shape of the recording in which utilisation and the chosen counter disagree.",
-        "why: what the chosen counter says about room for a second job, and utilisation does not.",
-        "trade-off: what the chosen counter does not say (memory, bandwidth, who may read it).",
-    ),
-    "I would give it SM activity: with 131,072 blocks of one thread utilisation says 100 % and SM activity 29 %, so "
+    "numbers: a shape of the recording in which utilisation and the chosen counter disagree.",
+    "why: what the chosen counter says about room for a second job, and utilisation does not.",
+    "trade-off: what the chosen counter does not say (memory, bandwidth, who may read it).",
+    model="I would give it SM activity: with 131,072 blocks of one thread utilisation says 100 % and SM activity 29 %, so "
     "most multiprocessors have nothing to do, which is what a second job needs; over all pairs utilisation names the "
     "emptier GPU in 66 % only. SM activity says neither how much memory is free nor whether the bandwidth is used up "
     "(dram_active does), and a kernel that waits for memory counts as active.",

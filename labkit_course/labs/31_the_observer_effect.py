@@ -27,6 +27,7 @@ from labkit_course.exercise import Case, Explanation, WrittenExercise
 from labkit_course.lab import from_lab
 
 ratio_interval = from_lab("02", "ratio_interval")
+MODULE = "overhead"
 EXERCISES = {}
 
 # %% cell-01 [markdown]
@@ -117,9 +118,7 @@ def _naive(pause: Callable[[float, float], float]) -> Any:
     return code
 
 
-def _sample_by_due_time(
-    look: Callable, hz: float, seconds: float, clock: Callable = time.perf_counter, sleep: Callable = time.sleep
-) -> list[float]:
+def _sample_by_due_time(look, hz, seconds, clock=time.perf_counter, sleep=time.sleep):
     start = clock()
     found, points, next_point = [], [n / hz for n in range(10**6) if n / hz < seconds], 0
     while next_point < len(points):
@@ -136,13 +135,10 @@ def _sample_by_due_time(
 
 EXERCISES["31.sample"] = WrittenExercise(
     sample,
-    module="overhead",
-    cases=(
-        Case("looks of 2 ms at 100 Hz for a second", lambda code: _sampled(code, 100, 1.0, 2e-3)),
-        Case("how many looks at 3 Hz in 2 s", lambda code: len(_sampled(code, 3, 2.0, 1e-3))),
-        Case("one look of 47 ms at 100 Hz", lambda code: _sampled(code, 100, 0.2, *[1e-3] * 3, 0.047, 1e-3)),
-        Case("looks of 15 ms at 100 Hz", lambda code: _sampled(code, 100, 0.2, 0.0153)),
-    ),
+    Case("looks of 2 ms at 100 Hz for a second", _sampled, 100, 1.0, 2e-3),
+    Case("how many looks at 3 Hz in 2 s", lambda code: len(_sampled(code, 3, 2.0, 1e-3))),
+    Case("one look of 47 ms at 100 Hz", _sampled, 100, 0.2, *[1e-3] * 3, 0.047, 1e-3),
+    Case("looks of 15 ms at 100 Hz", _sampled, 100, 0.2, 0.0153),
     variants=(_sample_by_due_time,),
     mistakes={
         _naive(lambda period, took: period): (
@@ -240,7 +236,7 @@ check("31.effects", effects)
 
 
 # %% checks
-def _observed(*observers: tuple[str, str, float], rounds: int, missing: Any = (), order: int = 0) -> pd.DataFrame:
+def _judged(code: Any, *observers: tuple[str, str, float], rounds: int, missing: Any = (), order: int = 0) -> Any:
     """Turns of a machine that grows slower; each observer has its ratio, and some turns are missing."""
     rows = []
     for number in range(rounds):
@@ -249,24 +245,15 @@ def _observed(*observers: tuple[str, str, float], rounds: int, missing: Any = ()
                 noise = 1 + 0.01 * ((7 * number + 3 * place) % 5 - 2)
                 rows.append((name, baseline, number, ratio * noise * (1 + number / 3)))
     frame = pd.DataFrame(rows, columns=["observer", "baseline", "round", "step_time_ms"])
-    return frame.sample(frac=1, random_state=order)
+    found = code(frame.sample(frac=1, random_state=order))
+    return {
+        row["observer"]: [row[name] for name in ("pairs", "ratio", "low", "high", "verdict")]
+        for _, row in found.iterrows()
+    }
 
 
 _TWO = (("nobody", "nobody", 1.0), ("sampler", "nobody", 1.0), ("profiler", "nobody", 1.3))
-
-
 _OUTSIDE = (*_TWO, ("nobody, outside", "nobody, outside", 2.0), ("nsys", "nobody, outside", 1.8))
-
-
-def _judged(*arguments: Any, **named: Any) -> Any:
-    def ask(code: Any) -> dict[str, list]:
-        found = code(_observed(*arguments, **named))
-        return {
-            row["observer"]: [row[name] for name in ("pairs", "ratio", "low", "high", "verdict")]
-            for _, row in found.iterrows()
-        }
-
-    return ask
 
 
 def _by_means(observed: pd.DataFrame) -> pd.DataFrame:
@@ -303,13 +290,10 @@ def _effects_by_merge(observed: pd.DataFrame) -> pd.DataFrame:
 
 EXERCISES["31.effects"] = WrittenExercise(
     effects,
-    module="overhead",
-    cases=(
-        Case("two observers in eight rounds", _judged(*_TWO, rounds=8)),
-        Case("turns that are missing in two rounds", _judged(*_TWO, rounds=6, missing={("sampler", 1), ("nobody", 4)})),
-        Case("two baselines", _judged(*_OUTSIDE, rounds=5, order=3)),
-        Case("a single round", _judged(*_TWO, rounds=1)),
-    ),
+    Case("two observers in eight rounds", _judged, *_TWO, rounds=8),
+    Case("turns that are missing in two rounds", _judged, *_TWO, rounds=6, missing={("sampler", 1), ("nobody", 4)}),
+    Case("two baselines", _judged, *_OUTSIDE, rounds=5, order=3),
+    Case("a single round", _judged, *_TWO, rounds=1),
     variants=(_effects_by_merge,),
     mistakes={
         ("ratio_interval(alone, under)", "ratio_interval(under, alone)"): (
@@ -367,12 +351,10 @@ explain("31.why_pairs", answer)
 
 # %% checks
 EXERCISES["31.why_pairs"] = Explanation(
-    (
-        "numbers: the interval of one observer here, and whether it includes 1.",
-        "why: what slow changes of the machine do to a difference, and what pairs and the random order do to that.",
-        "trade-off: what more rounds or longer turns would cost, and what they would show.",
-    ),
-    "With labkit's sampler at 10 Hz a light step took 0.84 to 1.06 times as long (8 pairs, the author's machine): the interval "
+    "numbers: the interval of one observer here, and whether it includes 1.",
+    "why: what slow changes of the machine do to a difference, and what pairs and the random order do to that.",
+    "trade-off: what more rounds or longer turns would cost, and what they would show.",
+    model="With labkit's sampler at 10 Hz a light step took 0.84 to 1.06 times as long (8 pairs, the author's machine): the interval "
     "includes 1, so no effect stands out from noise. A machine that warms up or is shared slows all observers of one "
     "round alike: the ratio within a round loses that, and the random order spreads what changes within it. Four "
     "times as many rounds, 32, would halve the interval and take four times as long.",
@@ -441,14 +423,11 @@ def _simulated(spread: float, ratio: float, pairs: int) -> Case:
 
 EXERCISES["31.power"] = WrittenExercise(
     power,
-    module="overhead",
-    cases=(
-        _simulated(0.05, 1.02, 27),
-        _simulated(0.05, 1.05, 10),
-        _simulated(0.05, 0.95, 10),
-        _simulated(0.1, 1.1, 6),
-        _simulated(0.02, 1.05, 4),
-    ),
+    _simulated(0.05, 1.02, 27),
+    _simulated(0.05, 1.05, 10),
+    _simulated(0.05, 0.95, 10),
+    _simulated(0.1, 1.1, 6),
+    _simulated(0.02, 1.05, 4),
     variants=(_power_one_by_one,),
     mistakes={
         ("stdtrit(pairs - 1, 0.975)", "1.96"): (
@@ -523,12 +502,10 @@ explain("31.why_nsys", answer)
 
 # %% checks
 EXERCISES["31.why_nsys"] = Explanation(
-    (
-        "numbers: the run under nsys, the run that differs in nsys alone, and how many pairs would be needed.",
-        "why: what one pair can show, and which other tools ran at the same time.",
-        "trade-off: what it would cost to know, and what can be said meanwhile.",
-    ),
-    "The run under nsys took 49.40 s and the run with the same other tools (dcgmi, nvidia-smi, top) 48.37 s: 2.1 % "
+    "numbers: the run under nsys, the run that differs in nsys alone, and how many pairs would be needed.",
+    "why: what one pair can show, and which other tools ran at the same time.",
+    "trade-off: what it would cost to know, and what can be said meanwhile.",
+    model="The run under nsys took 49.40 s and the run with the same other tools (dcgmi, nvidia-smi, top) 48.37 s: 2.1 % "
     "longer, from one pair, which has no interval; the bare run of 48.66 s differs in four tools. If the six other runs "
     "are repeats, they stray by 0.4 %, so 2.1 % is a sign and no measurement. Three pairs, some five minutes of an A100, "
     "would find such an effect in four of five studies; until then I would report the one pair as one pair.",

@@ -31,6 +31,7 @@ from labkit_course.exercise import Case, Explanation, WrittenExercise
 
 # Shapes: B batch, F tables, R rows of a table, D embedding dim.
 
+MODULE = "step"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -185,17 +186,15 @@ def _step_by_class(model: nn.Module, optimizers: list, batches: Iterator) -> Cal
 
 EXERCISES["32.step"] = WrittenExercise(
     make_step,
-    module="step",
-    cases=(Case("two steps of a small model", _stepped),),
+    Case("two steps of a small model", _stepped),
     variants=(_step_by_class,),
     mistakes={
         ('labkit.tracking.phase("input")', 'labkit.tracking.phase("data")'): (
             "The four phases have fixed names and a fixed order: compare yours with the text."
         ),
-        (
-            'with labkit.tracking.phase("backward"):\n        ',
-            "",
-        ): "loss.backward() belongs to a phase of its own, not to forward.",
+        ('with labkit.tracking.phase("backward"):\n        ', ""): (
+            "loss.backward() belongs to a phase of its own, not to forward."
+        ),
         ("\n                optimizer.zero_grad()", ""): (
             "Clear the gradients after the optimiser's step, or they add up."
         ),
@@ -282,11 +281,9 @@ explain("32.why_phase", answer)
 
 # %% checks
 EXERCISES["32.why_phase"] = Explanation(
-    rubric=(
-        "numbers: the largest phase, and its share of the step",
-        "why: how often, or over how many bytes, that phase works, so that it is the largest",
-        "trade-off: what one could change, and what that would cost elsewhere",
-    ),
+    "numbers: the largest phase, and its share of the step",
+    "why: how often, or over how many bytes, that phase works, so that it is the largest",
+    "trade-off: what one could change, and what that would cost elsewhere",
     model="The optimiser takes 49 % of my step. It makes many short calls: each of the 26 tables has a sparse gradient "
     "that is sorted, summed and applied by itself, so Python and dispatch cost as much as the arithmetic, and a step of a single "
     "row, which computes next to nothing, still takes a third of the time of 512 rows. One table of all rows would need "
@@ -388,13 +385,10 @@ def _amdahl_by_comprehension(shares: dict[str, float], times: float = float("inf
 
 EXERCISES["32.amdahl"] = WrittenExercise(
     amdahl,
-    module="step",
-    cases=(
-        Case("an input of 60 % and a sync of 5 %", lambda code: code({"input": 0.6, "sync": 0.05})),
-        Case("two parts that become four times as fast", lambda code: code({"forward": 0.6, "input": 0.25}, 4.0)),
-        Case("a share of 1", lambda code: code({"input": 1.0})),
-        Case("a part that becomes slower", lambda code: code({"products": 0.5}, 0.5)),
-    ),
+    Case("an input of 60 % and a sync of 5 %", lambda code: code({"input": 0.6, "sync": 0.05})),
+    Case("two parts that become four times as fast", lambda code: code({"forward": 0.6, "input": 0.25}, 4.0)),
+    Case("a share of 1", lambda code: code({"input": 1.0})),
+    Case("a part that becomes slower", lambda code: code({"products": 0.5}, 0.5)),
     variants=(_amdahl_by_comprehension,),
     mistakes={
         ("left = 1 - share + share / times", "left = share + share / times"): (
@@ -530,15 +524,12 @@ def _look_up_by_view(tables: Tensor, categorical: Tensor) -> Tensor:
 
 EXERCISES["32.lookup"] = WrittenExercise(
     look_up,
-    module="step",
-    cases=(
-        Case("three tables of 7 rows", lambda code: code(*_tables(3))),
-        Case("64 tables of 500 rows", lambda code: code(*_tables(64, 500))),
-        Case("the gradient of the tables", _gradient_of_lookup),
-        Case(
-            "as many calls of torch for 64 tables as for 4",
-            lambda code: calls(code, *_tables(64)) == calls(code, *_tables(4)),
-        ),
+    Case("three tables of 7 rows", lambda code: code(*_tables(3))),
+    Case("64 tables of 500 rows", lambda code: code(*_tables(64, 500))),
+    Case("the gradient of the tables", _gradient_of_lookup),
+    Case(
+        "as many calls of torch for 64 tables as for 4",
+        lambda code: calls(code, *_tables(64)) == calls(code, *_tables(4)),
     ),
     variants=(_look_up_by_view,),
     mistakes={
@@ -672,21 +663,16 @@ def _likely(code: Any) -> dict[str, Any]:
 
 EXERCISES["32.make_batch"] = WrittenExercise(
     make_batch,
-    module="step",
-    cases=(
-        Case("512 samples of 8 tables", _outside),
-        Case(
-            "a generator of the same seed, twice",
-            lambda code: [
-                bool((a == b).all()) for a, b in zip(code(9, 3, _seeded()), code(9, 3, _seeded()), strict=True)
-            ],
-        ),
-        Case(
-            "as many calls of torch for 64 samples as for 8",
-            lambda code: calls(code, 64, 3, _seeded()) == calls(code, 8, 3, _seeded()),
-        ),
-        Case("50,000 samples of 2 tables", _likely, relative=0.03),
+    Case("512 samples of 8 tables", _outside),
+    Case(
+        "a generator of the same seed, twice",
+        lambda code: [bool((a == b).all()) for a, b in zip(code(9, 3, _seeded()), code(9, 3, _seeded()), strict=True)],
     ),
+    Case(
+        "as many calls of torch for 64 samples as for 8",
+        lambda code: calls(code, 64, 3, _seeded()) == calls(code, 8, 3, _seeded()),
+    ),
+    Case("50,000 samples of 2 tables", _likely, relative=0.03),
     variants=(_batch_by_bernoulli,),
     mistakes={
         ("return dense, categorical, label", "return dense, categorical, label[torch.randperm(size)]"): (
@@ -777,11 +763,9 @@ explain("32.why_bound", answer)
 
 # %% checks
 EXERCISES["32.why_bound"] = Explanation(
-    rubric=(
-        "numbers: a change's measured gain compared with its bound",
-        "why: what keeps the gain below the bound, or what else than noise lifts it above that of its share",
-        "trade-off: what the bound is good for although no change reaches it",
-    ),
+    "numbers: a change's measured gain compared with its bound",
+    "why: what keeps the gain below the bound, or what else than noise lifts it above that of its share",
+    "trade-off: what the bound is good for although no change reaches it",
     model="In bf16 training became 1.73 times as fast, and its bound was 1.91: products take 83 % of the step and run 2.4 times "
     "as fast in bf16 here. The bound takes all else as it was, but autocast converts the inputs of each product to bf16, "
     "and its result back, which takes time of its own. The bound cost nothing to state, and it says which work cannot pay: "
@@ -845,11 +829,9 @@ explain("32.why_order", answer)
 
 # %% checks
 EXERCISES["32.why_order"] = Explanation(
-    rubric=(
-        "numbers: what the framework's profiler cost here, and how many of the bottlenecks it named",
-        "why: what the kernel profiler then shows, and what it costs, or cannot see, at the first look",
-        "trade-off: when the system-wide profiler is the better first one",
-    ),
+    "numbers: what the framework's profiler cost here, and how many of the bottlenecks it named",
+    "why: what the kernel profiler then shows, and what it costs, or cannot see, at the first look",
+    "trade-off: when the system-wide profiler is the better first one",
     model="The framework's profiler made my step 1.3 times as long and named all 5 planted bottlenecks, so it says which "
     "call is worth a look. Only then does a kernel profiler look at that one: it repeats each kernel many times and knows "
     "nothing of the rest of the program, and none of the five was inside a kernel. Where time goes into other processes, "

@@ -30,6 +30,7 @@ from labkit_course.lab import from_lab
 
 # Shapes: n rows, B rows a batch.
 auc = from_lab("10", "auc")
+MODULE = "clinics"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -194,13 +195,10 @@ def _batches_by_place(features: Tensor, label: Tensor, batch_size: int, generato
 
 EXERCISES["34.batches"] = WrittenExercise(
     batches,
+    Case("64 rows in batches of 16", _of_an_epoch, 64, 16),
+    Case("10 rows in batches of 4", _of_an_epoch, 10, 4),
+    Case("two generators of one seed", _of_one_seed),
     variants=(_batches_by_place,),
-    module="clinics",
-    cases=(
-        Case("64 rows in batches of 16", lambda code: _of_an_epoch(code, 64, 16)),
-        Case("10 rows in batches of 4", lambda code: _of_an_epoch(code, 10, 4)),
-        Case("two generators of one seed", _of_one_seed),
-    ),
     mistakes={
         _apart: "Features and labels are still shuffled apart: draw one order, and take both by it.",
         ("torch.randperm(len(label), generator=generator)", "torch.arange(len(label))"): (
@@ -271,9 +269,7 @@ def _signal(strength: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     return label, random.random(120) + strength * label
 
 
-def _p_value_by_loop(
-    label: np.ndarray, score: np.ndarray, auc: Callable, permutations: int = 200, seed: int = 0
-) -> float:
+def _p_value_by_loop(label, score, auc, permutations=200, seed=0):
     rng, as_far, given = np.random.default_rng(seed), 1, abs(0.5 - auc(label, score))
     for _ in range(permutations):
         if abs(0.5 - auc(rng.permutation(label), score)) >= given:
@@ -283,14 +279,11 @@ def _p_value_by_loop(
 
 EXERCISES["34.p_value"] = WrittenExercise(
     p_value,
+    Case("labels that follow the score", lambda code: code(*_signal(0.5), auc)),
+    Case("labels that follow it backwards", lambda code: code(*_signal(-0.15), auc)),
+    Case("labels drawn at random", lambda code: code(*_signal(0.0), auc, 300, 3)),
+    Case("19 permutations", lambda code: code(*_signal(1.0), auc, 19)),
     variants=(_p_value_by_loop,),
-    module="clinics",
-    cases=(
-        Case("labels that follow the score", lambda code: code(*_signal(0.5), auc)),
-        Case("labels that follow it backwards", lambda code: code(*_signal(-0.15), auc)),
-        Case("labels drawn at random", lambda code: code(*_signal(0.0), auc, 300, 3)),
-        Case("19 permutations", lambda code: code(*_signal(1.0), auc, 19)),
-    ),
     mistakes={
         ("(1 + sum(one >= found for one in chance)) / (1 + ", "sum(one >= found for one in chance) / ("): (
             "A p-value is never 0: the labels as they are count as one of the permutations, above and below."
@@ -386,13 +379,10 @@ def _choose_by_sorting(runs: pd.DataFrame) -> tuple[str, float]:
 
 EXERCISES["34.choose"] = WrittenExercise(
     choose,
+    Case("four runs", lambda code: list(code(RUNS))),
+    Case("the same four in another order", lambda code: list(code(RUNS[::-1]))),
+    Case("a single run", lambda code: list(code(RUNS[3:]))),
     variants=(_choose_by_sorting,),
-    module="clinics",
-    cases=(
-        Case("four runs", lambda code: list(code(RUNS))),
-        Case("the same four in another order", lambda code: list(code(RUNS[::-1]))),
-        Case("a single run", lambda code: list(code(RUNS[3:]))),
-    ),
     mistakes={
         ('runs["validation"]', 'runs["test"]'): (
             "That chooses by the test split, which is then no test any more: choose by validation."
@@ -465,14 +455,11 @@ def _best_of_by_weights(values: list[float], seeds: int) -> float:
 
 EXERCISES["34.best_of"] = WrittenExercise(
     best_of,
+    Case("[1, 2, 3], two seeds", lambda code: code([1.0, 2.0, 3.0], 2)),
+    Case("[0.78, 0.79, 0.77, 0.80], ten seeds", lambda code: code([0.78, 0.79, 0.77, 0.80], 10)),
+    Case("one seed", lambda code: code([5.0, 9.0, 1.0], 1)),
+    Case("equal values", lambda code: code([2.0, 2.0], 7)),
     variants=(_best_of_by_weights,),
-    module="clinics",
-    cases=(
-        Case("[1, 2, 3], two seeds", lambda code: code([1.0, 2.0, 3.0], 2)),
-        Case("[0.78, 0.79, 0.77, 0.80], ten seeds", lambda code: code([0.78, 0.79, 0.77, 0.80], 10)),
-        Case("one seed", lambda code: code([5.0, 9.0, 1.0], 1)),
-        Case("equal values", lambda code: code([2.0, 2.0], 7)),
-    ),
     mistakes={
         lambda values, seeds: max(values): (
             "The largest of all is what very many seeds would give: how often does each value come out as the best?"
@@ -501,11 +488,9 @@ explain("34.why_luck", answer)
 
 # %% checks
 EXERCISES["34.why_luck"] = Explanation(
-    rubric=(
-        "Numbers: how much higher the best of the seeds is than their mean, and that it grows with their count.",
-        "Why: the best is chosen by the noise that it is reported with.",
-        "What to report instead: mean and interval over all seeds, or the test score of what validation chose.",
-    ),
+    "Numbers: how much higher the best of the seeds is than their mean, and that it grows with their count.",
+    "Why: the best is chosen by the noise that it is reported with.",
+    "What to report instead: mean and interval over all seeds, or the test score of what validation chose.",
     model="The best of 10 of my 20 seeds lies 1.15 standard deviations above their mean on average, the best of 1 lies 0 "
     "above it, and the best of 50 would lie higher still, though all were trained alike: what is selected is noise. I would "
     "report the mean with its interval and the number of seeds, 20, or choose by validation and report the test score of "
@@ -594,16 +579,12 @@ check("34.throughput", throughput)
 
 
 # %% checks
-def _bench(steps: int, warmup: int) -> Callable[[Any], Any]:
+def _bench(code: Any, steps: int, warmup: int) -> dict[str, Any]:
     """Of a step of 2 s after three of 5 s, and batches that take 10 s each."""
-
-    def ask(code: Any) -> dict[str, Any]:
-        clock, seen = FakeClock(), []
-        step, make_batch = clock.work(5.0, 5.0, 5.0, 2.0, does=seen.append), clock.work(10.0, does=clock)
-        found = code(step, make_batch, steps, warmup, clock)
-        return {"batches a second": found, "steps done": len(seen), "different batches": len(set(seen))}
-
-    return ask
+    clock, seen = FakeClock(), []
+    step, make_batch = clock.work(5.0, 5.0, 5.0, 2.0, does=seen.append), clock.work(10.0, does=clock)
+    found = code(step, make_batch, steps, warmup, clock)
+    return {"batches a second": found, "steps done": len(seen), "different batches": len(set(seen))}
 
 
 def _throughput_by_iterator(step: Callable, make_batch: Callable, steps: int, warmup: int, clock: Callable) -> float:
@@ -618,12 +599,9 @@ def _throughput_by_iterator(step: Callable, make_batch: Callable, steps: int, wa
 
 EXERCISES["34.throughput"] = WrittenExercise(
     throughput,
+    Case("10 steps after 3 to warm up", _bench, 10, 3),
+    Case("4 steps after 5", _bench, 4, 5),
     variants=(_throughput_by_iterator,),
-    module="clinics",
-    cases=(
-        Case("10 steps after 3 to warm up", _bench(10, 3)),
-        Case("4 steps after 5", _bench(4, 5)),
-    ),
     mistakes={
         ("step(batch)\n    return", "step(make_batch())\n    return"): (
             "The clock still runs while batches are made: make all of them before you read it."
@@ -702,8 +680,6 @@ check("34.audit", audit)
 
 # %% checks
 CARMA = DlrmConfig(13, (4, 3, 2), 64, (512, 256, 128, 64), (1024, 512, 256, 1))
-
-
 KAGGLE = DlrmConfig(13, (1_000_000,) * 26, 16, (512, 256, 64, 16), (512, 256, 1))
 
 
@@ -723,12 +699,9 @@ def _audit_by_loops(config: DlrmConfig, batch_size: int) -> dict[str, float]:
 
 EXERCISES["34.audit"] = WrittenExercise(
     audit,
+    Case("tables of 4, 3 and 2 rows, batch 32,768", lambda code: code(CARMA, 32_768)),
+    Case("26 tables of a million rows, batch 128", lambda code: code(KAGGLE, 128)),
     variants=(_audit_by_loops,),
-    module="clinics",
-    cases=(
-        Case("tables of 4, 3 and 2 rows, batch 32,768", lambda code: code(CARMA, 32_768)),
-        Case("26 tables of a million rows, batch 128", lambda code: code(KAGGLE, 128)),
-    ),
     mistakes={
         ("3 * 4", "4"): "Adam keeps two moments of each parameter: three numbers in all.",
         ("weights) / 1e9", "weights) / 2**30"): "A GB is 1e9 bytes; you divide by 2^30, which is a GiB.",
@@ -761,11 +734,9 @@ explain("34.why_name", answer)
 
 # %% checks
 EXERCISES["34.why_name"] = Explanation(
-    rubric=(
-        "Numbers: the share of the parameters in the tables, of this model and of a real one.",
-        "Why the estimate is far off: what its formula counts, and what this model has.",
-        "What follows for a comparison of estimators.",
-    ),
+    "Numbers: the share of the parameters in the tables, of this model and of a real one.",
+    "Why the estimate is far off: what its formula counts, and what this model has.",
+    "What follows for a comparison of estimators.",
     model="Of this model's parameters 0.06 % are in its tables of 4, 3 and 2 rows, of the DLRM with a million rows per table "
     "99.9 %: it is an MLP, and its memory goes to the activations of a batch of 32,768 (most of the 0.40 GB by arithmetic). An estimator that is wrong by "
     "a factor here is wrong about MLPs; it says nothing of how it does on embedding tables, so it has to be tried "

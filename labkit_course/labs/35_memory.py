@@ -16,6 +16,7 @@ After this notebook you will be able to
 """
 
 # %% checks
+from operator import call
 from random import Random
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "memory"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -128,8 +130,8 @@ def _layers() -> list[nn.Module]:
     return [nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 6), nn.Softmax(-1)]
 
 
-def _saved(layers: Sequence[nn.Module], *shape: int) -> Any:
-    return lambda code: [int(each) for each in code(layers, torch.zeros(*shape, requires_grad=True))]
+def _saved(code: Any, layers: Sequence[nn.Module], *shape: int) -> Any:
+    return [int(each) for each in code(layers, torch.zeros(*shape, requires_grad=True))]
 
 
 def saved_by_class(layers: Sequence[nn.Module], x: Tensor) -> list[int]:
@@ -150,13 +152,10 @@ def saved_by_class(layers: Sequence[nn.Module], x: Tensor) -> list[int]:
 
 EXERCISES["35.saved"] = WrittenExercise(
     saved_by_layer,
-    module="memory",
-    cases=(
-        Case("a linear layer, which keeps what it gets", _saved(_layers()[:1], 5, 8)),
-        Case("four layers, one after the other", _saved(_layers(), 5, 8)),
-        Case("a layer that keeps two halves of one tensor", _saved([_Halves()], 5, 8)),
-        Case("a ReLU, which keeps what the next layer gets", _saved([nn.ReLU(), nn.Linear(8, 2)], 3, 8)),
-    ),
+    Case("a linear layer, which keeps what it gets", _saved, _layers()[:1], 5, 8),
+    Case("four layers, one after the other", _saved, _layers(), 5, 8),
+    Case("a layer that keeps two halves of one tensor", _saved, [_Halves()], 5, 8),
+    Case("a ReLU, which keeps what the next layer gets", _saved, [nn.ReLU(), nn.Linear(8, 2)], 3, 8),
     mistakes={
         (
             "seen = {each.untyped_storage().data_ptr() for layer in layers for each in layer.parameters()}",
@@ -245,8 +244,6 @@ def account_in_turn(layers: int, width: int, heads: int, context: int, vocabular
 
 
 def _accounts(random: Random) -> list[Case]:
-    """Drawn again for each try."""
-
     def of(name: str, *shape: int) -> list[Case]:
         parts = "parameters", "numbers kept per token", "operations per token"
         return [
@@ -261,8 +258,7 @@ def _accounts(random: Random) -> list[Case]:
 
 EXERCISES["35.account"] = WrittenExercise(
     account,
-    module="memory",
-    cases=_accounts,
+    draw=_accounts,
     mistakes={
         ("layers * 3 * 2 * (2 * context * width)", "0"): (
             "Attention multiplies, too: scores, and shares times values, for T places each."
@@ -387,11 +383,8 @@ def _twice(code: Any, steps: int = 1) -> dict[str, Any]:
 
 EXERCISES["35.checkpoint"] = WrittenExercise(
     Again,
-    module="memory",
-    cases=(
-        Case("two blocks in a row", _twice),
-        Case("two steps, whose gradients add up", lambda code: _twice(code, 2)),
-    ),
+    Case("two blocks in a row", _twice),
+    Case("two steps, whose gradients add up", _twice, 2),
     mistakes={
         ("        with torch.enable_grad():\n            y = ctx.block(x)", "        y = ctx.block(x)"): (
             "In backward autograd is off: the second run has to be inside torch.enable_grad()."
@@ -479,11 +472,9 @@ explain("35.why_again", answer)
 
 # %% checks
 EXERCISES["35.why_again"] = Explanation(
-    rubric=(
-        "numbers: bytes or batch with and without checkpointing, and how many times as long a step is",
-        "why the two batches differ from the prediction: the allocator's share, and tensors that live for a moment",
-        "consequence: when memory limits a batch that pays, and when a smaller batch is cheaper",
-    ),
+    "numbers: bytes or batch with and without checkpointing, and how many times as long a step is",
+    "why the two batches differ from the prediction: the allocator's share, and tensors that live for a moment",
+    "consequence: when memory limits a batch that pays, and when a smaller batch is cheaper",
     model="The step grows by 16 instead of 45 MiB, and by the account 109 instead of 36 sequences fit, for a step that is "
     "1.3 times as long: a forward pass more. The account counts what is kept. The process also holds gradients of "
     "activations and memory in reserve, so 88 and 32 fit, in steps of 8. Where a smaller batch trains as well per sample, it costs nothing; "
@@ -624,27 +615,20 @@ def power_law_by_linregress(seconds, losses, at: float) -> list[float]:
 
 
 def _curves(random: Random) -> list[Case]:
-    """Drawn again for each try."""
     power, times = random.uniform(0.05, 0.4), np.array([1.0, 2.0, 4.0, 8.0, 16.0])
     noise = np.random.default_rng(random.randrange(10**6)).normal(0, 0.02, 5)
+    noisy = 3 * times**-power * np.exp(noise)
     return [
-        Case("an exact power law", lambda code: [*map(float, code(times, 3 * times**-power, 64.0))]),
-        Case(
-            "a noisy one, four times as far",
-            lambda code: [*map(float, code(times, 3 * times**-power * np.exp(noise), 64.0))],
-        ),
-        Case(
-            "a noisy one, in the middle",
-            lambda code: [*map(float, code(times, 3 * times**-power * np.exp(noise), 4.0))],
-        ),
-        Case("lists", lambda code: [*map(float, code([1, 2, 5], [3.0, 2.5, 2.2], 20))]),
+        Case("an exact power law", call, times, 3 * times**-power, 64.0),
+        Case("a noisy one, four times as far", call, times, noisy, 64.0),
+        Case("a noisy one, in the middle", call, times, noisy, 4.0),
+        Case("lists", call, [1, 2, 5], [3.0, 2.5, 2.2], 20),
     ]
 
 
 EXERCISES["35.scaling"] = WrittenExercise(
     power_law,
-    module="memory",
-    cases=_curves,
+    draw=_curves,
     mistakes={
         ("np.sqrt(1 + 1 / len(x)", "np.sqrt(1 / len(x)"): (
             "That is the interval of the line. One new measurement also has a residual of its own: the 1 under the root."
@@ -704,11 +688,9 @@ explain("35.why_small", answer)
 
 # %% checks
 EXERCISES["35.why_small"] = Explanation(
-    rubric=(
-        "numbers: the best width at both budgets, the predicted loss with its interval, and the measured one",
-        "why a larger model is not best: it sees fewer tokens in the same seconds",
-        "consequence: the interval holds for points of the same line; far away the line itself is the assumption",
-    ),
+    "numbers: the best width at both budgets, the predicted loss with its interval, and the measured one",
+    "why a larger model is not best: it sees fewer tokens in the same seconds",
+    "consequence: the interval holds for points of the same line; far away the line itself is the assumption",
     model="Width 64 won after 8 s with a loss of 2.49, and after 32 s with 2.06; width 128 had 2.60 and 2.31. In the same 8 s "
     "it took 43 steps instead of 124, so it saw a third of the tokens. 2.22 was predicted (2.16 to 2.28), so 2.06 lies "
     "outside: the curve bends down after the first seconds. The interval knows only the scatter about a line; for a "

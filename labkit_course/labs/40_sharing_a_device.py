@@ -23,6 +23,7 @@ from torch import nn
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "sharing"
 EXERCISES = {}
 
 # %% cell-01 [markdown]
@@ -150,7 +151,6 @@ def _twice(code: Any) -> dict[str, Any]:
 
 
 def _counted(model: nn.Module, batch_size: int, *inputs: torch.Tensor) -> dict[str, float]:
-    """Without a list of hooks: another natural way."""
     numbers = {"activations": 0.0}
 
     def note(module, given, out):
@@ -172,13 +172,10 @@ def _counted(model: nn.Module, batch_size: int, *inputs: torch.Tensor) -> dict[s
 
 EXERCISES["40.memory"] = WrittenExercise(
     training_bytes,
-    module="sharing",
-    cases=(
-        Case("layers of 4 and 2, each with ReLU; 5 samples, batch 5", lambda code: code(_net(), 5, torch.ones(5, 3))),
-        Case("the same, 2 samples, batch 64", lambda code: code(_net(), 64, torch.ones(2, 3))),
-        Case("two inputs", lambda code: code(nn.Bilinear(3, 3, 7), 10, torch.ones(2, 3), torch.ones(2, 3))),
-        Case("the same model twice", _twice),
-    ),
+    Case("layers of 4 and 2, each with ReLU; 5 samples, batch 5", lambda code: code(_net(), 5, torch.ones(5, 3))),
+    Case("the same, 2 samples, batch 64", lambda code: code(_net(), 64, torch.ones(2, 3))),
+    Case("two inputs", lambda code: code(nn.Bilinear(3, 3, 7), 10, torch.ones(2, 3), torch.ones(2, 3))),
+    Case("the same model twice", _twice),
     mistakes={
         (" if not list(module.children())", ""): (
             "A module with children puts out what its last child does: hook the others alone, or numbers count twice."
@@ -266,9 +263,9 @@ check("40.fits", fits)
 GIB = 2**30
 
 
-def _fits(*needs: float, memory: float = 8, parts: list[float] | None = None) -> Any:
+def _fits(code: Any, *needs: float, memory: float = 8, parts: list[float] | None = None) -> Any:
     in_bytes = parts and [int(part * GIB) for part in parts]
-    return lambda code: bool(code([int(need * GIB) for need in needs], int(memory * GIB), in_bytes))
+    return bool(code([int(need * GIB) for need in needs], int(memory * GIB), in_bytes))
 
 
 def _fits_greedily(needs: list[int], memory: int, parts: list[int] | None = None) -> bool:
@@ -286,18 +283,15 @@ def _fits_greedily(needs: list[int], memory: int, parts: list[int] | None = None
 
 EXERCISES["40.fits"] = WrittenExercise(
     fits,
-    module="sharing",
-    cases=(
-        Case("5 and 3 GiB on 8", _fits(5, 3)),
-        Case("5 and 4 GiB on 8", _fits(5, 4)),
-        Case("5 and 1 GiB in two halves of 8", _fits(5, 1, parts=[4, 4])),
-        Case("1 and 5 GiB in parts of 6 and 2", _fits(1, 5, parts=[6, 2])),
-        Case("5 and 1 GiB in parts of 2 and 6", _fits(5, 1, parts=[2, 6])),
-        Case("three jobs and two parts", _fits(1, 1, 1, parts=[4, 4])),
-        Case("two jobs and three parts, the first of which is small", _fits(3, 2, parts=[1, 3, 4])),
-        Case("parts that are more than there is", _fits(1, 1, parts=[6, 4])),
-        Case("no job", _fits()),
-    ),
+    Case("5 and 3 GiB on 8", _fits, 5, 3),
+    Case("5 and 4 GiB on 8", _fits, 5, 4),
+    Case("5 and 1 GiB in two halves of 8", _fits, 5, 1, parts=[4, 4]),
+    Case("1 and 5 GiB in parts of 6 and 2", _fits, 1, 5, parts=[6, 2]),
+    Case("5 and 1 GiB in parts of 2 and 6", _fits, 5, 1, parts=[2, 6]),
+    Case("three jobs and two parts", _fits, 1, 1, 1, parts=[4, 4]),
+    Case("two jobs and three parts, the first of which is small", _fits, 3, 2, parts=[1, 3, 4]),
+    Case("parts that are more than there is", _fits, 1, 1, parts=[6, 4]),
+    Case("no job", _fits),
     mistakes={
         ("sum(needs) <= memory", "all(need <= memory for need in needs)"): (
             "Each fits by itself. They run at once: the sum counts."
@@ -443,8 +437,7 @@ def _speeds(random: Random) -> list[Case]:
 
 EXERCISES["40.gains"] = WrittenExercise(
     gains,
-    module="sharing",
-    cases=_speeds,
+    draw=_speeds,
     mistakes={
         ("speed / alone[repeat]", "speed / (sum(alone.values()) / len(alone))"): (
             "The machine may be slower in one repeat than in another: compare with the run alone of the same repeat."
@@ -553,12 +546,10 @@ explain("40.why_gain", answer)
 
 # %% checks
 EXERCISES["40.why_gain"] = Explanation(
-    rubric=(
-        "numbers: gain and slowdown of one mode, and how many times as fast all cores are as one",
-        "why: a job alone cannot use the second core well, and that a second job can shows in the pinned gain: "
-        "memory channels or caches were not full",
-        "trade-off: all together do more and each one waits longer; for whom that is worth it",
-    ),
+    "numbers: gain and slowdown of one mode, and how many times as fast all cores are as one",
+    "why: a job alone cannot use the second core well, and that a second job can shows in the pinned gain: "
+    "memory channels or caches were not full",
+    "trade-off: all together do more and each one waits longer; for whom that is worth it",
     model="Pinned, two jobs did 1.85 times the work of one (1.37 to 2.49), and each took 1.08 times as long as alone. Alone, "
     "both cores were 0.97 times as fast as one (0.72 to 1.31); that could also mean full memory channels, but then a second "
     "job would not have added 85 %. So the small operators of this model leave a core waiting. It pays if you wait for both "
@@ -641,6 +632,7 @@ def _mixes(random: Random) -> list[Case]:
     long, short = random.uniform(20, 30), [random.uniform(2, 6) for _ in range(4)]
     mix = [(0.0, long), (1.0, short[0]), (2.5, short[1]), (4.0, short[2])]
     apart = [(0.0, short[0]), (40.0, short[1]), (41.0, short[2])]
+    six = [(0.0, short[n % 4]) for n in range(6)]
     return [
         Case("one job that arrives after 3 s", lambda code: code([(3.0, short[0])], 2, lambda n: 1.0)),
         Case("two jobs, one slot", lambda code: code([(0.0, short[0]), (0.0, short[1])], 1, lambda n: 1.0)),
@@ -648,18 +640,13 @@ def _mixes(random: Random) -> list[Case]:
         Case("a mix, pinned to halves", lambda code: code(mix, 2, lambda n: 0.8)),
         Case("the mix on shared cores", lambda code: code(mix, 4, lambda n: min(1.0, 1.4 / n))),
         Case("jobs with a gap between them", lambda code: code(apart, 2, lambda n: min(1.0, 1.6 / n))),
-        Case("six jobs at once, three slots", lambda code: code([(0.0, short[n % 4]) for n in range(6)], 3, _slow)),
+        Case("six jobs at once, three slots", lambda code: code(six, 3, lambda n: 1 / (0.7 + 0.3 * n))),
     ]
-
-
-def _slow(running: int) -> float:
-    return 1 / (1 + 0.3 * (running - 1))
 
 
 EXERCISES["40.makespan"] = WrittenExercise(
     makespan,
-    module="sharing",
-    cases=_mixes,
+    draw=_mixes,
     mistakes={
         (" and len(running) < slots", ""): "More jobs run at once than there are slots.",
         ("changes.append(waiting[0][0])", "changes = changes or [waiting[0][0]]"): (
@@ -728,11 +715,9 @@ explain("40.why_rigid", answer)
 
 # %% checks
 EXERCISES["40.why_rigid"] = Explanation(
-    rubric=(
-        "numbers: makespans of the mix, pinned and shared, or their ratio, and the predicted one",
-        "why: pinned, a half idles whenever no short job is there; shared, the jobs' threads disturb each other",
-        "trade-off: which of the two costs is larger depends on what a second core is worth to the long job",
-    ),
+    "numbers: makespans of the mix, pinned and shared, or their ratio, and the predicted one",
+    "why: pinned, a half idles whenever no short job is there; shared, the jobs' threads disturb each other",
+    "trade-off: which of the two costs is larger depends on what a second core is worth to the long job",
     model="Pinned, the mix took 0.68 times as long as shared (0.61 to 0.75). The half of the short jobs idled between them, "
     "but that cost nothing, because a second core makes the long job no faster (0.97 times). Shared, up to four jobs with two "
     "threads each waited for each other on two cores. A job that is 1.8 times as fast on two cores would lose more by "

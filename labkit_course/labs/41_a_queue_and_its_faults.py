@@ -20,6 +20,7 @@ from typing import Any
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "faults"
 EXERCISES = {}
 
 # %% params-prose [markdown]
@@ -157,21 +158,16 @@ def _place_by_min(need: int, busy: float, devices: Sequence[tuple[int, Sequence[
 
 EXERCISES["41.place"] = WrittenExercise(
     place,
-    module="packing",
-    cases=(
-        Case("2 bytes, devices of 5, 7 and 3, all empty", lambda code: code(2, 0.5, [(5, []), (7, []), (3, [])])),
-        Case("only one that shares has the memory", lambda code: code(5, 0.3, [(4, []), (6, [0.4])])),
-        Case("the smaller hole is with a job that fills its device", lambda code: code(2, 1.0, [(8, []), (4, [1.0])])),
-        Case("an empty device of 8 and one of 4 with 0.5 busy", lambda code: code(2, 0.5, [(8, []), (4, [0.5])])),
-        Case(
-            "a job that fills a device, next to two small ones", lambda code: code(1, 1.0, [(6, [0.2, 0.2]), (9, [])])
-        ),
-        Case("a third small job", lambda code: code(1, 0.3, [(6, [0.3, 0.4]), (9, [])])),
-        Case("two devices that are alike", lambda code: code(1, 0.5, [(4, []), (4, [])])),
-        Case("nothing has the memory", lambda code: code(9, 0.1, [(8, []), (4, [0.5])])),
-        Case("exactly the memory", lambda code: code(4, 0.1, [(4, []), (3, [])])),
-        Case("all are full, though there is memory", lambda code: code(1, 1.0, [(6, [1.0]), (6, [0.9, 0.9])])),
-    ),
+    Case("2 bytes, devices of 5, 7 and 3, all empty", lambda code: code(2, 0.5, [(5, []), (7, []), (3, [])])),
+    Case("only one that shares has the memory", lambda code: code(5, 0.3, [(4, []), (6, [0.4])])),
+    Case("the smaller hole is with a job that fills its device", lambda code: code(2, 1.0, [(8, []), (4, [1.0])])),
+    Case("an empty device of 8 and one of 4 with 0.5 busy", lambda code: code(2, 0.5, [(8, []), (4, [0.5])])),
+    Case("a job that fills a device, next to two small ones", lambda code: code(1, 1.0, [(6, [0.2, 0.2]), (9, [])])),
+    Case("a third small job", lambda code: code(1, 0.3, [(6, [0.3, 0.4]), (9, [])])),
+    Case("two devices that are alike", lambda code: code(1, 0.5, [(4, []), (4, [])])),
+    Case("nothing has the memory", lambda code: code(9, 0.1, [(8, []), (4, [0.5])])),
+    Case("exactly the memory", lambda code: code(4, 0.1, [(4, []), (3, [])])),
+    Case("all are full, though there is memory", lambda code: code(1, 1.0, [(6, [1.0]), (6, [0.9, 0.9])])),
     mistakes={
         (" and worth", ""): "Memory alone fills busy devices: ask whether the gain grows enough, too.",
         ("free < devices[best][0]", "free > devices[best][0]"): (
@@ -229,11 +225,9 @@ explain("41.why_wait", answer)
 
 # %% checks
 EXERCISES["41.why_wait"] = Explanation(
-    rubric=(
-        "numbers: wait and slowdown under exclusive and best-fit, and the makespan with one of the other beliefs",
-        "why: the wait shrinks by more than the jobs slow down; memory alone crowds a device, utilisations do not",
-        "trade-off: a job that would have had a device at once loses; or what measuring pairs costs and gains",
-    ),
+    "numbers: wait and slowdown under exclusive and best-fit, and the makespan with one of the other beliefs",
+    "why: the wait shrinks by more than the jobs slow down; memory alone crowds a device, utilisations do not",
+    "trade-off: a job that would have had a device at once loses; or what measuring pairs costs and gains",
     model="Under best-fit a job takes 1.22 times as long, but it waits 5 s instead of 52 s, so it is done after 13 s "
     "instead of 59 s. My scheduler needs 115 s for the queue, as long as known pairs, because utilisations already say "
     "which device is full; memory alone crowds devices and needs 155 s. A job that meets an empty machine loses. "
@@ -399,6 +393,7 @@ STEPS = {
     "not begun": [],
 }
 SAVED = [*(0.1 * n for n in range(40)), *(60.0 + 0.1 * n for n in range(40))]
+STOPPED = {"long": SAVED, "short": [*SAVED, SAVED[-1] + 3]}
 
 
 def _hung_with_numpy(steps: Any, now: float, factor: float = 5) -> list[str]:
@@ -413,16 +408,10 @@ def _hung_with_numpy(steps: Any, now: float, factor: float = 5) -> list[str]:
 
 EXERCISES["41.hung"] = WrittenExercise(
     hung,
-    module="faults",
-    cases=(
-        Case("clients of 0.1 and 3 s a step, after 10 s", lambda code: code(STEPS, 10.0)),
-        Case(
-            "two that once saved for 56 s, and stopped 6 and 3 s ago",
-            lambda code: code({"long": SAVED, "short": [*SAVED, SAVED[-1] + 3]}, SAVED[-1] + 6),
-        ),
-        Case("more patience", lambda code: code({"a": [0.0, 1.0, 2.0], "b": [0.0, 1.0]}, 8.0, factor=6.5)),
-        Case("nobody hangs", lambda code: code({"a": [0.0, 1.0, 2.0]}, 3.0)),
-    ),
+    Case("clients of 0.1 and 3 s a step, after 10 s", lambda code: code(STEPS, 10.0)),
+    Case("two that once saved for 56 s, and stopped 6 and 3 s ago", lambda code: code(STOPPED, SAVED[-1] + 6)),
+    Case("more patience", lambda code: code({"a": [0.0, 1.0, 2.0], "b": [0.0, 1.0]}, 8.0, factor=6.5)),
+    Case("nobody hangs", lambda code: code({"a": [0.0, 1.0, 2.0]}, 3.0)),
     mistakes={
         ("factor * median(gaps)", "factor"): (
             "The same seconds are many steps of one client and one step of another: compare with its own usual gap."
@@ -504,14 +493,11 @@ def _exit_by_neighbours(uses: Any, gpu: int) -> list[str]:
 
 EXERCISES["41.blast"] = WrittenExercise(
     must_exit,
-    module="faults",
-    cases=(
-        Case("five clients of three GPUs, a fault on GPU 0", lambda code: code(FIVE, 0)),
-        Case("the same, a fault on GPU 2", lambda code: code(FIVE, 2)),
-        Case("a chain of GPUs 0, 1 and 2, a fault on GPU 0", lambda code: code(CHAIN, 0)),
-        Case("the same, a fault on GPU 1", lambda code: code(CHAIN, 1)),
-        Case("a GPU that no client uses", lambda code: code(FIVE, 7)),
-    ),
+    Case("five clients of three GPUs, a fault on GPU 0", lambda code: code(FIVE, 0)),
+    Case("the same, a fault on GPU 2", lambda code: code(FIVE, 2)),
+    Case("a chain of GPUs 0, 1 and 2, a fault on GPU 0", lambda code: code(CHAIN, 0)),
+    Case("the same, a fault on GPU 1", lambda code: code(CHAIN, 1)),
+    Case("a GPU that no client uses", lambda code: code(FIVE, 7)),
     mistakes={
         ("touched |= gpus", "pass"): (
             "These use the GPU of the fault. But one of them uses another GPU, too, and the clients there get the error."
@@ -605,9 +591,7 @@ GAPS = [2.5, 7.25, 1.4, 40.0]
 
 
 def _finish_piece_by_piece(gaps: Any, work: float, every: float, save: float = 0.0, restart: float = 0.0) -> float:
-    import math
-
-    pieces, now = math.ceil(work / every), 0.0
+    pieces, now = ceil(work / every), 0.0
     for gap in gaps:
         fault = now + gap
         while pieces and now + every + save <= fault:
@@ -616,21 +600,18 @@ def _finish_piece_by_piece(gaps: Any, work: float, every: float, save: float = 0
         if not pieces:
             return now
         now = fault + restart
-    return math.inf
+    return float("inf")
 
 
 EXERCISES["41.finish"] = WrittenExercise(
     finish_hours,
-    module="faults",
-    cases=(
-        Case("no fault in 10 hours of work", lambda code: code([100.0], 10, 1)),
-        Case("faults after 2.5, 7.25 and 1.4 hours, 12 of work, saved every hour", lambda code: code(GAPS, 12, 1)),
-        Case("the same, each restart taking half an hour", lambda code: code(GAPS, 12, 1, 0, 0.5)),
-        Case("the same, each save a tenth", lambda code: code(GAPS, 12, 1, 0.1, 0.5)),
-        Case("work that is no whole number of pieces", lambda code: code(GAPS, 11, 2, 0.1, 0.5)),
-        Case("a fault at the very end of the work", lambda code: code([10.0, 5.0], 10, 1)),
-        Case("faults that come sooner than the first checkpoint", lambda code: code([1.0] * 5, 12, 2)),
-    ),
+    Case("no fault in 10 hours of work", lambda code: code([100.0], 10, 1)),
+    Case("faults after 2.5, 7.25 and 1.4 hours, 12 of work, saved every hour", lambda code: code(GAPS, 12, 1)),
+    Case("the same, each restart taking half an hour", lambda code: code(GAPS, 12, 1, 0, 0.5)),
+    Case("the same, each save a tenth", lambda code: code(GAPS, 12, 1, 0.1, 0.5)),
+    Case("work that is no whole number of pieces", lambda code: code(GAPS, 11, 2, 0.1, 0.5)),
+    Case("a fault at the very end of the work", lambda code: code([10.0, 5.0], 10, 1)),
+    Case("faults that come sooner than the first checkpoint", lambda code: code([1.0] * 5, 12, 2)),
     mistakes={
         ("pieces -= kept", ""): "What was saved before a fault stays: fewer pieces are left after it.",
         ("int(gap // (every + save))", "gap / (every + save)"): (
@@ -698,11 +679,9 @@ explain("41.why_checkpoint", answer)
 
 # %% checks
 EXERCISES["41.why_checkpoint"] = Explanation(
-    rubric=(
-        "numbers: the best interval alone and shared, and the hours that each leads to",
-        "why: faults of all sharers add up, and each loses what was done since the last checkpoint",
-        "trade-off: time of saves against work that is lost, or the gain of sharing against more faults",
-    ),
+    "numbers: the best interval alone and shared, and the hours that each leads to",
+    "why: faults of all sharers add up, and each loses what was done since the last checkpoint",
+    "trade-off: time of saves against work that is lost, or the gain of sharing against more faults",
     model="With four sharers a fault comes every 50 hours instead of every 200, so the best interval is 3.1 h instead of "
     "6.2 h: it shrinks with the square root of the sharers. The job then takes 107.7 h, alone 103.5 h. Without saves "
     "it would take 323 h, because each fault loses all work. So sharing has to gain more than the 4 % that the other "

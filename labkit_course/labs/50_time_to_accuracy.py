@@ -23,6 +23,7 @@ import pandas as pd
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "tta"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -129,11 +130,9 @@ explain("50.why_mean_lies", answer)
 
 # %% checks
 EXERCISES["50.why_mean_lies"] = Explanation(
-    rubric=(
-        "numbers: gives the mean of the finished runs and the share it leaves out, at an easy and at a hard target",
-        "why: the slow runs are the first that no longer arrive, so those that stay are a chosen part",
-        "trade-off: says what to report in its place (median of all, success rate, cost) and what that cannot say",
-    ),
+    "numbers: gives the mean of the finished runs and the share it leaves out, at an easy and at a hard target",
+    "why: the slow runs are the first that no longer arrive, so those that stay are a chosen part",
+    "trade-off: says what to report in its place (median of all, success rate, cost) and what that cannot say",
     model="From a target of 0.76 to 0.765 the mean of the finished falls here from 4.4 to 3.7 s, on a busy machine, while "
     "the share that it leaves out grows from 20 to 40 %. The slow runs are the first that no longer arrive, so a method "
     "that fails often can look fast. The median over all runs, with the success rate, says both; if more than half of "
@@ -186,7 +185,7 @@ check("50.outcomes", outcomes)
 
 
 # %% checks
-def _outcomes(target: float, curves: dict[str, list[float]], **settings: int) -> Any:
+def _outcomes(code: Any, target: float, curves: dict[str, list[float]], **settings: int) -> Any:
     """Evaluations of several runs, mixed by time; each run has a clock of its own."""
     rows = [
         (run, (place + 1) * (1.5 + 0.25 * number), value)
@@ -194,7 +193,7 @@ def _outcomes(target: float, curves: dict[str, list[float]], **settings: int) ->
         for place, value in enumerate(values)
     ]
     mixed = pd.DataFrame(rows, columns=["run", "wall_s", "value"]).sort_values("wall_s", kind="stable")
-    return lambda code: code(mixed, target, **settings)[["outcome", "time_s"]].to_dict("index")
+    return code(mixed, target, **settings)[["outcome", "time_s"]].to_dict("index")
 
 
 def outcomes_row_by_row(evaluations: pd.DataFrame, target: float, patience: int = 5) -> pd.DataFrame:
@@ -214,15 +213,12 @@ def outcomes_row_by_row(evaluations: pd.DataFrame, target: float, patience: int 
 RISING, TURNED = [0.5, 0.6, 0.66, 0.7, 0.72, 0.73, 0.735], [0.5, 0.7, 0.74, 0.73, 0.72, 0.71, 0.7, 0.69]
 EXERCISES["50.outcomes"] = WrittenExercise(
     outcomes,
-    module="tta",
-    cases=(
-        Case("two runs that arrive", _outcomes(0.7, {"a": RISING, "b": TURNED})),
-        Case("one that passes the target and falls below it again", _outcomes(0.735, {"a": RISING, "b": TURNED})),
-        Case("a curve that still rises, and one that has turned", _outcomes(0.75, {"b": TURNED, "a": RISING})),
-        Case("the best value exactly `patience` evaluations ago", _outcomes(0.75, {"b": TURNED[:6]}, patience=3)),
-        Case("the best value less than that ago", _outcomes(0.75, {"b": TURNED[:6]}, patience=4)),
-        Case("one evaluation", _outcomes(0.75, {"a": [0.5]})),
-    ),
+    Case("two runs that arrive", _outcomes, 0.7, {"a": RISING, "b": TURNED}),
+    Case("one that passes the target and falls below it again", _outcomes, 0.735, {"a": RISING, "b": TURNED}),
+    Case("a curve that still rises, and one that has turned", _outcomes, 0.75, {"b": TURNED, "a": RISING}),
+    Case("the best value exactly `patience` evaluations ago", _outcomes, 0.75, {"b": TURNED[:6]}, patience=3),
+    Case("the best value less than that ago", _outcomes, 0.75, {"b": TURNED[:6]}, patience=4),
+    Case("one evaluation", _outcomes, 0.75, {"a": [0.5]}),
     mistakes={
         ("values >= target", "values > target"): "At the target is reached, too: at least, not more.",
         ("hits[0]", "hits[-1]"): (
@@ -327,9 +323,9 @@ check("50.waiting", waiting)
 
 
 # %% checks
-def _waiting(*runs: tuple[str, float]) -> Any:
+def _waiting(code: Any, *runs: tuple[str, float]) -> Any:
     frame = pd.DataFrame(runs, columns=["outcome", "time_s"], index=[f"run {number}" for number in range(len(runs))])
-    return lambda code: code(frame)
+    return code(frame)
 
 
 def waiting_by_lists(runs: pd.DataFrame) -> tuple[Curve, float]:
@@ -345,17 +341,14 @@ def waiting_by_lists(runs: pd.DataFrame) -> tuple[Curve, float]:
 R, C, F = "reached", "censored", "failed"
 EXERCISES["50.waiting"] = WrittenExercise(
     waiting,
-    module="tta",
-    cases=(
-        Case("three runs that all arrive", _waiting((R, 12.0), (R, 10.0), (R, 11.0))),
-        Case("two that arrive, two that are cut off", _waiting((R, 10.0), (C, 15.0), (R, 20.0), (C, 30.0))),
-        Case("a run that failed: its time is inf", _waiting((R, 3.0), (F, math.inf), (R, 2.0))),
-        Case("two that arrive at the same time", _waiting((R, 5.0), (R, 4.0), (R, 5.0), (R, 6.0))),
-        Case("one that is cut off just when another arrives", _waiting((R, 5.0), (C, 5.0), (R, 7.0))),
-        Case("two of five arrive: more than half wait on", _waiting((R, 2.0), (R, 9.0), *[(F, math.inf)] * 3)),
-        Case("exactly half arrive", _waiting((R, 5.0), (F, math.inf))),
-        Case("none that arrives", _waiting((C, 8.0), (F, math.inf))),
-    ),
+    Case("three runs that all arrive", _waiting, (R, 12.0), (R, 10.0), (R, 11.0)),
+    Case("two that arrive, two that are cut off", _waiting, (R, 10.0), (C, 15.0), (R, 20.0), (C, 30.0)),
+    Case("a run that failed: its time is inf", _waiting, (R, 3.0), (F, math.inf), (R, 2.0)),
+    Case("two that arrive at the same time", _waiting, (R, 5.0), (R, 4.0), (R, 5.0), (R, 6.0)),
+    Case("one that is cut off just when another arrives", _waiting, (R, 5.0), (C, 5.0), (R, 7.0)),
+    Case("two of five arrive: more than half wait on", _waiting, (R, 2.0), (R, 9.0), *[(F, math.inf)] * 3),
+    Case("exactly half arrive", _waiting, (R, 5.0), (F, math.inf)),
+    Case("none that arrives", _waiting, (C, 8.0), (F, math.inf)),
     mistakes={
         ("(times >= time).sum()", "(reached & (times >= time)).sum()"): (
             "Those are the finished runs alone: the others were waiting, too."
@@ -459,13 +452,10 @@ def success_by_search(reached: int, runs: int) -> np.ndarray:
 
 EXERCISES["50.success"] = WrittenExercise(
     success_interval,
-    module="tta",
-    cases=(
-        Case("33 of 50", lambda code: code(33, 50)),
-        Case("7 of 10", lambda code: code(7, 10)),
-        Case("all of 5", lambda code: code(5, 5)),
-        Case("none of 3", lambda code: [1 + each for each in code(0, 3)]),
-    ),
+    Case("33 of 50", lambda code: code(33, 50)),
+    Case("7 of 10", lambda code: code(7, 10)),
+    Case("all of 5", lambda code: code(5, 5)),
+    Case("none of 3", lambda code: [1 + each for each in code(0, 3)]),
     mistakes={
         _wald: "That takes the spread of the observed share, which for 5 of 5 says that nothing is unknown.",
         lambda reached, runs: tuple(100 * each for each in success_interval(reached, runs)): "Shares, not per cent.",
@@ -568,8 +558,8 @@ MEDIANS = pd.DataFrame(
 )
 
 
-def _chosen(way: str | int, table: pd.DataFrame = MEDIANS) -> Any:
-    return lambda code: sorted([str(d), int(b), float(m)] for d, b, m in code(table, way)[list(table)].to_numpy())
+def _chosen(code: Any, way: str | int, table: pd.DataFrame = MEDIANS) -> Any:
+    return sorted([str(d), int(b), float(m)] for d, b, m in code(table, way)[list(table)].to_numpy())
 
 
 def choose_by_sorting(table: pd.DataFrame, way: str | int) -> pd.DataFrame:
@@ -581,14 +571,11 @@ def choose_by_sorting(table: pd.DataFrame, way: str | int) -> pd.DataFrame:
 
 EXERCISES["50.choose"] = WrittenExercise(
     choose,
-    module="tta",
-    cases=(
-        Case("each device at its largest", _chosen("largest")),
-        Case("each device at its best", _chosen("best")),
-        Case("batch 32 for all", _chosen(32)),
-        Case("batch 64, which one device does not have", _chosen(64)),
-        Case("each at its largest, where one never arrives", _chosen("largest", MEDIANS.iloc[::-1].iloc[1:])),
-    ),
+    Case("each device at its largest", _chosen, "largest"),
+    Case("each device at its best", _chosen, "best"),
+    Case("batch 32 for all", _chosen, 32),
+    Case("batch 64, which one device does not have", _chosen, 64),
+    Case("each at its largest, where one never arrives", _chosen, "largest", MEDIANS.iloc[::-1].iloc[1:]),
     mistakes={
         ('of_device["batch_size"].idxmax()', '[table["batch_size"].idxmax()]'): (
             "That is the largest of all devices: each device has a largest batch of its own."
@@ -662,11 +649,9 @@ explain("50.why_batch", answer)
 
 # %% checks
 EXERCISES["50.why_batch"] = Explanation(
-    rubric=(
-        "numbers: compares one platform at its largest and at its best batch, at two targets",
-        "why: ratio of times = ratio of epoch times × ratio of epochs, and large batches take more epochs",
-        "trade-off: a common batch compares hardware, each one's best compares what one would really do",
-    ),
+    "numbers: compares one platform at its largest and at its best batch, at two targets",
+    "why: ratio of times = ratio of epoch times × ratio of epochs, and large batches take more epochs",
+    "trade-off: a common batch compares hardware, each one's best compares what one would really do",
     model="With one batch the epochs to a target are the same everywhere, so the ratio of times is that of the "
     "epoch times at every target, whatever the paper saw. Each at its largest batch, the P100 takes 0.98 times as "
     "long as the A40 at 0.65 and 1.57 times at 0.40, at the best ones 3.8 and 3.9 times: past some tens of "

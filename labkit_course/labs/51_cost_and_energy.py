@@ -24,6 +24,7 @@ import pandas as pd
 from labkit.hardware import get_tier
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "cost"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -132,8 +133,8 @@ check("51.bill", bill)
 
 
 # %% checks
-def _billed(name: str, hours: float = 20.0, joules: float = 9e6, years: float = 3.0) -> Any:
-    return lambda code: code(hours, joules, get_tier(name), years=years, usd_per_kwh=0.15, g_per_kwh=400)
+def _billed(code: Any, name: str, hours: float = 20.0, joules: float = 9e6, years: float = 3.0) -> Any:
+    return code(hours, joules, get_tier(name), years=years, usd_per_kwh=0.15, g_per_kwh=400)
 
 
 def bill_by_price(hours, joules, tier, *, years, usd_per_kwh, g_per_kwh):
@@ -146,15 +147,12 @@ def bill_by_price(hours, joules, tier, *, years, usd_per_kwh, g_per_kwh):
 
 EXERCISES["51.bill"] = WrittenExercise(
     bill,
-    module="cost",
-    cases=(
-        Case("20 h and 9 MJ on an A40", _billed("a40")),
-        Case("80 h and 36 MJ on a P100, in five years", _billed("p100-pcie", 80.0, 3.6e7, 5.0)),
-        Case("a V100 PCIe, which has no list price", _billed("v100-pcie")),
-        Case("an RTX 3060, which has no rental price", _billed("rtx-3060")),
-        Case("a target that no run reaches: inf hours and joules", _billed("a40", math.inf, math.inf)),
-        Case("joules that were not measured: NaN", _billed("a40", 20.0, math.nan)),
-    ),
+    Case("20 h and 9 MJ on an A40", _billed, "a40"),
+    Case("80 h and 36 MJ on a P100, in five years", _billed, "p100-pcie", 80.0, 3.6e7, 5.0),
+    Case("a V100 PCIe, which has no list price", _billed, "v100-pcie"),
+    Case("an RTX 3060, which has no rental price", _billed, "rtx-3060"),
+    Case("a target that no run reaches: inf hours and joules", _billed, "a40", math.inf, math.inf),
+    Case("joules that were not measured: NaN", _billed, "a40", 20.0, math.nan),
     mistakes={
         ("math.nan if price is None else hours", "hours * 0 if price is None else hours"): (
             "No price is not a price of 0: it would be the cheapest of all. NaN says that it is not known."
@@ -251,9 +249,9 @@ check("51.expected", expected)
 
 
 # %% checks
-def _expected(*rows: tuple[str, int, bool, float, float], by: tuple[str, ...] = ("device",)) -> Any:
+def _expected(code: Any, *rows: tuple[str, int, bool, float, float], by: tuple[str, ...] = ("device",)) -> Any:
     runs = pd.DataFrame(rows, columns=["device", "batch_size", "reached", "spent_s", "spent_j"])
-    return lambda code: code(runs, list(by))[[*by, "time_s", "energy_j", "runs", "reached"]].to_numpy().tolist()
+    return code(runs, list(by))[[*by, "time_s", "energy_j", "runs", "reached"]].to_numpy().tolist()
 
 
 def expected_by_group(runs, by):
@@ -269,19 +267,23 @@ def expected_by_group(runs, by):
 A, B, TWO = ("A40", 32), ("A40", 64), ("device", "batch_size")
 EXERCISES["51.expected"] = WrittenExercise(
     expected,
-    module="cost",
-    cases=(
-        Case("two that arrive", _expected((*A, True, 100.0, 9e3), (*A, True, 140.0, 11e3))),
-        Case(
-            "two that arrive and one that fails",
-            _expected((*A, True, 100.0, 9e3), (*A, False, 300.0, 3e4), (*A, True, 140.0, 11e3)),
-        ),
-        Case(
-            "two batch sizes, of which one never arrives",
-            _expected((*A, True, 100.0, 9e3), (*B, False, 300.0, 3e4), (*B, False, 300.0, 3e4), by=TWO),
-        ),
-        Case("joules that were not measured: NaN", _expected((*A, True, 100.0, math.nan), (*A, True, 140.0, 11e3))),
+    Case("two that arrive", _expected, (*A, True, 100.0, 9e3), (*A, True, 140.0, 11e3)),
+    Case(
+        "two that arrive and one that fails",
+        _expected,
+        (*A, True, 100.0, 9e3),
+        (*A, False, 300.0, 3e4),
+        (*A, True, 140.0, 11e3),
     ),
+    Case(
+        "two batch sizes, of which one never arrives",
+        _expected,
+        (*A, True, 100.0, 9e3),
+        (*B, False, 300.0, 3e4),
+        (*B, False, 300.0, 3e4),
+        by=TWO,
+    ),
+    Case("joules that were not measured: NaN", _expected, (*A, True, 100.0, math.nan), (*A, True, 140.0, 11e3)),
     mistakes={
         ("runs.groupby(by)", 'runs[runs["reached"]].groupby(by)'): (
             "The runs that failed are left out, and somebody has paid for them: sum over all runs."
@@ -386,11 +388,9 @@ explain("51.why_cheapest", answer)
 
 # %% checks
 EXERCISES["51.why_cheapest"] = Explanation(
-    rubric=(
-        "numbers: names the cheapest tier by rent and by electricity at an easy and at a hard target, with costs",
-        "why: rent is time × a price that a market made, electricity is energy; batch and limit are chosen again",
-        "trade-off: says which of the prices is one's own, and what it leaves out (host, a price's vendor and day)",
-    ),
+    "numbers: names the cheapest tier by rent and by electricity at an easy and at a hard target, with costs",
+    "why: rent is time × a price that a market made, electricity is energy; batch and limit are chosen again",
+    "trade-off: says which of the prices is one's own, and what it leaves out (host, a price's vendor and day)",
     model="By rent the A40 is the cheapest at every target (0.61 dollars at a WER of 0.65, 8.54 at 0.35; the V100 3.43 "
     "and 51.92), because it is the fastest and has the lowest price an hour: a market made that price. By electricity the "
     "V100 is a little cheaper at 0.65 (2.6 against 2.7 cents) and the A40 at 0.35 (37 against 38 cents): that is energy, "
@@ -519,14 +519,11 @@ def on_front_by_sorting(x, y):
 
 EXERCISES["51.front"] = WrittenExercise(
     on_front,
-    module="cost",
-    cases=(
-        Case("a point that is best in both", lambda code: code([3.0, 1.0, 2.0], [30.0, 10.0, 20.0])),
-        Case("three that trade", lambda code: code([1.0, 2.0, 3.0], [30.0, 20.0, 10.0])),
-        Case("one behind the others", lambda code: code([1.0, 3.0, 2.5], [30.0, 10.0, 31.0])),
-        Case("one as fast as another, which takes more energy", lambda code: code([1.0, 1.0, 2.0], [30.0, 20.0, 5.0])),
-        Case("two that are the same", lambda code: code([1.0, 1.0, 2.0], [30.0, 30.0, 40.0])),
-    ),
+    Case("a point that is best in both", lambda code: code([3.0, 1.0, 2.0], [30.0, 10.0, 20.0])),
+    Case("three that trade", lambda code: code([1.0, 2.0, 3.0], [30.0, 20.0, 10.0])),
+    Case("one behind the others", lambda code: code([1.0, 3.0, 2.5], [30.0, 10.0, 31.0])),
+    Case("one as fast as another, which takes more energy", lambda code: code([1.0, 1.0, 2.0], [30.0, 20.0, 5.0])),
+    Case("two that are the same", lambda code: code([1.0, 1.0, 2.0], [30.0, 30.0, 40.0])),
     mistakes={
         ("a <= own_x and b <= own_y", "a < own_x and b < own_y"): (
             "One that is as fast and takes less energy is better: <= in both, and not the same point."
@@ -594,11 +591,9 @@ explain("51.why_limit", answer)
 
 # %% checks
 EXERCISES["51.why_limit"] = Explanation(
-    rubric=(
-        "numbers: per cent of time lost and of energy saved at one limit, and where a lower limit saves no more",
-        "why: power falls faster than speed near the top; far down the idle power is paid for longer",
-        "trade-off: for whom a limit pays, and for whom it does not",
-    ),
+    "numbers: per cent of time lost and of energy saved at one limit, and where a lower limit saves no more",
+    "why: power falls faster than speed near the top; far down the idle power is paid for longer",
+    "trade-off: for whom a limit pays, and for whom it does not",
     model="At the V100's batch of 48 a limit of 150 W takes 14 % more time and saves 25 % of the energy, since "
     "near the top the clock costs more power than it gives speed. On the A40 at 100 W both are lost: training "
     "takes three times as long, and the power that a card draws in any case runs on. At rental prices an hour "
@@ -642,15 +637,11 @@ check("51.eta", zeus_choice)
 
 
 # %% checks
-def _choice(usd_per_h: float, usd_per_kwh: float, max_power_w: float = 250.0) -> Any:
+def _choice(code: Any, usd_per_h: float, usd_per_kwh: float, max_power_w: float = 250.0) -> tuple[float, int]:
     rows = [(100.0, 2.4e4), (90.0, 2.6e4), (125.0, 1.2e4), (104.0, 1.9e4), (300.0, 1.3e4)]
     points = pd.DataFrame(rows, columns=["time_s", "energy_j"], index=[70, 3, 11, 42, 0])
-
-    def ask(code: Any) -> tuple[float, int]:
-        eta, label = code(points, usd_per_h, usd_per_kwh, max_power_w)
-        return 1 + eta, label
-
-    return ask
+    eta, label = code(points, usd_per_h, usd_per_kwh, max_power_w)
+    return 1 + eta, label
 
 
 def zeus_choice_in_dollars(points, usd_per_h, usd_per_kwh, max_power_w):
@@ -661,14 +652,11 @@ def zeus_choice_in_dollars(points, usd_per_h, usd_per_kwh, max_power_w):
 
 EXERCISES["51.eta"] = WrittenExercise(
     zeus_choice,
-    module="cost",
-    cases=(
-        Case("$0.44 an hour, $0.127 a kWh, 300 W", _choice(0.44, 0.127, 300.0)),
-        Case("an hour that costs nothing", _choice(0.0, 0.127)),
-        Case("electricity that costs nothing", _choice(1.46, 0.0)),
-        Case("$0.05 an hour, $0.3 a kWh", _choice(0.05, 0.3)),
-        Case("$0.01 an hour, $0.2 a kWh", _choice(0.01, 0.2)),
-    ),
+    Case("$0.44 an hour, $0.127 a kWh, 300 W", _choice, 0.44, 0.127, 300.0),
+    Case("an hour that costs nothing", _choice, 0.0, 0.127),
+    Case("electricity that costs nothing", _choice, 1.46, 0.0),
+    Case("$0.05 an hour, $0.3 a kWh", _choice, 0.05, 0.3),
+    Case("$0.01 an hour, $0.2 a kWh", _choice, 0.01, 0.2),
     mistakes={
         ("eta = max_power_w * usd_per_j / (", "eta = usd_per_s / ("): "That is the weight of time, 1 − η.",
         ("usd_per_kwh / 3.6e6", "usd_per_kwh / 3600"): "Watts or kilowatts: joules of a kilowatt-hour are 3.6 million.",

@@ -25,6 +25,7 @@ import pandas as pd
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "experiment_data"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -173,21 +174,17 @@ HOST, OWN = ("host", "cpu_percent"), ("process", "cpu_percent")
 MEMORY, THREADS = ("host", "memory_used"), ("process", "threads")
 
 
-def _taken(*rows: tuple[str, int, tuple[str, str], float | None], threads: int = 2) -> Any:
+def _taken(code: Any, *rows: tuple[str, int, tuple[str, str], float | None], threads: int = 2) -> list:
     """Asks for `taken` of these samples: run, time, counter and value. Run "b" is on eight cores, the others on two."""
     samples = [(run, time_ns, *kind, value) for run, time_ns, kind, value in rows]
     telemetry = pd.DataFrame(samples, columns=["run", "time_ns", "scope", "counter", "value"])
     runs = sorted(set(telemetry["run"]))
     settings = pd.DataFrame({"run": runs, "machine_cores": [8 if run == "b" else 2 for run in runs]})
-
-    def ask(code: Any) -> list:
-        with duckdb.connect() as connection:
-            connection.register("telemetry", telemetry.astype({"value": float}).replace({np.nan: None}))
-            connection.register("settings", settings)
-            text = f"WITH samples AS ({code(threads)}) SELECT run, time_ns, taken::DOUBLE FROM samples ORDER BY ALL"
-            return connection.execute(text).fetchall()
-
-    return ask
+    with duckdb.connect() as connection:
+        connection.register("telemetry", telemetry.astype({"value": float}).replace({np.nan: None}))
+        connection.register("settings", settings)
+        text = f"WITH samples AS ({code(threads)}) SELECT run, time_ns, taken::DOUBLE FROM samples ORDER BY ALL"
+        return connection.execute(text).fetchall()
 
 
 def _samples(random: Random) -> list[Case]:
@@ -195,21 +192,20 @@ def _samples(random: Random) -> list[Case]:
     two = (("a", 1, HOST, busy), ("a", 1, OWN, own), ("a", 2, OWN, 190.0), ("a", 2, HOST, 97.5))
     eight = (("b", 1, HOST, 80.0), ("b", 1, OWN, own), ("b", 2, HOST, busy), ("b", 2, OWN, 190.0))
     return [
-        Case("two samples of a run on two cores", _taken(*two)),
-        Case("a run on a machine with eight cores", _taken(*eight)),
-        Case("a run that can use four cores of eight", _taken(*eight, threads=4)),
-        Case("a machine on which there is room", _taken(("b", 5, HOST, 30.0), ("b", 5, OWN, 190.0))),
-        Case("two runs that have the same times", _taken(*two, *eight)),
-        Case("other counters of the same times", _taken(*two, ("a", 1, MEMORY, 2e9), ("a", 2, THREADS, 700.0))),
-        Case("a value that is missing", _taken(*two, ("a", 3, HOST, 50.0), ("a", 3, OWN, None))),
-        Case("a counter that was not sampled at one time", _taken(*two, ("a", 4, OWN, 150.0), ("a", 6, HOST, 90.0))),
+        Case("two samples of a run on two cores", _taken, *two),
+        Case("a run on a machine with eight cores", _taken, *eight),
+        Case("a run that can use four cores of eight", _taken, *eight, threads=4),
+        Case("a machine on which there is room", _taken, ("b", 5, HOST, 30.0), ("b", 5, OWN, 190.0)),
+        Case("two runs that have the same times", _taken, *two, *eight),
+        Case("other counters of the same times", _taken, *two, ("a", 1, MEMORY, 2e9), ("a", 2, THREADS, 700.0)),
+        Case("a value that is missing", _taken, *two, ("a", 3, HOST, 50.0), ("a", 3, OWN, None)),
+        Case("a counter that was not sampled at one time", _taken, *two, ("a", 4, OWN, 150.0), ("a", 6, HOST, 90.0)),
     ]
 
 
 EXERCISES["52.taken"] = WrittenExercise(
     taken_sql,
-    module="experiment_data",
-    cases=_samples,
+    draw=_samples,
     mistakes={
         ("any_value(machine_cores) * max(value)", "max(value)"): (
             "The host's counter is in per cent of all cores: 50 % of eight cores are four."
@@ -325,8 +321,7 @@ def _curves(random: Random) -> list[Case]:
 
 EXERCISES["52.thin"] = WrittenExercise(
     thin,
-    module="experiment_data",
-    cases=_curves,
+    draw=_curves,
     mistakes={
         ("np.minimum((share * pixels).astype(int), pixels - 1)", "np.arange(len(time)) * pixels // len(time)"): (
             "These stretches have the same number of samples. A pixel is a length of time: a pause is as long as it was."
@@ -435,27 +430,26 @@ def find_by_arrays(series, above, at_least_s, every_s):
     return found
 
 
-def _found(above: float, at_least_s: float, every_s: float, **series: list[float]) -> Any:
-    return lambda code: sorted(code({name: np.array(own) for name, own in series.items()}, above, at_least_s, every_s))
+def _found(code: Any, above: float, at_least_s: float, every_s: float, **series: list[float]) -> Any:
+    return sorted(code({name: np.array(own) for name, own in series.items()}, above, at_least_s, every_s))
 
 
 def _runs(random: Random) -> list[Case]:
     nan, high = float("nan"), random.uniform(1.2, 1.9)
     return [
-        Case("a stretch and a spike", _found(1, 2, 1, a=[0, high, high, 0], b=[0, high, 0, high, 0])),
-        Case("half seconds", _found(1, 2, 0.5, a=[0, high, high, high, 0], b=[high] * 4)),
-        Case("a missing sample within a stretch", _found(1, 3, 1, a=[0, high, nan, high, high, 0])),
-        Case("missing samples that make up for nothing", _found(1, 3, 1, a=[0, high, nan, nan, high, 0], b=[nan] * 9)),
-        Case("one that is exactly at the limit", _found(1, 2, 1, a=[1, 1, 1], b=[1, high, high])),
-        Case("a stretch at the end", _found(0.5, 2, 1, a=[0, 0, high, high], b=[])),
-        Case("no run", _found(1, 2, 1)),
+        Case("a stretch and a spike", _found, 1, 2, 1, a=[0, high, high, 0], b=[0, high, 0, high, 0]),
+        Case("half seconds", _found, 1, 2, 0.5, a=[0, high, high, high, 0], b=[high] * 4),
+        Case("a missing sample within a stretch", _found, 1, 3, 1, a=[0, high, nan, high, high, 0]),
+        Case("missing samples that make up for nothing", _found, 1, 3, 1, a=[0, high, nan, nan, high, 0], b=[nan] * 9),
+        Case("one that is exactly at the limit", _found, 1, 2, 1, a=[1, 1, 1], b=[1, high, high]),
+        Case("a stretch at the end", _found, 0.5, 2, 1, a=[0, 0, high, high], b=[]),
+        Case("no run", _found, 1, 2, 1),
     ]
 
 
 EXERCISES["52.find"] = WrittenExercise(
     find,
-    module="experiment_data",
-    cases=_runs,
+    draw=_runs,
     mistakes={
         ("            if value == value:  # which NaN is not\n    ", "            if True:\n    "): (
             "A comparison with NaN is false, so a missing sample breaks the stretch here: leave it out instead."
@@ -530,11 +524,9 @@ explain("52.why_marked", answer)
 
 # %% checks
 EXERCISES["52.why_marked"] = Explanation(
-    rubric=(
-        "numbers: recall of the mark and of one's own detector, and which kinds each of them finds",
-        "why: the mark is a mean over the whole run, in which short bursts vanish, and it is of CPU time alone",
-        "trade-off: a lower limit would also mark runs with a little steady background, or: what a burst costs is little",
-    ),
+    "numbers: recall of the mark and of one's own detector, and which kinds each of them finds",
+    "why: the mark is a mean over the whole run, in which short bursts vanish, and it is of CPU time alone",
+    "trade-off: a lower limit would also mark runs with a little steady background, or: what a burst costs is little",
     model="The mark finds 123 of 450 planted runs, above all those with a neighbour that stayed, and is never wrong. Three "
     "bursts of 8 s take a twentieth of a run's cores on average, so the mean of the run hides most of them. My detector looks "
     "at stretches and finds 271. Programs that take memory use no CPU time, so neither sees them. A limit of 3 % would "
@@ -609,11 +601,9 @@ explain("52.why_winner", answer)
 
 # %% checks
 EXERCISES["52.why_winner"] = Explanation(
-    rubric=(
-        "numbers: by how much sgd is slower or faster in the first row and in the fourth",
-        "why: more runs of adagrad were disturbed, and these took longer, so the optimizer and the neighbours are confused",
-        "trade-off: the rule must not look at the result, or is the same for both sides; better to run those again",
-    ),
+    "numbers: by how much sgd is slower or faster in the first row and in the fourth",
+    "why: more runs of adagrad were disturbed, and these took longer, so the optimizer and the neighbours are confused",
+    "trade-off: the rule must not look at the result, or is the same for both sides; better to run those again",
     model="With all runs sgd looks 6 % faster, and without the disturbed ones it is 5 % slower. A third of adagrad's runs "
     "were disturbed and less than a tenth of sgd's, so the mean compares neighbours, not optimizers. A run may be left out "
     "if the rule reads counters alone and is the same for both, never because the run was slow. Fewer runs make the "

@@ -23,6 +23,7 @@ import numpy as np
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "prediction"
 EXERCISES = {}
 
 # %% cell-01 [markdown]
@@ -177,8 +178,7 @@ def _walks(random: Random) -> list[Case]:
 
 EXERCISES["60.walk"] = WrittenExercise(
     walk,
-    module="prediction",
-    cases=_walks,
+    draw=_walks,
     mistakes={
         ("stream, lasts, after = kernels[launches]", "(_, lasts, after), stream = kernels[launches], 0"): (
             "Kernels of two streams may run at the same time: each stream has a clock of its own."
@@ -298,8 +298,7 @@ def _collectives(random: Random) -> list[Case]:
 
 EXERCISES["60.exchange"] = WrittenExercise(
     exchange_and_waiting,
-    module="prediction",
-    cases=_collectives,
+    draw=_collectives,
     mistakes={
         ("max(left for _, left in of_ranks) - last", "min(left - entered for entered, left in of_ranks)"): (
             "That is the shortest stay. The exchange ends when the last rank leaves, and another one may be that."
@@ -393,11 +392,9 @@ explain("60.why_kernels_alone", answer)
 
 # %% checks
 EXERCISES["60.why_kernels_alone"] = Explanation(
-    rubric=(
-        "numbers: what is left without T1 to T5 on one rank, and on all ranks together",
-        "why: a collective's time is mostly waiting for other ranks' hosts, that is, their overheads",
-        "consequence: which change removes overheads (larger batches, fused operators, CUDA graphs), and which not",
-    ),
+    "numbers: what is left without T1 to T5 on one rank, and on all ranks together",
+    "why: a collective's time is mostly waiting for other ranks' hosts, that is, their overheads",
+    "consequence: which change removes overheads (larger batches, fused operators, CUDA graphs), and which not",
     model="Without T1 to T5 on rank 0 alone, 44 % of its step are left; if all ranks lose them and begin together, 10.8 %. "
     "The difference is waiting: its collectives take 5.8 ms, of which 0.2 ms is exchange. In the rest, hosts of other "
     "ranks were still launching, or had begun later. Faster hosts on all ranks come close to the 10.8 %. CUDA graphs, "
@@ -516,12 +513,9 @@ def extrapolate_with_polyfit(sizes: Sequence[int], seconds: Sequence[float], siz
 
 EXERCISES["60.extrapolate"] = WrittenExercise(
     extrapolate,
-    module="prediction",
-    cases=(
-        Case("two steps, 1 ms and 10 µs a sample", lambda code: 1e3 * code([16, 64], [1.16e-3, 1.64e-3], 256)),
-        Case("four steps", lambda code: 1e3 * code([16, 64, 256, 1024], [1.5e-3, 1.7e-3, 2.9e-3, 9e-3], 4096)),
-        Case("a size below", lambda code: 1e3 * code([64, 256, 1024], [0.8e-3, 2e-3, 6.3e-3], 16)),
-    ),
+    Case("two steps, 1 ms and 10 µs a sample", lambda code: 1e3 * code([16, 64], [1.16e-3, 1.64e-3], 256)),
+    Case("four steps", lambda code: 1e3 * code([16, 64, 256, 1024], [1.5e-3, 1.7e-3, 2.9e-3, 9e-3], 4096)),
+    Case("a size below", lambda code: 1e3 * code([64, 256, 1024], [0.8e-3, 2e-3, 6.3e-3], 16)),
     mistakes={
         ("np.stack([1 / seconds, sizes / seconds], axis=1)", "np.stack([np.ones_like(sizes) * 1e9, sizes], axis=1)"): (
             "Both the parts and what they should add up to are divided by the measured seconds."
@@ -676,11 +670,9 @@ explain("60.why_datasheet", answer)
 
 # %% checks
 EXERCISES["60.why_datasheet"] = Explanation(
-    rubric=(
-        "numbers: a change whose gain the data sheet misses, and what was measured",
-        "why: it counts operations and weights, and no rows that are looked up, no calls, no caches",
-        "when it is right: large products, whose operations decide",
-    ),
+    "numbers: a change whose gain the data sheet misses, and what was measured",
+    "why: it counts operations and weights, and no rows that are looked up, no calls, no caches",
+    "when it is right: large products, whose operations decide",
     model="The data sheet gives the fused lookup a gain of 1.0, and 1.15 was measured; it promises 2.3 of bf16, which gave "
     "0.94; and MLPs 8 times as wide should take 33 times as long, and took 6.2 times. It counts operations and weights "
     "alone, so a narrow step is next to nothing for it, while most of its 23 ms are calls and rows that are looked up. "
@@ -767,16 +759,13 @@ def placed_by_process(tables_ms, placements, start_ms, table_ms):
 
 EXERCISES["60.placed"] = WrittenExercise(
     placed_ms,
-    module="prediction",
-    cases=(
-        Case("two processes", lambda code: code([3.0, 1.0, 2.0], {"a": (0, 1, 1)}, 0.5, 0.0)),
-        Case("one has them all", lambda code: code([3.0, 1.0, 2.0], {"all on 1": (1, 1, 1)}, 0.5, 0.1)),
-        Case(
-            "two placements of four tables: the slowest process has fewer tables",
-            lambda code: code([3.0, 1.0, 2.0, 0.5], {"by size": (0, 1, 1, 1), "in turn": (0, 1, 0, 1)}, 0.25, 0.5),
-        ),
-        Case("three processes", lambda code: code([1.0, 5.0, 2.0, 2.0], {"a": (2, 0, 1, 2)}, 0.25, 0.125)),
+    Case("two processes", lambda code: code([3.0, 1.0, 2.0], {"a": (0, 1, 1)}, 0.5, 0.0)),
+    Case("one has them all", lambda code: code([3.0, 1.0, 2.0], {"all on 1": (1, 1, 1)}, 0.5, 0.1)),
+    Case(
+        "two placements of four tables: the slowest process has fewer tables",
+        lambda code: code([3.0, 1.0, 2.0, 0.5], {"by size": (0, 1, 1, 1), "in turn": (0, 1, 0, 1)}, 0.25, 0.5),
     ),
+    Case("three processes", lambda code: code([1.0, 5.0, 2.0, 2.0], {"a": (2, 0, 1, 2)}, 0.25, 0.125)),
     mistakes={
         ("max(loads.values())", "sum(loads.values())"): "The processes work at the same time: the slowest decides.",
         ("2 * (start_ms", "(start_ms"): "Rows go out in the forward pass, gradients come back: two exchanges.",

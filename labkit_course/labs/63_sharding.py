@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from labkit_course import apparatus
 from labkit_course.exercise import Case, Exercise, Explanation, WrittenExercise
 
+MODULE = "parallel"
 EXERCISES = {}
 
 # %% cell-01 [markdown]
@@ -126,8 +127,7 @@ def _ring_by_rounds(chunks: Sequence[Sequence[torch.Tensor]]) -> tuple[list[list
 
 EXERCISES["63.ring"] = WrittenExercise(
     ring_all_reduce,
-    module="parallel",
-    cases=_ring_cases,
+    draw=_ring_cases,
     mistakes={
         ("range(2 * (ranks - 1))", "range(ranks - 1)"): (
             "After n - 1 rounds each rank has one complete chunk. It has to get the others, too."
@@ -278,12 +278,9 @@ def _parallel_in_one_tensor(model, optimizer, batch, rank, ranks, all_reduce):
 
 EXERCISES["63.parallel"] = WrittenExercise(
     parallel_step,
-    module="parallel",
-    cases=(
-        Case("one rank", lambda code: apparatus.on_threads(code, 1, 3, 10)),
-        Case("two ranks, ten samples", lambda code: apparatus.on_threads(code, 2, 3, 10)),
-        Case("three ranks, ten samples: one has four of them", lambda code: apparatus.on_threads(code, 3, 3, 10)),
-    ),
+    Case("one rank", lambda code: apparatus.on_threads(code, 1, 3, 10)),
+    Case("two ranks, ten samples", lambda code: apparatus.on_threads(code, 2, 3, 10)),
+    Case("three ranks, ten samples: one has four of them", lambda code: apparatus.on_threads(code, 3, 3, 10)),
     mistakes={
         ('reduction="sum") / len(batch[1])', 'reduction="mean")'): (
             "This adds up means of shares. What does each sample have to count in the mean of the whole batch?"
@@ -392,13 +389,10 @@ def account_by_pair(pairs: Sequence[tuple[int, int]], batch: int, ranks: int) ->
 
 EXERCISES["63.account"] = WrittenExercise(
     account,
-    module="parallel",
-    cases=(
-        Case("one pair on two ranks", lambda code: code([(8, 32)], 4, 2)),
-        Case("two pairs on four ranks", lambda code: code([(16, 64), (32, 64)], 10, 4)),
-        Case("one rank alone", lambda code: code([(16, 64)], 10, 1)),
-        Case("a wide pair next to narrow ones, eight ranks", lambda code: code([(4, 8), (128, 512), (4, 8)], 32, 8)),
-    ),
+    Case("one pair on two ranks", lambda code: code([(8, 32)], 4, 2)),
+    Case("two pairs on four ranks", lambda code: code([(16, 64), (32, 64)], 10, 4)),
+    Case("one rank alone", lambda code: code([(16, 64)], 10, 1)),
+    Case("a wide pair next to narrow ones, eight ranks", lambda code: code([(4, 8), (128, 512), (4, 8)], 32, 8)),
     mistakes={
         (" + 4 * largest", ""): (
             "A fully sharded rank gathers a layer before it computes it: it then holds that one as a whole."
@@ -448,11 +442,9 @@ explain("63.why_full", answer)
 
 # %% checks
 EXERCISES["63.why_full"] = Explanation(
-    rubric=(
-        "numbers: what a rank holds, and what it sends, of at least two ways",
-        "why: data parallelism and full sharding send weights, tensor parallelism sends activations, which grow with the batch",
-        "trade-off: full sharding saves memory for half as much exchange again, or fits where data parallelism does not",
-    ),
+    "numbers: what a rank holds, and what it sends, of at least two ways",
+    "why: data parallelism and full sharding send weights, tensor parallelism sends activations, which grow with the batch",
+    "trade-off: full sharding saves memory for half as much exchange again, or fits where data parallelism does not",
     model="The language model takes 69 GB on each rank data-parallel, which a V100 of 32 GB does not have; fully sharded it takes "
     "9 GB, for 45 GB sent instead of 30. The DLRM's MLPs take 0.13 GB, so data parallelism is best: it sends 0.06 GB, and "
     "tensor parallelism 3.76, since activations grow with the batch and weights do not.",
@@ -528,14 +520,11 @@ def right_by_numpy(passes_ms: Any, choice: tuple[int, ...]) -> bool:
 
 EXERCISES["63.right"] = WrittenExercise(
     is_right,
-    module="parallel",
-    cases=(
-        Case("the best placement itself", lambda code: code(WAYS_MS, (0, 0))),
-        Case("a median 3 % above the best", lambda code: code(WAYS_MS, (0, 1))),
-        Case("a slower one that was faster in two passes", lambda code: code(WAYS_MS, (1, 0))),
-        Case("one that was slower in all", lambda code: code(WAYS_MS, (0, 2))),
-        Case("a slower one that was faster in one pass", lambda code: code(WAYS_MS, (1, 1))),
-    ),
+    Case("the best placement itself", lambda code: code(WAYS_MS, (0, 0))),
+    Case("a median 3 % above the best", lambda code: code(WAYS_MS, (0, 1))),
+    Case("a slower one that was faster in two passes", lambda code: code(WAYS_MS, (1, 0))),
+    Case("one that was slower in all", lambda code: code(WAYS_MS, (0, 2))),
+    Case("a slower one that was faster in one pass", lambda code: code(WAYS_MS, (1, 1))),
     mistakes={
         (" or as_fast >= 2", ""): (
             "One pass may have been disturbed. In how many passes was the choice as fast as the best?"
@@ -609,13 +598,10 @@ def place_with_heap(costs: Sequence[float], processes: int) -> tuple[int, ...]:
 
 EXERCISES["63.place"] = WrittenExercise(
     place,
-    module="parallel",
-    cases=(
-        Case("four tables on two processes", lambda code: code([1.0, 5.0, 2.0, 3.0], 2)),
-        Case("equally expensive tables", lambda code: code([2.0, 2.0, 2.0], 2)),
-        Case("five tables on three processes", lambda code: code([4.0, 9.0, 3.0, 3.0, 5.0], 3)),
-        Case("fewer tables than processes", lambda code: code([1.0, 2.0], 4)),
-    ),
+    Case("four tables on two processes", lambda code: code([1.0, 5.0, 2.0, 3.0], 2)),
+    Case("equally expensive tables", lambda code: code([2.0, 2.0, 2.0], 2)),
+    Case("five tables on three processes", lambda code: code([4.0, 9.0, 3.0, 3.0, 5.0], 3)),
+    Case("fewer tables than processes", lambda code: code([1.0, 2.0], 4)),
     mistakes={
         ("sorted(range(len(costs)), key=lambda each: -costs[each])", "range(len(costs))"): (
             "A large table that comes late finds no room: which one has to be first?"
@@ -718,11 +704,9 @@ explain("63.why_constants", answer)
 
 # %% checks
 EXERCISES["63.why_constants"] = Explanation(
-    rubric=(
-        "numbers: in how many sets the choices by a V100's and by this machine's constants are right, next to a random placement",
-        "why: constants only change what a table costs besides its lookups, which decides where tables have few of them",
-        "consequence: when constants would matter (a slow network, few lookups), or what else is missing in the cost",
-    ),
+    "numbers: in how many sets the choices by a V100's and by this machine's constants are right, next to a random placement",
+    "why: constants only change what a table costs besides its lookups, which decides where tables have few of them",
+    "consequence: when constants would matter (a slow network, few lookups), or what else is missing in the cost",
     model="A V100's constants are right in 12 of 20 sets and this machine's in 14; TorchRec's planner is right in 14 and 13, and a "
     "random placement in 29 %. Only the ratio of memory to network counts: besides its lookups, a table costs as much as 1.5 "
     "of them on a V100 and 13 here, where the network is slow next to the memory. That changes the choice in three sets, such as "

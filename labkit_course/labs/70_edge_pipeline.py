@@ -31,6 +31,7 @@ from labkit_course.exercise import Case, Explanation, WrittenExercise
 
 # Shapes: n lines, T trips, D = 12 departments.
 
+MODULE = "pipelines"
 EXERCISES = {}
 
 # %% parameters tags=["parameters"]
@@ -115,26 +116,20 @@ check("70.stage", Stage)
 
 
 # %% checks
-def _metered(*levels: int, each_s: float = 0.04, fails: bool = False) -> Callable[[Any], Any]:
+def _metered(code: Any, *levels: int, each_s: float = 0.04, fails: bool = False) -> Any:
     """A process that holds these bytes, for some time each."""
-
-    def ask(code: Any) -> Any:
-        level, rows = [levels[0]], []
-        began = time.perf_counter()
-        try:
-            with code(rows, "load", lambda: level[0]):
-                for level[0] in levels:
-                    time.sleep(each_s)
-                if fails:
-                    raise KeyError("load")
-        except KeyError:
-            rows.append("the error went on")
-        took = time.perf_counter() - began
-        return [
-            (row[0], row[2], each_s * len(levels) - 0.01 < row[1] <= took) if len(row) == 3 else row for row in rows
-        ]
-
-    return ask
+    level, rows = [levels[0]], []
+    began = time.perf_counter()
+    try:
+        with code(rows, "load", lambda: level[0]):
+            for level[0] in levels:
+                time.sleep(each_s)
+            if fails:
+                raise KeyError("load")
+    except KeyError:
+        rows.append("the error went on")
+    took = time.perf_counter() - began
+    return [(row[0], row[2], each_s * len(levels) - 0.01 < row[1] <= took) if len(row) == 3 else row for row in rows]
 
 
 class _StageByTimes:
@@ -161,14 +156,11 @@ class _StageByTimes:
 
 EXERCISES["70.stage"] = WrittenExercise(
     Stage,
-    module="pipelines",
-    cases=(
-        Case("memory that grows", _metered(100, 300)),
-        Case("a peak at the start", _metered(700, 100)),
-        Case("a peak in the middle", _metered(100, 900, 200)),
-        Case("a block that raises", _metered(100, 500, 100, fails=True)),
-        Case("a block that is over at once", _metered(400, each_s=0.0)),
-    ),
+    Case("memory that grows", _metered, 100, 300),
+    Case("a peak at the start", _metered, 700, 100),
+    Case("a peak in the middle", _metered, 100, 900, 200),
+    Case("a block that raises", _metered, 100, 500, 100, fails=True),
+    Case("a block that is over at once", _metered, 400, each_s=0.0),
     mistakes={
         ("self.peak = max(self.peak, self.held())", "pass"): (
             "That sees the memory at both ends. What a stage held in between and freed is what a limit ends it by."
@@ -335,8 +327,7 @@ def _pass_by_trip(trip, department, quantity, price):
 
 EXERCISES["70.one_pass"] = WrittenExercise(
     one_pass,
-    module="pipelines",
-    cases=_passes,
+    draw=_passes,
     mistakes={
         ("(3 * department[row], 36)", "(3 * department[row],)"): "Columns 36 to 38 are for all departments together.",
         ("found[at, 40] += quantity[row] < 0", "found[at, 40] += quantity[row]"): (
@@ -383,20 +374,20 @@ check("70.parts", parts)
 
 
 # %% checks
-def _cut(lengths: list[int], count: int) -> Callable[[Any], Any]:
+def _cut(code: Any, lengths: list[int], count: int) -> Any:
     trip = np.repeat(10 + np.arange(len(lengths)), lengths)
-    return lambda code: list(code(trip, count))
+    return list(code(trip, count))
 
 
 def _cuttings(random: Random) -> list[Case]:
     return [
-        Case("trips of one line, two parts", _cut([1] * 8, 2)),
-        Case("a cut inside a trip", _cut([3, 4, 3], 2)),
-        Case("one part", _cut([2, 3], 1)),
-        Case("one trip, three parts", _cut([9], 3)),
-        Case("a long trip in the middle of four parts", _cut([2, 20, 2], 4)),
-        Case("30 trips, four parts", _cut([random.randint(1, 9) for _ in range(30)], 4)),
-        Case("more parts than trips", _cut([2, 1], 7)),
+        Case("trips of one line, two parts", _cut, [1] * 8, 2),
+        Case("a cut inside a trip", _cut, [3, 4, 3], 2),
+        Case("one part", _cut, [2, 3], 1),
+        Case("one trip, three parts", _cut, [9], 3),
+        Case("a long trip in the middle of four parts", _cut, [2, 20, 2], 4),
+        Case("30 trips, four parts", _cut, [random.randint(1, 9) for _ in range(30)], 4),
+        Case("more parts than trips", _cut, [2, 1], 7),
     ]
 
 
@@ -412,8 +403,7 @@ def _parts_by_walking(trip, count):
 
 EXERCISES["70.parts"] = WrittenExercise(
     parts,
-    module="pipelines",
-    cases=_cuttings,
+    draw=_cuttings,
     mistakes={
         ("int(np.searchsorted(trip, trip[k * len(trip) // count]))", "k * len(trip) // count"): (
             "That cut may lie inside a trip: move it back to the trip's first line."
@@ -520,12 +510,10 @@ explain("70.why_ten", answer)
 
 # %% checks
 EXERCISES["70.why_ten"] = Explanation(
-    rubric=(
-        "numbers: the gains of processes alone, of compilation alone, of both, and the trips at which it is 10",
-        "why: compilation takes the work per trip away; processes can at most divide it by their number, and pay for "
-        "their start and for pipes",
-        "trade-off: the compilation is paid once, so for few trips pandas' own aggregations are the better choice",
-    ),
+    "numbers: the gains of processes alone, of compilation alone, of both, and the trips at which it is 10",
+    "why: compilation takes the work per trip away; processes can at most divide it by their number, and pay for "
+    "their start and for pipes",
+    "trade-off: the compilation is paid once, so for few trips pandas' own aggregations are the better choice",
     model="Two processes alone made the function 1.6 times as fast at 20,000 trips, and the compiled pass was 550 times "
     "as fast once it was compiled, so nearly all of the gain is compilation. Two processes made the compiled pass 200 "
     "times slower, because lines and features go through pipes. Compiling takes 0.8 s, so the gain is 3 here and tenfold "
@@ -598,8 +586,7 @@ def _breaks_by_fit(scales, peaks, limit):
 
 EXERCISES["70.breaks"] = WrittenExercise(
     breaks,
-    module="pipelines",
-    cases=_breakings,
+    draw=_breakings,
     mistakes={
         ("at = scales[0] + (limit - low) / per_scale", "at = limit / per_scale"): (
             "At scale 0 Python and its libraries are there already: the line does not begin at 0."
@@ -730,8 +717,7 @@ def _merit_by_logarithms(scale, seconds):
 
 EXERCISES["70.merit"] = WrittenExercise(
     merit,
-    module="pipelines",
-    cases=_figures,
+    draw=_figures,
     mistakes={
         ("geometric_mean(each[part] for each in seconds)", "sum(each[part] for each in seconds) / len(seconds)"): (
             "That is the arithmetic mean: one slow pipeline would decide."
@@ -843,24 +829,21 @@ def simulated(coroutine: Any) -> Any:
         return thread.submit(run).result()
 
 
-def _loaded(planned: list[float], takes: Callable[[int], float], busy: float = 0.0, one: bool = True) -> Callable:
+def _loaded(code: Any, planned: list[float], takes: Callable[[int], float], busy: float = 0.0, one: bool = True) -> Any:
     """A server that answers one request at a time, or all at once; `busy` blocks the generator at its third request."""
 
-    def ask(code: Any) -> Any:
-        async def main() -> Any:
-            lock, loop = asyncio.Lock(), asyncio.get_running_loop()
+    async def main() -> Any:
+        lock, loop = asyncio.Lock(), asyncio.get_running_loop()
 
-            async def send(number: int) -> None:
-                if number == 2:
-                    loop.now += busy
-                async with lock if one else asyncio.Semaphore():
-                    await asyncio.sleep(takes(number))
+        async def send(number: int) -> None:
+            if number == 2:
+                loop.now += busy
+            async with lock if one else asyncio.Semaphore():
+                await asyncio.sleep(takes(number))
 
-            return await code(send, list(planned))
+        return await code(send, list(planned))
 
-        return np.round(simulated(main()), 6).tolist()
-
-    return ask
+    return np.round(simulated(main()), 6).tolist()
 
 
 async def _loop_of_tasks(send, planned):
@@ -882,14 +865,11 @@ async def _loop_of_tasks(send, planned):
 EVEN = [0.05 * number for number in range(12)]
 EXERCISES["70.open_loop"] = WrittenExercise(
     open_loop,
-    module="pipelines",
-    cases=(
-        Case("a quick server", _loaded(EVEN, lambda number: 0.01)),
-        Case("a server that stands still for a second", _loaded(EVEN, lambda number: 1.0 if number == 3 else 0.01)),
-        Case("one that is slower than its requests", _loaded(EVEN, lambda number: 0.08)),
-        Case("answers that overtake", _loaded([0.0, 0.1, 0.2], lambda number: 0.3 - 0.1 * number, one=False)),
-        Case("a generator that is busy for 0.2 s itself", _loaded(EVEN, lambda number: 0.001, busy=0.2)),
-    ),
+    Case("a quick server", _loaded, EVEN, lambda number: 0.01),
+    Case("a server that stands still for a second", _loaded, EVEN, lambda number: 1.0 if number == 3 else 0.01),
+    Case("one that is slower than its requests", _loaded, EVEN, lambda number: 0.08),
+    Case("answers that overtake", _loaded, [0.0, 0.1, 0.2], lambda number: 0.3 - 0.1 * number, one=False),
+    Case("a generator that is busy for 0.2 s itself", _loaded, EVEN, lambda number: 0.001, busy=0.2),
     mistakes={
         ("return clock() - began - at, late", "return clock() - began - at - late, late"): (
             "That counts from the moment of sending. A user's wait begins when the request was planned."
@@ -949,29 +929,25 @@ check("70.batches", MicroBatches)
 
 
 # %% checks
-def _batched(times: list[float], wait_s: float = 0.004) -> Callable[[Any], Any]:
+def _batched(code: Any, times: list[float], wait_s: float = 0.004) -> Any:
     """What each request gets and when, and how large the batches were."""
+    sizes = []
 
-    def ask(code: Any) -> Any:
-        sizes = []
+    def predict(rows: np.ndarray) -> np.ndarray:
+        sizes.append(len(rows))
+        return np.asarray(rows)[:, 0] * 10 + np.asarray(rows)[:, 1]
 
-        def predict(rows: np.ndarray) -> np.ndarray:
-            sizes.append(len(rows))
-            return np.asarray(rows)[:, 0] * 10 + np.asarray(rows)[:, 1]
+    async def main() -> Any:
+        batches, loop = code(predict, wait_s), asyncio.get_running_loop()
 
-        async def main() -> Any:
-            batches, loop = code(predict, wait_s), asyncio.get_running_loop()
+        async def request(number: int, at: float) -> tuple[float, float]:
+            await asyncio.sleep(at)
+            answer = await asyncio.wait_for(batches.predict(np.array([number, 0.5])), 60)
+            return float(answer), round(loop.time(), 6)
 
-            async def request(number: int, at: float) -> tuple[float, float]:
-                await asyncio.sleep(at)
-                answer = await asyncio.wait_for(batches.predict(np.array([number, 0.5])), 60)
-                return float(answer), round(loop.time(), 6)
+        return await asyncio.gather(*(request(number, at) for number, at in enumerate(times)))
 
-            return await asyncio.gather(*(request(number, at) for number, at in enumerate(times)))
-
-        return simulated(main()), sizes
-
-    return ask
+    return simulated(main()), sizes
 
 
 class _BatchesByTask:
@@ -995,14 +971,11 @@ class _BatchesByTask:
 
 EXERCISES["70.batches"] = WrittenExercise(
     MicroBatches,
-    module="pipelines",
-    cases=(
-        Case("one request", _batched([0.0])),
-        Case("three requests at once", _batched([0.0, 0.0, 0.0])),
-        Case("requests 1 ms apart", _batched([0.001 * number for number in range(12)])),
-        Case("two batches with a gap", _batched([0.0, 0.002, 0.1, 0.103])),
-        Case("a longer wait", _batched([0.0, 0.01, 0.049, 0.051], 0.05)),
-    ),
+    Case("one request", _batched, [0.0]),
+    Case("three requests at once", _batched, [0.0, 0.0, 0.0]),
+    Case("requests 1 ms apart", _batched, [0.001 * number for number in range(12)]),
+    Case("two batches with a gap", _batched, [0.0, 0.002, 0.1, 0.103]),
+    Case("a longer wait", _batched, [0.0, 0.01, 0.049, 0.051], 0.05),
     mistakes={
         ("        if len(self.waiting) == 1:\n    ", "        if True:\n    "): (
             "Each row starts a timer here. The first to ring takes the rows of the others, and theirs find none."
@@ -1067,11 +1040,9 @@ explain("70.why_batches", answer)
 
 # %% checks
 EXERCISES["70.why_batches"] = Explanation(
-    rubric=(
-        "numbers: answers per second at most, and p50 at the lowest rate and beyond the knee, of both ways",
-        "why: a prediction's cost is mostly per call, so a batch shares it; beyond the knee the queue only grows",
-        "trade-off: the milliseconds of waiting at a low rate against the rate that is answered at all",
-    ),
+    "numbers: answers per second at most, and p50 at the lowest rate and beyond the knee, of both ways",
+    "why: a prediction's cost is mostly per call, so a batch shares it; beyond the knee the queue only grows",
+    "trade-off: the milliseconds of waiting at a low rate against the rate that is answered at all",
     model="Micro-batches answer about 3,500 requests per second instead of 1,600, 2.2 times as many, because a call for "
     "64 rows takes hardly longer than one for a single row. At 100 per second they cost 4.6 ms: the median is 7.0 ms "
     "instead of 2.4. At 1,600 per second the server alone has a queue that grows, and its median is 143 ms, where batches "

@@ -25,6 +25,7 @@ import numpy as np
 
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "indexes"
 EXERCISES = {}
 
 # %% parameters tags=["parameters"]
@@ -133,8 +134,7 @@ def _layouts(random: Random) -> list[Case]:
 
 EXERCISES["71.layout"] = WrittenExercise(
     lay_out,
-    module="indexes",
-    cases=_layouts,
+    draw=_layouts,
     mistakes={
         ("min(max(predicted, next_free), room - len(keys) + number)", "max(predicted, next_free)"): (
             "The last keys fall out of the leaf: a key has to leave as many slots as there are keys after it."
@@ -259,8 +259,7 @@ def _searches(random: Random) -> list[Case]:
 
 EXERCISES["71.search"] = WrittenExercise(
     exponential_search,
-    module="indexes",
-    cases=_searches,
+    draw=_searches,
     mistakes={
         ("step *= 2\n        low, high = max", "step += 1\n        low, high = max"): (
             "These are too many reads for a guess that is far off: double the step."
@@ -358,8 +357,7 @@ def _traces(random: Random) -> list[Case]:
 
 EXERCISES["71.lru"] = WrittenExercise(
     lru_misses,
-    module="indexes",
-    cases=_traces,
+    draw=_traces,
     mistakes={
         ("            cache.move_to_end(line)\n", "            pass\n"): (
             "A line that is used again becomes the most recently used: that is LRU, not first in, first out."
@@ -515,8 +513,7 @@ def _stalls(random: Random) -> list[Case]:
 
 EXERCISES["71.stall"] = WrittenExercise(
     stall_share,
-    module="indexes",
-    cases=_stalls,
+    draw=_stalls,
     mistakes={
         ("float(np.median(shares))", "float(np.mean(shares))"): (
             "One disturbed round moves a mean: take the median over the rounds."
@@ -563,12 +560,10 @@ explain("71.why_reads", answer)
 
 # %% checks
 EXERCISES["71.why_reads"] = Explanation(
-    rubric=(
-        "numbers: lines or misses per read of both, and the times or shares at two numbers of keys",
-        "why: a line replaces levels of the tree, so fewer lines are touched and fewer misses are waited for; small "
-        "indexes fit in the cache, where misses cost little",
-        "trade-off: keys that no line fits, few keys, or many inserts at the end, where the tree is as good or better",
-    ),
+    "numbers: lines or misses per read of both, and the times or shares at two numbers of keys",
+    "why: a line replaces levels of the tree, so fewer lines are touched and fewer misses are waited for; small "
+    "indexes fit in the cache, where misses cost little",
+    "trade-off: keys that no line fits, few keys, or many inserts at the end, where the tree is as good or better",
     model="By replay a read of the B+-tree touches 17.0 lines and misses 3.5 times in a cache of 2 MiB, a learned read 8.3 "
     "and 2.2 times. With 10,000 keys all of it stays in the cache, and they take 49 and 32 ns; with 4 million 362 and 146 ns, "
     "of which 66 and 56 % are waits, so the index with fewer misses wins by a factor of 2.5. For adversarial keys, which "
@@ -648,8 +643,7 @@ def _inserts(random: Random) -> list[Case]:
 
 EXERCISES["71.insert"] = WrittenExercise(
     insert,
-    module="indexes",
-    cases=_inserts,
+    draw=_inserts,
     mistakes={
         ("slots[place - 1] = key", "slots[place] = key"): (
             "After a shift to the left, the free slot is at place - 1; the key at place stays."
@@ -713,8 +707,7 @@ check("71.repair", scan_end)
 # %% checks
 EXERCISES["71.repair"] = WrittenExercise(
     scan_end,
-    module="indexes",
-    cases=lambda random: [
+    draw=lambda random: [
         Case(f"a guess at slot {guess} of a leaf that ends at {end}", lambda code, g=guess, e=end: int(code(g, e)))
         for guess, end in ((random.randint(3, 90), 128), (0, 64), (63, 64), (random.randint(900, 1800), 2048))
     ],
@@ -777,13 +770,11 @@ explain("71.why_appends", answer)
 
 # %% checks
 EXERCISES["71.why_appends"] = Explanation(
-    rubric=(
-        "numbers: words scanned (or instructions) per append before and after the repair, and for random inserts",
-        "why: behind the last key the leaf is empty, so the scan for the next taken slot runs to its end; nothing behind "
-        "the guess matters",
-        "limit of the clock: words of the bitmap are read in order and in parallel, so many instructions take little time; "
-        "a counter of work or of instructions shows them",
-    ),
+    "numbers: words scanned (or instructions) per append before and after the repair, and for random inserts",
+    "why: behind the last key the leaf is empty, so the scan for the next taken slot runs to its end; nothing behind "
+    "the guess matters",
+    "limit of the clock: words of the bitmap are read in order and in parallel, so many instructions take little time; "
+    "a counter of work or of instructions shows them",
     model="A random insert scans next to no words of the bitmap; an append of mine scans 89, because behind the last key the "
     "leaf is empty and the scan for the next taken slot runs to its end. No slot behind the guess can change where the key "
     "goes, so with my line it scans less than 0.01 words, and callgrind counts only 0.6 of the instructions. By the clock "

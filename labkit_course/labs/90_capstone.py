@@ -27,6 +27,7 @@ from labkit.errors import UserError
 from labkit_course import market
 from labkit_course.exercise import Case, Explanation, WrittenExercise
 
+MODULE = "capstone"
 EXERCISES = {}
 
 # %% parameters-prose [markdown]
@@ -149,8 +150,7 @@ def _pilots(random: Random) -> list[Case]:
 
 EXERCISES["90.pairs"] = WrittenExercise(
     pairs_needed,
-    module="capstone",
-    cases=_pilots,
+    draw=_pilots,
     mistakes={
         ("std(ddof=1)", "std()"): "NumPy divides by n: the standard deviation of a sample divides by n − 1.",
         ("t.ppf(0.975, pairs - 1) + t.ppf(power, pairs - 1)", "t.ppf(0.975, pairs - 1)"): (
@@ -320,8 +320,7 @@ def _studies(random: Random) -> list[Case]:
 
 EXERCISES["90.judge"] = WrittenExercise(
     judge_pairs,
-    module="capstone",
-    cases=_studies,
+    draw=_studies,
     mistakes={
         ("logs = np.log(before_s / after_s)", "logs = np.log(after_s / before_s)"): (
             "Times as fast is the time before over the time after: larger is sooner."
@@ -425,8 +424,7 @@ def _forecasts(random: Random) -> list[Case]:
 
 EXERCISES["90.score"] = WrittenExercise(
     calibration,
-    module="capstone",
-    cases=_forecasts,
+    draw=_forecasts,
     mistakes={
         ("2 / (1 - level)", "2 / level"): "The weight of a miss grows with the level: 2 divided by 1 − level.",
         ("np.log(low), np.log(high), np.log(found[np.isfinite(found)])", "low, high, found[np.isfinite(found)]"): (
@@ -470,11 +468,9 @@ explain("90.why_effect", answer)
 
 # %% checks
 EXERCISES["90.why_effect"] = Explanation(
-    rubric=(
-        "numbers: the ratio with its interval under both budgets, and the share of runs inside",
-        "why: what the interval says next to the smallest effect; why times left the predicted interval",
-        "consequence: more pairs, a wider interval of prediction, or another budget's pilot",
-    ),
+    "numbers: the ratio with its interval under both budgets, and the share of runs inside",
+    "why: what the interval says next to the smallest effect; why times left the predicted interval",
+    "consequence: more pairs, a wider interval of prediction, or another budget's pilot",
     model="On one core twice the learning rate was 2.1 times as fast (1.03 to 4.3), and on all cores 1.8 times (1.09 to 3.1): "
     "both intervals exclude 1 and hold the 1.3 that matters, so whether it matters stays open. Of ten runs, seven "
     "lay in the predicted seconds. Other programs took most of the cores, so pairs varied far more than the pilot's "
@@ -588,8 +584,7 @@ def _markets(random: Random) -> list[Case]:
 
 EXERCISES["90.spend"] = WrittenExercise(
     spend,
-    module="capstone",
-    cases=_markets,
+    draw=_markets,
     mistakes={
         lambda shop: min(shop.offers, key=lambda offer: (offer.batch_size != 32, offer.usd_per_h)): (
             "The cheapest hour is not the cheapest training: slow GPUs need many hours. Buy runs, and compare."
@@ -661,11 +656,9 @@ explain("90.why_league", answer)
 
 # %% checks
 EXERCISES["90.why_league"] = Explanation(
-    rubric=(
-        "numbers: the share of contests with a false record by medians, and by the rules",
-        "why: a way to win by luck or by a slower standing side, and the rule against it",
-        "limit: something that a run folder cannot show, such as work before the first batch or deleted runs",
-    ),
+    "numbers: the share of contests with a false record by medians, and by the rules",
+    "why: a way to win by luck or by a slower standing side, and the rule against it",
+    "limit: something that a run folder cannot show, such as work before the first batch or deleted runs",
     model="By medians at least one of ten equal challengers held a record in 53 of 60 contests, since somebody is lucky; by the "
     "rules none did, because seven pairs or more must be won by more than the noise. Slowing the standing "
     "side down is hard, as its runs stand around each challenger's, but deleted runs and training before the first batch show in no run folder.",

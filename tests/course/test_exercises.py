@@ -3,11 +3,11 @@
 import ast
 import builtins
 import contextlib
-import dataclasses
 import errno
 import functools
 import inspect
 import linecache
+import operator
 import os
 import re
 import sys
@@ -44,6 +44,7 @@ from labkit_course.outcome import Raised, differs
 from labkit_course.progress import kept
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+MODULE = "made"  # of `mylab`
 NONSENSE = [10**400, object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all"]
 
 
@@ -83,14 +84,12 @@ def added(number: float) -> float:
     return number + number
 
 
-DOUBLE = WrittenExercise(
-    doubled,
-    module="made",
-    cases=(Case("1", lambda code: code(1)), Case("3", lambda code: code(3))),
-    mistakes={(lambda number: number + 1): "Twice, not one more."},
-    hint="Multiply.",
-    explanation="So.",
-)
+def written(reference, *cases, hint="Multiply.", explanation="So.", **more):
+    return WrittenExercise(reference, *cases, hint=hint, explanation=explanation, **more)
+
+
+ONE, THREE = (Case(f"{number}", operator.call, number) for number in (1, 3))
+DOUBLE = written(doubled, ONE, THREE, mistakes={(lambda number: number + 1): "Twice, not one more."})
 
 
 def asking(truth, hint="h", explanation="e", **more):
@@ -113,8 +112,8 @@ def library_call(imports: str, call: str):
     ],
 )
 def test_an_answer_that_leaves_its_work_to_the_library_function_it_replaces_is_refused(replaced, imports, call):
-    cases = [Case("two", lambda code: code([0, 1], [0.1, 0.9])), Case("other two", lambda code: code([1, 0], [0.1, 0]))]
-    exercise = WrittenExercise(lambda truth, scores: 1.0, cases, "h", "e", "m", instead_of=(replaced,))
+    cases = Case("two", operator.call, [0, 1], [0.1, 0.9]), Case("other two", operator.call, [1, 0], [0.1, 0])
+    exercise = written(lambda truth, scores: 1.0, *cases, instead_of=(replaced,))
     with pytest.raises(WrongAnswer, match=f"It calls {replaced}, which you are to write yourself"):
         exercise.check("99.made", library_call(imports, call))
 
@@ -122,13 +121,13 @@ def test_an_answer_that_leaves_its_work_to_the_library_function_it_replaces_is_r
 @pytest.mark.parametrize(
     ("fault", "exercise"),
     [
-        ("refuses variant 1", WrittenExercise(doubled, DOUBLE.cases, "h", "e", "m", variants=[("2 * ", "")])),
-        ("takes code that always gives", WrittenExercise(doubled, DOUBLE.cases[:1], "h", "e", "m")),
-        ("does not give the hint for mistake 1", WrittenExercise(doubled, DOUBLE.cases, "h", "e", "m", {doubled: "x"})),
+        ("refuses variant 1", written(doubled, ONE, THREE, variants=[("2 * ", "")])),
+        ("takes code that always gives", written(doubled, ONE)),
+        ("does not give the hint for mistake 1", written(doubled, ONE, THREE, mistakes={doubled: "x"})),
         ("takes the constant 5", asking(5)),
         ("has no such hint for the mistake 5", asking(5, mistakes={lambda: 5: "y"})),
         ("refuses the right answer nan", asking(float("nan"))),
-        ("needs a rubric", Explanation(("one",), "short")),
+        ("needs a rubric", Explanation("one", model="short")),
     ],
 )
 def test_the_gate_notices_a_check_that_lets_wrong_answers_pass(fault, exercise):
@@ -149,7 +148,7 @@ def test_code_that_never_ends_is_stopped(double, monkeypatch):
 
 def test_code_that_changes_what_it_is_given_is_refused_and_spoils_nothing():
     given, frame = torch.arange(3.0), [1, 2]
-    exercise = WrittenExercise(lambda x, y: x + len(y), [Case("three", lambda code: code(given, frame))], "h", "e", "m")
+    exercise = written(lambda x, y: x + len(y), Case("three", operator.call, given, frame))
     for wrong in (
         lambda x, y: x.add_(len(y)),
         lambda x, y: (y.append(3), x + 2)[1],
@@ -164,7 +163,7 @@ def test_another_error_than_that_of_a_usual_mistake_has_another_hint():
     def fails(number):
         raise AttributeError("of the usual mistake")
 
-    exercise = WrittenExercise(doubled, DOUBLE.cases, "general", "e", "m", {fails: "usual"})
+    exercise = written(doubled, ONE, THREE, hint="general", mistakes={fails: "usual"})
     for error, hint in ((AttributeError("of the usual mistake"), "usual"), (AttributeError("other"), "general")):
 
         def wrong(number, error=error):
@@ -294,7 +293,7 @@ def names_of(source):
 def test_a_variant_takes_the_place_of_the_answer_in_its_cell_with_the_imports_that_it_needs():
     cell = f"import math\n\n\n{inspect.getsource(doubled)}\n\nlater = 1\n"
     for variant, line in ((("2 * number", "number * 2"), "number * 2"), (added, "number + number")):
-        exercise = dataclasses.replace(DOUBLE, variants=[variant])
+        exercise = written(doubled, ONE, THREE, variants=[variant])
         assert list(knocked_out("99.double", exercise)) == []
         assert exercise.swapped(cell) == cell.replace("2 * number", line)
     assert DOUBLE.swapped(cell) == cell
@@ -312,9 +311,9 @@ def test_a_variant_takes_the_place_of_the_answer_in_its_cell_with_the_imports_th
 def test_each_try_draws_other_cases_and_what_is_right_is_shown_after_three(monkeypatch):
     def cases(random):
         number = random.randrange(10**6)
-        return [Case(f"{number}", lambda code: code(number)), Case("1", lambda code: code(1))]
+        return [Case(f"{number}", operator.call, number), ONE]
 
-    drawn = WrittenExercise(doubled, cases, "Multiply.", "So.", "made")
+    drawn = written(doubled, draw=cases)
     assert list(knocked_out("99.drawn", drawn)) == []
     monkeypatch.setitem(all_exercises(), "99.drawn", drawn)
     tried = []
@@ -431,7 +430,7 @@ def test_a_sentence_that_no_number_can_decide_is_named(bounds):
 
 
 def test_an_explanation_is_kept_and_the_model_answer_unfolds_once_there_is_one(monkeypatch, capsys):
-    monkeypatch.setitem(all_exercises(), "99.why", Explanation(("a number?", "why?"), "Because " + "it is so " * 9))
+    monkeypatch.setitem(all_exercises(), "99.why", Explanation("a number?", "why?", model="Because " + "it is so " * 9))
     for answer, kind, said in (
         (..., NotAnswered, "with numbers of this notebook"),
         ("As it is.", WrongKind, "3 words"),
