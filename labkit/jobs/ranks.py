@@ -45,8 +45,21 @@ class Company:
         self.count = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
     def share(self, loader: Any) -> Any:
-        """The loader with this process' share of each batch."""
-        return loader if self.count == 1 else _Shares(loader, self)
+        """The loader with this process' share of each batch: every n-th sample of those that all processes draw."""
+        return loader if self.count == 1 else tracking.ChangedLoader(loader, self._shared)
+
+    def _shared(self, batches: Iterable[Any]) -> Iterator[Any]:
+        rank, count = dist.get_rank(), self.count
+        for batch in batches:
+            parts = vars(batch).values() if dataclasses.is_dataclass(batch) else batch
+            samples = len(next(iter(parts)))
+            # of a last batch with fewer samples than processes each takes all, with the same mean, and one counts them
+            self.counts = samples >= count or rank == 0
+            own = slice(rank, None, count) if samples >= count else slice(None)
+            shares = [part[own] for part in parts]
+            weight = len(shares[0]) * count / samples if samples >= count else 1.0
+            self.weight = torch.tensor(weight, device=self.device)
+            yield type(batch)(*shares) if dataclasses.is_dataclass(batch) else tuple(shares)
 
     def parallel(self, model: nn.Module) -> nn.Module:
         """The model, whose backward pass averages the gradients of all processes.
@@ -67,34 +80,3 @@ class Company:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
-
-
-class _Shares:
-    """Of each batch of a loader every n-th sample. All processes draw the same batches, as one process would."""
-
-    def __init__(self, loader: Any, company: Company):
-        self._loader, self._company = loader, company
-        if hasattr(loader, "at"):
-            self.at = lambda epoch, start: self._shared(loader.at(epoch, start))
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._shared(iter(self._loader))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # the generators by which a resume draws the same batches
-
-    def _shared(self, batches: Iterable[Any]) -> Iterator[Any]:
-        rank, count = dist.get_rank(), self._company.count
-        for batch in batches:
-            parts = vars(batch).values() if dataclasses.is_dataclass(batch) else batch
-            samples = len(next(iter(parts)))
-            # of a last batch with fewer samples than processes each takes all, with the same mean, and one counts them
-            self._company.counts = samples >= count or rank == 0
-            own = slice(rank, None, count) if samples >= count else slice(None)
-            shares = [part[own] for part in parts]
-            weight = len(shares[0]) * count / samples if samples >= count else 1.0
-            self._company.weight = torch.tensor(weight, device=self._company.device)
-            yield type(batch)(*shares) if dataclasses.is_dataclass(batch) else tuple(shares)

@@ -5,7 +5,7 @@ of a batch.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -190,37 +190,6 @@ class PlacedOptimiser:
             store.load(_checkpoints(), state["saved"])
 
 
-class Ahead:
-    """The batches of a loader; each is yielded when the fetch for the next one has begun.
-
-    Batches are tuples or lists, with the int32 (B, F, L) at index `categorical`.
-    """
-
-    def __init__(self, loader: Any, tables: PlacedTables, categorical: int):
-        self._loader, self._tables, self._place = loader, tables, categorical
-        if hasattr(loader, "at"):
-            self.at: Callable[[int, int], Iterator[Any]] = lambda epoch, start: self._ahead(loader.at(epoch, start))
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._ahead(iter(self._loader))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # such as generators, which a resumed run sets
-
-    def _ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
-        self._tables.forget_ahead()
-        drawn: deque[Any] = deque()
-        for batch in batches:
-            self._tables.prefetch(batch[self._place])
-            drawn.append(batch)
-            if len(drawn) > max(1, self._tables.store.staleness):
-                yield drawn.popleft()
-        yield from drawn
-
-
 def _checkpoints() -> Path:
     run = tracking.open_run()
     if run is None:
@@ -267,9 +236,23 @@ def placed_tables(
     return build
 
 
-def ahead(tables: nn.Module, loader: Iterable[Any], categorical: int = 1) -> Iterable[Any]:
-    """The batches of a loader, whose rows are fetched during the step before; for tables on the device the loader.
+def ahead(tables: nn.Module, loader: Any, categorical: int = 1) -> Any:
+    """The batches of a loader; each is given out when the fetch for the next one has begun.
 
-    `categorical` is the index of the int32 (B, F, L) in a batch, a tuple or list.
+    Batches are tuples or lists, with the int32 (B, F, L) at index `categorical`. For tables on the device it is the
+    loader itself.
     """
-    return Ahead(loader, tables, categorical) if isinstance(tables, PlacedTables) else loader
+    if not isinstance(tables, PlacedTables):
+        return loader
+
+    def fetched(batches: Iterator[Any]) -> Iterator[Any]:
+        tables.forget_ahead()
+        drawn: deque[Any] = deque()
+        for batch in batches:
+            tables.prefetch(batch[categorical])
+            drawn.append(batch)
+            if len(drawn) > max(1, tables.store.staleness):
+                yield drawn.popleft()
+        yield from drawn
+
+    return tracking.ChangedLoader(loader, fetched)

@@ -47,6 +47,7 @@ from .optimisers import (
     is_in_backward as is_in_backward,
     replaced as replaced,
 )
+from .position import ChangedLoader as ChangedLoader
 from .run import Run as Run, open_run as open_run
 from .script import (
     NOT_COUNTED as NOT_COUNTED,

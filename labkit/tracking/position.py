@@ -277,6 +277,24 @@ class Loop:
         self._loader = None
 
 
+class ChangedLoader:
+    """The batches of a loader, changed on their way: `Run.batches` goes on with them as with the loader's own."""
+
+    def __init__(self, loader: Any, change: Callable[[Iterator[Any]], Iterator[Any]]):
+        self._loader, self._change = loader, change
+        if hasattr(loader, "at"):
+            self.at: Callable[[int, int], Iterator[Any]] = lambda epoch, start: change(loader.at(epoch, start))
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._change(iter(self._loader))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # such as generators, which a resumed run sets
+
+
 def seed_all(seed: int) -> None:
     """Seed the generators of Python, NumPy (where it is loaded) and torch, GPUs included."""
     random.seed(seed)

@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ import torch.distributed as dist
 from labkit import UserError
 from labkit.data.speech import Batch
 from labkit.jobs import dlrm, job_command, speech, why_slower
-from labkit.jobs.ranks import Company, _Shares
+from labkit.jobs.ranks import Company
 from labkit.runs import read_metrics, read_run, run_folders
 
 
@@ -101,8 +100,9 @@ def shares_of(batch, monkeypatch, count=2):
     found = []
     for rank in range(count):
         monkeypatch.setattr("labkit.jobs.ranks.dist.get_rank", lambda rank=rank: rank)
-        company = SimpleNamespace(count=count, weight=None, device="cpu")
-        (share,) = _Shares([batch], company)
+        company = Company("cpu")
+        company.count = count
+        (share,) = company.share([batch])
         found.append((share, float(company.weight)))
     return found
 
