@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
 from labkit import UserError, runs
@@ -95,15 +94,9 @@ class Kept:
         for name, weights in self._best.items():
             self.parts[name].load_state_dict(weights)
 
-    def agree(self) -> None:
-        """After an evaluation, let the first rank say whether all save their shares now; nothing if there are none."""
-        if self.shared:
-            words = [self._has_rested]
-            dist.broadcast_object_list(words)
-            self._position.needs_checkpoint = words[0]
-
     @property
-    def _has_rested(self) -> bool:
+    def has_rested(self) -> bool:
+        """Whether the last checkpoint is long enough ago; of shares that all ranks save, the first rank says it."""
         return time.perf_counter() - self._saved_at >= REST * self._took_s
 
     def at_safe_point(self, *, ends_here: bool = False) -> None:
@@ -111,7 +104,7 @@ class Kept:
 
         With `ends_here` the loop ends within an epoch, and a resume starts from here, whatever the script does next.
         """
-        if ends_here or (self._position.needs_checkpoint and (self.shared or self._has_rested)):
+        if ends_here or (self._position.needs_checkpoint and (self.shared or self.has_rested)):
             self.save()
         self._position.is_frozen = self._position.is_frozen or ends_here
 

@@ -212,8 +212,9 @@ class Run:
             numbers = self._watch.numbers({evaluated_name(name): value for name, value in metrics.items()})
             self._meter.read_losses(wait=True)
             self._kept.check_weights()
+        rested = self._kept.has_rested
         if self._exchange is not None:
-            numbers = self._exchange.first_says(numbers)
+            numbers, rested = self._exchange.first_says((numbers, rested))
         self._watch.check(numbers)
         if self.position.samples >= self.position.next_evaluation:  # otherwise it is an extra one
             self.position.next_evaluation = self.position.samples + (self.goal.evaluate_every or 0)
@@ -221,8 +222,7 @@ class Run:
             self._kept.note_best()
         self._meter.report(evaluated=True)
         self._meter.book(training=False)
-        self.position.needs_checkpoint = True
-        self._kept.agree()
+        self.position.needs_checkpoint = rested or not self._kept.shared
         if not self.position.has_loop:
             self._kept.at_safe_point()
         self._watch.agree()
