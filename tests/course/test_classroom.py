@@ -12,11 +12,13 @@ import pytest
 import yaml
 from made_up import new_run
 from nbformat.v4 import new_output
+from traitlets.config import Config
 
 from labkit import DataError, UserError
 from labkit.cli import build_parser
 from labkit.hardware import get_tier
-from labkit_course import classroom
+from labkit_course import classroom, configure
+from labkit_course.build import exercise_version
 from labkit_course.expenses import SEAT_GB, expense, labs_of, sittings
 from labkit_course.grades import Grade, grade_class, grades_of, late_policy, write_grades
 from labkit_course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
@@ -112,6 +114,8 @@ def handed_in(path, student, answer, *, number=0, when="2026-12-09T12:00:00+00:0
     for id, cell in named_cells(notebook).items():
         if id.endswith("-assistant") and id.startswith("answer-"):
             cell.source = f'answer = "{"does not hold here" if answer is str else "holds here"}"'
+        if id.startswith("explain-") and answer is str:
+            cell.source = right[id].source
         if not id.startswith("answer-") or id.endswith("-assistant"):
             continue
         cell.source = answer(re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", right[id].source, flags=re.MULTILINE))
@@ -138,6 +142,13 @@ def test_from_the_roster_to_the_grades_of_a_platform(tmp_path):
     due = classroom.due_dates(["00=2026-12-10T00:00Z"], [LAB])
     assert classroom.make_course(place, students, [source], due) == [LAB]
     assert classroom.make_course(place, students, [source], {}) == []  # and the date stays
+    released = read_notebook(place / "release" / LAB / source.name)
+    made = exercise_version(read_notebook(source))
+    assert [cell.source for cell in released.cells] == [cell.source for cell in made.cells]
+    by_file, own = Config(), Config()
+    exec((place / classroom.CONFIG).read_text(encoding="utf-8"), {"get_config": lambda: by_file})
+    configure(own)
+    assert by_file == own  # nbgrader's own commands read the file
     number = students[0].number
     archives = [
         handed_in(tmp_path / "ann-1.zip", "ann", made_up, number=number),
@@ -164,7 +175,9 @@ def test_from_the_roster_to_the_grades_of_a_platform(tmp_path):
     once = graded.stat().st_mtime_ns
     assert grade_class(place, LAB) == [] and graded.stat().st_mtime_ns == once  # nothing is graded twice
     grades = {each.student: each for each in grades_of(place)}
-    assert grades["ann"].score == 11 and grades["bob"].score == 0
+    assert grades["ann"].score == 11 and grades["bob"].score == 0 and grades["ann"].by_hand
+    assert classroom.nbgrader_of(place).generate_feedback(LAB, "bob")["success"]
+    assert "not yet" in (place / "feedback" / "bob" / LAB / f"{LAB}.html").read_text(encoding="utf-8")
     assert [grades[id].late_s for id in ("ann", "bob", "eve")] == [0, 0, 86_400]
     assert [{*names} for _, *names in classroom.alike(place, LAB)] == [{"bob", "eve"}]
 
@@ -211,10 +224,8 @@ HUB = yaml.safe_load((NOTEBOOKS.parents[1] / "binder" / "hub.yaml").read_text(en
 def test_the_profiles_of_a_hub_have_the_sizes_that_cost_computes_with():
     cores = build_parser("course").parse_args(["course", "cost", "s.md"]).cores
     shared, measure = (each["kubespawner_override"] for each in HUB["profileList"])
-    for each in (
-        shared,
-        measure,
-    ):  # what KubeSpawner calls them; equal limits, so that no student's kernel ends another's
+    # what KubeSpawner calls them; equal limits, so that no student's kernel ends another's
+    for each in (shared, measure):
         assert each["mem_guarantee"] == each["mem_limit"] == f"{SEAT_GB:g}G" and each["cpu_limit"] == cores
     assert measure["cpu_guarantee"] == cores and 0 < shared["cpu_guarantee"] < cores
     assert len({each["slug"] for each in HUB["profileList"]}) == 2
