@@ -134,10 +134,3 @@ def test_the_list_of_commands_says_of_each_what_its_module_says():
         subparsers = argparse.ArgumentParser().add_subparsers()
         importlib.import_module(f"labkit.cli.{module}").add_parser(subparsers)
         assert {action.dest: action.help for action in subparsers._choices_actions} == commands
-
-
-def test_only_the_module_of_the_command_that_runs_is_imported():
-    program = "import sys\nfrom labkit.cli import main\nmain(['tiers', '--json'])\nprint(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert "labkit.cli.machine" in loaded
-    assert "labkit.cli.sweep" not in loaded

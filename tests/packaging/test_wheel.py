@@ -119,28 +119,29 @@ def test_repo2docker_makes_a_dockerfile_of_binder(hub):
 
 
 HEAVY = ("torch", "pandas", "plotly", "scipy", "pyarrow")
-# Runs a command of labkit as the console script does, then says which heavy libraries that imported.
+COMMANDS = ("--version", "--help", "train --help", "run --help", "tiers", "runs --help", "data --help")
+# Runs commands as the console script does; says which modules are loaded before the first and after each.
 PROGRAM = """
-import json, sys
-if sys.argv[1:]:
-    from labkit.cli import main
-    try:
-        main(sys.argv[1:])
-    except SystemExit as end:
-        assert not end.code, end.code
-else:
-    import labkit, labkit.cli
-print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+import contextlib, io, json, sys
+import labkit, labkit.cli
+print(json.dumps([*sys.modules]))
+for command in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            assert not labkit.cli.main(command.split())
+        except SystemExit as end:
+            assert not end.code
+    print(json.dumps([*sys.modules]))
 """
-COMMANDS = ("", "--version", "--help", "train --help", "run --help", "tiers", "runs --help", "data --help")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_starts_without_heavy_libraries(command, tmp_path):
-    program = [sys.executable, "-c", PROGRAM, *command.split()]
+def test_commands_start_without_heavy_libraries_and_without_each_other(tmp_path):
+    program = [sys.executable, "-c", PROGRAM, *COMMANDS]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert not {*json.loads(done.stdout.splitlines()[-1])} & {*HEAVY}
+    for command, loaded in zip(("", *COMMANDS), map(json.loads, done.stdout.splitlines()), strict=True):
+        assert not {name.partition(".")[0] for name in loaded} & {*HEAVY}, command
+    assert "labkit.cli.machine" in loaded and "labkit.cli.sweep" not in loaded
 
 
 BEFORE_TRAINING = {
@@ -164,11 +165,8 @@ def test_an_import_of_a_package_that_moved_says_where_it_is():
         importlib.import_module("labkit.course")
 
 
-ROOT = Path(__file__).parents[2]
-
-
 def test_the_docs_build_without_a_broken_link(tmp_path):
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(build, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert 'id="labkit.Run.evaluate"' in (tmp_path / "api/run/index.html").read_text(encoding="utf-8")
