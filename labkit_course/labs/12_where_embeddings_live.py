@@ -157,9 +157,10 @@ class _ListCache:
         self.slots, self.order = slots, []
 
     def look_up(self, rows) -> int:
-        there = [row for row in rows if row in self.order]
-        coming = [row for row in rows if row not in self.order][: self.slots - len(there)]
-        others = [row for row in self.order if row not in there]
+        held, asked = set(self.order), set(rows)
+        there = [row for row in rows if row in held]
+        coming = [row for row in rows if row not in held][: self.slots - len(there)]
+        others = [row for row in self.order if row not in asked]
         too_many = len(self.order) + len(coming) - self.slots
         self.order = others[max(0, too_many) :] + there + coming
         return len(there)

@@ -100,11 +100,10 @@ def _walk(places: Any, limit: int = 5000) -> dict[str, bool]:
     return {"reads every place": len(seen) == len(places), "jumps far": bool(apart > 0.8)}
 
 
-def _circle_by_a_loop(count: int, seed: int = 0) -> np.ndarray:
-    order = [int(place) for place in np.random.default_rng(seed).permutation(count)]
+def _circle_by_steps(count: int, seed: int = 0) -> np.ndarray:
+    order = np.random.default_rng(seed).permutation(count)
     places = np.zeros(count, dtype=np.int64)
-    for number, place in enumerate(order):
-        places[place] = order[(number + 1) % count]
+    places[order[:-1]], places[order[-1]] = order[1:], order[0]
     return places
 
 
@@ -116,7 +115,7 @@ EXERCISES["30.circle"] = WrittenExercise(
     Case("another seed, compared", lambda code: bool(np.any(np.asarray(code(300, 1)) != np.asarray(code(300, 2))))),
     Case("the same seed twice", lambda code: bool(np.all(np.asarray(code(300, 1)) == np.asarray(code(300, 1))))),
     Case("the type of a number", lambda code: str(np.asarray(code(50)).dtype)),
-    variants=(_circle_by_a_loop,),
+    variants=(_circle_by_steps,),
     mistakes={
         ("return places", "return order"): (
             "A random permutation breaks up into several circles, and some of them fit into a cache. Draw an *order* of "
