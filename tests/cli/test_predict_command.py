@@ -77,7 +77,8 @@ def test_a_faster_machine_gains_unmeasured_and_a_tiers_interval_is_twice_as_wide
     assert [tier["low_ms"], tier["step_ms"], tier["high_ms"]] == pytest.approx(interval)
 
 
-def test_a_flag_is_predicted_from_its_own_step_and_then_measured(card, cli):
+def test_a_flag_is_predicted_from_its_own_step_and_then_measured(card, cli, monkeypatch):
+    monkeypatch.setattr("labkit.perfmodel.whatif.ROUNDS", 1)
     data = "--data synthetic-small --budget all-cores --no-wait"
     own, more = cli(f"whatif dlrm {data} --json --measure --change batch-size=1024").json["changes"]
     assert (own["samples"], more["samples"]) == (512, 1024)

@@ -1,21 +1,23 @@
-"""Six submissions of two labs: what is right has its points, a cheat costs what it cheated, and none ends the rest."""
+"""What is right has its points, a cheat costs what it cheated, and none ends the rest."""
 
 import os
 import re
+from contextlib import nullcontext
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 from nbformat import v4
 
 from labkit_course.build import exercise_version
-from labkit_course.exercise import Exercise
+from labkit_course.exercise import Exercise, ExerciseError
 from labkit_course.grading import _definitions, _is_answer, grade, refusal, sandbox
 from labkit_course.lab import all_exercises
 from labkit_course.notebook_file import SOLUTIONS, code_cells, read_notebook
-from labkit_course.progress import RESULTS
+from labkit_course.progress import RESULTS, recorded_in
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks" / SOLUTIONS
-LABS = ("00_start_here", "60_performance_model")
+LAB = "00_start_here"
 CHECK = re.compile(r'^check\("([\w.]+)", (\w+)', re.MULTILINE)
 LIMIT_S = 15
 CHEATS = {
@@ -29,43 +31,34 @@ CHEATS = {
         "import labkit_course.exercise as e\n    e.differs = lambda *given: ''\n    return 0",
         "changes labkit",
     ),
-    "an endless loop": ("while True:\n        pass", "is not done after"),
     "an end": ("import os\n    os._exit(0)", "ends the process"),
 }
 
 
-def handed_in(lab: str, cheat: str = "") -> list:
-    """Code cells up to the second check of code, with the first exercise cheated."""
-    notebook = read_notebook(NOTEBOOKS / f"{lab}.ipynb")
-    cells = code_cells(notebook)
-    places = [
-        place
-        for place, cell in enumerate(cells)
-        if (call := CHECK.search(cell.source)) and hasattr(all_exercises()[call[1]], "reference")
-    ][:2]
-    cells = cells[: places[-1] + 1]
-    for place, cell in enumerate(cells):
-        if place not in places:
-            cell.metadata.pop("nbgrader", None)
-    name, function = CHECK.search(cells[places[0]].source).groups()
-    if cheat:
-        body = CHEATS[cheat][0].format(name=name)
-        cells[places[0] - 1].source = (
-            f"import labkit_course\n\nlabkit_course.check = lambda *given: None\n\n"
-            f"def {function}(*given, **named):\n    {body}\n"
-        )
-    grade(cells, LIMIT_S)
-    return [cells[place].outputs[0] for place in places]
-
-
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("lab", LABS)
-def test_right_answers_have_their_points_and_each_cheat_none_of_what_it_cheated(lab):
-    assert [output.output_type for output in handed_in(lab)] == ["stream", "stream"]
-    for cheat, (_, said) in CHEATS.items():
-        cheated, other = handed_in(lab, cheat)
-        assert cheated.output_type == "error" and said in cheated.evalue, (cheat, cheated)
-        assert other.output_type == "stream", (cheat, other)
+def test_right_answers_have_their_points_and_each_cheat_none_of_what_it_cheated():
+    cells = code_cells(read_notebook(NOTEBOOKS / f"{LAB}.ipynb"))
+    calls = {place: CHECK.search(cell.source) for place, cell in enumerate(cells)}
+    written = [place for place, call in calls.items() if call and hasattr(all_exercises()[call[1]], "reference")]
+    first, second = written[:2]
+    above, pair, below = cells[: first - 1], cells[first - 1 : first + 1], cells[first + 1 : second + 1]
+    for cell in [*above, *below[:-2]]:
+        cell.metadata.pop("nbgrader", None)
+    name, function = calls[first].groups()
+    for body, _ in CHEATS.values():
+        answer, check = deepcopy(pair)
+        answer.source = (
+            "import labkit_course\n\nlabkit_course.check = lambda *given: None\n\n"
+            f"def {function}(*given, **named):\n    {body.format(name=name)}\n"
+        )
+        above += [answer, check]
+    grade([*above, *pair, *below], LIMIT_S)
+    outputs = [cell.outputs[0] for cell in above[-2 * len(CHEATS) + 1 :: 2]]
+    for output, (cheat, (_, said)) in zip(outputs, CHEATS.items(), strict=True):
+        assert output.output_type == "error" and said in output.evalue, (cheat, output)
+    assert [cell.outputs[0].output_type for cell in (pair[1], below[-1])] == ["stream", "stream"]
+    endless = f"def {function}(*given, **named):\n    while True:\n        pass"
+    assert "is not done after 1 s" in refusal(f'check("{name}", {function})', [endless], 1)
 
 
 # `make soak` grades all labs, which takes minutes. Lab 60 loads torch.package, which replaces a function of `inspect`.
@@ -89,12 +82,15 @@ def test_an_answer_in_the_sandbox_has_no_network_and_changes_no_file(tmp_path):
     if not sandbox()[0]:
         pytest.skip(sandbox()[1])
     name = next(name for name, exercise in all_exercises().items() if isinstance(exercise, Exercise))
-    for body, words in (
-        (f"open({str(tmp_path / 'x')!r}, 'w')", "Read-only file system"),
-        ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "refused"),  # of its own, empty loopback
-        (f"import os\nos.kill({os.getpid()}, 0)", "No such process"),
-    ):
-        assert words in refusal(f'check("{name}", answer)', [f"{body}\nanswer = 1.0"], LIMIT_S, 0), body
+    attempts = {
+        f"open({str(tmp_path / 'x')!r}, 'w')": "Read-only file system",
+        "socket.create_connection(('127.0.0.1', 9))": "refused",  # of its own, empty loopback
+        f"os.kill({os.getpid()}, 0)": "No such process",
+    }
+    tried = "".join(f"try: {each}\nexcept OSError as error: said.append(error)\n" for each in attempts)
+    answer = f"import os, socket\nsaid = []\n{tried}raise ValueError(said)"
+    said = refusal(f'check("{name}", answer)', [answer], LIMIT_S, 0)
+    assert all(words in said for words in attempts.values()), said
 
 
 def test_a_number_is_judged_where_its_answer_does_not_run_and_an_untouched_one_has_no_points():
@@ -108,8 +104,8 @@ def test_a_number_is_judged_where_its_answer_does_not_run_and_an_untouched_one_h
     exercise = all_exercises()[name]
     right = exercise.truth(**exercise.numbers(0))
     peek = f"import labkit_course.lab as lab\nanswer = lab.all_exercises()[{name!r}].truth(**numbers)"
-    for answer, is_right in ((f"answer = {right}", True), ("answer = 1e9", False), (peek, False)):
-        assert (refusal(call, [*above[:-1], answer], LIMIT_S) == "") == is_right, answer
+    for answer in ("answer = 1e9", peek):
+        assert refusal(call, [*above[:-1], answer], LIMIT_S) != "", answer
     cells[place - 1].source = f"answer = {right}"
     tried = v4.new_code_cell("answer = 2  # tried, and not handed in")
     cells[place].metadata.nbgrader.update(grade=True)
@@ -135,16 +131,11 @@ def test_a_number_is_judged_where_its_answer_does_not_run_and_an_untouched_one_h
     ],
 )
 def test_a_verdict_is_graded_by_the_number_that_was_handed_in_with_it(value, verdict, words):
-    cells = code_cells(exercise_version(read_notebook(NOTEBOOKS / "00_start_here.ipynb")))
-    for cell in cells[:-2]:
-        cell.metadata.pop("nbgrader", None)  # so that only the last one is graded
-    cells[-2].source = f"answer = {verdict!r}"
     record = {} if value == "absent" else {"not_training": {"value": value, "low": 0, "high": 1}}
-    (results,) = (cell for cell in cells if "results" in cell.metadata.get("tags", []))
-    results.outputs = [v4.new_output("display_data", {RESULTS: record})]
-    grade(cells, LIMIT_S)
-    (output,) = cells[-1].outputs
-    assert output.output_type == ("error" if words else "stream") and words in output.get("evalue", ""), output
+    outputs = [v4.new_output("display_data", {RESULTS: record})]
+    numbers = recorded_in([v4.new_code_cell("results()", metadata={"tags": ["results"]}, outputs=outputs)])
+    with pytest.raises(ExerciseError, match=words) if words else nullcontext():
+        all_exercises()["00.assistant"].grade("00.assistant", verdict, numbers)
 
 
 def test_functions_of_each_kind_are_defined_for_the_answers_below_them():
