@@ -119,8 +119,13 @@ def test_new_points_come_by_themselves_and_choices_stay(page, growing):
     assert page.locator(f'input[name="{identifier}-x"][value="samples"]').is_checked()
 
 
-def test_runs_are_filtered_grouped_faceted_and_sorted(page):
+def test_runs_are_drawn_over_dollars_filtered_grouped_faceted_and_sorted(page):
     assert len(traces(page)) == 2, "seeds are groups"
+    page.get_by_role("radio", name="Dollars").check(force=True)
+    drawn(page, "plot.layout.xaxis.title.text.startsWith('Cost at the price')")
+    caption = page.locator("#caption").inner_text()
+    assert "runs predicted from" in caption and "by the catalogue" in caption and "1 run not drawn: no price" in caption
+    assert len(traces(page)) == 2
     page.locator("#filter").fill("lr=0.1")
     page.wait_for_function("() => document.querySelectorAll('#rows tr').length === 3")
     drawn(page, "plot.data.filter(t => t.meta?.kind === 'mean').length === 1")
@@ -133,14 +138,6 @@ def test_runs_are_filtered_grouped_faceted_and_sorted(page):
     page.get_by_role("button", name="Seed").click()
     seeds = page.locator("#rows tr td:nth-child(3)").all_inner_texts()
     assert seeds[0] == "9" and page.locator("th[aria-sort]").inner_text().startswith("Seed")
-
-
-def test_dollars_are_an_axis_that_says_where_its_prices_are_from(page):
-    page.get_by_role("radio", name="Dollars").check(force=True)
-    drawn(page, "plot.layout.xaxis.title.text.startsWith('Cost at the price')")
-    caption = page.locator("#caption").inner_text()
-    assert "runs predicted from" in caption and "by the catalogue" in caption and "1 run not drawn: no price" in caption
-    assert len(traces(page)) == 2
 
 
 def test_zoom_statistics_smoothing_and_the_link_to_what_is_seen(page, browser):
@@ -256,16 +253,15 @@ def test_names_from_runs_stay_text_and_what_is_no_number_is_marked(page):
     assert page.evaluate("window.broken === undefined && document.querySelectorAll('main img').length") == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_wrong_by_the_rules_of_accessibility_in_both_themes(page, scheme):
-    page.emulate_media(color_scheme=scheme)
+def test_nothing_is_wrong_by_the_rules_of_accessibility_in_both_themes(page):
     page.locator("#sections").scroll_into_view_if_needed()
     page.wait_for_selector("#sections .main-svg")
     page.locator("#choose summary").click()
-    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa"]})
-    assert found.violations_count == 0, found.generate_report()
-    paper = page.evaluate("document.getElementById('curves').layout.paper_bgcolor")
-    assert paper == {"light": "#ffffff", "dark": "#16191f"}[scheme]
+    for scheme, paper in (("light", "#ffffff"), ("dark", "#16191f")):
+        page.emulate_media(color_scheme=scheme)
+        drawn(page, f"plot.layout.paper_bgcolor === '{paper}'")
+        found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa"]})
+        assert found.violations_count == 0, found.generate_report()
     assert "Line chart of auc" in page.locator("#curves").get_attribute("aria-label")
 
 

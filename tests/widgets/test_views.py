@@ -49,7 +49,7 @@ CARD = Calibration("some CPU", 1, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory):
     with one_thread():
-        step = SlowTrainer().step
+        step = SlowTrainer(batch_size=8).step
         yield profile_steps(step, tmp_path_factory.mktemp("runs"), limits=CARD, skip=2, warmup=1, steps=2, memory=True)
 
 
