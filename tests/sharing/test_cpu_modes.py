@@ -29,14 +29,12 @@ def machine(monkeypatch):
     monkeypatch.setattr("labkit.hardware.read_cpu", lambda: SimpleNamespace(memory_available_bytes=8 * GIB))
 
 
-def refusals(mode, jobs, device=CPU, **more):
-    with Nvml(fake_nvml()) as nvml:
-        return mode_refusals(mode, jobs, Place(device, [CPU, GPU], nvml, **more))
+def place(device=CPU, **more):
+    return Place(device, [CPU, GPU], Nvml(fake_nvml()), **more)
 
 
 def shares(mode, jobs, **more):
-    with Nvml(fake_nvml()) as nvml:
-        return mode_shares(mode, jobs, Place(CPU, [CPU], nvml, **more))
+    return mode_shares(mode, jobs, place(**more))
 
 
 def test_idle_threads_give_their_core_away_unless_they_are_to_spin(monkeypatch):
@@ -44,7 +42,7 @@ def test_idle_threads_give_their_core_away_unless_they_are_to_spin(monkeypatch):
         given = shares(mode, [A])["a"].environment
         assert (given["OMP_WAIT_POLICY"], given["CUDA_VISIBLE_DEVICES"]) == ("PASSIVE", "-1")
         assert "OMP_WAIT_POLICY" not in shares(mode, [A], spin=True)["a"].environment
-        ((name, reason),) = refusals(mode, [A, B], device=GPU)
+        ((name, reason),) = mode_refusals(mode, [A, B], place(GPU))
         assert name is None and "choose the device cpu" in reason
     assert shares("cpu-shared", [A, B])["b"].device == "some CPU, all 4 cores"
     for quiet, waits in ((True, None), (False, "PASSIVE")):  # alone they may, where no other program pays for it
@@ -105,5 +103,5 @@ def test_hardware_threads_of_a_core_go_to_one_job_and_memory_is_dealt_as_asked(m
     ],
 )
 def test_wishes_beyond_the_machine_are_refused_together(jobs, words):
-    refused = refusals("cpu-pinned", jobs)
+    refused = mode_refusals("cpu-pinned", jobs, place())
     assert all(name is None and part in reason for (name, reason), part in zip(refused, words, strict=True))

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import new_run, write_samples
 
 from labkit.jobs import DlrmJob, ScriptJob, SpeechJob
 from labkit.json_data import to_json
 from labkit.launch import Launch, Launches, Mix, Part, PlannedJob, Workload
 from labkit.launch.launches import Head
 from labkit.launch.mix import job_text
-from labkit.runs import TELEMETRY, Provenance, RunWriter
-from labkit.runs.parts import PartWriter
 from labkit.sharing.mix_tables import job_table
 from labkit.sharing.verdicts import (
     ALL,
@@ -78,10 +77,8 @@ class HandMadeGroup:
 
     def run(self, job: PlannedJob, course: Course) -> str:
         target = {"target": 0.8, "target_metric": "auc"} if not isinstance(job.job, ScriptJob) else {}
-        writer = RunWriter.create(
-            self.folder, "job", config={"job": "job", "train": target}, budget={"name": "t", **self.device}, tier=None,
-            devices=[self.device], seed=0, provenance=Provenance.now("measured"), software={},
-        )  # fmt: skip
+        about = {"config": {"job": "job", "train": target}, "budget": {"name": "t", **self.device}}
+        writer = new_run(self.folder, "job", devices=[self.device], **about)
         counted = "steps" if isinstance(job.job, ScriptJob) else "loss"
         points = [(step, second, counted, 1.0) for step, second in course.progress]
         if course.evaluated_s:
@@ -90,16 +87,12 @@ class HandMadeGroup:
         for step, second, name, value in points:
             writer.metric(step=step, wall_s=second, train_s=second, samples=0, name=name, value=value)
         steps, wall_s = course.progress[-1]
-        parts = PartWriter(writer.folder / "telemetry", TELEMETRY)
-        sampled = [(1, *counter, "the driver") for counter in course.counters]
+        for device, scope, counter, value, unit, note in course.counters:
+            how = {"scope": scope, "unit": unit, "note": note, "source": "the driver", "begin_s": self.now}
+            write_samples(writer.folder, device, counter, {1: value}, **how)
         if course.watts is not None:
-            joules = ("host", "host", "cpu_energy_intel-rapl:0")
-            sampled += [(n, *joules, 10.0 + course.watts * n, "J", None, "RAPL") for n in range(int(wall_s) + 1)]
-        for second, *counter in sampled:
-            names = ("device", "scope", "counter", "value", "unit", "note", "source")
-            time_ns = int((self.now + second) * 10**9)
-            parts.append(dict(zip(names, counter, strict=True)) | {"time_ns": time_ns, "pid": 1})
-        parts.flush()
+            joules = {second: 10.0 + course.watts * second for second in range(int(wall_s) + 1)}
+            write_samples(writer.folder, "host", "cpu_energy_intel-rapl:0", joules, begin_s=self.now)
         result = {"steps": steps, "wall_s": wall_s, "samples": 10 * steps, "peak_memory_bytes": 2**27}
         result |= {"target_reached": course.reached_s is not None, "time_to_target_s": course.reached_s}
         writer.finish(course.status if course.status in ("done", "stopped") else "failed", result)

@@ -80,10 +80,8 @@ def test_a_target_is_reached_once_confirmed_and_counts_from_its_first_crossing(r
     assert (result["time_to_target_s"], result["samples_to_target"]) == (20, 200)
     assert result["sustained_time_to_target_s"] == 40
     assert result["best_validation"] == 0.95
-    assert [(event["kind"], event["step"]) for event in events(open_run.folder, "target_reached")] == [
-        ("first", 2),
-        ("sustained", 4),
-    ]
+    crossed = [(event["kind"], event["step"]) for event in events(open_run.folder, "target_reached")]
+    assert crossed == [("first", 2), ("sustained", 4)]
 
 
 def test_the_operator_gives_an_unknown_metric_its_direction(run):
@@ -219,21 +217,8 @@ def test_what_cannot_be_written_at_the_end_leaves_no_run_open(run, monkeypatch):
         (["cer <= 1", "cer <= 5", "wer <= 1.5", "cer <= -0.1", "cer <= inf"], "of at least 0 and below 1"),
         (["cer <= 5"], r"write 0\.05 for 5 %"),
         (["auc >= 78"], r"write 0\.78 for 78 %"),
-        (
-            [
-                "",
-                "auc",
-                "auc 0.8",
-                "auc = 0.8",
-                "auc >= high",
-                ">= 0.8",
-                "max",
-                "best",
-                "auc=>0.8",
-                "auc > 1 or loss < 1",
-            ],
-            'such as "accuracy >= 0\\.9"',
-        ),
+        (["", "auc", "auc 0.8", "auc = 0.8", "auc=>0.8", "auc >= high", ">= 0.8", "max", "best"], "accuracy >= 0"),
+        (["auc > 1 or loss < 1"], 'such as "accuracy >= 0\\.9"'),
         (["auc <= 0.8"], "auc >="),
         (["max cer"], "min cer"),
         (["cer > 0.1"], "cer <="),

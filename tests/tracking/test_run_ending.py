@@ -134,10 +134,7 @@ def test_a_call_that_cannot_be_says_what_to_write(run):
             (lambda: open_run.epochs(0), "run.epochs: count is 0: give a whole number"),
             (lambda: list(open_run.batches([])), "run.batches got no batch: pass a loader"),
             (lambda: labkit.Run("second").__enter__(), "run 't' is still open"),
-            (
-                lambda: open_run.step(torch.zeros(3), samples=1),
-                r"a loss of shape \(3,\) \(torch.float32 on cpu\): give one",
-            ),
+            (lambda: open_run.step(torch.zeros(3), samples=1), r"of shape \(3,\) \(torch.float32 on cpu\): give one"),
             (lambda: open_run.step(torch.tensor(1j), samples=1), r"a loss of shape \(\) \(torch.complex64 on cpu\)"),
             (lambda: open_run.step(torch.ones((), device="meta"), samples=1), r"torch.float32 on meta\)"),
         ):
@@ -217,21 +214,21 @@ def test_a_run_is_sampled_as_often_as_asked(sampled):
     assert read_run(folder).result["peak_memory_bytes"] > 50 * 2**20
 
 
-def test_a_run_without_its_sampler_goes_on_and_says_so(sampled, monkeypatch):
-    monkeypatch.setattr("sys.executable", "/bin/false")
+NO_MORE = Mock(side_effect=BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+
+
+@pytest.mark.parametrize(
+    ("place", "fails", "words"),
+    [("sys.executable", "/bin/false", ""), ("subprocess.Popen", NO_MORE, "`ulimit -u`")],
+    ids=["it dies", "no process may be started"],
+)
+def test_a_run_without_its_sampler_goes_on_and_says_so(sampled, monkeypatch, place, fails, words):
+    monkeypatch.setattr(place, fails)
     folder, notices = sampled()
     record = read_run(folder)
     result = record.result
-    assert (record.status, result["peak_memory_bytes"], result["energy_j"]) == ("done", None, None)
-    assert any("the sampler failed" in notice for notice in notices)
-
-
-def test_a_run_goes_on_where_no_process_may_be_started_for_its_sampler(sampled, monkeypatch):
-    monkeypatch.setattr("subprocess.Popen", Mock(side_effect=BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))))
-    folder, notices = sampled()
-    record = read_run(folder)
-    assert (record.status, record.result["steps"], record.result["peak_memory_bytes"]) == ("done", 3, None)
-    assert any("the sampler failed" in each and "`ulimit -u`" in each for each in notices)
+    assert (record.status, result["steps"], result["peak_memory_bytes"], result["energy_j"]) == ("done", 3, None, None)
+    assert any("the sampler failed" in each and words in each for each in notices)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can cap a process' memory")
