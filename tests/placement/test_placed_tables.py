@@ -137,11 +137,12 @@ def test_rows_come_back_from_a_copy(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize("message", [(), ("dance",), ("pull",), ("push", 1), (["pull"], [0]), None, b"pull"])
-def test_a_message_that_the_server_does_not_understand_is_answered(message):
+def test_each_message_that_the_server_does_not_understand_is_answered():
     store = RemoteStore(5, 4, "sgd")
-    with pytest.raises(UserError, match="a message that it does not understand"):
-        store._thread.submit(store._exchange, message).result()
+    for message in ((), ("dance",), ("pull",), ("push", 1), (["pull"], [0]), None, b"pull"):
+        with pytest.raises(UserError, match="a message that it does not understand"):
+            store._thread.submit(store._exchange, message).result()
+        store._failure = None  # after one the trainer asks for nothing more
     store.close()
 
 

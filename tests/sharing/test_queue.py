@@ -27,6 +27,7 @@ from labkit.sharing import (
     QueuedJob,
     Share,
     check_queue,
+    live_queue,
     new_queue,
     predict,
     read_queue,
@@ -233,6 +234,7 @@ def job(name, *words, arrives_s=0.0) -> QueuedJob:
 def run(tmp_path, monkeypatch):
     """Runs a queue in processes without torch, whose script itself speaks the protocol; what became of it."""
     monkeypatch.setattr(engine, "WORKER", "light_job")
+    monkeypatch.setattr(live_queue._Pack, "grace_s", 0.2)
     paths = [str(Path(light_job.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 

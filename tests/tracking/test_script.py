@@ -177,7 +177,16 @@ SAVES = WITH_RUN.replace(
 )
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of a process")
+@pytest.fixture
+def small_files():
+    """This process may write no file of more than 128 KiB."""
+    resource = pytest.importorskip("resource", reason="Windows has no limits of a process")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -190,15 +199,11 @@ SAVES = WITH_RUN.replace(
     ],
     ids=["labkit's checkpoint", "the script's own file", "without a run"],
 )
-def test_at_the_size_limit_of_a_file_a_run_is_stopped_and_loses_nothing(tmp_path, text, words):
-    (tmp_path / "train.py").write_text(text)
-    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, -1)); import labkit.cli as l; "
-    limited += "sys.exit(l.main(['run', 'train.py']))"
-    done = subprocess.run([sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2 and words in done.stderr and "ulimit -f" in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr
-    (folder,) = run_folders(tmp_path / "runs")
-    record = read_run(folder)
+def test_at_the_size_limit_of_a_file_a_run_is_stopped_and_loses_nothing(script, runs, small_files, text, words):
+    status, record, said = script(text)
+    assert status == 2 and words in said.err and "ulimit -f" in said.err, said.err
+    assert "Traceback" not in said.err
+    folder = runs / record.id
     assert (record.status, record.result["ended_by"]) == ("stopped", "refused") and words in record.result["reason"]
     assert record.result["steps"] == 5 * (1 + (text is SAVES))
     assert len(losses(folder)) == ("labkit" in text) * record.result["steps"]
