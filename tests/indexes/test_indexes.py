@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from sortedcontainers import SortedDict
 
 from labkit import UserError, indexes
@@ -24,6 +24,7 @@ REQUESTS = st.lists(
     ),
     max_size=60,
 )
+ENDS = [("get", 7, 0), ("put", TOP, 5), ("put", 0, 6), ("put", 0, 9), ("scan", 0, 9)]
 ORDERS = {
     "ascending": lambda keys, random: keys,
     "descending": lambda keys, random: keys[::-1],
@@ -50,6 +51,8 @@ def check(index, truth: SortedDict) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=60, deadline=None)
 @given(st.sets(KEYS, max_size=200), REQUESTS)
+@example(set(), ENDS)
+@example({7}, ENDS)
 def test_any_requests_are_answered_as_by_a_sorted_dictionary(kind, loaded, requests):
     truth = SortedDict((key, place) for place, key in enumerate(sorted(loaded)))
     index = indexes.Index(kind, np.array([*truth], np.int64), more=0)
@@ -192,12 +195,3 @@ def test_a_workload_that_cannot_be_made_is_refused(field, settings):
     with pytest.raises(UserError) as refused:
         indexes.Workload(**settings)
     assert refused.value.field == field
-
-
-def test_an_index_of_no_keys_and_of_one_key_works():
-    for kind in KINDS:
-        for keys in ([], [7]):
-            index = indexes.Index(kind, np.array(keys, np.int64), more=0)
-            assert index.get(7) == (0 if keys else None) and index.get(8) is None
-            assert index.put(TOP, 5) and index.put(0, 6) and not index.put(0, 9)
-            assert index.scan(0, 9) == [9, *([0] if keys else []), 5]

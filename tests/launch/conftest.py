@@ -21,6 +21,13 @@ def write(tmp_path):
 
 
 @pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """The working folder's folder for runs."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+@pytest.fixture
 def light(monkeypatch):
     """Processes without torch in place of those of runs: light_run's, or those of another module."""
     from labkit.launch import engine

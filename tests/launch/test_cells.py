@@ -25,21 +25,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def runs(tmp_path):
-    return tmp_path / "runs"
-
-
-def start(file, key, *more):
-    command = [sys.executable, "-m", "labkit", "sweep", file.name, "--cell", key, *more]
-    return subprocess.Popen(command, cwd=file.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finish(file, key, *more):
-    """Exit status of a cell, and what it printed."""
-    process = start(file, key, *more)
-    said, _ = process.communicate(timeout=60)
-    return process.returncode, said
+def start(file, key):
+    command = [sys.executable, "-m", "labkit", "sweep", file.name, "--cell", key]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def keys_of(file):
@@ -50,14 +38,13 @@ def records(runs):
     return [record for _, record in readable_runs(run_folders(runs))]
 
 
-def test_cells_on_their_own_end_once_each_and_the_sweep_then_has_nothing_to_do(write, runs, cli, monkeypatch):
-    monkeypatch.chdir(runs.parent)
+def test_cells_on_their_own_end_once_each_and_the_sweep_then_has_nothing_to_do(write, runs, cli):
     file = write("settings: {takes: 0.2}\ngrid: {x: [1, 2]}\n")
     listed = cli("sweep --dry-run --json", file).json
     assert listed["waiting_keys"] == keys_of(file)
     for process in [start(file, key) for key in listed["waiting_keys"]]:
         assert process.wait(60) == 0, process.communicate()
-    assert finish(file, listed["waiting_keys"][0]) == (0, "x 1: done already.\n"), "it may be called twice"
+    assert cli("sweep --cell", listed["waiting_keys"][0], file).text == "x 1: done already.", "it may be called twice"
     assert cli("sweep --dry-run --json", file).json["waiting_keys"] == []
     assert list(read_sweep(file, runs)["state"]) == ["done", "done"] and len(records(runs)) == 2
     cli("sweep", file)
@@ -65,25 +52,24 @@ def test_cells_on_their_own_end_once_each_and_the_sweep_then_has_nothing_to_do(w
     assert list(read_sweep("s", runs)["state"]) == ["done", "done"]
 
 
-def test_a_cell_that_failed_stays_so_until_it_is_to_be_tried_again(write, runs):
+def test_a_cell_that_failed_stays_so_until_it_is_to_be_tried_again(write, runs, cli):
     file = write("settings: {ends: error}\n")
     (key,) = keys_of(file)
-    status, said = finish(file, key)
-    assert status == 1 and "failed: ValueError: oops" in said and len(records(runs)) == 2
-    status, said = finish(file, key)
-    assert status == 1 and "failed already; --retry-failed tries it again" in said and len(records(runs)) == 2
-    assert finish(file, key, "--retry-failed")[0] == 1 and len(records(runs)) == 4
+    assert "failed: ValueError: oops" in cli("sweep --cell", key, file, status=1).text and len(records(runs)) == 2
+    said = cli("sweep --cell", key, file, status=1).text
+    assert "failed already; --retry-failed tries it again" in said and len(records(runs)) == 2
+    cli("sweep --retry-failed --cell", key, file, status=1)
+    assert len(records(runs)) == 4
     assert read_progress(read_sweep_file(file), runs).count("failed") == 1
 
 
-def test_of_one_cell_one_process_at_a_time_and_no_sweep_next_to_it(write, runs):
+def test_of_one_cell_one_process_at_a_time_and_no_sweep_next_to_it(write, runs, cli):
     file = write("settings: {takes: 60}\ngrid: {x: [1, 2]}\n")
     key, other = keys_of(file)
     process = start(file, key)
     wait_for(lambda: read_progress(read_sweep_file(file), runs).count("running") == 1)
-    status, said = finish(file, key)
     holder = f"cells/{key}: process {process.pid} on {platform.node()} runs this"
-    assert status == 2 and holder in said
+    assert holder in cli("sweep --cell", key, file, status=2).text
     with pytest.raises(UserError, match=holder), opened(read_sweep_file(file), runs):
         pass
     with opened(read_sweep_file(file), runs, elsewhere=True) as progress:
@@ -100,12 +86,12 @@ def test_of_one_cell_one_process_at_a_time_and_no_sweep_next_to_it(write, runs):
     assert not marked_where(lambda each: each.cwd() == str(runs.parent))
 
 
-def test_a_key_of_a_file_that_has_changed_is_refused(write, runs):
+def test_a_key_of_a_file_that_has_changed_is_refused(write, runs, cli):
     file = write("grid: {x: [1]}\n")
     (key,) = keys_of(file)
     write("grid: {x: [2]}\n")
-    status, said = finish(file, key)
-    assert status == 2 and f"s.yaml: no cell has the key '{key}': the file has changed" in said and not runs.exists()
+    said = cli("sweep --cell", key, file, status=2).text
+    assert f"s.yaml: no cell has the key '{key}': the file has changed" in said and not runs.exists()
 
 
 def test_a_cell_has_its_key_on_machines_where_its_budget_has_another_name(write, runs, monkeypatch):
@@ -121,7 +107,7 @@ def test_a_cell_has_its_key_on_machines_where_its_budget_has_another_name(write,
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_cell_that_was_cut_off_goes_on_in_its_folder(write, runs, how):
+def test_a_cell_that_was_cut_off_goes_on_in_its_folder(write, runs, cli, how):
     file = write("settings: {takes: 1, saves: 1}\n")
     (key,) = keys_of(file)
     for _ in range(2):
@@ -130,7 +116,7 @@ def test_a_cell_that_was_cut_off_goes_on_in_its_folder(write, runs, how):
         process.send_signal(how)
         process.communicate()
         wait_for(lambda: not marked_where(lambda each: each.cwd() == str(runs.parent)))
-    assert finish(file, key)[0] == 0
+    cli("sweep --cell", key, file)
     (record,) = records(runs)
     assert record.status == "done" and record.result["samples"] == 10
     assert (runs / LOG).read_text().count("\n") == 1

@@ -49,11 +49,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.fixture
-def runs(tmp_path):
-    return tmp_path / "runs"
-
-
 def records(runs):
     return [record for _, record in readable_runs(run_folders(runs))]
 

@@ -30,11 +30,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def runs(tmp_path):
-    return tmp_path / "runs"
-
-
 def run(file, runs, on_event=lambda *event: None, stop=None, **how):
     """Run a sweep to its end; the states of its cells in order."""
     sweep = read_sweep_file(file)
@@ -50,7 +45,7 @@ def ended(runs):
 
 
 def start(file):
-    return subprocess.Popen([sys.executable, KILLED, "sweep", file, "0"], stderr=subprocess.PIPE, cwd=file.parent)
+    return subprocess.Popen([sys.executable, KILLED, "sweep", file, "0"], stderr=subprocess.PIPE)
 
 
 def cells_of(runs):

@@ -40,7 +40,7 @@ with labkit.Run("own", target="accuracy >= 0.5", seed=args.seed, max_seconds=arg
 """
 
 
-def toured(tmp_path, tour, on_event=lambda part, event: None):
+def toured(tmp_path, tour, on_event):
     """What became of a tour, and what was printed."""
     console = Console(record=True, width=200, file=io.StringIO())
     with TourDisplay(console, tmp_path / "runs") as display:
@@ -62,25 +62,18 @@ def tour(tmp_path):
     return [each for each in planned if each.about["budget"] == "one-core"]
 
 
-def test_a_run_that_fails_costs_no_other_run(tmp_path, tour):
-    broken = replace(tour[0], job=replace(tour[0].job, arguments=("--no-such-flag",)))
-    done, text = toured(tmp_path, [broken, tour[2]])
-    first, second = done.parts.values()
-    assert (first.status, second.status) == ("failed", "done")
-    assert done.record_of(second).seed == 3
-    assert "seed 1: failed: the script ended with status 2 before its first step" in text
-    assert "unrecognized arguments: --no-such-flag" in text
-    assert re.search(r"target after \d+\.\d s", text)
-
-
-def test_late_in_a_tour_no_further_run_begins(tmp_path, tour, monkeypatch):
+def test_a_run_that_fails_costs_no_other_run_and_late_in_a_tour_no_further_run_begins(tmp_path, tour, monkeypatch):
     def late(part, event):
         if part.status == "done":
             monkeypatch.setattr("labkit.launch.tour.LAST_START_S", 0.0)
 
-    done, text = toured(tmp_path, tour, late)
-    assert [part.status for part in done.parts.values()] == ["done", "left_out", "left_out"]
-    assert exit_status(done) == 1
+    broken = replace(tour[0], job=replace(tour[0].job, arguments=("--no-such-flag",)))
+    done, text = toured(tmp_path, [broken, *tour[1:]], late)
+    assert [part.status for part in done.parts.values()] == ["failed", "done", "left_out"]
+    assert done.record_of([*done.parts.values()][1]).seed == 2
+    assert "seed 1: failed: the script ended with status 2 before its first step" in text
+    assert "unrecognized arguments: --no-such-flag" in text
+    assert re.search(r"target after \d+\.\d s", text)
     assert "one-core seed 3: left out, because the tour has taken too long: `labkit train" in text
 
 
@@ -96,6 +89,7 @@ def test_all_jobs_have_a_seed_before_any_has_the_next_and_budgets_take_turns():
     [
         ([("done", True, False), ("done", True, False)], 0),
         ([("done", True, False), ("done", False, False)], 1),
+        ([("done", True, False), ("left_out", None, False)], 1),
         ([("failed", None, True), ("failed", None, False)], 1),
         ([("done", True, False), ("failed", None, True)], 2),
         ([("done", True, False), ("stopped", None, False), ("waiting", None, False)], 130),

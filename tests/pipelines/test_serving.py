@@ -1,7 +1,6 @@
 """Serving: an open loop counts what waits, micro-batches answer each its own, and a server leaves nothing behind."""
 
 import asyncio
-import socket
 
 import numpy as np
 import psutil
@@ -119,18 +118,10 @@ def test_a_server_answers_and_leaves_no_process():
             open_loop(port, rows, 50, 0.1, late_s=-1.0)
         assert late.value.field == "late_s"
     assert not servers[0].is_running()
-    with pytest.raises(UserError, match="is gone"):
+    with pytest.raises(UserError, match=f"the server on port {port} is gone"):
         open_loop(port, rows, 50, 0.1)
 
 
 def test_a_load_without_a_rate_is_refused():
     with pytest.raises(UserError, match="numbers above 0"):
         open_loop(1, np.ones((1, 1)), 0, 1)
-
-
-def test_a_closed_port_is_named():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    with pytest.raises(UserError, match=f"the server on port {port} is gone"):
-        open_loop(port, np.ones((1, 1)), 10, 0.1)

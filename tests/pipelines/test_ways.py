@@ -5,23 +5,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from labkit import UserError
+from labkit import UserError, pipelines
 from labkit.compiled import why_not_compiled
-from labkit.pipelines import (
-    TOLERANCE,
-    WAYS,
-    compiled_pass,
-    in_processes,
-    in_threads,
-    largest_difference,
-    make_features,
-    one_pass,
-    parts_of,
-)
 from labkit.pipelines.data import DEPARTMENTS
 from labkit.pipelines.ways import COLUMNS, by_pandas
-
-compiled = pytest.mark.skipif(why_not_compiled() is not None, reason=f"needs numba: {why_not_compiled()}")
 
 
 def make_lines(trips: int, seed: int = 0) -> pd.DataFrame:
@@ -45,17 +32,17 @@ def by_hand(lines: pd.DataFrame) -> tuple[list[int], list[list[float]]]:
     return list(found), list(found.values())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", pipelines.WAYS)
 def test_each_way_gives_what_a_loop_gives(way):
     if way in ("polars", "duckdb"):
         pytest.importorskip(way, reason=f"the way {way!r} needs {way}")
     if way == "compiled" and why_not_compiled() is not None:
         pytest.skip(f"needs numba: {why_not_compiled()}")
     lines = make_lines(200)
-    trips, matrix = make_features(lines, way)
+    trips, matrix = pipelines.make_features(lines, way)
     expected = by_hand(lines)
     assert trips.tolist() == expected[0] and matrix.shape == (200, 3 * DEPARTMENTS + 5)
-    assert largest_difference((trips, matrix), (trips, np.array(expected[1]))) <= TOLERANCE
+    assert pipelines.largest_difference((trips, matrix), (trips, np.array(expected[1]))) <= pipelines.TOLERANCE
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,18 +57,18 @@ def test_each_way_gives_what_a_loop_gives(way):
 def test_one_pass_gives_what_a_loop_gives_on_any_lines(drawn):
     lines = pd.DataFrame(sorted(drawn, key=lambda each: each[0]), columns=COLUMNS)
     arrays = [lines[name].to_numpy(float if name == "price" else np.int64) for name in COLUMNS]
-    trips, matrix = one_pass(*arrays)
+    trips, matrix = pipelines.one_pass(*arrays)
     expected = by_hand(lines)
     assert trips.tolist() == expected[0]
     assert np.array_equal(matrix, np.array(expected[1]).reshape(matrix.shape))
     if why_not_compiled() is None:  # machine code may compute otherwise without a warning
-        assert all(map(np.array_equal, compiled_pass()(*arrays), (trips, matrix)))
+        assert all(map(np.array_equal, pipelines.compiled_pass()(*arrays), (trips, matrix)))
 
 
 @given(st.lists(st.integers(1, 30), max_size=30), st.integers(1, 9))
 def test_parts_cut_no_trip_and_lose_no_line(lengths, count):
     trip = np.repeat(np.arange(len(lengths)), lengths)
-    parts = parts_of(trip, count)
+    parts = pipelines.parts_of(trip, count)
     assert np.array_equal(np.concatenate([trip[part] for part in parts]), trip)
     assert 1 <= len(parts) <= count
     assert all(trip[part.start - 1] != trip[part.start] for part in parts[1:])
@@ -92,16 +79,16 @@ def test_parts_cut_no_trip_and_lose_no_line(lengths, count):
 def test_processes_and_threads_give_the_same():
     lines = make_lines(150)
     whole = by_pandas(lines)
-    assert largest_difference(whole, in_processes(by_pandas, lines, 2)) <= TOLERANCE
-    assert largest_difference(whole, in_threads(by_pandas, lines, 3)) <= TOLERANCE
+    assert pipelines.largest_difference(whole, pipelines.in_processes(by_pandas, lines, 2)) <= pipelines.TOLERANCE
+    assert pipelines.largest_difference(whole, pipelines.in_threads(by_pandas, lines, 3)) <= pipelines.TOLERANCE
 
 
 def test_a_difference_is_seen():
     trips, matrix = by_pandas(make_lines(20))
     other = matrix.copy()
     other[3, 5] += 0.01
-    assert largest_difference((trips, matrix), (trips, other)) > TOLERANCE
-    assert largest_difference((trips, matrix), (trips + 1, matrix)) == np.inf
+    assert pipelines.largest_difference((trips, matrix), (trips, other)) > pipelines.TOLERANCE
+    assert pipelines.largest_difference((trips, matrix), (trips + 1, matrix)) == np.inf
 
 
 @pytest.mark.parametrize(
@@ -114,11 +101,11 @@ def test_a_difference_is_seen():
 )
 def test_lines_that_no_way_can_use_are_named(change, field, said):
     with pytest.raises(UserError, match=said) as refused:
-        make_features(change(make_lines(30)), "pandas")
+        pipelines.make_features(change(make_lines(30)), "pandas")
     assert refused.value.field == field
 
 
 def test_a_way_without_its_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(UserError, match="pip install polars"):
-        make_features(make_lines(3), "polars")
+        pipelines.make_features(make_lines(3), "polars")
