@@ -1,6 +1,5 @@
 """Fixtures shared by all tests, and how pytest-xdist's workers share the machine."""
 
-import contextlib
 import json
 import os
 import shlex
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 import filelock
 import pytest
+from processes import NoSampler
 from xdist.scheduler import LoadFileScheduling
 
 from labkit.compiled import why_not_compiled
@@ -100,13 +100,6 @@ def own_core_leases(tmp_path_factory, monkeypatch):
     yield
     while leases._locks:
         leases._locks.popitem()[1].release()
-
-
-class NoSampler(contextlib.nullcontext):
-    failure, untold = None, ()
-
-    def __init__(self, *arguments, **options):
-        super().__init__(self)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Processes that labkit marks as its own, and waiting for what is to come."""
 
 import contextlib
+import multiprocessing
 import subprocess
 import sys
 import time
@@ -13,6 +14,23 @@ from labkit.process.containment import MARK
 
 DEADLINE_S = 90.0
 """Far more than all deadlines of a supervisor together: who is here by then stays."""
+
+
+class NoSampler(contextlib.nullcontext):
+    """In place of the sampler of a run, whose imports take a second of a core."""
+
+    failure, untold = None, ()
+
+    def __init__(self, *arguments, **options):
+        super().__init__(self)
+
+
+def on_ranks(ranks: int, work: Callable, *given: object) -> None:
+    """Call `work(rank, *given)` in so many processes, forked from one that has imported what takes seconds."""
+    multiprocessing.set_forkserver_preload(["torch.distributed", "torchrec", "pandas", "labkit.jobs.dlrm_sharded"])
+    from torch.multiprocessing import start_processes  # which few tests need
+
+    start_processes(work, given, nprocs=ranks, start_method="forkserver")
 
 
 def marked_where(is_ours: Callable[[psutil.Process], bool]) -> list[str]:

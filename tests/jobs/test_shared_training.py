@@ -1,6 +1,5 @@
 """The kit's jobs on several processes train what one process trains."""
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -8,22 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from processes import NoSampler, on_ranks
 
 from labkit import UserError
 from labkit.data.speech import Batch
 from labkit.jobs import dlrm, job_command, speech, why_slower
 from labkit.jobs.ranks import Company
 from labkit.runs import read_metrics, read_run, run_folders
-
-
-class NoSampler(contextlib.nullcontext):
-    """None, in processes that a fixture does not reach."""
-
-    failure = None
-
-    def __init__(self, *arguments, **options):
-        super().__init__(self)
-
 
 DLRM = ["--data", "synthetic-small", "--batch-size", "2047", "--max-epochs", "1", "--target", "none"]
 DLRM += ["--precision", "fp32"]
@@ -59,7 +49,7 @@ def trained(tmp_path_factory, tiny_speech):
     """The folders of one and of two processes."""
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
     for way in (*WAYS, "speech"):  # each in processes of its own, as users train
-        torch.multiprocessing.spawn(train_rank, args=(way, two, tiny_speech), nprocs=2)
+        on_ranks(2, train_rank, way, two, tiny_speech)
     patch = pytest.MonkeyPatch()
     with patch.context() as patched:
         patched.setattr(sys, "argv", [])

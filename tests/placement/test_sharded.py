@@ -1,8 +1,6 @@
 """Sharded tables train what one process trains, whatever the sharding and the number of processes."""
 
 import os
-import subprocess
-import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from processes import on_ranks
 
 from labkit import UserError, hardware
 from labkit.jobs import OPTIMISERS, dlrm, dlrm_sharded
@@ -76,7 +75,7 @@ def plain_losses(kind):
     return losses_of(model, dlrm.build_optimizers(model, kind, RATES[kind], "plain"), batches(STEPS))
 
 
-def start(rank, ranks, folder, work, *given):
+def start(rank, ranks, folder, work, given):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{ranks}", rank=rank, world_size=ranks)
     found = work(*given)
@@ -86,9 +85,9 @@ def start(rank, ranks, folder, work, *given):
     os._exit(0)  # gloo may abort a process that closes its connections after the other one
 
 
-def on_ranks(ranks, folder, work, *given):
+def found_on(ranks, folder, work, *given):
     """What a function returns on the first of several processes."""
-    torch.multiprocessing.spawn(start, args=(ranks, str(folder), work, *given), nprocs=ranks)
+    on_ranks(ranks, start, ranks, str(folder), work, given)
     return torch.load(folder / "found.pt", weights_only=True)
 
 
@@ -114,16 +113,9 @@ def train_half(way, kind, folder, first):
 
 
 @needs_torchrec
-def test_every_sharding_on_two_processes_has_the_losses_of_one(tmp_path):
-    found = on_ranks(2, tmp_path, train_each, WAYS)
-    for way, kind in WAYS:
-        torch.testing.assert_close(found[way, kind], plain_losses(kind), atol=SAME, rtol=0, msg=f"{way}, {kind}")
-
-
-@needs_torchrec
-@of_the_soak
-def test_every_sharding_on_four_processes_has_the_losses_of_one(tmp_path):
-    found = on_ranks(4, tmp_path, train_each, WAYS)
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=of_the_soak)])
+def test_every_sharding_on_several_processes_has_the_losses_of_one(tmp_path, ranks):
+    found = found_on(ranks, tmp_path, train_each, WAYS)
     for way, kind in WAYS:
         torch.testing.assert_close(found[way, kind], plain_losses(kind), atol=SAME, rtol=0, msg=f"{way}, {kind}")
 
@@ -133,7 +125,7 @@ def test_a_checkpoint_goes_on_with_another_sharding_and_number_of_processes(tmp_
     """Two processes and tables, then four and rows, then one and whole tables."""
     kind = "rowwise-adagrad"
     found = [
-        on_ranks(ranks, tmp_path, train_half, way, kind, tmp_path, 15 * number)
+        found_on(ranks, tmp_path, train_half, way, kind, tmp_path, 15 * number)
         for number, (ranks, way) in enumerate([(2, "table"), (4, "row"), (1, "data")])
     ]
     torch.manual_seed(3)
@@ -181,24 +173,18 @@ def grown_bytes():
 @needs_torchrec
 @of_the_soak
 def test_tables_too_large_for_a_process_fit_into_four(tmp_path):
-    assert on_ranks(4, tmp_path, grown_bytes) < 0.6 * on_ranks(1, tmp_path, grown_bytes)
+    assert found_on(4, tmp_path, grown_bytes) < 0.6 * found_on(1, tmp_path, grown_bytes)
 
 
 @needs_torchrec
-def test_the_job_trains_on_two_processes_and_goes_on_in_one(tmp_path):
+def test_the_job_trains_on_two_processes_and_goes_on_in_one(tmp_path, cli):
     """With another sharding; its losses are those of the plain script."""
-    flags = ["--data", "synthetic-small", "--optimiser", "rowwise-adagrad", "--lr", "0.02", "--target", "none"]
-    flags += ["--precision", "fp32", "--kernels", "plain", "--max-epochs"]
-
-    def train(*command):
-        done = subprocess.run([sys.executable, "-m", "labkit", *command], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-
-    train("train", "dlrm", "--runs-dir", str(tmp_path / "plain"), *flags, "2")
-    train("train", "dlrm", "--runs-dir", str(tmp_path / "sharded"), "--nproc", "2", "--sharding", "row", *flags, "1")
+    command = "train dlrm --data synthetic-small --optimiser rowwise-adagrad --lr 0.02 --target none --precision fp32"
+    cli(f"{command} --kernels plain --max-epochs 2 --runs-dir", tmp_path / "plain")
+    cli(f"{command} --kernels plain --max-epochs 1 --nproc 2 --sharding row --runs-dir", tmp_path / "sharded")
     (folder,), (plain,) = (run_folders(tmp_path / name) for name in ("sharded", "plain"))
     assert set(read_run(folder).config["plan"].values()) == {"row_wise"}
-    train("run", "--resume", str(folder), "--nproc", "1", "--", "--sharding", "data", "--max-epochs", "2")
+    cli("run --nproc 1 --resume", folder, "--", "--sharding", "data", "--max-epochs", "2")
     record = read_run(folder)
     assert record.status == "done" and record.result["samples"] == 100_000
     metrics = read_metrics([folder, plain]).query("name == 'loss'").groupby("run")["value"]
