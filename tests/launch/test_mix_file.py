@@ -203,7 +203,7 @@ def test_values_are_read_as_they_were_written_and_files_are_found_next_to_the_pl
         ("mode: alone\njobs: [{job: dlrm, seed: !!python/name:os.system 1}]", "line 2: this is not YAML (could not"),
         ("jobs:\n\t- x", "line 2: this is not YAML (found character '\\t' that cannot start any token)"),
         ("", "has no fields: a plan looks like"),
-        ("[" * 5000, "this is not YAML (maximum recursion depth exceeded"),
+        ("[" * 2000, "this is not YAML (maximum recursion depth exceeded"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_yaml_names_its_place_and_the_fix(from_yaml, text, part):

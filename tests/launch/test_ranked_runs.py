@@ -250,10 +250,16 @@ def begun(folder: Path) -> list[RankWord]:
     return [word for word in words if word.step]
 
 
-def test_a_killed_launcher_leaves_a_stopped_run_that_goes_on_with_as_many_ranks(tmp_path, monkeypatch, capfd):
-    folder = tmp_path / "a"
-    launcher = start(folder, "none", -1, 100)
+@pytest.fixture
+def training(tmp_path) -> tuple[Path, subprocess.Popen]:
+    """The folder of a launcher whose ranks have taken a step, and its process."""
+    launcher = start(folder := tmp_path / "a", "none", -1, 100)
     wait_for(lambda: len(begun(folder)) == 2, (folder / "printed").read_text)
+    return folder, launcher
+
+
+def test_a_killed_launcher_leaves_a_stopped_run_that_goes_on_with_as_many_ranks(training, monkeypatch, capfd):
+    folder, launcher = training
     launcher.kill()
     wait_for(lambda: not left(folder))
     ((run,),) = [run_folders(folder / "runs")]
@@ -266,10 +272,8 @@ def test_a_killed_launcher_leaves_a_stopped_run_that_goes_on_with_as_many_ranks(
     assert "this run had 2 processes, but here it has 1" in said and "resume it with --nproc 2" in said
 
 
-def test_ctrl_c_stops_all_ranks_after_the_same_step(tmp_path):
-    folder = tmp_path / "a"
-    launcher = start(folder, "none", -1, 100)
-    wait_for(lambda: len(begun(folder)) == 2, (folder / "printed").read_text)
+def test_ctrl_c_stops_all_ranks_after_the_same_step(training):
+    folder, launcher = training
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(DEADLINE_S) == 130
     (run,) = run_folders(folder / "runs")

@@ -101,10 +101,6 @@ def test_a_setting_is_a_column_of_its_own_type_never_guessed_from_text(folder):
     assert sorted(types["column_type"]) == ["BOOLEAN", "DOUBLE"]
 
 
-def change_nothing(folder):
-    pass
-
-
 def delete_the_cache(folder):
     shutil.rmtree(folder / store.FOLDER)
 
@@ -135,7 +131,7 @@ def add_runs(folder):
 
 
 @pytest.mark.parametrize(
-    "change", [change_nothing, delete_the_cache, cut_a_file, delete_a_file, damage_the_lists, delete_a_run, add_runs]
+    "change", [delete_the_cache, cut_a_file, delete_a_file, damage_the_lists, delete_a_run, add_runs]
 )
 def test_whatever_happens_to_the_cache_or_the_folders_a_query_counts_each_row_once(folder, change):
     asked(folder)

@@ -231,14 +231,11 @@ def test_files_of_no_known_format_or_of_two_are_refused(files, tmp_path):
             read_published(paths)
 
 
+POINT = {"Benchmark": "resnet", "BS": 512, "Hyperparams": {"opt_base_learning_rate": 7.1}, "Epochs to converge": [36]}
+
+
 def point(**changes) -> dict:
-    made = {
-        "Benchmark": "resnet",
-        "BS": 512,
-        "Hyperparams": {"opt_base_learning_rate": 7.1},
-        "Epochs to converge": [36],
-    }
-    return {name: value for name, value in (made | changes).items() if value is not None}
+    return {name: value for name, value in (POINT | changes).items() if value is not None}
 
 
 # of a point what differs; metric, target, epochs and samples of its run
@@ -292,16 +289,12 @@ def test_a_point_that_cannot_be_is_refused_with_its_name_and_field(tmp_path, cha
     assert caught.value.file == path
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'title = "x"',
-        'title = "x"\ncite = "y"\ndevices = []\nderived = "z"\noriginals = [{ url = "https://example.org" }]',
-    ],
-    ids=["fields lack", "an original lacks its size and sum"],
-)
-def test_a_damaged_card_is_named(tmp_path, text):
+WITHOUT_SUM = 'cite = "y"\ndevices = []\nderived = "z"\noriginals = [{ url = "https://example.org" }]'
+
+
+@pytest.mark.parametrize("more", ["", WITHOUT_SUM], ids=["fields lack", "an original lacks its size and sum"])
+def test_a_damaged_card_is_named(tmp_path, more):
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "card.toml").write_text(text)
+    (tmp_path / "mine" / "card.toml").write_text(f'title = "x"\n{more}')
     with pytest.raises(DataError, match=r"card.toml: this card is damaged"):
         read_card(tmp_path / "mine")

@@ -93,14 +93,7 @@ def test_a_group_of_an_earlier_version_can_still_be_read(tmp_path):
     plan = {"name": "p", "workloads": [{"name": "w", "mode": "alone", "jobs": [job]}], "repeats": 1}
     outcome = {"job": "a", "label": "dlrm:tour", "status": "done", "run": "r", "reason": "", "wall_s": 2.0}
     one = {"workload": "w", "mode": "alone", "repeat": 0, "status": "done", "go_at": "2026-11-21T10:15:02+01:00"}
-    record = {
-        "id": "20261121-group-p",
-        "host": "h",
-        "status": "done",
-        "started_at": "x",
-        "ended_at": None,
-        "plan": plan,
-    }
+    record = {"id": "20261121-group-p", "host": "h", "status": "done", "started_at": "x", "ended_at": None}
     record |= {"plan": plan, "provenance": {"kind": "measured", "by": "labkit", "when": "2026-11-21T10:15:02+01:00"}}
     record |= {"rounds": [one | {"jobs": [outcome | {"device": "cores", "log": "logs/a.log", "attempt": 2}]}]}
     (tmp_path / "group.json").write_text(json.dumps(record | {"schema_version": 2}))
