@@ -6,25 +6,13 @@ PATH is a sweep's file, or the folder for a mix or queue of COUNT runs.
 import sys
 from pathlib import Path
 
+from labkit import sharing
 from labkit.hardware import cpu_device
 from labkit.jobs import ScriptJob
 from labkit.launch import Launches, Mix, PlannedJob, Workload, engine, opened, read_sweep_file, run_sweep
-from labkit.sharing import (
-    JobProfile,
-    LiveDevice,
-    PackingDevice,
-    QueuedJob,
-    Share,
-    new_mix,
-    new_queue,
-    resume_mix,
-    resume_queue,
-    run_mix,
-    run_queue,
-)
 from labkit.tracking import StopRequest
 
-DEVICE = LiveDevice(PackingDevice("cpu", 2**33), Share("all cores"), cpu_device())
+DEVICE = sharing.LiveDevice(sharing.PackingDevice("cpu", 2**33), sharing.Share("all cores"), cpu_device())
 
 
 def jobs(folder: Path, count: int) -> list[PlannedJob]:
@@ -41,18 +29,18 @@ def sweep(file: Path, _: int, stop: StopRequest) -> None:
 
 def mix(folder: Path, count: int, stop: StopRequest) -> None:
     if found := Launches.folders(folder / "runs", "mix"):
-        return resume_mix(Launches.read(found[0]), lambda part, event: None, stop)
+        return sharing.resume_mix(Launches.read(found[0]), lambda part, event: None, stop)
     workloads = Workload("w", "alone", tuple(jobs(folder, count))), Workload("w", "cpu-shared", tuple(jobs(folder, 2)))
-    made = new_mix(Mix("m", workloads, device="cpu"), folder / "runs", needs={}, quiet=True)
-    return run_mix(made, lambda part, event: None, stop)
+    made = sharing.new_mix(Mix("m", workloads, device="cpu"), folder / "runs", needs={}, quiet=True)
+    return sharing.run_mix(made, lambda part, event: None, stop)
 
 
 def queue(folder: Path, count: int, stop: StopRequest) -> None:
     ways = {"on_event": lambda part, event: None, "stop": stop}
     if found := Launches.folders(folder / "runs", "queue"):
-        return resume_queue(Launches.read(found[0]), [DEVICE], **ways)
-    queued = [QueuedJob(job, profile=JobProfile(2**32, 0.2)) for job in jobs(folder, count)]
-    return run_queue(new_queue(queued, [DEVICE], "best-fit", folder / "runs"), [DEVICE], **ways)
+        return sharing.resume_queue(Launches.read(found[0]), [DEVICE], **ways)
+    queued = [sharing.QueuedJob(job, profile=sharing.JobProfile(2**32, 0.2)) for job in jobs(folder, count)]
+    return sharing.run_queue(sharing.new_queue(queued, [DEVICE], "best-fit", folder / "runs"), [DEVICE], **ways)
 
 
 if __name__ == "__main__":
