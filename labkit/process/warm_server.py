@@ -30,7 +30,7 @@ from labkit.process.containment import MARK, PARENT
 
 IDLE_S = float(os.environ.get("LABKIT_WARM_IDLE_S", 300.0))
 """Seconds without a run after which the server ends; 0: there is none"""
-POLL_S = min(15.0, IDLE_S)
+POLL_S = min(15.0, IDLE_S / 10)
 """Seconds between two looks at whether it is still current"""
 HARNESS = ("LABKIT_HARNESS", MARK)
 """Variables of processes that belong to another command's runs, which the server must not outlive"""
