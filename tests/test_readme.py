@@ -220,9 +220,8 @@ def test_learning_rates_makes_a_row_per_rate(example, tmp_path):
     assert sorted(row.split()[0] for row in rows) == ["0.005", "0.010"]
 
 
-def test_the_sweep_of_learning_rates_is_in_order():
-    command = [sys.executable, "-m", "labkit", "sweep", "--dry-run", str(EXAMPLES / "learning_rates.yaml")]
-    assert "9 cells" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def test_the_sweep_of_learning_rates_is_in_order(cli):
+    assert "9 cells" in cli("sweep --dry-run", EXAMPLES / "learning_rates.yaml").out
 
 
 def test_budgets_makes_a_row_per_budget(example):

@@ -27,6 +27,17 @@ def no_driver():
     return Nvml(fake_nvml())
 
 
+def install(monkeypatch, found):
+    """What a function finds for their names are the versions of the packages that are installed."""
+
+    def version(package):
+        if (known := found(package)) is None:
+            raise metadata.PackageNotFoundError
+        return known
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+
+
 def test_tools_are_found_with_their_version_or_the_reason_why_they_do_not_start(no_driver, monkeypatch, tmp_path):
     assert not examine(no_driver)["mps"]["available"]
     for name, script in {
@@ -50,7 +61,7 @@ def test_tools_are_found_with_their_version_or_the_reason_why_they_do_not_start(
 
 
 def test_gpus_are_reported_with_tier_budget_and_advice(monkeypatch):
-    monkeypatch.setattr(doctor.metadata, "version", lambda package: "2.13.0+cpu" if package == "torch" else "1")
+    install(monkeypatch, lambda package: "2.13.0+cpu" if package == "torch" else "1")
     report = examine(Nvml(fake_nvml("Tesla T4")))
     assert report["driver"] == {"found": True, "version": "580.1", "reason": None}
     assert report["gpus"][0]["tier"] == "t4"
@@ -61,17 +72,8 @@ def test_gpus_are_reported_with_tier_budget_and_advice(monkeypatch):
     assert "torchaudio 1 needs CUDA" in advised
 
 
-def without(monkeypatch, missing):
-    def version(package):
-        if package == missing:
-            raise metadata.PackageNotFoundError
-        return "1"
-
-    monkeypatch.setattr(doctor.metadata, "version", version)
-
-
 def test_what_is_missing_stops_only_the_labs_that_need_it(no_driver, monkeypatch):
-    without(monkeypatch, "soundfile")
+    install(monkeypatch, lambda package: None if package == "soundfile" else "1")
     report = examine(no_driver)
     assert not report["driver"]["found"] and "no NVIDIA driver" in report["driver"]["reason"]
     labs = {lab["notebook"]: lab for lab in labs_on(report)}
@@ -81,7 +83,7 @@ def test_what_is_missing_stops_only_the_labs_that_need_it(no_driver, monkeypatch
     (advice,) = [item for item in report["advice"] if "soundfile" in item["why"]]
     # with the bounds of labkit's own requirements, so that the command does not break another lab
     assert advice["do"].startswith('python -m pip install "soundfile') and ">=0.13.1" in advice["do"]
-    without(monkeypatch, "jupyterlab")
+    install(monkeypatch, lambda package: None if package == "jupyterlab" else "1")
     assert not any(lab["runs"] for lab in labs_on(examine(no_driver)))
     small = replace(doctor.read_cpu(), memory_bytes=10**9, memory_available_bytes=10**9)
     monkeypatch.setattr(doctor, "read_cpu", lambda: small)
@@ -115,13 +117,6 @@ def test_the_command_prints_every_section(cli, monkeypatch):
     ],
 )
 def test_torchrec_and_fbgemm_belong_to_the_version_of_torch(monkeypatch, torch_version, found, asked):
-    versions = {"torch": torch_version} | found
-
-    def version(package):
-        if package not in versions:
-            raise metadata.PackageNotFoundError
-        return versions[package]
-
-    monkeypatch.setattr(doctor.metadata, "version", version)
+    install(monkeypatch, ({"torch": torch_version} | found).get)
     why = doctor.why_no_torchrec()
     assert why is None if asked is None else asked in why and "torchmetrics==1.0.3" in why and torch_version in why

@@ -56,10 +56,6 @@ def compressed(method, share=0.2, tables=TableAFeature):
     return part
 
 
-def one_category_of_each(third):
-    return torch.tensor([[[1], [7], [third], [9]]], dtype=torch.int32)
-
-
 @pytest.mark.parametrize("method", ["hash", "quotient-remainder"])
 @pytest.mark.parametrize("share", [0.06, 0.2, 0.9])
 def test_tables_take_the_share_of_bytes_and_hardly_less(method, share):
@@ -68,49 +64,24 @@ def test_tables_take_the_share_of_bytes_and_hardly_less(method, share):
     assert share * sum(NUM_ROWS) - 6 < rows <= share * sum(NUM_ROWS)
 
 
-@pytest.mark.parametrize("method", ["hash", "quotient-remainder"])
-def test_small_tables_stay_as_they_are(method):
-    weights = compressed(method).table_weights()
-    assert [len(weight) for weight in weights[:2]] == [3, 50]
-    categories = torch.tensor([[[2], [49], [0], [0]]], dtype=torch.int32)
-    found = compressed(method)(categories)
-    assert torch.equal(found[0, 0], weights[0][2]) and torch.equal(found[0, 1], weights[1][49])
-
-
-def test_categories_that_share_a_remainder_are_one_by_hashing_and_differ_by_their_quotient():
-    for method, are_one in (("hash", True), ("quotient-remainder", False)):
-        part = compressed(method)
-        kept = int(part.divisor[2])
-        assert kept < 500
-        first, second = (part(one_category_of_each(7 + each * kept)) for each in (0, 1))
-        assert torch.equal(first, second) == are_one
-        assert torch.equal(first[:, [0, 1, 3]], second[:, [0, 1, 3]])
-
-
-def test_no_two_categories_have_one_pair():
-    part = compressed("quotient-remainder")
-    each = torch.arange(NUM_ROWS[3], dtype=torch.int32)
-    divisor = int(part.divisor[3])
-    assert len({*zip((each % divisor).tolist(), (each // divisor).tolist(), strict=True)}) == NUM_ROWS[3]
-    remainders, quotients = part.table_weights()[3], part.table_weights()[-1]
-    assert len(remainders) == divisor and len(quotients) == -(-NUM_ROWS[3] // divisor)
-
-
 @pytest.mark.parametrize("tables", [TableAFeature, EmbeddingTables])
 @pytest.mark.parametrize("method", ["hash", "quotient-remainder"])
-def test_sums_and_gradients_are_those_of_dense_tables(method, tables):
+def test_sums_and_gradients_are_those_of_dense_tables_and_small_ones_stay_as_they_are(method, tables):
     part, generator = compressed(method, tables=tables), torch.Generator().manual_seed(1)
     columns = [torch.randint(rows, (5, 1, 3), generator=generator) for rows in NUM_ROWS]
     categorical = torch.cat(columns, 1).int()  # (B, F, L)
     upstream = torch.randn(5, len(NUM_ROWS), D, generator=generator)
 
     dense = [weight.detach().clone().requires_grad_() for weight in part.table_weights()]
+    kept = [len(weight) for weight in dense[: len(NUM_ROWS)]]
+    assert kept[:2] == [3, 50] and kept[2:] == part.divisor[2:, 0].tolist() and max(kept) < 500
     expected, quotients = [], iter(dense[len(NUM_ROWS) :])
     for feature, rows in enumerate(NUM_ROWS):
         every = torch.arange(rows)
-        full = dense[feature][every % len(dense[feature])]  # (rows, D)
-        if method == "quotient-remainder" and len(dense[feature]) < rows:
-            full = full * next(quotients)[every // len(dense[feature])]
+        full = dense[feature][every % kept[feature]]  # (rows, D)
+        if method == "quotient-remainder" and kept[feature] < rows:
+            full = full * (of_quotients := next(quotients))[every // kept[feature]]
+            assert len(of_quotients) == -(-rows // kept[feature])  # no two categories have one pair
         expected.append(full[columns[feature][:, 0]].sum(1))
     expected = torch.stack(expected, 1)
     found = part(categorical)

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from kineto import event, note
 
 from labkit import UserError
-from labkit.cli import main
 from labkit.profiling import compare_ranks
 
 
@@ -80,13 +79,10 @@ def record_rank(rank, folder):
     os._exit(0)  # gloo may abort a process that closes its connections after the other one
 
 
-def test_a_late_rank_of_two_real_ones_is_named(tmp_path, capfd):
+def test_a_late_rank_of_two_real_ones_is_named(tmp_path, cli):
     (tmp_path / "traces").mkdir()
     torch.multiprocessing.spawn(record_rank, args=(str(tmp_path),), nprocs=2)
-    assert main(["profile", "show", str(tmp_path / "traces")]) == 0
-    said = capfd.readouterr().out
-    assert "rank1.json is late: the others wait" in said
-    assert main(["profile", "show", "--json", str(tmp_path / "traces")]) == 0
-    found = json.loads(capfd.readouterr().out)
+    assert "rank1.json is late: the others wait" in cli("profile show", tmp_path / "traces").out
+    found = cli("profile show --json", tmp_path / "traces").json
     assert found["late"][0] == "rank1.json"
     assert found["rows"][0]["waiting_us"] > 50_000 > found["rows"][1]["waiting_us"]

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from labkit.profiling.over_time import operators_at_work
 from labkit.profiling.work import Inputs, Work, operator_work
 
-FLOAT, LONG, BF16, BOOL, BYTE = "float", "long int", "c10::BFloat16", "bool", "unsigned char"
+FLOAT, LONG, BF16, BYTE = "float", "long int", "c10::BFloat16", "unsigned char"
 SCALAR, LISTED, LIST = "Scalar", "ScalarList", "TensorList"
 STEPS, BATCH, INPUTS, HIDDEN, LAYERS = 7, 3, 5, 4, 2
 

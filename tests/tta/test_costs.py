@@ -78,10 +78,6 @@ def test_the_command_prints_what_each_number_is(run, cli):
     assert account["run"] == read_run(folder).id and account["energy_j"] is None
 
 
-POWER_W = {10: 30.0, 20: 90.0}
-"""Until these seconds"""
-
-
 @pytest.fixture
 def windowed(tmp_path):
     """A run of 20 s on two CPU packages: 30 W, then 90 W, by a sample a second; of `windows`, by name, in seconds."""

@@ -22,22 +22,6 @@ def sentences(speech) -> dict[str, set[str]]:
     return {name: set(speech.split(name).texts) for name in SPLITS}
 
 
-@pytest.fixture
-def write_common_voice(tmp_path, write_audio):
-    """`write(**tables)`: the sentences of each; a clip is named by table and number."""
-
-    def write(**tables: list[str]):
-        for table, sentences in tables.items():
-            lines = ["client_id\tpath\tsentence\tage\n"]
-            for number, sentence in enumerate(sentences):
-                write_audio(tmp_path / "clips" / f"{table}{number}.mp3", seconds=2, rate_hz=32_000, format="MP3")
-                lines.append(f"client-{number}\t{table}{number}.mp3\t{sentence}\ttwenties\n")
-            (tmp_path / f"{table}.tsv").write_text("".join(lines), encoding="utf-8")
-        return tmp_path
-
-    return write
-
-
 def test_librispeechs_subsets_are_the_splits_and_one_of_them_is_divided_by_speaker(tmp_path, write_audio):
     for subset, count in {"train-clean-100": 4, "dev-clean": 6, "test-other": 1}.items():
         for speaker in range(count):
@@ -56,33 +40,26 @@ def test_librispeechs_subsets_are_the_splits_and_one_of_them_is_divided_by_speak
     assert len(set.union(*speakers)) == 6
 
 
-def test_common_voices_tables_are_the_splits_and_punctuation_goes(write_common_voice):
-    train = ["“It’s one,” he said.", "Two: a-b!"]
-    speech = load_speech(str(write_common_voice(train=train, dev=["Three?"], test=['Say "four"'])))
-    expected = {"train": {"it's one he said", "two a b"}, "validation": {"three"}, "test": {"say four"}}
-    assert sentences(speech) == expected and speech.split("train").speakers == ["client-0", "client-1"]
-    assert not speech.info["divided"]
-
-
-def test_bad_rows_of_a_common_voice_table_are_refused_with_their_line_or_skipped(write_common_voice):
-    folder = write_common_voice(validated=list(WORDS))
-    table = folder / "validated.tsv"
-    good = table.read_bytes()
-    for old, new in ((b"validated1", b"gone"), (b"two\t", b"tw\xe9\t"), (b"\ttwo\ttwenties", b"")):
+def test_bad_rows_of_a_common_voice_table_are_refused_with_their_line_or_skipped(tmp_path, write_audio):
+    table, lines = tmp_path / "validated.tsv", ["client_id\tpath\tsentence\tage"]
+    for number, word in enumerate(WORDS):
+        write_audio(tmp_path / "clips" / f"{number}.mp3", seconds=2, rate_hz=32_000, format="MP3")
+        lines.append(f"client-{number}\t{number}.mp3\t{word}\ttwenties")
+    good = "\n".join([*lines, ""]).encode()
+    for old, new in ((b"1.mp3", b"gone.mp3"), (b"two\t", b"tw\xe9\t"), (b"\ttwo\ttwenties", b"")):
         table.write_bytes(good.replace(old, new))
         with pytest.raises(DataError) as caught:
-            load_speech(str(folder), on_bad_row="error")
+            load_speech(str(tmp_path), on_bad_row="error")
         assert (caught.value.file, caught.value.line) == (table, 3)
-        assert load_speech(str(folder), on_bad_row="skip").info["skipped"]["rows"] == 1
+        assert load_speech(str(tmp_path), on_bad_row="skip").info["skipped"]["rows"] == 1
 
 
-def test_a_manifest_of_windows_is_read_or_refused_as_a_whole(tmp_path, write_audio, write_manifest):
-    write_audio(tmp_path / "a.wav")
-    manifest = write_manifest(*[{"audio": "a.wav", "text": "one"}] * 3, good=False)
-    lines = manifest.read_text()
-    manifest.write_text(lines, encoding="utf-8-sig")
+def test_a_manifest_of_windows_may_have_marks_inside_and_in_utf_16_is_refused_as_a_whole(write_manifest):
+    manifest = write_manifest()
+    lines = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("\ufeff" + "".join(lines[:3]) + "\ufeff" + "".join(lines[3:]))  # two that were joined
     assert load_speech(str(manifest), on_bad_row="error").info["skipped"]["rows"] == 0
-    manifest.write_text(lines, encoding="utf-16")
+    manifest.write_text("".join(lines), encoding="utf-16")
     with pytest.raises(DataError, match="iconv -f utf-16"):
         load_speech(str(manifest), on_bad_row="skip")
 
@@ -348,6 +325,13 @@ SETS = {
         r"test/3/4: The recordings have no \*\.trans\.txt",
     ),
     "no known layout": ({"song.mp3": ""}, "audio_filepath"),
+    "rows of shards": ({"m.json": '{"audio": "b.wav", "text": "one", "shard_id": 0}'}, "tar archives"),
+    "rows in a bucket": ({"m.json": '{"audio": "s3://speech/a.wav", "text": "one"}'}, "download it"),
+    "Kaldi's": ({"wav.scp": ""}, "Kaldi"),
+    "Parquet": ({"data/train-0.parquet": ""}, "Parquet"),
+    "a tar archive": ({"b.tar": ""}, "unpack"),
+    "Arrow": ({"b.arrow": ""}, "Arrow"),
+    "TIMIT's": ({"TRAIN/A.TXT": ""}, "a line of a manifest for each utterance"),
 }
 
 
