@@ -6,6 +6,7 @@ has small products and tables that no cache holds, and is limited by what these 
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch.utils.benchmark import Timer
 
 from labkit.hardware import launch_us, read_cpu
 
@@ -125,7 +125,15 @@ def _gather(table_sizes: Sequence[int], row_bytes: int, rounds: int) -> Curve:
 
 
 def _seconds(work: Callable[[], object], rounds: int) -> float:
-    """Of one call: the median over the time of these rounds, in blocks of calls that take long enough to be timed."""
-    threads = torch.get_num_threads()  # else torch's timer takes one
-    timer = Timer("work()", timer=time.perf_counter, globals={"work": work}, num_threads=threads)
-    return timer.blocked_autorange(min_run_time=rounds * ENOUGH_S).median
+    """Of one call: the median of rounds that each take long enough to be timed."""
+    work()
+    began = time.perf_counter()
+    work()
+    calls = max(1, round(ENOUGH_S / max(time.perf_counter() - began, 1e-9)))
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        for _ in range(calls):
+            work()
+        times.append((time.perf_counter() - began) / calls)
+    return statistics.median(times)
