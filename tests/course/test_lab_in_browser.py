@@ -31,7 +31,7 @@ from labkit_course.apparatus.slow_trainer import SlowTrainer
 from labkit.profiling.profile import profile_steps
 from labkit.widgets import profile_view
 torch.set_num_threads(1)  # the browser needs the other core
-profile_view(profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memory=True))
+profile_view(profile_steps(SlowTrainer().step, 'profiled', skip=2, warmup=1, steps=2, memory=True))
 """
 
 
