@@ -27,7 +27,7 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 SMALLER = [
     # the shipped corpus: tests/launch/test_tour.py
     (r"(labkit train speech(?!.*--data).*)", r"\1 --data utterances.jsonl"),
-    (r"(labkit train .*)", r"\1 --max-epochs 1 --max-seconds 2"),
+    (r"(labkit train .*)", r"\1 --max-epochs 1 --max-seconds 1"),
     (r"(labkit pipeline run \w+ --scale) (\d)(.*)", r"\1 0.0\2\3"),
     (r"(labkit transcribe) datasets/speech (.*)", r"\1 utterances.jsonl \2"),  # tests/transcription
     (r"(labkit plan dlrm --tables) \d+x\d+ (.*)", r"\1 4x10000 \2"),
@@ -40,6 +40,8 @@ SMALLER = [
     (r"(labkit collocate --jobs \"train.py)( x2.*)", r"\1[memory=1GiB]\2"),
     (r"(labkit index run .*)", r"\1 --n 2e3 --requests 500 --instrument replay"),  # tests/indexes
     (r"(labkit calibrate)(.*)", r"\1 --seconds 20\2"),
+    (r"(labkit profile speech)(.*)", r"\1 --data utterances.jsonl\2"),
+    (r"(labkit pipeline ways --scale) 0.1(.*)", r"\1 0.01\2"),
     (r"(labkit pack) (datasets/\S*)/queue_8.yaml (--check)", r"head -5 \2/queue_8.yaml > queue.yaml; \1 queue.yaml \3"),
 ]
 # What runs instead of a command, and why that command itself does not.

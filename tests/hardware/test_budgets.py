@@ -168,8 +168,6 @@ def test_a_process_that_overdraws_says_its_budgets_name(cli):
     stopped, said = run_under("memory=1GiB", "memory", 2**20)
     assert not stopped and said.startswith("Nothing stopped the process.")
     too_small = "'memory=1MiB' allows 1 MiB, but Python and its libraries already use"
-    with pytest.raises(UserError, match=too_small):
-        run_under("memory=1MiB", "memory", 1)
     for name, why in (("memory=1MiB", too_small), ("t5-like", "t5-like")):
         said = cli("budgets --check", name, status=2).text
         assert why in said and "UserError" not in said
