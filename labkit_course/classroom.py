@@ -73,8 +73,11 @@ def read_roster(path: Path) -> list[Student]:
                 student = _student({name: (row.get(name) or "").strip() for name in COLUMNS}, path, rows.line_num)
                 # each has a folder, and on some disks Ann's is ann's
                 if other := ids.get(student.id.casefold()):
-                    what = f"{student.id} is in the roster twice{f', as {other}' * (other != student.id)}."
-                    raise DataError(what, file=path, line=rows.line_num, field="student", fix="Delete one of the rows.")
+                    what = f"{student.id} is in the roster twice."
+                    if other != student.id:
+                        what = f"{other} and {student.id} differ only in case, and some disks have one folder for both."
+                    fix = "Delete one of the rows, or rename one."
+                    raise DataError(what, file=path, line=rows.line_num, field="student", fix=fix)
                 found[student.id], ids[student.id.casefold()] = student, student.id
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: this roster cannot be read ({error}): {HOW}") from error

@@ -106,6 +106,8 @@ def labs_on(machine: dict[str, Any]) -> list[dict[str, Any]]:
     for path in sources():
         opening, _, title, *_ = path.read_text("utf-8").splitlines()
         needs = dict(re.findall(r'(\w+)="?([^"]+?)"?(?= \w+=|$)', opening))
+        if (unknown := needs.keys() - {"packages", "disk_gb"}) or not title.startswith("# "):
+            raise ValueError(f"{path}: its first lines say packages, disk_gb and the title, not {unknown or title!r}")
         disk_gb = float(needs.get("disk_gb", DISK_GB))
         packages = (*needs.get("packages", "").split(), *EVERY_LAB)
         missing = [package for package in packages if installed_version(package) is None]

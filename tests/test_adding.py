@@ -130,3 +130,4 @@ def test_a_lab_is_its_source(checkout, run):
     (labs / "43_packing_again.py").write_text(text.replace("41_a_queue_and_its_faults", "43_packing_again"), "utf-8")
     run("-m", "labkit", "course", "build", "--notebooks", str(checkout / "notebooks"))
     assert (checkout / "notebooks/43_packing_again.ipynb").is_file()
+    assert "43_packing_again" in run("-m", "labkit", "doctor", "--json")

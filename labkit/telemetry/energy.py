@@ -163,7 +163,7 @@ def run_energy(run: Samples | Path | str, *, of_all: bool = False) -> Energy:
     of_gpu = samples.of("device", gpus)  # each process also sampled the other GPUs that it could see
     is_mig = any(device.get("mig_parent_uuid") for device in record.devices)
     energy = gpu_energy(of_gpu, samples.of("host"), mig=is_mig)
-    if energy.source and gpus[-1].startswith(HIP):
+    if gpus[-1].startswith(HIP) and (energy.source or "").startswith("NVML"):
         energy = replace(energy, source="Zeus, AMD's energy counter", note=f"{energy.note}; {UNTRIED}")
     return energy
 

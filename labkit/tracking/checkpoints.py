@@ -96,7 +96,7 @@ class Kept:
 
     @property
     def has_rested(self) -> bool:
-        """Whether the last checkpoint is long enough ago; of shares that all ranks save, the first rank says it."""
+        """Whether the last checkpoint of this rank is long enough ago."""
         return time.perf_counter() - self._saved_at >= REST * self._took_s
 
     def at_safe_point(self, *, ends_here: bool = False) -> None:

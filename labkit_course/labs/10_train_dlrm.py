@@ -61,7 +61,7 @@ few.assign(clicked=rows.label[:3])
 """
 ### How good can a model get?
 
-A hidden *teacher* decided the clicks: it computed a probability for each row and then drew a click from it. Even the teacher cannot foresee the draw. The AUC of the true probabilities is the **Bayes AUC**: no model can be expected to beat it. Scoring at random gives 0.5, and never being wrong gives 1. **Where is the teacher itself?**
+A hidden *teacher* decided the clicks: it computed a probability for each row and then drew a click from it. Even the teacher cannot foresee the draw. The AUC of the true probabilities is the **Bayes AUC**: no model can be expected to beat it. Scoring at random gives 0.5, and never being wrong gives 1. **Which AUC does the teacher itself reach?**
 """
 
 # %% guess-bayes
@@ -344,9 +344,9 @@ def step_cost(config, batch_size):
         model = MyDlrm(config)
     weights = [p for part in (model.bottom, model.top) for p in part.parameters() if p.ndim == 2]  # no biases
     mlps = 3 * 2 * batch_size * sum(weight.numel() for weight in weights)
-    interaction, _ = labkit.perfmodel.interaction_cost(batch_size, config.num_tables + 1, config.embedding_dim)
+    dots, _ = labkit.perfmodel.interaction_cost(batch_size, config.num_tables + 1, config.embedding_dim)
     adam_bytes = 7 * 4 * sum(table.weight.numel() for table in model.tables)
-    return {"mlps": mlps, "flops": mlps + interaction, "adam_bytes": adam_bytes}
+    return {"mlps": mlps, "flops": mlps + dots, "adam_bytes": adam_bytes}
 
 
 # %% cost-use-prose [markdown]
@@ -404,9 +404,9 @@ guess("10.step_ms", 10.0, "ms")
 
 # %% predict-prose [markdown]
 """
-The MLPs multiply and Adam moves bytes, one after the other, so their bounds add up. With Adam's, a table takes about 14 calls, and a layer of the MLPs 24.
+The MLPs multiply and Adam moves bytes, one after the other, so their bounds add up. A table takes about 14 calls (5 forward and backward, 9 by Adam), and a layer of the MLPs 24 (6 and 18).
 
-**The rule for a claim, before its numbers.** Acun et al. (HPCA 2021, arXiv 2011.05497, abstract) say that these models have "both compute-intensive and memory-intensive components". They mean MLPs and lookups. Take the step without Adam. The claim holds here if the MLPs' products above the card's ridge take a twentieth of it or more, and so do the lookups below the ridge. Without a component that takes less, the step would be hardly 5 % faster: you would not call the model intensive in it.
+**The rule for a claim, before its numbers.** Acun et al. (HPCA 2021, arXiv 2011.05497, abstract) say that these models have "both compute-intensive and memory-intensive components". They mean MLPs and lookups. Take the step without Adam. The claim holds here if the MLPs' products above the card's ridge take a twentieth of it or more, and so do the lookups below the ridge. A component that takes less could go, and the step would be at most 5 % faster: you would not call the model intensive in it.
 """
 
 # %% profile

@@ -536,7 +536,7 @@ EXERCISES["13.rates"] = WrittenExercise(
         ('means["validation_auc"].idxmax()', 'means["test_auc"].idxmax()'): (
             "The rate is chosen by the test split here, which then says nothing new: choose by validation_auc."
         ),
-        _by_single_run: ("That is the luckiest single run: take the mean over the seeds of each rate first."),
+        _by_single_run: "That is the luckiest single run: take the mean over the seeds of each rate first.",
     },
     variants=(_rates_in_loops,),
     hint="Which rows count, what is averaged over what, and which split chooses the rate? Try the frame of two seeds by "

@@ -15,6 +15,7 @@ After this notebook you will be able to
 """
 
 # %% checks
+import operator
 from random import Random
 from typing import Any
 
@@ -187,10 +188,6 @@ check("20.greedy", greedy)
 
 
 # %% checks
-def _with(code: Any, *given: Any) -> Any:
-    return code(*given)
-
-
 def _paths(*paths: list[int], longest: int = 12) -> tuple[Tensor, Tensor]:
     """Outputs (B, T, 5) whose likeliest paths begin with these; what lies beyond is 4."""
     ids = torch.full((len(paths), longest), 4)
@@ -222,7 +219,7 @@ EXERCISES["20.greedy"] = WrittenExercise(
         Case("4 utterances of up to 9 outputs", lambda code: code(*_outputs())),
         Case("the paths 1 0 1 1 2 2 0 0 1 and 0 0", lambda code: code(*_paths([1, 0, 1, 1, 2, 2, 0, 0, 1], [0, 0]))),
         Case("one utterance", lambda code: code(_outputs()[0][:1], torch.tensor([3]))),
-        Case("outputs drawn for this try", _with, *_outputs(random.randrange(10**6))),
+        Case("outputs drawn for this try", operator.call, *_outputs(random.randrange(10**6))),
     ),
     mistakes={
         ("[:length]", ""): "Outputs beyond an utterance's length are padding: cut each path first.",
@@ -550,7 +547,7 @@ EXERCISES["20.cost"] = WrittenExercise(
         Case("a small model of convolutions", lambda code: code(TINY)),
         Case("two recurrent layers", lambda code: code([("conv", 80, 12, 5, 3), ("lstm", 12, 7), ("lstm", 7, 7)])),
         Case("the model of ADMS 2020", lambda code: code(ADMS)),
-        Case("widths drawn for this try", _with, _layers(random)),
+        Case("widths drawn for this try", operator.call, _layers(random)),
     ),
     mistakes={
         ("flops += 2 * weights", "flops += weights"): "A multiplication *and* an addition for each weight.",
@@ -651,8 +648,8 @@ same_order = list(layers_mean.sort_values().index) == [5, 3, 7, 1]
 stuck = " and ".join(map(str, layers.index[(layers >= 95).all(axis=1)]))  # those that have not learnt to read
 ### BEGIN SOLUTION
 verdict = "cannot be tested here" if stuck else "holds here" if same_order else "does not hold here"
-plateau = f"{stuck or 'no'} layers never left the plateau under this one recipe"
-answer = verdict, f"{plateau}; of the others {layers_mean.idxmin()} is best"
+plateau = f"{stuck} layers never left the plateau under this one recipe; of the others " if stuck else ""
+answer = verdict, f"{plateau}{layers_mean.idxmin()} layers are best"
 ### END SOLUTION
 words = ", ".join(f"{value:.1f} % with {count}" for count, value in layers_mean.items())
 claim("H7", f"WER {words} layers at equal parameters", answer, how="recorded")
@@ -919,7 +916,7 @@ EXERCISES["20.why_voices"] = Explanation(
 """
 ## Say it yourself
 
-This section is extra, and not in the stated time. Record some numbers, or a command such as `show accuracy of run sixty four`. The sound goes to this notebook's kernel and nowhere else. Without a recording, a voice of the test split speaks.
+This section is extra, and not in the stated time. Record some numbers, or a command such as `show accuracy of run sixty four`, or choose an audio file; then run the cell after the next text. The sound goes to this notebook's kernel and nowhere else. Without a recording, a voice of the test split speaks.
 """
 
 # %% say-record

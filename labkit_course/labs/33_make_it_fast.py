@@ -233,7 +233,7 @@ def _batch(lookups: int) -> tuple[Tensor, Tensor]:
     return torch.randn(6, 5, generator=generator), (torch.rand(6, 3, lookups, generator=generator) * most).int()
 
 
-def _of_model(code: Any, lookups: int = 1, *bf16: bool) -> dict[str, Any]:
+def _of_model(code: Any, lookups: int = 1, **settings: bool) -> dict[str, Any]:
     """Logits, and what a step leaves for the optimiser."""
     given: list[str] = []
 
@@ -241,7 +241,7 @@ def _of_model(code: Any, lookups: int = 1, *bf16: bool) -> dict[str, Any]:
         given.append(f"{list(vectors.shape)} in {vectors.dtype}")
         return Pairs.apply(vectors)
 
-    model = code(_Plain(), interaction, *bf16)
+    model = code(_Plain(), interaction, **settings)
     logit = model(*_batch(lookups))
     logit.sum().backward()
     found = getattr(model, "found", None)
@@ -287,7 +287,7 @@ EXERCISES["33.model"] = WrittenExercise(
     FastDlrm,
     Case("three tables, one lookup a bag", _of_model),
     Case("two lookups a bag", _of_model, 2),
-    Case("bf16=True", _of_model, 1, True, relative=0.03),
+    Case("bf16=True", _of_model, bf16=True, relative=0.03),
     mistakes={
         ("lengths.cumsum(0) - lengths", "lengths.cumsum(0)"): (
             "Where does the first table begin, and where the second?"

@@ -75,7 +75,7 @@ A row is one training to its last target, at batch 32 and the largest power limi
 
 # %% prices-prose [markdown]
 """
-Dollars need prices, and those come from a market, not from a GPU: vendors and days differ, and one is the price of the GPU without its machine.
+Dollars need prices, and those come from a market, not from a GPU: vendors and days differ, and one of those below is the price of the GPU without its machine.
 """
 
 # %% prices
@@ -171,7 +171,7 @@ EXERCISES["51.bill"] = WrittenExercise(
 
 # %% bill-use [markdown]
 """
-This is your bill of the trainings in the first table. A dash is a price that is not known.
+This is your bill for the trainings in the first table. A dash is a price that is not known.
 """
 
 # %% bill-use-code
@@ -187,7 +187,7 @@ reveal("51.electricity", 100 * bills.loc["A40", "electricity_usd"] / bills.loc["
 """
 ## What a target costs
 
-Not every training arrives, and failures are paid for. If each one that fails is started again, a success costs all that was spent, divided by the number of successes. That is true of seconds and of joules. `crossings` says how many seconds each run spent; times its average power, they are joules.
+Not every training arrives, and failures are paid for. If each one that fails is started again, a success costs all that was spent, divided by the number of successes. That is true of seconds and of joules. `crossings` says how many seconds each run spent; multiplied by its average power, these are joules.
 """
 
 # %% attempts
@@ -580,7 +580,7 @@ reveal("51.saved", limited["saved_percent"].get(150))
 """
 ### Explain 51.why_limit
 
-In two or three sentences: why does a limit save more energy than it costs time, and where does that end? Use two rows of your tables.
+In two or three sentences: why does a limit save more energy than it costs time, and where does that end? Use two rows of these tables.
 """
 
 # %% explain 51.why_limit points=2 id="answer-51-why-limit"
@@ -717,7 +717,7 @@ folders = [labkit.launch.watch("dlrm", folder, seed=seed, **settings)["folder"] 
 
 # %% account-prose [markdown]
 """
-`energy_account` reads a counter of energy (NVML, RAPL). Where there is none, it says why, multiplies the time by your assumed power, and calls the result *predicted*. Prices are those of your machine's tier in the catalogue. If it has no tier, dollars are NaN.
+`energy_account` reads a counter of energy (NVML, RAPL). Where there is none, it says why, multiplies the time by your assumed power, and calls the result *predicted*. Prices are those of your machine's tier in the catalogue. If it has no tier, only electricity has a price.
 """
 
 # %% account
@@ -734,12 +734,15 @@ Your two functions say what a success costs.
 """
 
 # %% own-expected
+from types import SimpleNamespace
+
 hits = labkit.tta.crossings(labkit.tta.curves(folders), table, 0.72)
 pairs = zip(accounts, hits["reached"], strict=True)
 spent = [account.energy_to_target_j if reached else account.energy_j for account, reached in pairs]
 own = expected(hits.assign(spent_j=spent).astype({"spent_j": float}), ["budget"]).iloc[0].to_dict()
-if tier is not None:
-    own |= bill(own["time_s"] / 3600, own["energy_j"], labkit.hardware.get_tier(tier), **assumed)
+unpriced = SimpleNamespace(rental_price_usd_per_h=None, list_price_usd=None)
+priced = unpriced if tier is None else labkit.hardware.get_tier(tier)
+own |= bill(own["time_s"] / 3600, own["energy_j"], priced, **assumed)
 how = "measured" if accounts[0].kind == "measured" else f"time measured, energy {accounts[0].kind}"
 own |= {"device": "DLRM here", "setting": own["budget"], "provenance": how}
 
@@ -803,7 +806,7 @@ Models of this size cost next to nothing: a dollar of rent buys more than 10,000
 """
 ## Recap
 
-- Seconds × watts are joules, and joules are dollars and grams by a price and a grid. Rent, purchase and electricity are three questions.
+- Seconds × watts are joules, and a price and a grid turn joules into dollars and grams. Rent, purchase and electricity are three questions.
 - No price is NaN and no success is inf: neither is 0, and neither is ever the cheapest.
 - Failures are paid for, in joules as in hours: all that was spent, over the successes. How long a recorded failure went on is assumed.
 - The cheapest tier belongs to a job, a target and a price; here rents differed more than energies did.

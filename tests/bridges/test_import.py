@@ -3,10 +3,10 @@
 import csv
 import math
 import sqlite3
-import time
 
 import numpy as np
 import pytest
+from processes import wait_for
 
 from labkit import UserError, tta
 from labkit.bridges import Logged, Point, Wishes, import_runs, write_run
@@ -205,8 +205,8 @@ def test_offline_runs_of_wandb(tmp_path, monkeypatch):
         for step in range(20):
             run.log({"accuracy": step / 20, "loss": math.nan if step == 3 else 1.0}, step=step)
         run.log({"h": wandb.Histogram([1, 2, 3])})
-    while max(path.stat().st_size for path in tmp_path.rglob("*.wandb")) < 1000:
-        time.sleep(0.05)  # another process of W&B writes, and on a busy machine it is late
+    # another process of W&B writes, and on a busy machine it is late
+    wait_for(lambda: max((path.stat().st_size for path in tmp_path.rglob("*.wandb")), default=0) > 1000)
     done = import_runs("wandb", str(tmp_path), tmp_path / "runs", TARGET)
     (folder,), record = done.folders, read_run(done.folders[0])
     assert (record.seed, record.status, record.config["job"]) == (4, "done", "p") and done.left_out["histogram"] == 1

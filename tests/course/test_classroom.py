@@ -37,7 +37,7 @@ OWN = "def {}(*given):\n    " + "\n    ".join(
     [
         ("name\nann\n", 1, None, "no column 'student'"),
         ("student\nann\nbob\nann\n", 4, "student", "ann is in the roster twice"),
-        ("student\nann\nAnn\n", 3, "student", "Ann is in the roster twice, as ann"),
+        ("student\nann\nAnn\n", 3, "student", "ann and Ann differ only in case"),
         ("student\n../ann\n", 2, "student", "cannot name"),
         ("student,number\nann,x\n", 2, "number", "is no number"),
         ("student,student\nann,bob\n", 1, None, "more than one column 'student'"),

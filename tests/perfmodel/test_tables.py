@@ -13,7 +13,7 @@ from labkit.fast import EmbeddingTables, fast_optimisers
 from labkit.hardware import get_tier
 from labkit.models.dlrm import PairwiseDots
 from labkit.perfmodel import table_plan
-from labkit.perfmodel.operators import interaction_cost, operators_of
+from labkit.perfmodel.operators import interaction_cost, operator_times, operators_of
 from labkit.perfmodel.sharding import SIZES, Tables, fit_transfer, measure_placements, placements, time_exchanges
 from labkit.perfmodel.table_plan import TableShape, plan_tables, presets_and_tiers, table_bytes, tiers_that_hold
 
@@ -211,6 +211,12 @@ def test_rows_of_tables_count_by_how_many_are_named():
     assert lookup.table_bytes == 2000 * 64
     assert lookup.bytes == 4 * 64
     assert update.bytes == 3 * 4 * 64
+
+
+def test_every_operator_of_a_step_is_timed():
+    step = linear_step()
+    times = operator_times(step)
+    assert len(times) == len(operators_of(step)) and min(times) > 0
 
 
 @pytest.mark.parametrize(("batch", "vectors", "width"), [(8, 27, 16), (64, 9, 64)])

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -277,8 +278,12 @@ def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, run):
 def test_a_queue_on_a_jetson_takes_the_energy_of_its_module():
     jetson = replace(DEVICE, device=replace(cpu_device(), kind="gpu", uuid=JETSON))
     power = Reading("host", "host", "board_power", 10.0, "W", "Jetson sysfs", None)
-    joules, source = _Meter([jetson], SimpleNamespace(read=lambda: [power])).energy_j()
-    assert joules >= 0 and source == "measured by Jetson board power, integrated, the whole module: CPU, GPU and memory"
+    meter = _Meter([jetson], SimpleNamespace(read=lambda: [power]))
+    time.sleep(0.01)
+    joules, source = meter.energy_j()
+    assert (
+        joules > 0.05 and source == "measured by Jetson board power, integrated, the whole module: CPU, GPU and memory"
+    )
 
 
 def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, run):
