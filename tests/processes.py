@@ -26,7 +26,7 @@ class NoSampler(contextlib.nullcontext):
 
 
 def on_ranks(ranks: int, work: Callable, *given: object) -> None:
-    """Call `work(rank, *given)` in so many processes, forked from one that has imported what takes seconds."""
+    """Call `work(rank, *given)` in `ranks` processes, forked from one that has already imported torch and TorchRec."""
     multiprocessing.set_forkserver_preload(["torch.distributed", "torchrec", "pandas", "labkit.jobs.dlrm_sharded"])
     from torch.multiprocessing import start_processes  # which few tests need
 

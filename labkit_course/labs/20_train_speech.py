@@ -916,7 +916,7 @@ EXERCISES["20.why_voices"] = Explanation(
 """
 ## Say it yourself
 
-This section is extra, and not in the stated time. Record some numbers, or a command such as `show accuracy of run sixty four`, or choose an audio file; then run the cell after the next text. The sound goes to this notebook's kernel and nowhere else. Without a recording, a voice of the test split speaks.
+This section is extra, and not in the stated time. Record some numbers, or a command such as `show accuracy of run sixty four`, or choose an audio file. Then run the cell below the next paragraph. The sound goes to this notebook's kernel and nowhere else. Without a recording, a voice of the test split speaks.
 """
 
 # %% say-record
