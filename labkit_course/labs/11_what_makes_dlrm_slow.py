@@ -490,7 +490,7 @@ def embeddings_lead(pooling_factor):
 foretold = next((factor for factor in range(1, 1001) if embeddings_lead(factor)), 1001)
 
 # %% pooling
-poolings = (1, 8, 64) if profile == "smoke" else (1, 2, 4, 8, 16, 32, 64, 128)
+poolings = (1, 64) if profile == "smoke" else (1, 2, 4, 8, 16, 32, 64, 128)
 pooling = along("pooling_factor", poolings)
 times = pooling.query("provenance == 'measured'").pivot(index="pooling_factor", columns="part", values="time_ms")
 crossed = int(next((factor for factor, row in times.iterrows() if row["embeddings"] >= row.max()), 129))

@@ -744,7 +744,7 @@ Each kind of table trains for three epochs with the same seeds. `auc_by_epoch` t
 # %% epochs
 log = labkit.data.clicks.load_clicks("synthetic-small")
 small = labkit.models.DlrmConfig(len(log.dense_names), log.table_rows, **labkit.jobs.get_preset("dlrm", "tour").model)
-epochs, seeds, batch_size = {"smoke": (2, 2, 1024), "standard": (3, 3, 128), "full": (4, 10, 128)}[profile]
+epochs, seeds, batch_size = {"smoke": (1, 2, 1024), "standard": (3, 3, 128), "full": (4, 10, 128)}[profile]
 PLAIN, FEWER = labkit.fast.EmbeddingTables, labkit.models.CompressedTables
 KINDS = {"all rows": PLAIN}
 KINDS["hashed to 10 %"] = partial(FEWER, method="hash", share=0.1, tables=PLAIN)

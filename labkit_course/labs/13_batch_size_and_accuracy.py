@@ -428,7 +428,7 @@ Every batch size runs at every rate, seed after seed, so that other programs dis
 """
 
 # %% cells
-sizes = (64, 512, 2048, 4096) if profile == "smoke" else (64, 256, 512, 1024, 2048, 4096)
+sizes = (512, 2048, 4096) if profile == "smoke" else (64, 256, 512, 1024, 2048, 4096)
 rates = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
 seeds = {"smoke": 2, "standard": 3, "full": 5}[profile]
 cells = [(size, rate, each) for each in range(seeds) for size in sizes for rate in rates]

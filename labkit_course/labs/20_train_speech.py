@@ -820,7 +820,7 @@ The target of this corpus is a CER of 0.05 on the validation voices. One pass ov
 """
 
 # %% guess-time
-limit_s = {"smoke": 2, "standard": 180, "full": 600}[profile]
+limit_s = {"smoke": 1, "standard": 180, "full": 600}[profile]
 guess("20.time_to_target", 60.0, "s")
 
 # %% guess-share-prose [markdown]

@@ -144,7 +144,7 @@ best_gb_per_s = labkit.hardware.copy_gb_per_s(cpu, 2**28)
 print(f"one core: {peak_gflops:,.0f} GFLOP/s, {best_gb_per_s:.1f} GB/s, measured")
 
 # %% cell-10
-rounds, seconds = {"smoke": (1, 0.3), "standard": (5, 2.0), "full": (15, 10.0)}[profile]
+rounds, seconds = {"smoke": (1, 0.1), "standard": (5, 2.0), "full": (15, 10.0)}[profile]
 loads = apparatus.loads(circle(2**23))
 times = paired_times({load.name: load.work for load in loads}, rounds)
 busy = apparatus.watch(loads, times, peak_gflops, best_gb_per_s, seconds)

@@ -434,7 +434,7 @@ A step may take 48 MiB. By your account, a sequence takes `4 * kept * 64` bytes.
 """
 
 # %% batch
-room, step_by = 48 * 2**20, {"smoke": 8, "standard": 2, "full": 1}[profile]
+room, step_by = 48 * 2**20, {"smoke": 128, "standard": 2, "full": 1}[profile]
 _, end, _ = account(0, 64, 4, 64, apparatus.VOCABULARY)
 per_token = {"kept": kept, "again": 4 * 64 + (kept - end) // 4 + end}
 predicted = {name: int((room - sizes["gradients"]) / (4 * 64 * count)) for name, count in per_token.items()}
@@ -534,7 +534,7 @@ A larger model learns more from each token and sees fewer of them. Given *second
 import time
 
 labkit.hardware.keep_memory()  # from here on, speed counts: freed memory is used again
-seconds, widths = {"smoke": 0.3, "standard": 8.0, "full": 60.0}[profile], (16, 32, 64, 128)
+seconds, widths = {"smoke": 0.15, "standard": 8.0, "full": 60.0}[profile], (16, 32, 64, 128)
 held_out = apparatus.char_batch(validation, 64, 64, torch.Generator().manual_seed(1))
 
 

@@ -363,7 +363,7 @@ The profile `smoke` runs only the pinned round, once. Close other programs: a ro
 """
 
 # %% together-run
-repeats, epochs = {"smoke": (1, 2), "standard": (3, 12), "full": (5, 40)}[profile]
+repeats, epochs = {"smoke": (1, 1), "standard": (3, 12), "full": (5, 40)}[profile]
 ways = ["cpu-pinned"] if profile == "smoke" else ["cpu-shared", "cpu-pinned"]
 copies = f"{program} {data} {batch_size} {epochs} {{seed}} x2"
 pair_plan = labkit.sharing.mix_of(copies, ways, repeats=repeats, baseline="one", device="cpu")

@@ -263,7 +263,7 @@ print(f"{halved.totals['makespan_s']:.0f} s, with labkit's estimates {totals['ma
 """
 ## A queue that really runs
 
-A replay cannot be better than what it is made from. So run a queue of eight small jobs on your machine, once with exclusive and once with best-fit, which may count on 1.25 GiB of memory. (`smoke` runs three tiny jobs with best-fit alone, `full` takes three turns.) **How many times as long do the eight jobs take with best-fit as with exclusive?**
+A replay cannot be better than what it is made from. So run a queue of eight small jobs on your machine, once with exclusive and once with best-fit, which may count on 1.25 GiB of memory. (`smoke` runs two tiny jobs with best-fit alone, `full` takes three turns.) **How many times as long do the eight jobs take with best-fit as with exclusive?**
 """
 
 # %% guess-real
@@ -276,7 +276,7 @@ A supervisor process starts each job when the policy says so, and leaves nothing
 
 # %% run
 small, memory_bytes = profile == "smoke", int(1.25 * 2**30)
-real = labkit.sharing.read_queue(folder / ("queue_3.yaml" if small else "queue_8.yaml"))
+real = labkit.sharing.read_queue(folder / ("queue_2.yaml" if small else "queue_8.yaml"))
 names, turns = (["best-fit"], 1) if small else (["exclusive", "best-fit"], 3 if profile == "full" else 1)
 settings = {"runs_dir": runs_dir, "memory_bytes": memory_bytes}
 ran = [{name: labkit.sharing.pack(recorded.fill(real), name, **settings) for name in names} for _ in range(turns)]

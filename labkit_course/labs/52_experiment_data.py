@@ -654,7 +654,7 @@ pairs = {"smoke": 1, "standard": 6, "full": 12}[profile]
 own_dir, steps = Path(runs_dir) / "notebooks" / f"neighbours-{time.time():.0f}", {"alone": {}, "next to loops": {}}
 for name in ("alone", "next to loops") * pairs:
     with apparatus.neighbour(cores) if name != "alone" else contextlib.nullcontext():
-        run, step_s = train(own_dir, 3.0 if profile == "smoke" else 4.0)
+        run, step_s = train(own_dir, 1.5 if profile == "smoke" else 4.0)
     steps[name][run] = step_s
 ratios = np.log([*steps["next to loops"].values()]) - np.log([*steps["alone"].values()])
 slower, low, high = np.exp(labkit.tta.mean_interval(ratios))

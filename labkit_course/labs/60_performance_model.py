@@ -572,7 +572,7 @@ A roofline of the best speeds is too short. labkit's models learn how far off su
 """
 
 # %% card
-card = labkit.perfmodel.measure_card({"smoke": 5, "standard": 100, "full": 240}[profile])
+card = labkit.perfmodel.measure_card({"smoke": 2, "standard": 100, "full": 240}[profile])
 print(f"one step, again and again: {card.noise:.1%} from its median, measured")
 for job in ("dlrm", "speech", "cnn"):
     print(f"steps of {job}, not seen before: {card.error(job):.1%} off (geometric mean)")

@@ -309,7 +309,7 @@ guess("63.speed", 1.8, "times the samples per second")
 
 # %% used
 steps, gains, apart = {"smoke": 20, "standard": 200, "full": 1000}[profile], {}, 0.0
-runs = apparatus.train_on(parallel_step, {250: steps, 32_000: max(steps // 40, 2)})
+runs = apparatus.train_on(parallel_step, {250: steps, 32_000: max(steps // 40, 1)})
 for samples, ((alone, together), seconds) in runs.items():
     apart = max(apart, *(abs(one - two) for one, two in zip(alone, together, strict=True)))
     gains[samples] = [one_s / two_s for one_s, two_s in zip(*seconds, strict=True)]

@@ -403,11 +403,9 @@ Each miss beyond the last cache takes some 100 ns, but not each miss is waited f
 guess("71.speed", 1.5, "times as long")
 
 # %% time-run
-counts = {"smoke": (10**4, 2 * 10**5), "standard": (10**4, 10**5, 10**6, 4 * 10**6), "full": (10**4, 10**6, 10**7)}[
-    profile
-]
+counts = {"smoke": (10**4, 10**5), "standard": (10**4, 10**5, 10**6, 4 * 10**6), "full": (10**4, 10**6, 10**7)}[profile]
 kinds = ("btree", "learned") if profile == "smoke" else ("btree", "art", "learned")
-rounds, number = {"smoke": (1, 10**5), "standard": (5, 2 * 10**5), "full": (9, 10**6)}[profile]
+rounds, number = {"smoke": (1, 2 * 10**4), "standard": (5, 2 * 10**5), "full": (9, 10**6)}[profile]
 times = apparatus.time_reads(kinds, counts, number, rounds, seed=seed)
 largest = times[times["keys"] == counts[-1]].pivot(index="round", columns="index", values="read_ns")
 gain = (largest["btree"] / largest["learned"]).median()
