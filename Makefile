@@ -19,8 +19,8 @@ TORCH_INDEX ?=
 BENCH ?=
 # Extra arguments of pytest, for example PYTEST_ARGS="-k resume".
 PYTEST_ARGS ?=
-# How many tests run at once: as many as the machine has cores, four at most.
-WORKERS ?= --numprocesses logical --maxprocesses 4
+# How many tests run at once: one more than the machine has cores, four at most.
+WORKERS ?= --numprocesses auto --maxprocesses 4
 # The seeds that each campaign of `make soak` draws, FIRST:END; `make test` draws the first four.
 SOAK ?= 4:120
 

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests, and how pytest-xdist's workers share the machine."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -13,13 +14,17 @@ import pytest
 from processes import NoSampler
 from xdist.scheduler import LoadFileScheduling
 
+from labkit import process
 from labkit.compiled import why_not_compiled
 from labkit.hardware import leases
+from labkit.telemetry import own_affinity
 
 # beside other tests, threads that wait busily take the cores from those that work
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # no command that a test starts leaves a warm server behind
 os.environ.setdefault("LABKIT_WARM_IDLE_S", "0")
+# scripts of a list start warm, too, which is half of what a short run takes
+os.environ.setdefault("LABKIT_WARM", "1")
 
 # Under `make test &` Ctrl-C is ignored, and by all that the tests start, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,6 +51,11 @@ def pytest_xdist_make_scheduler(config, log):
     """Let each file's tests run in one worker, for they share fixtures; files in the order collected."""
     config.option.loadscopereorder = False  # else a file of one test, however long, comes last
     return _ByFile(config, log)
+
+
+def pytest_xdist_auto_num_workers(config) -> int:
+    """One more than there are cores: many a test waits for processes."""
+    return 1 + len(own_affinity())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -90,6 +100,13 @@ def own_cache(pytestconfig, monkeypatch):
     cache = shared_folder(pytestconfig) / "labkit-cache"
     monkeypatch.setenv("LABKIT_CACHE", str(cache))
     return cache
+
+
+@pytest.fixture(scope="session", autouse=True)
+def template():
+    """What this process starts is forked from one that has imported torch, as a run of `labkit train` is."""
+    with contextlib.closing(process.start_template()) if process.is_possible() else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)

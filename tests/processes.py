@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -33,16 +34,41 @@ def on_ranks(ranks: int, work: Callable, *given: object) -> None:
     start_processes(work, given, nprocs=ranks, start_method="forkserver")
 
 
+def gone(process: psutil.Process) -> bool:
+    """Whether a process has ended, maybe while we look."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def marked_where(is_ours: Callable[[psutil.Process], bool]) -> list[str]:
     """The processes with a round's mark that are a test's own, in words."""
     found = []
     for process in psutil.process_iter():
-        try:
+        with contextlib.suppress(psutil.Error):
             if MARK in process.environ() and is_ours(process):
                 found.append(f"{process.pid} {process.status()} {' '.join(process.cmdline())[:200]}")
-        except psutil.Error:
-            continue
     return found
+
+
+@contextlib.contextmanager
+def warm_server_variables() -> Generator[dict[str, str]]:
+    """Variables of commands that share a warm server of their own; its socket's path must be short."""
+    with tempfile.TemporaryDirectory(prefix="lk-", dir="/tmp") as folder:
+        yield {"LABKIT_WARM": "", "XDG_RUNTIME_DIR": folder, "LABKIT_WARM_IDLE_S": "30"}
+        for process in warm_servers(folder):
+            process.kill()
+
+
+def warm_servers(folder: str) -> list[psutil.Process]:
+    """The warm servers that have this folder."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, KeyError):
+            if "labkit.process.warm_server" in process.cmdline() and process.environ()["XDG_RUNTIME_DIR"] == folder:
+                found.append(process)
+    return [process for process in found if process.ppid() not in {each.pid for each in found}]
 
 
 def wait_for(condition: Callable[[], object], details: Callable[[], object] = str) -> object:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 from made_card import made_card
+from processes import warm_server_variables
 
 from labkit.runs import read_run, run_folders
 
@@ -30,7 +31,7 @@ SMALLER = [
     (r"(labkit train .*)", r"\1 --max-epochs 1 --max-seconds 1"),
     (r"(labkit pipeline run \w+ --scale) (\d)(.*)", r"\1 0.0\2\3"),
     (r"(labkit transcribe) datasets/speech (.*)", r"\1 utterances.jsonl \2"),  # tests/transcription
-    (r"(labkit plan dlrm --tables) \d+x\d+ (.*)", r"\1 4x10000 \2"),
+    (r"(labkit plan dlrm --tables) \d+x\d+ --memory \d+GiB(.*)", r"\1 4x10000 --memory 1GiB\2"),
     (r"(labkit energy trial) --trials 5 --seconds 60 (.*)", r"\1 --trials 1 --seconds 2 \2"),
     (r"(labkit run .*)--seeds 3(.*)", r"\1--seeds 1\2"),
     (r"(labkit collocate .*)cpu-shared,(cpu-pinned.*)", r"\1\2"),
@@ -39,7 +40,7 @@ SMALLER = [
     (r"(labkit collocate --jobs \"dlrm:tour\[data=synthetic-small)(.*)", r"\1,memory=1GiB\2"),
     (r"(labkit collocate --jobs \"train.py)( x2.*)", r"\1[memory=1GiB]\2"),
     (r"(labkit index run .*)", r"\1 --n 2e3 --requests 500 --instrument replay"),  # tests/indexes
-    (r"(labkit calibrate)(.*)", r"\1 --seconds 20\2"),
+    (r"(labkit calibrate)(.*)", r"\1 --seconds 5\2"),
     (r"(labkit profile speech)(.*)", r"\1 --data utterances.jsonl\2"),
     (r"(labkit pipeline ways --scale) 0.1(.*)", r"\1 0.01\2"),
     (r"(labkit pack) (datasets/\S*)/queue_8.yaml (--check)", r"head -5 \2/queue_8.yaml > queue.yaml; \1 queue.yaml \3"),
@@ -86,6 +87,12 @@ def runnable(command: str) -> str:
     return command
 
 
+def commands(block: str) -> list[str]:
+    """The commands of a block as the test runs them."""
+    lines = [line for line in block.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    return [runnable(line.split(" #")[0].strip()) for line in lines]
+
+
 def write_example_files(folder: Path) -> None:
     """Write the files of their own that readers name: a table and its schema, a Criteo day, a manifest, a script.
 
@@ -122,26 +129,33 @@ def write_example_files(folder: Path) -> None:
 
 
 def cases():
-    """Each block of commands, unless the ones before it, or a larger one, have all its lines."""
-    found = {f"{page.name}-{number}": block for page in PAGES for number, block in enumerate(blocks(page, "bash"))}
-    of_all, seen = [set(block.splitlines()) for block in found.values()], set()
-    for (name, block), lines in zip(found.items(), of_all, strict=True):
-        if not seen >= lines and not any(lines < others for others in of_all):
+    """The commands of each block, unless the ones before it, or a larger one, have all of them."""
+    numbered = [(page.name, number, block) for page in PAGES for number, block in enumerate(blocks(page, "bash"))]
+    found = {f"{name}-{number}": commands(block) for name, number, block in numbered}
+    seen = set()
+    for name, block in found.items():
+        if not seen.issuperset(block) and not any(set(block) < set(others) for others in found.values()):
             yield pytest.param(block, id=name)
-            seen |= lines
+            seen.update(block)
+
+
+@pytest.fixture(scope="module")
+def warm():
+    """Variables of a reader, to whom the first `labkit train` leaves a warm server."""
+    with warm_server_variables() as own:
+        yield own
 
 
 @pytest.mark.parametrize("block", list(cases()))
-def test_commands_run(block, tmp_path):
+def test_commands_run(block, tmp_path, warm):
     write_example_files(tmp_path)
-    lines = [line for line in block.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
-    script = "\n".join(runnable(line.split(" #")[0].strip()) for line in lines)
+    script = "\n".join(block)
     scripts = Path(sys.executable).parent
     assert shutil.which("labkit", path=str(scripts)), "labkit is not installed beside this Python"
     done = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", script],
         cwd=tmp_path,
-        env={**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"},
+        env=os.environ | warm | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

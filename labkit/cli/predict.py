@@ -15,7 +15,7 @@ from labkit.cli.run import add_trainings, asked_command, bound
 EPILOG = """\
 A few steps of the script are run, to see which operators of what sizes a step calls; their time here does not count.
 The card, which `labkit calibrate` writes, gives the time of each on its machine."""
-LEAST_S, MOST_S = 20.0, 3600.0
+LEAST_S, MOST_S = 5.0, 3600.0
 """Range of seconds that a calibration may take"""
 TOP = 8
 """Number of kinds of operators in the table"""

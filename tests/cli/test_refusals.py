@@ -25,7 +25,7 @@ REFUSED = {
     "predict dlrm --card none.json": "labkit calibrate --out none.json",
     "predict dlrm --batch-size 0": "batch-size",
     "predict dlrm --data synthetic-small --target auc=0.7": "no run here has measured auc with these settings",
-    "calibrate --seconds 1": "--seconds is 1: give 20",
+    "calibrate --seconds 1": "--seconds is 1: give 5",
     "calibrate --out nowhere/card.json": "there is no folder nowhere",
     "whatif run train.py --change faster": "put it before",
     "whatif run --change faster train.py": "not NAME=VALUE",

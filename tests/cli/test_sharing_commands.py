@@ -95,19 +95,18 @@ MATRIX = {kind: COUNTED[kind] for kind in COUNTED if kind not in OF_A_RULE} | {
 
 @pytest.fixture(scope="module")
 def collocated(tmp_path_factory):
-    """Kinds of script that shared the CPU for a few steps, two at a time, the last with its copy: launches by kind."""
+    """Kinds of script that shared the CPU for a few steps, three at a time, the last twice: launches by kind."""
     folder = tmp_path_factory.mktemp("kinds")
     jobs = []
     for number, (_, text) in enumerate(MATRIX.values()):
         (folder / f"kind{number}.py").write_text(f"{LOOP}\n{text}")
         jobs.append({"script": f"kind{number}.py", "memory": "1GiB"})
     *jobs, children = jobs
-    workloads = [{"jobs": jobs[place : place + 2]} for place in range(0, len(jobs), 2)]
+    workloads = [{"jobs": jobs[place : place + 3]} for place in range(0, len(jobs), 3)]
     workloads.append({"jobs": [children | {"copies": 2}]})
     (folder / "mix.yaml").write_text(json.dumps({"mode": "cpu-shared", "workloads": workloads}))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("LABKIT_WARM", "1")  # else each imports torch
         main(["collocate", "mix.yaml", "--baseline", "none"])
     found = {kind: [] for kind in MATRIX}
     for part in mix_of(folder).parts.values():

@@ -38,7 +38,7 @@ from labkit.runs import (
 from labkit.tracking import ScriptCommand, StopRequest
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes as Linux shows them")
-KILLS = 50 if "LABKIT_SOAK" in os.environ else 6
+KILLS = 50 if "LABKIT_SOAK" in os.environ else 4
 """`make soak` has more."""
 STEPS = 40
 """Steps of an epoch of runs that are killed; two epochs take four seconds"""

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 from placed import Training, batches
-from processes import wait_for
+from processes import gone, wait_for
 
 from labkit.errors import UserError
 from labkit.placement.cached import CacheIndex
@@ -200,7 +200,7 @@ time.sleep(60)
     trainer.kill()
     trainer.wait()
     trainer.stdout.close()
-    wait_for(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: gone(server))
 
 
 def textbook_lru(batches, slots):

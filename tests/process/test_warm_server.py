@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import wait_for
+from processes import gone, wait_for, warm_server_variables, warm_servers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely, and has pidfds")
 LABKIT = [sys.executable, "-m", "labkit"]
@@ -19,31 +19,17 @@ REFUSED = [*LABKIT, "train", "dlrm", "--max-epochs", "none"]
 
 @pytest.fixture(scope="module")
 def environment():
-    """That of commands which share a server of their own; its socket's path must be short."""
-    with tempfile.TemporaryDirectory(prefix="lk-", dir="/tmp") as folder:
-        yield os.environ | {"LABKIT_WARM": "", "XDG_RUNTIME_DIR": folder, "LABKIT_WARM_IDLE_S": "60"}
-        for process in servers(folder):
-            process.kill()
-
-
-def servers(folder: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if "labkit.process.warm_server" in process.cmdline() and process.environ()["XDG_RUNTIME_DIR"] == folder:
-                found.append(process)
-        except (psutil.Error, KeyError):
-            continue
-    return [process for process in found if process.ppid() not in {each.pid for each in found}]
+    with warm_server_variables() as own:
+        yield os.environ | own
 
 
 @pytest.fixture
 def server(environment, tmp_path_factory) -> psutil.Process:
     """The server, left by a command if there is none."""
     folder = environment["XDG_RUNTIME_DIR"]
-    if not servers(folder):
+    if not warm_servers(folder):
         train(environment, tmp_path_factory.mktemp("first"), "--max-seconds", "0.1").wait(120)
-    (found,) = wait_for(lambda: [*Path(folder).glob("labkit-*/*.sock")] and servers(folder))
+    (found,) = wait_for(lambda: [*Path(folder).glob("labkit-*/*.sock")] and warm_servers(folder))
     wait_for(lambda: "cold" not in run(REFUSED, environment).stderr)  # it has imported, and answers
     return found
 
@@ -67,10 +53,6 @@ def begun(server: psutil.Process, environment: dict[str, str], folder: Path) -> 
     )
     (forked,) = server.children()
     return command, forked
-
-
-def gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def family(process: psutil.Process) -> list[psutil.Process]:

@@ -223,6 +223,7 @@ NO_MORE = Mock(side_effect=BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAI
     ids=["it dies", "no process may be started"],
 )
 def test_a_run_without_its_sampler_goes_on_and_says_so(sampled, monkeypatch, place, fails, words):
+    monkeypatch.setenv("LABKIT_WARM", "0")
     monkeypatch.setattr(place, fails)
     folder, notices = sampled()
     record = read_run(folder)

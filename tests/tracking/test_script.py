@@ -228,6 +228,7 @@ NO_MORE = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 )
 def test_where_no_more_processes_may_be_started_the_error_is_named(runs, monkeypatch, cli, fails, error):
     monkeypatch.chdir(runs.parent)
+    monkeypatch.setenv("LABKIT_WARM", "0")
     Path("train.py").write_text(PLAIN)
     monkeypatch.setattr(fails, Mock(side_effect=error))
     said = cli("run --seeds 1 train.py", status=2).err

@@ -327,7 +327,7 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
     grown_bytes = peaks[1] - peaks[0]
     # 46 MB of text. The allocators settle some MB above the small file's peak; a copy of the text, or the texts of
     # the categories (384,000, of over 100 bytes each in Python), would be above the limit.
-    assert grown_bytes < 25e6, f"{grown_bytes / 1e6:.1f} MB more"
+    assert grown_bytes < 30e6, f"{grown_bytes / 1e6:.1f} MB more"
 
 
 RATINGS = """
