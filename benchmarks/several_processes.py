@@ -24,8 +24,8 @@ from labkit.jobs import DlrmJob, SpeechJob
 from labkit.jobs.dlrm import build_model
 from labkit.jobs.speech import build_model as build_recogniser, load_data
 from labkit.models import DlrmConfig
-from labkit.perfmodel import on_processes
 from labkit.runs import exchange_s
+from labkit_course.apparatus.sharding import on_processes
 
 WAYS = {
     "one process, one core": ["--budget", "one-core"],

@@ -24,8 +24,9 @@ import torch.distributed as dist
 from torch import nn
 
 from labkit.hardware import calibrate, read_cpu
-from labkit.perfmodel import fit_transfer, on_processes, sent_share, sharding
 from labkit.runs import Provenance
+from labkit_course.apparatus import sharding
+from labkit_course.apparatus.sharding import fit_transfer, on_processes, sent_share
 
 PROCESSES, TABLES, DIM, BATCH, PASSES, ROUNDS = 2, 4, 32, 2048, 5, 6
 LENGTHS, LOOKUPS = (1000, 10_000, 100_000, 400_000), (1, 4, 16, 40)

@@ -23,8 +23,6 @@ USUAL = {
 }
 """Default changes of each job; those of the machine follow"""
 USUAL_MACHINES = ("overheads=0", "arithmetic=2", "bandwidth=2")
-EXAMPLE = {"rows": (1_000_000, 500_000, 200_000, 100_000, 50_000, 20_000), "lookups": (1, 1, 4, 1, 20, 40)}
-"""Tables of `whatif sharding`"""
 EPILOG = """\
 A change is NAME=VALUE, or several separated by commas. Changes of the machine are overheads=0 (the share that remains
 of the time in which nothing is computed, as with CUDA graphs or torch.compile), arithmetic=2 and bandwidth=2 (times as
@@ -35,18 +33,6 @@ can also be measured."""
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     commands = commands_of(add_command(subparsers, "whatif", epilog=EPILOG))
     add_trainings(commands, "change", _add_flags, run_whatif, epilog=EPILOG)
-    words = "place embedding tables on processes of this machine"
-    sharding = add_command(commands, "sharding", words, run=run_sharding, flags="json")
-    add_card(sharding)
-    for name, own in EXAMPLE.items():
-        words = f"of each table (default: {','.join(map(str, own))})"
-        sharding.add_argument(f"--{name}", type=_numbers, default=own, metavar="N,N,…", help=words)
-    for name, value, words in (
-        ("dim", 64, "length of a row"), ("batch-size", 2048, "samples of all processes"), ("processes", 2, "number"),
-    ):  # fmt: skip
-        sharding.add_argument(f"--{name}", type=int, default=value, metavar="N", help=f"{words} (default: {value})")
-    sharding.add_argument("--measure", action="store_true", help="then measure each placement")
-
     models = add_command(subparsers, "plan").add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
     words = "where the tables of a DLRM fit, and where they are fastest"
     parser = add_command(models, "dlrm", words, run=run_plan, flags="json")
@@ -69,10 +55,6 @@ def _add_flags(command: argparse.ArgumentParser) -> None:
     words = "a change, such as batch-size=4096 or bandwidth=2; may be given several times"
     command.add_argument("--change", action="append", metavar="NAME=VALUE,…", help=words)
     command.add_argument("--measure", action="store_true", help="then measure changes of flags, in turns")
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in text.split(","))
 
 
 def run_whatif(args: argparse.Namespace) -> None:
@@ -118,29 +100,6 @@ def run_whatif(args: argparse.Namespace) -> None:
         shown,
         f"Gain: {unit} per second relative to the first row. Predicted for {card.device} with {card.threads} "
         f"thread{'s' * (card.threads > 1)}, from its card of {card.when}{how}",
-    )
-
-
-def run_sharding(args: argparse.Namespace) -> None:
-    tables, card = perfmodel.Tables(args.rows, args.lookups, args.dim, args.batch_size), perfmodel.read_card(args.card)
-    rows, exchange = perfmodel.compare_placements(tables, args.processes, card, measure=args.measure)
-    if args.json:
-        return print_json({"device": card.device, "threads": card.threads, "placements": rows})
-    fits = (
-        f"This card is of {card.threads} threads, and each process has one: make a card that fits with `labkit "
-        "calibrate --budget one-core`."
-    )
-    kinds = ("predicted", "measured") if args.measure else ("predicted",)
-    shown = [
-        {"placement": row["placement"], "process of each table": " ".join(map(str, row["processes"]))}
-        | {f"{kind}, ms": f"{row[f'{kind}_ms']:.3g}" for kind in kinds}
-        for row in rows
-    ]
-    _print(
-        [fits] if card.threads != 1 else [],
-        shown,
-        f"A step of the slowest of {args.processes} processes, with both exchanges (gloo, measured here: "
-        f"{1e6 * exchange.start_s:.0f} µs, and {1e6 * exchange.byte_s * 2**20:.0f} µs per MiB).",
     )
 
 

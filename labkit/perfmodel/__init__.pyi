@@ -29,13 +29,6 @@ from .predict import (
     to_target as to_target,
     uncertainties as uncertainties,
 )
-from .sharding import (
-    Tables as Tables,
-    compare_placements as compare_placements,
-    fit_transfer as fit_transfer,
-    on_processes as on_processes,
-    sent_share as sent_share,
-)
 from .table_plan import (
     PUBLISHED_ROWS as PUBLISHED_ROWS,
     TURNS as TURNS,

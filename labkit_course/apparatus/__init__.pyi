@@ -1,3 +1,4 @@
+from . import sharding as sharding
 from .busy import loads as loads, sweep as sweep, watch as watch
 from .cache_hit_rates import (
     expected_hit_rate as expected_hit_rate,

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.json_data import build
-from labkit.perfmodel import on_processes
 from labkit.project import shipped_datasets
+from labkit_course.apparatus.sharding import on_processes
 
 FEATURES, ROUNDS = 64, 3
 ITEM_BYTES = {"float": 4, "int": 4, "long int": 8}

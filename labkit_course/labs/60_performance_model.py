@@ -785,9 +785,9 @@ The time of an exchange is fitted to measured ones: a start, and a time per byte
 changes.clear()
 plain = fused = old = new = own = None
 labkit.hardware.give_memory_back()
-sent, batch, width = labkit.perfmodel.sent_share(2), 2048, 32
-sharding = labkit.perfmodel.sharding
-gloo = labkit.perfmodel.fit_transfer(sharding.SIZES, sharding.time_exchanges(2), sent)
+sharding = apparatus.sharding
+sent, batch, width = sharding.sent_share(2), 2048, 32
+gloo = sharding.fit_transfer(sharding.SIZES, sharding.time_exchanges(2), sent)
 print(f"an exchange (gloo): {1e6 * gloo.start_s:.0f} µs, and {2**20 * 1e6 * gloo.byte_s:.0f} µs a MiB, fitted")
 
 # %% tables-prose [markdown]

@@ -198,7 +198,7 @@ The step of eight V100s of [Predict a step](60_performance_model.ipynb) has eigh
 # %% nccl
 collectives = apparatus.recorded_collectives()
 reduces = collectives[collectives["collective"] == "all_reduce"]
-nccl = labkit.perfmodel.fit_transfer(list(reduces["bytes"]), list(1e-6 * reduces["exchange_us"]), per_byte)
+nccl = apparatus.sharding.fit_transfer(list(reduces["bytes"]), list(1e-6 * reduces["exchange_us"]), per_byte)
 collectives["fitted (µs)"] = None
 collectives.loc[reduces.index, "fitted (µs)"] = [1e6 * nccl.seconds(per_byte * each) for each in reduces["bytes"]]
 labkit.plots.show(collectives.rename(columns={"exchange_us": "exchange (µs), recorded"}).round(0))

@@ -19,18 +19,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from labkit import UserError, errors, hardware
-from labkit.perfmodel.card import ALL, Card
-from labkit.perfmodel.operators import operators_of
-from labkit.perfmodel.predict import predict_step
+from labkit.perfmodel import ALL, Card, operators_of, predict_step
 
 SIZES = tuple(2**power for power in range(8, 25, 2))
 """Bytes per process with which exchanges are timed"""
 ROUNDS = 15
 WARM = 3
 LR = 0.01
-MOST_BYTES = 2**31
-"""Largest size of the tables"""
 
 Placement = tuple[int, ...]
 """Number of each table's process"""
@@ -46,16 +41,6 @@ class Tables:
     dim: int
     batch_size: int
     """Samples of all processes together"""
-
-    def __post_init__(self):
-        for name in ("rows", "lookups", "dim", "batch_size"):
-            if np.min(getattr(self, name)) < 1:
-                raise UserError(f"{errors.with_flag(name)}: give whole numbers of at least 1.", field=name)
-        if len(self.rows) != len(self.lookups):
-            said = f"--rows names {len(self.rows)} tables, --lookups {len(self.lookups)}: give one number per table."
-            raise UserError(said, field="lookups")
-        if (needed := 4 * self.dim * sum(self.rows)) > MOST_BYTES:
-            raise UserError(f"--rows: these tables take {needed / 2**30:.1f} GiB; the limit is 2.", field="rows")
 
 
 @dataclass(frozen=True)
@@ -120,37 +105,6 @@ def predict_placement(tables: Tables, placement: Placement, processes: int, card
     if processes == 1:
         return slowest_s
     return slowest_s + 2 * all_to_all.seconds(sent_share(processes) * most_bytes)
-
-
-def compare_placements(
-    tables: Tables, processes: int, card: Card, *, measure: bool
-) -> tuple[list[dict[str, Any]], Transfer]:
-    """Each placement's process of each table, predicted_ms and measured_ms (or None), fastest first; and the exchange.
-
-    Raises:
-        UserError: the batch cannot be shared evenly, or there are fewer cores than processes.
-    """
-    cores = hardware.read_cpu().available_cores
-    if not 2 <= processes <= cores or tables.batch_size % processes:
-        raise UserError(
-            f"--processes {processes}, --batch-size {tables.batch_size}: give at least 2 processes, but no more than "
-            f"the {cores} cores that this one may use, and a batch that they can share evenly.",
-            field="processes",
-        )
-    ways = placements(tables, processes)
-    transfer = fit_transfer(SIZES, time_exchanges(processes), sent_share(processes))
-    predicted_s = {name: predict_placement(tables, way, processes, card, transfer) for name, way in ways.items()}
-    measured_s = measure_placements(tables, ways, processes) if measure else {}
-    rows = [
-        {
-            "placement": name,
-            "processes": list(ways[name]),
-            "predicted_ms": 1e3 * predicted_s[name],
-            "measured_ms": 1e3 * measured_s[name] if measure else None,
-        }
-        for name in sorted(predicted_s, key=predicted_s.__getitem__)
-    ]
-    return rows, transfer
 
 
 def _local_step(
