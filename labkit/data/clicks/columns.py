@@ -88,8 +88,10 @@ class Block:
 def open_bytes(path: Path) -> BinaryIO:
     """Open a file for reading and unpack gzip, which is recognised by its first bytes, whatever its name."""
     with path.open("rb") as file:
-        packed = file.read(2) == GZIP_MAGIC
-    return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
+        first = file.read(2)
+    if not first and path.suffix in (".gz", ".parquet"):  # without rows, too, such a file has bytes
+        raise DataError("The file is empty.", fix="Download it again, or generate it again.", file=path)
+    return cast(BinaryIO, gzip.open(path, "rb")) if first == GZIP_MAGIC else path.open("rb")
 
 
 def is_parquet(path: Path) -> bool:

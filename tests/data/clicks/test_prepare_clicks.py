@@ -155,6 +155,10 @@ def test_day_files_come_in_their_order_and_the_last_is_for_validation_and_test(g
     log = load_clicks(str(days), cache_dir=tmp_path)
     assert sizes(log) == [2500, 250, 250]
     np.testing.assert_array_equal(arrays(log)[2], next(ClickGenerator(GeneratorConfig()).blocks("train", 3000)).label)
+    (days / "day_2.gz").write_bytes(b"")  # as a download that was cut off leaves it
+    with pytest.raises(DataError, match="empty") as error:
+        load_clicks(str(days), cache_dir=tmp_path)
+    assert error.value.file == days / "day_2.gz"
 
 
 def test_the_last_rows_a_column_the_order_or_the_seed_say_the_split(prepare, frame):
