@@ -68,6 +68,7 @@ def test_a_sampler_that_cannot_start_or_hangs_is_given_up_and_says_why(tmp_path,
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr("labkit.telemetry.sampler.START_S", 0.5)
     monkeypatch.setattr("labkit.process.child.sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("LABKIT_WARM", "0")
     before = psutil.Process().children()
     with Sampler(tmp_path / "run") as sampler:
         assert sampler.failure == "it took no sample within 0.5 s"
