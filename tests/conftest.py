@@ -105,8 +105,8 @@ def own_cache(pytestconfig, monkeypatch):
 @pytest.fixture(scope="session", autouse=True)
 def template():
     """What this process starts is forked from one that has imported torch, as a run of `labkit train` is."""
-    with contextlib.closing(process.start_template()) if process.is_possible() else contextlib.nullcontext():
-        yield
+    with contextlib.closing(process.start_template()) if process.is_possible() else contextlib.nullcontext() as own:
+        yield own
 
 
 @pytest.fixture(autouse=True)
