@@ -23,7 +23,7 @@ from labkit.telemetry import own_affinity
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # no command that a test starts leaves a warm server behind
 os.environ.setdefault("LABKIT_WARM_IDLE_S", "0")
-# scripts of a list start warm, too, which is half of what a short run takes
+# scripts of a list start warm, too: else each would import torch
 os.environ.setdefault("LABKIT_WARM", "1")
 
 # Under `make test &` Ctrl-C is ignored, and by all that the tests start, too.

@@ -2,10 +2,9 @@
 
 import argparse
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labkit import UserError, hardware, jobs, perfmodel
 from labkit.cli.console import Console, TrainingDisplay, print_frame, range_text
@@ -95,20 +94,14 @@ def run_whatif(args: argparse.Namespace) -> None:
         shown.append(cells)
     unit = "samples" if rows[0]["samples"] else "steps"
     how = f"; measured here, the median of {perfmodel.ROUNDS} rounds in turns." if args.measure else "."
-    _print(
-        notes,
-        shown,
-        f"Gain: {unit} per second relative to the first row. Predicted for {card.device} with {card.threads} "
-        f"thread{'s' * (card.threads > 1)}, from its card of {card.when}{how}",
-    )
-
-
-def _print(notes: Sequence[str], rows: list[dict[str, Any]], after: str) -> None:
     console = Console()
     for note in notes:
         console.print(note)
-    print_frame(console, rows)
-    console.print(after)
+    print_frame(console, shown)
+    console.print(
+        f"Gain: {unit} per second relative to the first row. Predicted for {card.device} with {card.threads} "
+        f"thread{'s' * (card.threads > 1)}, from its card of {card.when}{how}"
+    )
 
 
 def run_plan(args: argparse.Namespace) -> None:

@@ -88,23 +88,11 @@ def placements(tables: Tables, processes: int, random: int = 0, seed: int = 0) -
     return ways
 
 
-def predict_placement(tables: Tables, placement: Placement, processes: int, card: Card, all_to_all: Transfer) -> float:
-    """Predicted seconds of a step: those of the slowest process, and two exchanges.
-
-    `tables` are those of all processes, and `placement` names the process of each. `card` is of a machine with as many
-    threads as a process has; `all_to_all` is the cost of an exchange.
-    """
-    slowest_s, most_bytes = 0.0, 0.0
-    for rank in range(processes):
-        own = [number for number, owner in enumerate(placement) if owner == rank]
-        if own:
-            step = _local_step(tables, own)
-            step()
-            slowest_s = max(slowest_s, predict_step(operators_of(step), card, ALL).step_ms / 1e3)
-            most_bytes = max(most_bytes, 4.0 * tables.batch_size * len(own) * tables.dim)
-    if processes == 1:
-        return slowest_s
-    return slowest_s + 2 * all_to_all.seconds(sent_share(processes) * most_bytes)
+def predict_tables(tables: Tables, card: Card) -> float:
+    """Predicted seconds of a step of these tables on one process, with as many threads as the card's machine."""
+    step = _local_step(tables, range(len(tables.rows)))
+    step()
+    return predict_step(operators_of(step), card, ALL).step_ms / 1e3
 
 
 def _local_step(

@@ -805,7 +805,7 @@ def draw_tables(seed):
 
 def alone_ms(tables, number):
     one = replace(tables, rows=tables.rows[number : number + 1], lookups=tables.lookups[number : number + 1])
-    return 1e3 * sharding.predict_placement(one, (0,), 1, card, gloo)
+    return 1e3 * sharding.predict_tables(one, card)
 
 
 # %% ways-prose [markdown]
