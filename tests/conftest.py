@@ -107,6 +107,7 @@ def template():
     """What this process starts is forked from one that has imported torch, as a run of `labkit train` is."""
     with contextlib.closing(process.start_template()) if process.is_possible() else contextlib.nullcontext() as own:
         yield own
+        assert own is None or own._process.poll() is None, "a test ended it: those after it started cold"
 
 
 @pytest.fixture(autouse=True)

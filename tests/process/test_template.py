@@ -31,12 +31,12 @@ sys.exit(7)
 
 @pytest.fixture(scope="module")
 def made():
-    """A template of this process."""
+    """A template of this process, while that of the whole test run waits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(template.VARIABLE, "")
+        patch.setattr(template, "_own", None)
         yield template.start_template
         template.start_template().close()
-    template._own = None
 
 
 @pytest.fixture
