@@ -25,7 +25,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from labkit import models
-from labkit.fast.dlrm import EmbeddingTables
+from labkit.fast.dlrm import EmbeddingTables, RowExchange
 
 KINDS = (torch.optim.SGD, torch.optim.Adagrad, models.RowwiseAdagrad, torch.optim.SparseAdam)
 SGD, ADAGRAD, ROWWISE, ADAM = range(len(KINDS))
@@ -45,8 +45,7 @@ class CompiledTables:
         self.param_groups = optimiser.param_groups
         self._kind = next(number for number, kind in enumerate(KINDS) if isinstance(optimiser, kind))
         self._threads, self._lookups = 0, 0  # that scratch memory is allocated for
-        self._most = 0
-        """Most rows that a rank has sent in a step"""
+        self._exchange = RowExchange()
         # compile or load the kernel now, with one row: half a second that should not be part of a step
         rows, gradient = torch.zeros(1, 1, 1, dtype=torch.int32), torch.zeros(1, 1, tables.weight.shape[1])
         room = rows[0, 0] - 1, rows[0].clone(), gradient.clone()
@@ -72,25 +71,8 @@ class CompiledTables:
         slots, touched, sums = self._room
         arrays = (each.numpy() for each in (rows, gradient))
         count = _sum_by_row(*arrays, 0, slots.numpy(), touched[0].numpy(), sums[0].numpy())
-        # numbers of rows travel as the bits of floats, so that one exchange takes both
-        own = torch.cat([sums[0, :count] / ranks, touched[0, :count, None].view(torch.float32)], 1)  # (U, D + 1)
-        every = self._gathered(own, ranks)
-        return every[:, -1:].contiguous().view(torch.int32)[:, None], every[:, None, :-1].contiguous()
-
-    def _gathered(self, own: Tensor, ranks: int) -> Tensor:
-        """The rows of all ranks, one rank after the other: (sum of U, D + 1) from each rank's own (U, D + 1).
-
-        An exchange takes U and as many rows as any rank has sent before; if one has more, a larger one follows.
-        """
-        while True:
-            buffer = own.new_zeros(1 + self._most, own.shape[1])
-            buffer[:1, :1].view(torch.int32).fill_(len(own))
-            buffer[1 : 1 + len(own)] = own[: self._most]
-            dist.all_gather(found := [torch.empty_like(buffer) for _ in range(ranks)], buffer)
-            counts = [int(each[:1, :1].view(torch.int32)) for each in found]
-            if max(counts) <= self._most:
-                return torch.cat([each[1 : 1 + count] for each, count in zip(found, counts, strict=True)])
-            self._most = max(counts)
+        rows, gradient = self._exchange.gather(touched[0, :count], sums[0, :count] / ranks)
+        return rows[:, None, None], gradient[:, None]
 
     def _begin_step(self, weight: Tensor) -> tuple[list[Tensor], float, tuple[float, float, float]]:
         """Count a step in the optimiser's state; return its tensors, the step size, and (beta1, beta2, eps)."""

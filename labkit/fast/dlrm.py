@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -87,6 +88,33 @@ class Lookup(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
         ctx.take(gradient.float().contiguous())
         return None, None, None
+
+
+class RowExchange:
+    """Exchanges rows of an embedding table between ranks, each of which has some of its own.
+
+    An exchange takes as many rows as any rank has sent before; if one has more, a larger one follows.
+    """
+
+    def __init__(self) -> None:
+        self._most = 0
+        """Most rows that a rank has sent"""
+
+    def gather(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows int32 (U,) and values float32 (U, D) of all ranks, one rank after the other: (sum of U,), (…, D)."""
+        ranks, count = dist.get_world_size(), len(rows)
+        # numbers of rows travel as the bits of floats, so that one exchange takes both
+        own = torch.cat([values, rows[:, None].view(torch.float32)], 1)  # (U, D + 1)
+        while True:
+            buffer = own.new_zeros(1 + self._most, own.shape[1])
+            buffer[:1, :1].view(torch.int32).fill_(count)
+            buffer[1 : 1 + count] = own[: self._most]
+            dist.all_gather(found := [torch.empty_like(buffer) for _ in range(ranks)], buffer)
+            counts = [int(each[:1, :1].view(torch.int32)) for each in found]
+            if max(counts) <= self._most:
+                every = torch.cat([each[1 : 1 + count] for each, count in zip(found, counts, strict=True)])
+                return every[:, -1:].contiguous().view(torch.int32)[:, 0], every[:, :-1].contiguous()
+            self._most = max(counts)
 
 
 class PairwiseProducts(nn.Module):
