@@ -1,6 +1,5 @@
 """Fixtures shared by all tests, and how pytest-xdist's workers share the machine."""
 
-import contextlib
 import json
 import os
 import shlex
@@ -102,12 +101,10 @@ def own_cache(pytestconfig, monkeypatch):
     return cache
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def template():
-    """What this process starts is forked from one that has imported torch, as a run of `labkit train` is."""
-    with contextlib.closing(process.start_template()) if process.is_possible() else contextlib.nullcontext() as own:
-        yield own
-        assert own is None or own._process.poll() is None, "a test ended it: those after it started cold"
+    """What this process starts is forked from one that has imported torch, as in a notebook's kernel."""
+    return process.start_template() if process.is_possible() else None
 
 
 @pytest.fixture(autouse=True)

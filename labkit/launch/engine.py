@@ -75,6 +75,13 @@ class _Round:
     """Status and reason of those that are asked to end"""
 
 
+def starts_warm(command: "tracking.ScriptCommand") -> bool:
+    """Whether the process of a command may be forked from a template."""
+    is_ours = jobs.known_job(Path(errors.certain(command.script))) is not None
+    is_asked = is_ours or os.environ.get(WARM) == "1"
+    return is_asked and command.cores is None and process.is_possible()  # libraries count the cores while they load
+
+
 class Engine:
     """Runs what waits in a list, round after round.
 
@@ -177,9 +184,13 @@ class Engine:
     def executor(self) -> "process.SupervisedJobs":
         """Where processes run; a new one where there is none yet, or the one before was killed."""
         if self._executor is None or not self._executor.alive:
-            several = len(self.launches.parts) > 1  # a single one would only wait for the template
-            how = {"shows_output": self.shows_output, "makes_template": several}
-            self._executor = self._stack.enter_context(process.SupervisedJobs(self.grace_s, **how))
+            warm = sum(starts_warm(part.launch.job) for part in self.launches.parts.values())
+            # a single one of a command would only wait for it
+            if warm > (0 if tracking.in_notebook() else 1):
+                with errors.refusals():
+                    process.start_template()
+            jobs_of = process.SupervisedJobs(self.grace_s, shows_output=self.shows_output)
+            self._executor = self._stack.enter_context(jobs_of)
             self.launches.head.mark = self._executor.mark
             self.launches.save_head()
         return self._executor
@@ -210,10 +221,7 @@ class Engine:
             command = replace(start.command, waits=bool(part.launch.together))
             log = str(self.launches.folder / part.log) if part.log else ""
             content, environment = json_data.to_json(command), dict(start.environment)
-            # libraries count the cores while they are loaded
-            is_ours = jobs.known_job(Path(errors.certain(command.script))) is not None
-            warm = command.cores is None and (is_ours or os.environ.get(WARM) == "1")
-            executor.start(part.name, WORKER, content, log, environment, warm=warm)
+            executor.start(part.name, WORKER, content, log, environment, warm=starts_warm(command))
             self.on_event(part, {"kind": "State"})
 
     def _listen(self) -> None:

@@ -65,6 +65,7 @@ class Server:
         """Pid, connection, and whether it dies with its requester, of each process, by pidfd"""
         self._connections: dict[int, int] = {}
         """Pidfd by descriptor of the connection"""
+        self._busy_at = time.monotonic()
 
     def _take(self) -> socket.socket:
         said, descriptors, *_ = socket.recv_fds(self._control, 1, 1)
@@ -73,17 +74,22 @@ class Server:
         return socket.socket(fileno=descriptors[0])
 
     @property
-    def is_idle(self) -> bool:
-        return not self._pids
+    def idle_s(self) -> float:
+        """Seconds in which no process that it forked was running."""
+        now = time.monotonic()
+        if self._pids:
+            self._busy_at = now
+        return now - self._busy_at
 
-    def serve(self, poll_s: float | None = None, at_poll: Callable[[], bool] = lambda: False) -> Callable[[], None]:
-        """Serve until the owner is gone, or `at_poll` says that it is over. Returns in a forked process: what it is."""
+    def serve(self, is_over: Callable[[], bool] | None = None) -> Callable[[], None]:
+        """Serve until the owner is gone, or until `is_over`. Returns in a forked process: what it is."""
+        poll_ms = None if is_over is None else 1000 * template.POLL_S
         while True:
             waiting = select.poll()
             for descriptor in (self._control.fileno(), *self._pids, *self._connections):
                 if descriptor >= 0:
                     waiting.register(descriptor, select.POLLIN)
-            for descriptor, _ in waiting.poll(None if poll_s is None else 1000 * poll_s):
+            for descriptor, _ in waiting.poll(poll_ms):
                 if descriptor == self._control.fileno():
                     try:
                         connection = self._accept()
@@ -95,7 +101,7 @@ class Server:
                     self._ended(descriptor)
                 elif descriptor in self._connections:
                     self._hear(descriptor)
-            if at_poll():
+            if is_over is not None and is_over():
                 os._exit(0)
 
     def _fork(self, connection: socket.socket) -> Callable[[], None] | None:
@@ -242,7 +248,8 @@ def main() -> None:
     control.set_inheritable(False)
     preload()
     control.sendall(b"!")
-    Server(control).serve()()
+    server = Server(control)
+    server.serve(lambda: server.idle_s > (template.IDLE_S or template.READY_S))()
 
 
 if __name__ == "__main__":

@@ -33,6 +33,10 @@ LIBRARIES = (
 """Prefixes of variables that libraries read while they are loaded"""
 SETTABLE = ("_NUM_THREADS", "_MAXIMUM_THREADS", "MALLOC_CONF")
 """Ends of those that can still be set after the fork (`hardware.set_threads`)"""
+IDLE_S = float(os.environ.get("LABKIT_WARM_IDLE_S", 300.0))
+"""Seconds without a process that it forked after which a template ends; 0: there is no warm server"""
+POLL_S = min(15.0, IDLE_S / 10 or 15.0)
+"""Seconds between two looks at whether it is to end"""
 READY_S, ANSWER_S = 60.0, 2.0
 """Longest waits for a template to import, and for the answer to a request"""
 ROOM = "LABKIT_ROOM"
@@ -49,7 +53,7 @@ def is_possible() -> bool:
 
 def own_template() -> "Template | None":
     """The template of this process, if it has one."""
-    return _own if _own is not None and _own.owner == os.getpid() and is_possible() else None
+    return _own if _own is not None and _own.owner == os.getpid() and not _own.is_over and is_possible() else None
 
 
 def keep(own: "Template") -> "Template":
@@ -153,6 +157,11 @@ class Template:
                     self.close()
                     say_cold("its template did not get ready")
         return self._is_ready
+
+    @property
+    def is_over(self) -> bool:
+        """Whether one that was started for this process has ended."""
+        return self._process is not None and self._process.poll() is not None
 
     def close(self) -> None:
         """End it. What it forked, and does not die with it, stays."""

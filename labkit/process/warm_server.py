@@ -1,8 +1,8 @@
 """The warm server: a template that outlives the command which left it, for the next `labkit train` of this checkout.
 
 There is one for each user and checkout, behind a socket in a folder that only the user can enter. It ends by itself
-when it was idle for `IDLE_S`, when labkit or torch on the disk is no longer what it has imported, or when a command
-asks whose limits, cores or variables differ. A run that it forked dies with the command that asked, and with it.
+when it was idle for `template.IDLE_S`, when labkit or torch on the disk is no longer what it has imported, or when a
+command asks whose limits, cores or variables differ. What it forked dies with it, and with the command that asked.
 """
 
 import contextlib
@@ -20,7 +20,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,6 @@ from typing import Any
 from labkit.process import forking, template
 from labkit.process.containment import MARK, PARENT
 
-IDLE_S = float(os.environ.get("LABKIT_WARM_IDLE_S", 300.0))
-"""Seconds without a run after which the server ends; 0: there is none"""
-POLL_S = min(15.0, IDLE_S / 10)
-"""Seconds between two looks at whether it is still current"""
 HARNESS = ("LABKIT_HARNESS", MARK)
 """Variables of processes that belong to another command's runs, which the server must not outlive"""
 PACKAGE = Path(__file__).parents[1]
@@ -81,7 +76,8 @@ def place() -> Path:
 
 def run_in_server(arguments: Sequence[str]) -> int | None:
     """Run `labkit` with these arguments in a process of the server; its exit status. None: this process must do it."""
-    if not (IDLE_S and template.is_possible()) or forking.is_warm() or any(name in os.environ for name in HARNESS):
+    is_possible = template.IDLE_S > 0 and template.is_possible() and not forking.is_warm()
+    if not is_possible or any(name in os.environ for name in HARNESS):
         return None
     cores = sorted(os.sched_getaffinity(0))
     _at_start.update(cores=cores, environment=dict(os.environ), folder=Path.cwd())
@@ -165,12 +161,12 @@ def main() -> None:
         return  # there is one
     os.register_at_fork(after_in_child=lock.close)
     path.unlink(missing_ok=True)
+    forking.preload()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
-    forking.preload()
     server = forking.Server(listener, lambda: accept(listener))
-    busy_at, is_over = time.monotonic(), False
+    is_over = False
 
     def accept(listener: socket.socket) -> socket.socket | None:
         nonlocal is_over
@@ -187,17 +183,14 @@ def main() -> None:
         return None
 
     def ends() -> bool:
-        nonlocal busy_at
-        if not server.is_idle:
-            busy_at = time.monotonic()
-            return False
-        over = is_over or time.monotonic() - busy_at > IDLE_S or not path.exists() or not _is(own)
+        idle_s = server.idle_s
+        over = idle_s > 0 and (is_over or idle_s > template.IDLE_S or not path.exists() or not _is(own))
         if over:
             path.unlink(missing_ok=True)
         return over
 
     os.chdir(path.parent)
-    server.serve(POLL_S, ends)()
+    server.serve(ends)()
 
 
 def _is(own: str) -> bool:

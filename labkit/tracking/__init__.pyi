@@ -1,5 +1,5 @@
 from . import energy as energy
-from .ending import Enough as Enough, RunFailed as RunFailed, StopRequest as StopRequest
+from .ending import Enough as Enough, RunFailed as RunFailed, StopRequest as StopRequest, in_notebook as in_notebook
 from .events import (
     BACKWARD as BACKWARD,
     FORWARD as FORWARD,

@@ -53,6 +53,10 @@ def launch_and_wait(folder: Path, *arguments: str) -> tuple[subprocess.Popen, Pa
     return launcher, next(folder.glob("*/launches.jsonl"))
 
 
+def jobs_of(launcher: subprocess.Popen) -> list[psutil.Process]:
+    return [own for own in psutil.Process(launcher.pid).children(recursive=True) if "light_job" in own.cmdline()]
+
+
 def ours(temporary: Path) -> list[str]:
     return marked_where(lambda process: process.environ().get("TMPDIR") == str(temporary))
 
@@ -99,7 +103,7 @@ def test_random_kills_leave_no_process_daemon_shared_memory_or_temporary_file(tm
 @pytest.mark.parametrize("arguments", [[], ["mps"]])
 def test_a_killed_supervisor_takes_its_jobs_along(tmp_path, temporary, arguments):
     launcher, record = launch_and_wait(tmp_path / "run", *arguments)
-    psutil.Process(launcher.pid).children()[0].kill()
+    jobs_of(launcher)[0].parent().kill()
     assert launcher.wait(DEADLINE_S) == 0, "the launcher lives, and has recorded what happened"
     assert [part.status for part in Launches.read(record.parent).parts.values()] == ["failed"] * 4
     assert_nothing_is_left(temporary)
@@ -107,8 +111,8 @@ def test_a_killed_supervisor_takes_its_jobs_along(tmp_path, temporary, arguments
 
 def test_jobs_die_with_supervisor_and_launcher(tmp_path, temporary):
     launcher, _ = launch_and_wait(tmp_path / "run")
-    (supervisor,) = psutil.Process(launcher.pid).children()
-    jobs = [child for child in supervisor.children() if "light_job" in child.cmdline()]
+    jobs = jobs_of(launcher)
+    supervisor = jobs[0].parent()
     launcher.kill()
     supervisor.kill()
     launcher.wait(DEADLINE_S)

@@ -15,6 +15,7 @@ from processes import DEADLINE_S, marked_where, wait_for
 
 from labkit import launch, tracking
 from labkit.jobs import job_command
+from labkit.launch import engine
 from labkit.runs import read_metrics, run_folders
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely, and has pidfds")
@@ -37,11 +38,11 @@ def losses(folder, monkeypatch, *, warm: bool) -> list[list[float]]:
         if event["kind"] == "Ready":
             started.append(part.name)
         elif event["kind"] == "Progress" and event["point"]["step"] >= STEPS:
-            engine.ask_to_end(part, "done", "it was long enough")
+            runs.ask_to_end(part, "done", "it was long enough")
 
     with tracking.StopRequest() as stop:
-        engine = launch.ScriptRuns("run", commands, stop=stop, on_event=on_event)
-        engine.run()
+        runs = launch.ScriptRuns("run", commands, stop=stop, on_event=on_event)
+        runs.run()
     assert len(started) == len(commands)
     frames = [read_metrics([path]) for path in run_folders(folder)]
     return [frame[frame["name"] == "loss"].sort_values("step")["value"].tolist() for frame in frames]
@@ -55,6 +56,24 @@ def test_warm_and_cold_runs_have_the_same_losses_to_the_bit(tmp_path, monkeypatc
         common = min(len(of_warm), len(of_cold))  # it ends some steps later
         assert common >= STEPS
         assert of_warm[:common] == of_cold[:common]
+
+
+@pytest.mark.parametrize(("in_notebook", "runs", "warm"), [(True, 1, True), (False, 1, False), (False, 2, True)])
+def test_a_template_is_started_where_more_than_one_run_will_use_it(tmp_path, monkeypatch, in_notebook, runs, warm):
+    asked = []
+    monkeypatch.setattr("labkit.tracking.in_notebook", lambda: in_notebook)
+    monkeypatch.setattr("labkit.process.start_template", lambda: asked.append(True))
+    command = job_command("dlrm", runs_dir=tmp_path, max_seconds=0.1, target="none", data="synthetic-small")
+    with tracking.StopRequest() as stop:
+        launch.ScriptRuns("run", [command] * runs, stop=stop, on_event=lambda part, event: None).run()
+    assert bool(asked) == warm
+
+
+def test_a_users_script_starts_warm_only_where_it_is_asked_for(monkeypatch):
+    jobs_own, users = job_command("dlrm"), tracking.ScriptCommand(script=__file__)
+    for variable, expected in (("", [True, False]), ("1", [True, True]), ("0", [False, False])):
+        monkeypatch.setenv("LABKIT_WARM", variable)
+        assert [engine.starts_warm(command) for command in (jobs_own, users)] == expected
 
 
 KILLS = int(os.environ.get("LABKIT_KILLS", 200 if "LABKIT_SOAK" in os.environ else 2))

@@ -131,5 +131,13 @@ def test_what_is_to_die_with_its_requester_does(killed, probe):
         wait_for(lambda: not psutil.pid_exists(forked.pid) or psutil.Process(forked.pid).status() == "zombie")
     if killed == "template":
         assert forked.wait(10) == -signal.SIGKILL
-        made.close()
-        template._own = None  # the next test gets another one
+        made.close()  # the next test gets another one
+
+
+def test_a_template_ends_when_nobody_needs_it_and_another_takes_its_place(made, monkeypatch):
+    made().close()
+    monkeypatch.setenv("LABKIT_WARM_IDLE_S", "0.5")
+    idle = made()
+    assert idle._await_ready() and template.own_template() is idle
+    wait_for(lambda: idle.is_over)
+    assert template.own_template() is None and made() is not idle
