@@ -90,10 +90,10 @@ class Company:
         # torch has no public name for it
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, own)
         # in training buffers are constants or BatchNorm's means, of which those of rank 0 count
-        model = DistributedDataParallel(model, broadcast_buffers=False)
-        if dist.get_backend() == "gloo":
-            model.register_comm_hook(defaultdict(fast.RowExchange), average)
-        return model
+        forward = DistributedDataParallel(model, broadcast_buffers=False)
+        if dist.get_backend() == "gloo" and any(getattr(part, "sparse", False) for part in model.modules()):
+            forward.register_comm_hook(defaultdict(fast.RowExchange), average)
+        return forward
 
     def leave(self, status: int = 0) -> None:
         """End this process, if it is one of several that labkit did not start: gloo may abort it at its usual end."""
