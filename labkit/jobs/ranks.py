@@ -87,10 +87,11 @@ class Company:
         if self.count == 1:
             return model
         own = [f"{name}.weight" for name, part in model.named_modules() if getattr(part, "keeps_bags", False)]
+        # in training they are constants or BatchNorm's means, of which those of rank 0 count
+        buffers = [name for name, _ in model.named_buffers()]
         # torch has no public name for it
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, own)
-        # in training buffers are constants or BatchNorm's means, of which those of rank 0 count
-        forward = DistributedDataParallel(model, broadcast_buffers=False)
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, [*own, *buffers])
+        forward = DistributedDataParallel(model)
         if dist.get_backend() == "gloo" and any(getattr(part, "sparse", False) for part in model.modules()):
             forward.register_comm_hook(defaultdict(fast.RowExchange), average)
         return forward

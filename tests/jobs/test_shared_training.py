@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def train(way: str, folder: Path, tones: Path) -> None:
 
 def train_rank(rank: int, way: str, folder: Path, tones: Path) -> None:
     torch.set_num_threads(1)
+    warnings.simplefilter("error", FutureWarning)  # a user would read it from each rank
     sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  the end of the process closes it
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{way}", rank=rank, world_size=2)
