@@ -95,7 +95,7 @@ test: setup
 
 # Damaged data, manifests, plans, traces and run folders; SOAK=17:18 repeats the case of seed 17.
 soak: setup
-	@LABKIT_SOAK=$(SOAK) $(BIN)/python -m pytest tests/soak tests/launch/test_kills.py tests/launch/test_ranked_runs.py \
+	@LABKIT_SOAK=$(SOAK) $(BIN)/python -m pytest --timeout 3600 tests/soak tests/launch/test_kills.py tests/launch/test_ranked_runs.py \
 	    tests/launch/test_warm_runs.py tests/course/test_grading.py tests/placement/test_sharded.py $(PYTEST_ARGS)
 
 # What the fast paths gain on this machine: ratios within one run, written to benchmarks/results/.

@@ -2,7 +2,6 @@
 
 import os
 
-import pytest
 import torch
 import torch.distributed as dist
 from processes import on_ranks
@@ -47,7 +46,6 @@ def train_rank(rank, folder):
     os._exit(0)  # gloo may abort a process that closes its connections after the other one
 
 
-@pytest.mark.timeout(600)
 def test_two_ranks_exchange_the_rows_of_many_tables(tmp_path):
     on_ranks(2, train_rank, tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
