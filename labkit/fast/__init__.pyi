@@ -2,7 +2,7 @@ from .dlrm import (
     EmbeddingTables as EmbeddingTables,
     Lookup as Lookup,
     PairwiseProducts as PairwiseProducts,
-    RowExchange as RowExchange,
+    exchanging_rows as exchanging_rows,
     look_up as look_up,
 )
 from .optimisers import (

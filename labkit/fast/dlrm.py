@@ -4,6 +4,7 @@ Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tabl
 N features of the interaction.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +13,9 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from labkit import errors
 
 
 class EmbeddingTables(nn.Module):
@@ -102,19 +106,44 @@ class RowExchange:
 
     def gather(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The rows int32 (U,) and values float32 (U, D) of all ranks, one rank after the other: (sum of U,), (…, D)."""
-        ranks, count = dist.get_world_size(), len(rows)
         # numbers of rows travel as the bits of floats, so that one exchange takes both
         own = torch.cat([values, rows[:, None].view(torch.float32)], 1)  # (U, D + 1)
         while True:
             buffer = own.new_zeros(1 + self._most, own.shape[1])
-            buffer[:1, :1].view(torch.int32).fill_(count)
-            buffer[1 : 1 + count] = own[: self._most]
-            dist.all_gather(found := [torch.empty_like(buffer) for _ in range(ranks)], buffer)
+            buffer[:1, :1].view(torch.int32).fill_(len(own))
+            buffer[1 : 1 + len(own)] = own[: self._most]
+            dist.all_gather(found := [torch.empty_like(buffer) for _ in range(dist.get_world_size())], buffer)
             counts = [int(each[:1, :1].view(torch.int32)) for each in found]
             if max(counts) <= self._most:
                 every = torch.cat([each[1 : 1 + count] for each, count in zip(found, counts, strict=True)])
                 return every[:, -1:].contiguous().view(torch.int32)[:, 0], every[:, :-1].contiguous()
             self._most = max(counts)
+
+
+def exchanging_rows(model: DistributedDataParallel) -> DistributedDataParallel:
+    """The model, whose ranks exchange the rows of its tables, where it has some with sparse gradients and gloo is used.
+
+    gloo damages memory where it sums several sparse tensors at once (torch 2.13).
+    """
+    if dist.get_backend() == "gloo" and any(getattr(part, "sparse", False) for part in model.modules()):
+        model.register_comm_hook(defaultdict(RowExchange), _average)
+    return model
+
+
+def _average(exchanges: dict[Tensor, RowExchange], bucket):  # torch takes no text for the type of a bucket
+    """Average the gradients of a bucket over all ranks, as torch's own hook does."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # which not every build of torch has
+
+    gradient = bucket.buffer()
+    if not gradient.is_sparse:
+        return default_hooks.allreduce_hook(errors.certain(dist.group.WORLD), bucket)
+    own = gradient.coalesce()  # of one table
+    exchange = exchanges[bucket.parameters()[0]]
+    rows, values = exchange.gather(own.indices()[0].int(), own.values().float() / dist.get_world_size())
+    averaged = torch.futures.Future()
+    size = own.shape
+    averaged.set_result(torch.sparse_coo_tensor(rows.long()[None], values.to(own.dtype), size, check_invariants=False))
+    return averaged
 
 
 class PairwiseProducts(nn.Module):

@@ -4,33 +4,15 @@ import dataclasses
 import os
 import platform
 import sys
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit import UserError, errors, fast, tracking
-
-
-def average(exchanges: dict[int, "fast.RowExchange"], bucket: dist.GradBucket) -> Future[Tensor]:
-    """Average the gradients of a bucket over all ranks, as a hook of `DistributedDataParallel`.
-
-    Of a table it exchanges the rows: gloo damages memory where it sums several sparse tensors at once (torch 2.13).
-    """
-    gradient = bucket.buffer()
-    if not gradient.is_sparse:
-        return default_hooks.allreduce_hook(errors.certain(dist.group.WORLD), bucket)
-    own = gradient.coalesce()
-    rows, values = exchanges[bucket.index()].gather(own.indices()[0].int(), own.values() / dist.get_world_size())
-    averaged: Future[Tensor] = Future()
-    averaged.set_result(torch.sparse_coo_tensor(rows.long()[None], values, own.shape, check_invariants=False))
-    return averaged
+from labkit import UserError, fast, tracking
 
 
 class Company:
@@ -87,14 +69,11 @@ class Company:
         if self.count == 1:
             return model
         own = [f"{name}.weight" for name, part in model.named_modules() if getattr(part, "keeps_bags", False)]
-        # in training they are constants or BatchNorm's means, of which those of rank 0 count
+        # in training buffers are constants or BatchNorm's means, of which those of rank 0 count
         buffers = [name for name, _ in model.named_buffers()]
         # torch has no public name for it
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, [*own, *buffers])
-        forward = DistributedDataParallel(model)
-        if dist.get_backend() == "gloo" and any(getattr(part, "sparse", False) for part in model.modules()):
-            forward.register_comm_hook(defaultdict(fast.RowExchange), average)
-        return forward
+        return fast.exchanging_rows(DistributedDataParallel(model))
 
     def leave(self, status: int = 0) -> None:
         """End this process, if it is one of several that labkit did not start: gloo may abort it at its usual end."""

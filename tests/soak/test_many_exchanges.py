@@ -29,6 +29,7 @@ def trained(company, shares):
     torch.manual_seed(0)
     model = Sums()
     forward, optimiser = company.parallel(model), torch.optim.SGD(model.parameters(), lr=0.01)
+    assert company.count == 1 or forward._comm_hooks, "torch's own exchange has the same numbers while it lasts"
     for step in range(STEPS):
         batch = torch.randint(ROWS, (16, TABLES, 2), generator=torch.Generator().manual_seed(step))
         for share in shares:
