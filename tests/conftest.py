@@ -104,7 +104,7 @@ def own_cache(pytestconfig, monkeypatch):
 @pytest.fixture(autouse=True)
 def template():
     """What this process starts is forked from one that has imported torch, as in a notebook's kernel."""
-    return process.start_template() if process.is_possible() else None
+    return (process.own_template() or process.start_template()) if process.is_possible() else None
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from labkit import UserError, errors, jobs, json_data, process, runs, tracking
@@ -17,6 +18,8 @@ WORKER = "labkit.tracking.worker"
 """What `python -m` runs for a launch"""
 LEFT_S = 40.0
 """Time in which what a killed launcher started ends by itself, before it is killed"""
+IDLE_S = 300.0
+"""Time without a process that it forked after which a notebook's template ends"""
 TAIL = 4000
 """Characters of a log that are read for its last line"""
 
@@ -75,11 +78,12 @@ class _Round:
     """Status and reason of those that are asked to end"""
 
 
-def starts_warm(command: "tracking.ScriptCommand") -> bool:
-    """Whether the process of a command may be forked from a template."""
+def starts_warm(command: "tracking.ScriptCommand", environment: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Whether the process of a command may be forked from a template, with these variables added."""
     is_ours = jobs.known_job(Path(errors.certain(command.script))) is not None
-    is_asked = is_ours or os.environ.get(WARM) == "1"
-    return is_asked and command.cores is None and process.is_possible()  # libraries count the cores while they load
+    # while they are loaded, libraries count the cores and read variables
+    is_as_loaded = command.cores is None and not process.library_variables(environment)
+    return (is_ours or os.environ.get(WARM) == "1") and is_as_loaded and process.is_possible()
 
 
 class Engine:
@@ -157,6 +161,7 @@ class Engine:
         with self.launches.locked(), self.launches.running():
             try:
                 with contextlib.ExitStack() as self._stack:
+                    self._await_template()
                     while self._go_on():
                         self._listen()
             except BaseException:
@@ -165,6 +170,13 @@ class Engine:
                 raise
             statuses = {part.status for part in self.launches.parts.values()}
             self.launches.head.status = "stopped" if self.stop else "done" if statuses <= {"done"} else "failed"
+
+    def _await_template(self) -> None:
+        """Have a template in a notebook, for its later runs, too."""
+        waiting = [part.launch.job for part in self.launches.parts.values() if not part.has_ended]
+        if tracking.in_notebook() and any(map(starts_warm, waiting)):
+            with errors.refusals():
+                process.current_template(IDLE_S).await_ready(lambda: bool(self.stop))
 
     def _go_on(self) -> bool:
         """Start what is due; whether there is something to wait for."""
@@ -184,13 +196,9 @@ class Engine:
     def executor(self) -> "process.SupervisedJobs":
         """Where processes run; a new one where there is none yet, or the one before was killed."""
         if self._executor is None or not self._executor.alive:
-            warm = sum(starts_warm(part.launch.job) for part in self.launches.parts.values())
-            # a single one of a command would only wait for it
-            if warm > (0 if tracking.in_notebook() else 1):
-                with errors.refusals():
-                    process.start_template()
-            jobs_of = process.SupervisedJobs(self.grace_s, shows_output=self.shows_output)
-            self._executor = self._stack.enter_context(jobs_of)
+            several = len(self.launches.parts) > 1  # a single one would only wait for the template
+            how = {"shows_output": self.shows_output, "makes_template": several}
+            self._executor = self._stack.enter_context(process.SupervisedJobs(self.grace_s, **how))
             self.launches.head.mark = self._executor.mark
             self.launches.save_head()
         return self._executor
@@ -221,7 +229,7 @@ class Engine:
             command = replace(start.command, waits=bool(part.launch.together))
             log = str(self.launches.folder / part.log) if part.log else ""
             content, environment = json_data.to_json(command), dict(start.environment)
-            executor.start(part.name, WORKER, content, log, environment, warm=starts_warm(command))
+            executor.start(part.name, WORKER, content, log, environment, warm=starts_warm(command, environment))
             self.on_event(part, {"kind": "State"})
 
     def _listen(self) -> None:

@@ -21,5 +21,11 @@ from .supervisor import (
     SupervisorDied as SupervisorDied,
     how_ended as how_ended,
 )
-from .template import is_possible as is_possible, own_template as own_template, start_template as start_template
+from .template import (
+    current_template as current_template,
+    is_possible as is_possible,
+    library_variables as library_variables,
+    own_template as own_template,
+    start_template as start_template,
+)
 from .warm_server import leave_server as leave_server, run_in_server as run_in_server

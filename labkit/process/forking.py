@@ -75,21 +75,17 @@ class Server:
 
     @property
     def idle_s(self) -> float:
-        """Seconds in which no process that it forked was running."""
-        now = time.monotonic()
-        if self._pids:
-            self._busy_at = now
-        return now - self._busy_at
+        """Seconds since the last of its processes ended; 0 while one runs."""
+        return 0.0 if self._pids else time.monotonic() - self._busy_at
 
-    def serve(self, is_over: Callable[[], bool] | None = None) -> Callable[[], None]:
-        """Serve until the owner is gone, or until `is_over`. Returns in a forked process: what it is."""
-        poll_ms = None if is_over is None else 1000 * template.POLL_S
+    def serve(self, ends: Callable[[], bool] = lambda: False, poll_s: float | None = None) -> Callable[[], None]:
+        """Serve until the owner is gone, or `ends`, asked every `poll_s`. Returns in a forked process: what it is."""
         while True:
             waiting = select.poll()
             for descriptor in (self._control.fileno(), *self._pids, *self._connections):
                 if descriptor >= 0:
                     waiting.register(descriptor, select.POLLIN)
-            for descriptor, _ in waiting.poll(poll_ms):
+            for descriptor, _ in waiting.poll(None if poll_s is None else 1000 * poll_s):
                 if descriptor == self._control.fileno():
                     try:
                         connection = self._accept()
@@ -101,7 +97,7 @@ class Server:
                     self._ended(descriptor)
                 elif descriptor in self._connections:
                     self._hear(descriptor)
-            if is_over is not None and is_over():
+            if ends():
                 os._exit(0)
 
     def _fork(self, connection: socket.socket) -> Callable[[], None] | None:
@@ -134,6 +130,7 @@ class Server:
 
     def _ended(self, pidfd: int) -> None:
         pid, connection, _ = self._pids.pop(pidfd)
+        self._busy_at = time.monotonic()
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
         self._connections.pop(connection.fileno(), None)
@@ -248,8 +245,8 @@ def main() -> None:
     control.set_inheritable(False)
     preload()
     control.sendall(b"!")
-    server = Server(control)
-    server.serve(lambda: server.idle_s > (template.IDLE_S or template.READY_S))()
+    server, idle_s = Server(control), float(sys.argv[2])
+    server.serve(lambda: server.idle_s > idle_s, min(15.0, idle_s / 10))()
 
 
 if __name__ == "__main__":

@@ -65,12 +65,13 @@ def how_ended(event: dict[str, Any]) -> str:
 class SupervisedJobs:
     """Jobs under a supervisor of their own; a context manager."""
 
-    def __init__(self, grace_s: float = JOB_GRACE_S, *, shows_output: bool = False):
+    def __init__(self, grace_s: float = JOB_GRACE_S, *, shows_output: bool = False, makes_template: bool = False):
         """A job that is asked to end has `grace_s` seconds to save what it has; then it gets SIGTERM, and then SIGKILL.
 
-        With `shows_output`, standard error of jobs without a log is that of this process.
+        With `shows_output`, standard error of jobs without a log is that of this process. With `makes_template` the
+        first job that may be warm waits for a template.
         """
-        self._grace_s, self._shows_output = grace_s, shows_output
+        self._grace_s, self._shows_output, self._makes_template = grace_s, shows_output, makes_template
         self.alive = False
         """Whether the supervisor takes orders."""
 
@@ -78,7 +79,7 @@ class SupervisedJobs:
         self.mark = secrets.token_hex(8)
         self._child = Child(
             "labkit.process.supervisor",
-            {"grace_s": self._grace_s},
+            {"grace_s": self._grace_s, "makes_template": self._makes_template},
             environment={MARK: self.mark},
             log="" if self._shows_output else None,
             grace_s=self._grace_s + TERM_S + 3 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S,
@@ -245,6 +246,9 @@ class _Supervisor:
         if self.closing:
             return
         try:
+            if job["warm"] and self.launcher.content["makes_template"] and template.is_possible():
+                with errors.refusals():
+                    template.start_template()
             self.jobs[name] = _Job(self, name, **job).start()
             self.launcher.tell("started", job=name, pid=self.jobs[name].pid)
             with errors.refusals():

@@ -10,7 +10,10 @@ neither our streams nor the requester's environment, and outlive a requester tha
 """
 
 import contextlib
+import hashlib
+import importlib.util
 import json
+import math
 import os
 import select
 import signal
@@ -18,7 +21,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +37,12 @@ LIBRARIES = (
 """Prefixes of variables that libraries read while they are loaded"""
 SETTABLE = ("_NUM_THREADS", "_MAXIMUM_THREADS", "MALLOC_CONF")
 """Ends of those that can still be set after the fork (`hardware.set_threads`)"""
-IDLE_S = float(os.environ.get("LABKIT_WARM_IDLE_S", 300.0))
-"""Seconds without a process that it forked after which a template ends; 0: there is no warm server"""
-POLL_S = min(15.0, IDLE_S / 10 or 15.0)
-"""Seconds between two looks at whether it is to end"""
 READY_S, ANSWER_S = 60.0, 2.0
 """Longest waits for a template to import, and for the answer to a request"""
 ROOM = "LABKIT_ROOM"
 """Variable whose place in a process' environment, as the system shows it, is for the mark and the job"""
 ROOM_BYTES = 400
+PACKAGE = Path(__file__).parents[1]
 
 _own: "Template | None" = None
 
@@ -61,6 +62,29 @@ def keep(own: "Template") -> "Template":
     global _own
     _own = own
     return own
+
+
+def identity() -> str:
+    """A digest of all that must be equal for a forked process to be like one that started cold.
+
+    Raises:
+        OSError: the checkout, or torch, is gone.
+    """
+    import resource  # which Windows does not have
+
+    torch = importlib.util.find_spec("torch")
+    origin = Path(torch.origin) if torch and torch.origin else None
+    sources = [*sorted(PACKAGE.rglob("*.py")), *([origin, origin.parents[1]] if origin else [])]
+    limits = [resource.getrlimit(getattr(resource, name)) for name in sorted(dir(resource)) if name[:7] == "RLIMIT_"]
+    places = [str(path.readlink()) for path in sorted(Path("/proc/self/ns").iterdir())]
+    facts = [
+        [(str(path), path.stat().st_mtime_ns) for path in sources if path.exists()],
+        [sys.executable, sys.version, sys.flags],
+        [sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0), limits, os.getgroups()],
+        [places, Path("/proc/self/cgroup").read_text()],
+        sorted(library_variables(os.environ).items()),
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def library_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -93,7 +117,7 @@ class ForkedProcess:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _await(self, timeout: float | None) -> int | None:
-        if self.returncode is None and _readable(self._pidfd, timeout):
+        if self.returncode is None and readable(self._pidfd, timeout):
             with self._lock:
                 if self.returncode is None:
                     self._connection.settimeout(ANSWER_S)
@@ -109,7 +133,8 @@ class ForkedProcess:
         os.close(self._pidfd)
 
 
-def _readable(descriptor: int, timeout: float | None) -> bool:
+def readable(descriptor: int, timeout: float | None) -> bool:
+    """Whether there is something to read, or the end, within `timeout` seconds; None waits without end."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(None if timeout is None else 1000 * timeout))
@@ -118,9 +143,11 @@ def _readable(descriptor: int, timeout: float | None) -> bool:
 class Template:
     """A template that this process owns."""
 
-    def __init__(self, control: socket.socket, pid: int, process: "subprocess.Popen | None" = None):
-        """`process` is one that was started for this process; it still has to import."""
-        self._control, self.pid, self._process = control, pid, process
+    def __init__(
+        self, control: socket.socket, pid: int, process: "subprocess.Popen | None" = None, identity: str | None = None
+    ):
+        """`process` is one that was started for this process, when `identity` was so; it still has to import."""
+        self._control, self.pid, self._process, self.identity = control, pid, process, identity
         self.owner = os.getpid()
         self.variables = library_variables(os.environ)
         self._lock, self._is_ready = threading.Lock(), process is None
@@ -131,7 +158,11 @@ class Template:
             if self._process is None:
                 self.close()  # it would count as a process of the run, and those that start cold need none
             return None
-        if not self._await_ready():
+        if self._control.fileno() < 0:
+            return None
+        if not self.await_ready():
+            self.close()
+            say_cold("its template did not get ready")
             return None
         ours, its = socket.socketpair()
         with its:
@@ -145,17 +176,13 @@ class Template:
                 say_cold(f"its template does not answer ({error or type(error).__name__})")
                 return None
 
-    def _await_ready(self) -> bool:
+    def await_ready(self, is_stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until it has imported; False if it does not within `READY_S`, or before `is_stopped`."""
         with self._lock:
-            if self._control.fileno() < 0:
-                return False
-            if not self._is_ready:
-                self._control.settimeout(READY_S)
+            until = time.monotonic() + READY_S
+            while not (self._is_ready or self.is_over or is_stopped()) and time.monotonic() < until:
                 with contextlib.suppress(OSError):
-                    self._is_ready = self._control.recv(1) != b""
-                if not self._is_ready:
-                    self.close()
-                    say_cold("its template did not get ready")
+                    self._is_ready = readable(self._control.fileno(), 0.1) and self._control.recv(1) != b""
         return self._is_ready
 
     @property
@@ -175,21 +202,36 @@ def say_cold(why: str) -> None:
     print(f"labkit: a process starts cold, which takes seconds: {why}.", file=sys.stderr, flush=True)
 
 
-def start_template() -> Template:
-    """Start a template for this process, if it has none. Call it in the thread with which the template is to end."""
+def start_template(idle_s: float = math.inf) -> Template:
+    """Start a template for this process, if it has none.
+
+    It ends when none of its processes has run for `idle_s`, and with the thread that calls this.
+    """
     if (own := own_template()) is not None:
         return own
+    now = identity()
     ours, its = socket.socketpair()
     with its:
         process = subprocess.Popen(
-            [sys.executable, "-m", "labkit.process.forking", str(its.fileno())],
+            [sys.executable, "-m", "labkit.process.forking", str(its.fileno()), str(idle_s)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[its.fileno()],
             # without the threads that it else makes at once
             env={**os.environ, PARENT: str(os.getpid()), ROOM: "-" * ROOM_BYTES, "OPENBLAS_NUM_THREADS": "1"},
+            start_new_session=True,  # the terminal's Ctrl-C is not for it
         )
-    return keep(Template(ours, process.pid, process))
+    return keep(Template(ours, process.pid, process, now))
+
+
+def current_template(idle_s: float) -> Template:
+    """`start_template`, but one that differs from what would start now ends first, and what is to die with it.
+
+    Jobs are; the supervisors that a notebook's template forks are not.
+    """
+    if (own := own_template()) is not None and own.identity not in (None, identity()):
+        own.close()
+    return start_template(idle_s)
 
 
 def send_request(connection: socket.socket, streams: Sequence[int], **request: Any) -> None:

@@ -1,18 +1,16 @@
 """The warm server: a template that outlives the command which left it, for the next `labkit train` of this checkout.
 
 There is one for each user and checkout, behind a socket in a folder that only the user can enter. It ends by itself
-when it was idle for `template.IDLE_S`, when labkit or torch on the disk is no longer what it has imported, or when a
-command asks whose limits, cores or variables differ. What it forked dies with it, and with the command that asked.
+when it was idle for `IDLE_S`, when labkit or torch on the disk is no longer what it has imported, or when a command
+asks whose limits, cores or variables differ. What it forked dies with it, and with the command that asked.
 """
 
 import contextlib
 import fcntl
 import hashlib
 import importlib
-import importlib.util
 import json
 import os
-import resource
 import signal
 import socket
 import stat
@@ -27,33 +25,13 @@ from typing import Any
 from labkit.process import forking, template
 from labkit.process.containment import MARK, PARENT
 
+IDLE_S = float(os.environ.get("LABKIT_WARM_IDLE_S") or 300.0)
+"""Seconds without a run after which the server ends; 0: there is none"""
 HARNESS = ("LABKIT_HARNESS", MARK)
 """Variables of processes that belong to another command's runs, which the server must not outlive"""
-PACKAGE = Path(__file__).parents[1]
 
 _at_start: dict[str, Any] = {}
 """Cores, environment and folder of this command at its start, before a budget bound it"""
-
-
-def identity() -> str:
-    """A digest of all that must be equal for a process of the server to be like one that started cold.
-
-    Raises:
-        OSError: the checkout, or torch, is gone.
-    """
-    torch = importlib.util.find_spec("torch")
-    origin = Path(torch.origin) if torch and torch.origin else None
-    sources = [*sorted(PACKAGE.rglob("*.py")), *([origin, origin.parents[1]] if origin else [])]
-    limits = [resource.getrlimit(getattr(resource, name)) for name in sorted(dir(resource)) if name[:7] == "RLIMIT_"]
-    places = [str(path.readlink()) for path in sorted(Path("/proc/self/ns").iterdir())]
-    facts = [
-        [(str(path), path.stat().st_mtime_ns) for path in sources],
-        [sys.executable, sys.version, sys.flags],
-        [sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0), limits, os.getgroups()],
-        [places, Path("/proc/self/cgroup").read_text()],
-        sorted(template.library_variables(os.environ).items()),
-    ]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def place() -> Path:
@@ -68,7 +46,7 @@ def place() -> Path:
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a folder that only you can enter")
-    return folder / f"{hashlib.sha256(f'{PACKAGE} {sys.prefix}'.encode()).hexdigest()[:12]}.sock"
+    return folder / f"{hashlib.sha256(f'{template.PACKAGE} {sys.prefix}'.encode()).hexdigest()[:12]}.sock"
 
 
 # the command's side
@@ -76,7 +54,7 @@ def place() -> Path:
 
 def run_in_server(arguments: Sequence[str]) -> int | None:
     """Run `labkit` with these arguments in a process of the server; its exit status. None: this process must do it."""
-    is_possible = template.IDLE_S > 0 and template.is_possible() and not forking.is_warm()
+    is_possible = IDLE_S > 0 and template.is_possible() and not forking.is_warm()
     if not is_possible or any(name in os.environ for name in HARNESS):
         return None
     cores = sorted(os.sched_getaffinity(0))
@@ -88,7 +66,7 @@ def run_in_server(arguments: Sequence[str]) -> int | None:
         if not path.exists():
             return None  # it is left at the end
         connection.connect(str(path))
-        connection.sendall(identity().encode())
+        connection.sendall(template.identity().encode())
         if connection.recv(1) != b"y":
             raise EOFError("the warm server has another labkit, torch, limit or variable, and ends")
         request = {"module": "labkit", "arguments": list(arguments), "path": sys.path[0]}
@@ -153,7 +131,7 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
 
 def main() -> None:
     os.sched_setaffinity(0, json.loads(sys.argv[1]))  # the command that left it was bound to a budget
-    own, path = identity(), place()
+    own, path = template.identity(), place()
     lock = path.with_suffix(".lock").open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -184,18 +162,18 @@ def main() -> None:
 
     def ends() -> bool:
         idle_s = server.idle_s
-        over = idle_s > 0 and (is_over or idle_s > template.IDLE_S or not path.exists() or not _is(own))
+        over = idle_s > 0 and (is_over or idle_s > IDLE_S or not path.exists() or not _is(own))
         if over:
             path.unlink(missing_ok=True)
         return over
 
     os.chdir(path.parent)
-    server.serve(ends)()
+    server.serve(ends, min(15.0, IDLE_S / 10))()
 
 
 def _is(own: str) -> bool:
     try:
-        return identity() == own
+        return template.identity() == own
     except (OSError, ValueError):
         return False
 

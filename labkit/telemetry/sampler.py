@@ -78,12 +78,13 @@ class Sampler:
 
     def _start(self) -> None:
         """Start a sampler and wait for its first sample; a UserError with the reason if there will be none."""
-        content: dict[str, Any] = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "apart": self._apart}
+        helpers = [] if (template := process.own_template()) is None else [template.pid]
+        content: dict[str, Any] = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz}
+        content["apart"] = [*self._apart, *helpers]
         content |= {"died": len(self.deaths), "ranks": [*self._ranks.items()]}
         self._child = process.Child("labkit.telemetry.sampler", content, grace_s=SAMPLER_GRACE_S).start()
-        for helper in (self._child, process.own_template()):
-            if helper is not None:
-                memory_watch.leave_out(helper.pid)
+        for pid in (self._child.pid, *helpers):
+            memory_watch.leave_out(pid)
         if self._ending:  # the block ended during a restart
             self._child.kill()
         # wait, because its imports take half a second of a core, which must not fall into the run's time

@@ -16,6 +16,7 @@ from processes import DEADLINE_S, marked_where, wait_for
 from labkit import launch, tracking
 from labkit.jobs import job_command
 from labkit.launch import engine
+from labkit.process.template import ForkedProcess, own_template
 from labkit.runs import read_metrics, run_folders
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely, and has pidfds")
@@ -37,6 +38,8 @@ def losses(folder, monkeypatch, *, warm: bool) -> list[list[float]]:
     def on_event(part: launch.Part, event: dict) -> None:
         if event["kind"] == "Ready":
             started.append(part.name)
+            forked = "labkit.process.forking" in psutil.Process(runs.pids[part.name]).cmdline()
+            assert forked == warm
         elif event["kind"] == "Progress" and event["point"]["step"] >= STEPS:
             runs.ask_to_end(part, "done", "it was long enough")
 
@@ -58,15 +61,21 @@ def test_warm_and_cold_runs_have_the_same_losses_to_the_bit(tmp_path, monkeypatc
         assert of_warm[:common] == of_cold[:common]
 
 
-@pytest.mark.parametrize(("in_notebook", "runs", "warm"), [(True, 1, True), (False, 1, False), (False, 2, True)])
-def test_a_template_is_started_where_more_than_one_run_will_use_it(tmp_path, monkeypatch, in_notebook, runs, warm):
-    asked = []
+@pytest.mark.parametrize("in_notebook", [True, False])
+def test_the_first_run_of_a_notebook_has_a_template_and_a_single_one_elsewhere_none(tmp_path, monkeypatch, in_notebook):
+    supervisors = []
+    monkeypatch.setattr("labkit.process.template._own", None)
     monkeypatch.setattr("labkit.tracking.in_notebook", lambda: in_notebook)
-    monkeypatch.setattr("labkit.process.start_template", lambda: asked.append(True))
     command = job_command("dlrm", runs_dir=tmp_path, max_seconds=0.1, target="none", data="synthetic-small")
     with tracking.StopRequest() as stop:
-        launch.ScriptRuns("run", [command] * runs, stop=stop, on_event=lambda part, event: None).run()
-    assert bool(asked) == warm
+        runs = launch.ScriptRuns(
+            "run", [command], stop=stop, on_event=lambda *_: supervisors.append(runs._executor._child._process)
+        )
+        runs.run()
+    assert isinstance(supervisors[0], ForkedProcess) == in_notebook
+    assert bool(own_template()) == in_notebook
+    if in_notebook:
+        own_template().close()
 
 
 def test_a_users_script_starts_warm_only_where_it_is_asked_for(monkeypatch):
@@ -74,6 +83,7 @@ def test_a_users_script_starts_warm_only_where_it_is_asked_for(monkeypatch):
     for variable, expected in (("", [True, False]), ("1", [True, True]), ("0", [False, False])):
         monkeypatch.setenv("LABKIT_WARM", variable)
         assert [engine.starts_warm(command) for command in (jobs_own, users)] == expected
+    assert not engine.starts_warm(jobs_own, {"OMP_WAIT_POLICY": "PASSIVE"}), "its libraries read it while they load"
 
 
 KILLS = int(os.environ.get("LABKIT_KILLS", 200 if "LABKIT_SOAK" in os.environ else 2))

@@ -134,10 +134,13 @@ def test_what_is_to_die_with_its_requester_does(killed, probe):
         made.close()  # the next test gets another one
 
 
-def test_a_template_ends_when_nobody_needs_it_and_another_takes_its_place(made, monkeypatch):
+def test_a_template_that_is_idle_ends_and_one_that_is_out_of_date_is_replaced(made, monkeypatch):
     made().close()
-    monkeypatch.setenv("LABKIT_WARM_IDLE_S", "0.5")
-    idle = made()
-    assert idle._await_ready() and template.own_template() is idle
+    idle = template.start_template(idle_s=0.5)
+    assert idle.await_ready() and template.own_template() is idle
     wait_for(lambda: idle.is_over)
-    assert template.own_template() is None and made() is not idle
+    assert template.own_template() is None and (another := made()) is not idle and made() is another
+    assert template.current_template(60) is another
+    monkeypatch.setattr(template, "identity", lambda: "of a changed checkout")
+    assert made() is another, "jobs may run that would die with it"
+    assert template.current_template(60) is not another and another.is_over

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from labkit import hardware, process
+from labkit import hardware
 from labkit.telemetry.counters import Reading
 
 POWERCAP = Path("/sys/class/powercap")
@@ -80,9 +80,7 @@ class ProcessCounters:
 
         Raises ProcessLookupError if it does not exist; `read` does so once it has ended.
         """
-        # a sampler that started warm is the child of a template, not of the job
-        template = {os.getppid()} if process.is_warm() else set()
-        self._root, self._helpers, self._look_at = pid, apart | template, 0.0
+        self._root, self._helpers, self._look_at = pid, apart, 0.0
         self._family, self._ranks = {pid: _Process(pid)}, ranks or {}
 
     def read(self) -> Iterator[Reading]:

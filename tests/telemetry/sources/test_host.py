@@ -40,7 +40,7 @@ def values(counters) -> dict[str, float]:
 
 
 def test_a_process_counts_with_its_children_and_without_the_sampler_and_is_told_when_it_is_gone(template):
-    assert template is None or template._await_ready()  # a child, too, that would still grow
+    assert template is None or template.await_ready()  # a child, too, that would still grow
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     with subprocess.Popen(WAITS, **pipes) as child:
         print(80_000_000, file=child.stdin, flush=True)
