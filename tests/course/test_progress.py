@@ -77,7 +77,7 @@ def test_an_archive_has_what_was_worked_in_and_says_what_lacks_an_answer(tmp_pat
         packed = {name for name in archive.namelist() if not name.endswith("/")}
         others = {"mylab/dlrm.py", "runs/one/run.json", "progress.jsonl", "submission.json"}
         assert packed == {"10_train_dlrm.ipynb", *others}
-        assert b"10.interaction" in (lines := archive.read("progress.jsonl")) and b"20." not in lines
+        assert b"10.interaction" in (lines := archive.read("progress.jsonl")) and b"20.greedy" not in lines
         handed_in = json.loads(archive.read("submission.json"))
         assert (handed_in["student"], handed_in["numbers"]) == ("ann", {"10_train_dlrm": 7})
     cli("course submit")
