@@ -140,6 +140,7 @@ def test_a_template_that_is_idle_ends_and_one_that_is_out_of_date_is_replaced(ma
     assert idle.await_ready() and template.own_template() is idle
     wait_for(lambda: idle.is_over)
     assert template.own_template() is None and (another := made()) is not idle and made() is another
+    assert not another.await_ready(lambda: True), "a stop ends the wait"
     assert template.current_template(60) is another
     monkeypatch.setattr(template, "identity", lambda: "of a changed checkout")
     assert made() is another, "jobs may run that would die with it"
