@@ -15,8 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit import errors
-
 
 class EmbeddingTables(nn.Module):
     """Sums of the rows of each bag, with one lookup for all tables; equals `labkit.models.TableAFeature`."""
@@ -100,8 +98,9 @@ class RowExchange:
     An exchange takes as many rows as any rank has sent before; if one has more, a larger one follows.
     """
 
-    def __init__(self) -> None:
-        self._most = 0
+    def __init__(self, group: Any = None):
+        """`group` is the process group of the ranks; None: all of them."""
+        self._group, self._most = group, 0
         """Most rows that a rank has sent"""
 
     def gather(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,7 +111,8 @@ class RowExchange:
             buffer = own.new_zeros(1 + self._most, own.shape[1])
             buffer[:1, :1].view(torch.int32).fill_(len(own))
             buffer[1 : 1 + len(own)] = own[: self._most]
-            dist.all_gather(found := [torch.empty_like(buffer) for _ in range(dist.get_world_size())], buffer)
+            found = [torch.empty_like(buffer) for _ in range(dist.get_world_size(self._group))]
+            dist.all_gather(found, buffer, group=self._group)
             counts = [int(each[:1, :1].view(torch.int32)) for each in found]
             if max(counts) <= self._most:
                 every = torch.cat([each[1 : 1 + count] for each, count in zip(found, counts, strict=True)])
@@ -125,21 +125,22 @@ def exchanging_rows(model: DistributedDataParallel) -> DistributedDataParallel:
 
     gloo damages memory where it sums several sparse tensors at once (torch 2.13).
     """
-    if dist.get_backend() == "gloo" and any(getattr(part, "sparse", False) for part in model.modules()):
-        model.register_comm_hook(defaultdict(RowExchange), _average)
+    group = model.process_group
+    if dist.get_backend(group) == "gloo" and any(getattr(part, "sparse", False) for part in model.modules()):
+        model.register_comm_hook((group, defaultdict(partial(RowExchange, group))), _average)
     return model
 
 
-def _average(exchanges: dict[Tensor, RowExchange], bucket):  # torch takes no text for the type of a bucket
-    """Average the gradients of a bucket over all ranks, as torch's own hook does."""
+def _average(state: tuple[Any, dict[Tensor, RowExchange]], bucket):  # torch takes no text for the type of a bucket
+    """Average the gradients of a bucket over the ranks of a group, as torch's own hook does."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # which not every build of torch has
 
-    gradient = bucket.buffer()
+    (group, exchanges), gradient = state, bucket.buffer()
     if not gradient.is_sparse:
-        return default_hooks.allreduce_hook(errors.certain(dist.group.WORLD), bucket)
+        return default_hooks.allreduce_hook(group, bucket)
     own = gradient.coalesce()  # of one table
     exchange = exchanges[bucket.parameters()[0]]
-    rows, values = exchange.gather(own.indices()[0].int(), own.values().float() / dist.get_world_size())
+    rows, values = exchange.gather(own.indices()[0].int(), own.values().float() / dist.get_world_size(group))
     averaged = torch.futures.Future()
     size = own.shape
     averaged.set_result(torch.sparse_coo_tensor(rows.long()[None], values.to(own.dtype), size, check_invariants=False))

@@ -65,11 +65,7 @@ def keep(own: "Template") -> "Template":
 
 
 def identity() -> str:
-    """A digest of all that must be equal for a forked process to be like one that started cold.
-
-    Raises:
-        OSError: the checkout, or torch, is gone.
-    """
+    """A digest of all that must be equal for a forked process to be like one that started cold."""
     import resource  # which Windows does not have
 
     torch = importlib.util.find_spec("torch")
